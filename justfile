@@ -1,16 +1,16 @@
-# Short names for commands that CONTRIBUTING.md explains. `.ci/run` is what decides.
+# Short names for commands that CONTRIBUTING.md explains. A change must pass `.ci/run`.
 
-# What every change must pass.
+# Runs every check that a change must pass.
 ci:
     .ci/run
 
-# The quick half, while working.
+# Runs the quick half of the checks, for use while working.
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace
 
-# Writes golden drawings, pages and the README anew.
+# Updates the golden drawings, the golden pages and the README.
 bless:
     UPDATE=1 cargo test --test drawings --test readme
 
@@ -18,5 +18,6 @@ bless:
 perf *arguments:
     cargo run --release -- perf {{arguments}}
 
+# Builds the documentation and opens it in a browser.
 doc:
     cargo doc --workspace --no-deps --open

@@ -6,17 +6,17 @@
 //! cargo bench -p maypole-kernels -- 'L2/f32'    # one size of buffer and one type
 //! ```
 //!
-//! Each measurement reduces two sources into a third buffer. The sizes are those of one buffer:
+//! Each measurement reduces two sources into a third buffer. `SIZES` holds the bytes of one buffer:
 //! all three fit into a core's first-level cache, into its second-level cache, or into neither.
-//! The copy moves one source into the destination: two thirds of the memory traffic, and no
-//! arithmetic.
+//! The copy moves one source into the destination, so it has two thirds of the memory traffic and
+//! no arithmetic.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Where three buffers fit, and the bytes of one.
+/// The memory that three buffers fit into, and the bytes of one buffer.
 const SIZES: [(&str, usize); 3] = [("L1", 8 << 10), ("L2", 128 << 10), ("DRAM", 32 << 20)];
 
 fn reductions(criterion: &mut Criterion) {
@@ -24,7 +24,7 @@ fn reductions(criterion: &mut Criterion) {
         let [left, right, into] = [(); 3].map(|()| Region::new(len));
         let sources = [left.view().as_view(), right.view().as_view()];
         let into = into.view();
-        // First touch, so that no page is allocated while the clock runs.
+        // Touches the pages, so that none is allocated while the clock runs.
         for region in [&left, &right] {
             region.view().fill_from(&vec![1; len]);
         }
@@ -46,7 +46,7 @@ fn reductions(criterion: &mut Criterion) {
     }
 }
 
-/// Short measurements: there are more than 200 of them.
+/// Makes each measurement short, because there are more than 200 of them.
 fn quick() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(50))

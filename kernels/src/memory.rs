@@ -1,11 +1,11 @@
-//! Handles to bytes that several parties may touch at the same time.
+//! Handles to bytes that several threads or processes may touch at the same time.
 //!
-//! A buffer that the user lent, a slot of a neighbour's board and a part of a peer's registered
-//! memory are all *views* to an executor. A [`View`] may be read, a [`ViewMut`] may be read and
-//! written. Both may be copied freely and may overlap one another, and no Rust reference to their
-//! bytes is ever made. So a race with another party gives wrong numbers, never undefined behaviour
-//! in safe code. The price is that bytes are touched in three places only: here, in the reductions
-//! of this crate, and in the transports.
+//! A buffer that the user lent, a slot of a peer's board and a part of a peer's registered memory
+//! are all *views* to an executor. A [`View`] may be read, a [`ViewMut`] may be read and written.
+//! Both may be copied freely and may overlap one another, and no Rust reference to their bytes is
+//! ever made. So a race with another thread or process gives wrong numbers, never undefined
+//! behaviour in safe code. To keep this promise, only three places touch the bytes: this module,
+//! the reductions of this crate, and the transports.
 
 use bytemuck::{NoUninit, Pod};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
         let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= self.len),
-            "bytes {offset}+{len} of a view of {}",
+            "{len} bytes from byte {offset} on are not within a view of {} bytes",
             self.len
         );
         // SAFETY: the assertion keeps the result within the allocation that `self` covers.
@@ -192,8 +192,9 @@ impl<'a> ViewMut<'a> {
     }
 }
 
-/// Copies `len` bytes, which may overlap. Up to 32 go in two overlapping pieces, which is no
-/// slower than the C library is at best; above that its wider registers win.
+/// Copies `len` bytes, which may overlap. Up to 32 bytes go in two overlapping pieces, which is as
+/// fast as the C library at its best. The C library copies more bytes faster, because it uses wider
+/// registers.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, `to` as many writable ones.
@@ -255,7 +256,7 @@ impl Region {
     /// Alignment of every region: a page.
     pub const ALIGN: usize = 4096;
 
-    /// `len` zeroed bytes.
+    /// Allocates `len` zeroed bytes.
     ///
     /// # Panics
     /// If `len` is more than an allocation can have (about half of the address space).
@@ -316,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "bytes 2+3 of a view of 4")]
+    #[should_panic(expected = "3 bytes from byte 2 on are not within a view of 4 bytes")]
     fn a_slice_beyond_the_end_is_refused() {
         View::of(&[0u8; 4]).slice(2, 3);
     }
 
     #[test]
-    #[should_panic(expected = "of a view of 4")]
+    #[should_panic(expected = "not within a view of 4 bytes")]
     fn a_slice_whose_end_overflows_is_refused() {
         ViewMut::of(&mut [0u8; 4]).slice(1, usize::MAX);
     }
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_view_of_a_region_writes_another_reads() {
+    fn one_view_of_a_region_reads_what_another_writes() {
         let region = Region::new(16);
         let writer = region.view();
         let reader = region.view().as_view().slice(8, 4);

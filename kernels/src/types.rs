@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 /// The type of one element of a buffer.
 ///
-/// Exhaustive on purpose: every kernel must handle every type.
+/// The enum is exhaustive on purpose: every kernel must handle every type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum DataType {
@@ -94,7 +94,7 @@ impl DataType {
     }
 }
 
-/// An operation that combines two elements to one.
+/// An operation that combines two elements into one.
 ///
 /// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on
 /// floats: a NaN on either side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in

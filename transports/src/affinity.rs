@@ -3,20 +3,21 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Binds the calling thread, and the threads that it starts later, to one core: the `nth` of those
+/// Binds the calling thread, and the threads that it starts later, to one core: the `nth` core that
 /// it may run on now, modulo their number. Returns the number of the core.
 ///
-/// Count the cores first: afterwards the affinity mask holds one.
+/// Count the cores before this call: afterwards the affinity mask holds one core.
 ///
 /// ```
 /// std::thread::spawn(|| {
 ///     let core = maypole_transports::affinity::bind(0).unwrap();
-///     assert_eq!(maypole_transports::affinity::bind(7).unwrap(), core, "there is only that one left");
+///     let again = maypole_transports::affinity::bind(7).unwrap();
+///     assert_eq!(again, core, "only one core is allowed now");
 /// });
 /// ```
 ///
 /// # Errors
-/// What the kernel says, for instance where a sandbox forbids the call.
+/// What the kernel reports, for instance if a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
     let (core, mask) = choose(nth)?;
     sched_setaffinity(None, &mask)?;
@@ -59,7 +60,7 @@ fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
 /// Returns the cores that the calling thread may run on, ascending.
 ///
 /// # Errors
-/// What the kernel says, for instance where a sandbox forbids the call.
+/// What the kernel reports, for instance if a sandbox forbids the call.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())

@@ -1,4 +1,4 @@
-//! What other threads of a process tell a thread that waits.
+//! Signals from other threads of a process to a thread that waits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -29,19 +29,20 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Tells every wait to give up. Idempotent; never taken back.
+    /// Tells every wait to give up. Further calls change nothing; an alarm stays raised.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// True once raised. What was written before [`raise`](Self::raise) is visible then.
+    /// Returns true once the alarm is raised. All writes before [`raise`](Self::raise) are visible
+    /// then.
     pub fn raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Says that a foreground thread does nothing but wait for the background thread, until the
-    /// returned guard is dropped.
+    /// Announces that a foreground thread does nothing but wait for the background thread, until
+    /// the returned guard is dropped.
     ///
     /// ```
     /// let alarm = maypole_transports::Alarm::default();
@@ -56,7 +57,7 @@ impl Alarm {
         ForegroundWait(self)
     }
 
-    /// True while a [foreground wait](Self::begin_foreground_wait) lasts.
+    /// Returns true while a [foreground wait](Self::begin_foreground_wait) lasts.
     pub fn has_foreground_wait(&self) -> bool {
         self.foreground_waits.load(Ordering::Relaxed) > 0
     }
@@ -115,7 +116,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| alarm.sleep(LONG));
             }
-            // A thread that began to sleep after the wait ended would sleep on, so it never ends.
+            // If the wait ended, a thread that began to sleep afterwards would sleep for `LONG`.
+            // So the wait never ends.
             std::mem::forget(alarm.begin_foreground_wait());
             alarm.sleep(LONG);
         });

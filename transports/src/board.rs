@@ -1,4 +1,4 @@
-//! The board: what each rank of a host has published, in memory that all of them read in place.
+//! The board: what each rank of a host has published, in memory that all ranks read in place.
 //!
 //! Each rank owns a ring of lines and two rings of data slots in memory that all local ranks
 //! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
@@ -9,21 +9,22 @@
 //! ([`Board::credit`]).
 //!
 //! ```text
-//! consumed[reader][writer]   position up to which `reader` has consumed the publications of `writer`
-//! line[slot 0..64][rank]     sequence | fingerprint | up to 48 bytes
+//! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
+//! line[0..64][rank]          sequence | fingerprint | up to 48 bytes
 //! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
 //! ```
 //!
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
-//! knows the position of a publication beforehand, because lowering sees the schedules of all
-//! local ranks.
+//! knows the position of a publication before the call runs, because lowering sees the schedules
+//! of all local ranks.
 
+mod mapped;
 mod protocol;
 
 use maypole_kernels::{View, ViewMut};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 
+use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE};
 use protocol::line;
 pub use protocol::{BoardProtocol, BoardWords, SharedWord};
 
@@ -41,11 +42,8 @@ pub const SMALL_SLOTS: usize = 8;
 /// Bytes of a chunk slot. Several fit into a core's second-level cache.
 pub const CHUNK: usize = 32 << 10;
 
-/// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent one.
-const LINE_STRIDE: usize = 128;
 /// Offset of the payload in a line, behind sequence and fingerprint.
 const PAYLOAD: usize = 16;
-const PAGE: usize = 4096;
 
 /// The kind of slot that holds a payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -130,7 +128,7 @@ pub struct ExpectedPublication {
     pub len: usize,
 }
 
-/// The peer published something else than was expected: the ranks are in different calls.
+/// The peer published something other than this rank expected: the ranks are in different calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mismatch {
     /// The local rank that published it.
@@ -139,88 +137,14 @@ pub struct Mismatch {
     pub theirs: u64,
 }
 
-/// Offsets and sizes, in bytes, of the parts of a board. A contract between processes.
-#[derive(Clone, Copy, Debug)]
-struct Geometry {
-    ranks: usize,
-    /// Bytes of one row of the table of consumed positions, which lies at offset 0.
-    row: usize,
-    /// Offset of the lines.
-    lines: usize,
-    /// Offset of the data slots.
-    data: usize,
-    /// Bytes of the data slots of one rank.
-    stride: usize,
-}
-
-impl Geometry {
-    const fn new(ranks: usize) -> Self {
-        let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
-        let lines = (ranks * row).next_multiple_of(PAGE);
-        let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
-        // No multiple of a page, so that equal slots of different ranks use different cache sets.
-        let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, row, lines, data, stride }
-    }
-
-    const fn bytes(self) -> usize {
-        self.data + self.ranks * self.stride
-    }
-}
-
-/// The words of a board in shared memory.
-#[derive(Debug)]
-struct MappedWords {
-    start: NonNull<u8>,
-    geometry: Geometry,
-}
-
-impl MappedWords {
-    #[inline(always)]
-    fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
-        debug_assert!(rank < self.geometry.ranks && line < LINES);
-        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
-        // within it.
-        unsafe {
-            self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE)
-        }
-    }
-
-    #[inline(always)]
-    fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
-        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
-        // `self`.
-        unsafe { at.cast::<AtomicU64>().as_ref() }
-    }
-}
-
-impl BoardWords for MappedWords {
-    type Word = AtomicU64;
-    #[inline(always)]
-    fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
-        self.word(self.line(rank, line))
-    }
-    #[inline(always)]
-    fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
-        // SAFETY: the second word of a line of 128 bytes.
-        self.word(unsafe { self.line(rank, line).add(8) })
-    }
-    #[inline(always)]
-    fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {
-        debug_assert!(reader < self.geometry.ranks && writer < self.geometry.ranks);
-        // SAFETY: within the table of `ranks` rows that the geometry starts with.
-        self.word(unsafe { self.start.add(reader * self.geometry.row + writer * size_of::<u64>()) })
-    }
-}
-
-/// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is
-/// moved.
+/// Memory that a board can lie in. The bytes stay in place while the value lives, even if the value
+/// is moved.
 ///
 /// # Safety
 /// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and
-/// stays mapped for writing until the value is dropped; nothing makes references to it.
+/// stays mapped for writing until the value is dropped; no code makes references to it.
 pub unsafe trait BoardMemory: Send {
-    /// All bytes.
+    /// Returns a view of all bytes.
     fn bytes(&self) -> ViewMut<'_>;
 }
 
@@ -271,8 +195,8 @@ impl Board {
         Geometry::new(ranks).bytes()
     }
 
-    /// The board of `ranks` local ranks in `memory`, seen by local rank `me`. Touches the slots of
-    /// `me` first, so that they lie near its core.
+    /// Returns the view that local rank `me` has of the board of `ranks` local ranks in `memory`.
+    /// Touches the slots of `me` first, so that their pages lie near its core.
     ///
     /// # Panics
     /// If `memory` is smaller than [`Board::bytes`] or `me` is not below `ranks`.
@@ -280,10 +204,11 @@ impl Board {
         let bytes = memory.bytes();
         assert!(
             bytes.len() >= Self::bytes(ranks),
-            "a board of {ranks} needs {} bytes",
-            Self::bytes(ranks)
+            "a board of {ranks} ranks needs {} bytes, and the memory has {}",
+            Self::bytes(ranks),
+            bytes.len()
         );
-        assert!(me < ranks, "local rank {me} of {ranks}");
+        assert!(me < ranks, "local rank {me} is not on a board of {ranks} ranks");
         let start = NonNull::new(bytes.as_mut_ptr()).expect("a view's start");
         assert!(
             (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
@@ -323,6 +248,12 @@ impl Board {
     }
 
     #[inline(always)]
+    fn check_peer(&self, peer: usize) {
+        let ranks = self.ranks();
+        assert!(peer < ranks, "local rank {peer} is not on a board of {ranks} ranks");
+    }
+
+    #[inline(always)]
     fn payload(
         &self,
         rank: usize,
@@ -331,10 +262,14 @@ impl Board {
         mask: u64,
         len: usize,
     ) -> ViewMut<'_> {
-        assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
+        assert!(
+            len <= class.bytes(),
+            "a payload of {len} bytes does not fit into a slot of {} bytes",
+            class.bytes()
+        );
         let geometry = self.geometry();
         // With a larger mask, the protocol would see two slots where the memory has one.
-        debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
+        debug_assert!(mask < class.slots(geometry.ranks) as u64, "mask {mask} is too large");
         let slot = (position & mask) as usize;
         let at = match class {
             SlotClass::Tiny => {
@@ -379,7 +314,7 @@ impl Board {
     /// If `from.peer` is not on the board.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
-        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        self.check_peer(from.peer);
         self.protocol.readable(from)
     }
 
@@ -391,7 +326,7 @@ impl Board {
     /// If `from.peer` is not on the board, or the payload does not fit its class.
     #[inline(always)]
     pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
-        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        self.check_peer(from.peer);
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
@@ -401,7 +336,7 @@ impl Board {
     /// # Panics
     /// If `peer` is not on the board.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
-        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        self.check_peer(peer);
         self.protocol.peek_fingerprint(peer, position)
     }
 
@@ -411,12 +346,12 @@ impl Board {
     /// If `peer` is not on the board.
     #[inline(always)]
     pub fn consume(&self, peer: usize, position: u64) {
-        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        self.check_peer(peer);
         self.protocol.consume(peer, position);
     }
 
-    /// Records that `peer` has consumed the publications of this rank below `position`, as
-    /// something that it published later proves.
+    /// Records that `peer` has consumed the publications of this rank below `position`. A later
+    /// publication of the peer proves it, so the peer writes no counter.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         self.protocol.credit(peer, position);

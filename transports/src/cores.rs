@@ -1,15 +1,16 @@
 //! How many cores this process may use.
 //!
-//! The machine's own count is too high where a launcher has bound the process to a few cores, or a
-//! container gives it a share of the time of all cores. Waiting needs the smaller number, to
-//! decide between spinning and sleeping.
+//! The machine may have more cores than the process may use: a launcher may bind the process to a
+//! few cores, or a container may give it a share of the time of all cores. The policy of waiting
+//! needs the smaller number, to decide between spinning and sleeping.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Component, Path, PathBuf};
 
-/// The cores that one process may use. Ranks of one host exchange theirs: a launcher may bind each
-/// rank to one core, and then each has a core for itself although each may use only one.
+/// The cores that one process may use. Ranks of one host exchange these values, because a launcher
+/// may bind each rank to another core: then the ranks have many cores together, although each rank
+/// may use only one.
 ///
 /// ```
 /// use maypole_transports::cores::UsableCores;
@@ -27,8 +28,8 @@ pub struct UsableCores {
 
 impl UsableCores {
     /// Reads what the calling thread may use: its affinity mask, and the quotas of its control
-    /// group and of all enclosing ones (version 2 or 1). Reads a few files under `/proc` and
-    /// `/sys`, so call it once. What cannot be read sets no limit.
+    /// group and of all enclosing groups (version 2 or 1). Reads a few files under `/proc` and
+    /// `/sys`, so call it once. A file that cannot be read sets no limit.
     pub fn of_this_thread() -> Self {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -36,7 +37,8 @@ impl UsableCores {
         Self { quota, allowed: allowed() }
     }
 
-    /// Returns the number of cores that processes of one host have together: at least 1.
+    /// Returns the number of cores that processes of one host have together, at least 1. Each of
+    /// `shares` is the value of one process.
     pub fn count<'a>(shares: impl IntoIterator<Item = &'a Self>) -> usize {
         let mut union = BTreeSet::<u32>::new();
         let mut quota = u32::MAX;
@@ -84,8 +86,8 @@ fn quota(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> 
     groups.lines().flat_map(hierarchy).filter_map(quota_of).min()
 }
 
-/// Where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's path
-/// within it; nothing if that hierarchy does not govern the time of cores.
+/// Returns where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's
+/// path within it. Returns nothing if the hierarchy does not limit the time of cores.
 fn hierarchy(line: &str) -> Vec<(PathBuf, &Path)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
@@ -99,8 +101,8 @@ fn hierarchy(line: &str) -> Vec<(PathBuf, &Path)> {
     mounts.into_iter().map(|mount| (mount.into(), within(path))).collect()
 }
 
-/// `path` relative to where its hierarchy is mounted. A group outside of what this process can see
-/// counts as the root.
+/// Returns `path` relative to the mount point of its hierarchy. A group that this process cannot
+/// see counts as the root.
 fn within(path: &str) -> &Path {
     let path = Path::new(path);
     let hidden = path.components().any(|component| component == Component::ParentDir);
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine whose files are `files`.
+    /// Returns the quota on a machine whose files are `files`.
     fn on(files: &[(&str, &str)], groups: &str) -> Option<usize> {
         let read = |path: &Path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -216,7 +218,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_decode_to_what_was_encoded(quota in prop::option::of(1..u32::MAX), allowed: BTreeSet<u32>, bytes: Vec<u8>) {
+        fn bytes_decode_to_what_was_encoded(
+            quota in prop::option::of(1..u32::MAX),
+            allowed: BTreeSet<u32>,
+            bytes: Vec<u8>,
+        ) {
             let cores = UsableCores { quota, allowed };
             prop_assert_eq!(UsableCores::from_bytes(&cores.to_bytes()), cores);
             let _ = UsableCores::from_bytes(&bytes);

@@ -1,4 +1,4 @@
-//! A blocking socket whose reads and writes all end by one deadline, however slowly the peer sends.
+//! A blocking socket whose reads and writes all end by one deadline, even if the peer sends slowly.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

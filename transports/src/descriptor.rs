@@ -18,15 +18,15 @@ use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use thiserror::Error;
 
-/// Numbers that must not be taken: taken before, or made here for children and owned by this
-/// process.
+/// Numbers that must not be taken, because they were taken before, or because this module made them
+/// for children and this process owns them.
 static CLAIMED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
 /// How long a read of an inherited pipe waits for bytes.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Takes ownership of a descriptor that this process inherited. Its own children do not inherit
-/// it.
+/// Takes ownership of a descriptor that this process inherited. Children of this process do not
+/// inherit the descriptor.
 ///
 /// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited,
 /// so it belongs to something in this process and is refused; so are the three standard streams.
@@ -54,7 +54,7 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if claimed.contains(&number) {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "this process has taken the descriptor before",
+            "this process has taken the descriptor already",
         ));
     }
     // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If
@@ -63,7 +63,7 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if flags.contains(FdFlags::CLOEXEC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it was opened by this process, not inherited",
+            "this process opened the descriptor and did not inherit it",
         ));
     }
     claimed.insert(number);
@@ -99,7 +99,7 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     if filled > limit {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it holds more than {limit} bytes"),
+            format!("more than {limit} bytes"),
         ));
     }
     bytes.truncate(filled);
@@ -120,9 +120,10 @@ fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 fn wait_readable(file: &File) -> io::Result<()> {
     let mut interest = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
     match poll(&mut interest, Some(&SILENCE)) {
-        Ok(0) => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that stays open and silent"))
-        }
+        Ok(0) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "a pipe that stays open, and from which nothing came for 10 s",
+        )),
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -131,7 +132,7 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// Makes a read-only segment of memory that holds `contents` and that every child started from now
 /// on inherits, under the same number, until the descriptor is dropped.
 ///
-/// It has no name in a file system, so nothing is left behind however the process ends.
+/// The segment has no name in a file system, so nothing is left behind when the process ends.
 ///
 /// # Errors
 ///
@@ -142,7 +143,8 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// ```
 /// use std::os::fd::AsRawFd;
 /// let segment = maypole_transports::descriptor::inheritable_segment("greeting", b"hello")?;
-/// let child = std::process::Command::new("cat").arg(format!("/proc/self/fd/{}", segment.as_raw_fd())).output()?;
+/// let path = format!("/proc/self/fd/{}", segment.as_raw_fd());
+/// let child = std::process::Command::new("cat").arg(path).output()?;
 /// assert_eq!(child.stdout, b"hello");
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -165,8 +167,7 @@ pub enum NotPrivate {
     /// It cannot be opened at all.
     #[error("cannot open it: {0}")]
     Unreadable(#[source] io::Error),
-    /// The path ends in a symbolic link, which could be pointed elsewhere between one look and the
-    /// next.
+    /// The path ends in a symbolic link, which another user could change after the check.
     #[error("it is a symbolic link")]
     Link,
     /// It is a directory, a pipe or a device.
@@ -235,8 +236,9 @@ mod tests {
     use std::os::fd::IntoRawFd;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its
-    /// reading end. Under a number of its own, because a number that was taken stays taken.
+    /// Makes a pipe as a launcher leaves it: it survives exec, and nothing in the process owns its
+    /// reading end. Each pipe gets a number of its own, because a number that was taken stays
+    /// taken.
     fn inherited(contents: &[u8]) -> RawFd {
         static NEXT: AtomicI32 = AtomicI32::new(500);
         let (reader, writer) = rustix::pipe::pipe().unwrap();

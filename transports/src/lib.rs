@@ -1,11 +1,11 @@
 //! Bytes between ranks. This crate knows no collective.
 //!
-//! # The seam
+//! # Boards and streams
 //!
-//! An executor sees two kinds of neighbours. Ranks of one host share a [`board`]: a ring of slots
-//! per rank that all others read in place. Everybody else is at the other end of a [`stream`].
-//! Nothing in the seam waits, allocates, locks or (boards) enters the kernel: waiting is one
-//! policy in one place, [`wait`].
+//! An executor reaches its peers in two ways. Ranks of one host share a [`board`]: each rank has
+//! rings of slots that all others read in place. Every other peer is at the other end of a
+//! [`stream`]. No method of a board or a stream waits, allocates or locks, and boards make no
+//! system calls. All waiting follows the policy in [`wait`].
 
 #[cfg(target_os = "linux")]
 pub mod affinity;

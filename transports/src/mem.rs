@@ -1,7 +1,7 @@
 //! A stream between threads of one process.
 //!
-//! Each direction is a ring of bytes with one writer and one reader. A ring may hold as little as
-//! one byte: an exchange that completes over such a stream completes over any stream.
+//! Each direction is a ring of bytes with one writer and one reader. A ring may hold a single byte.
+//! Tests use such rings, because an exchange that completes over them completes over any stream.
 
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
@@ -19,7 +19,7 @@ pub struct Mem {
     incoming: Arc<MemDirection>,
 }
 
-/// Two ends of a stream that holds `capacity` bytes in each direction.
+/// Makes the two ends of a stream that holds `capacity` bytes in each direction.
 ///
 /// # Panics
 /// If `capacity` is 0.
@@ -32,12 +32,12 @@ pub struct Mem {
 /// let mut head = [0; HEAD];
 /// let mut body = [0; 6];
 /// let mut sent = 0;
-/// let mut come = 0;
-/// while come < HEAD + 6 {
+/// let mut received = 0;
+/// while received < HEAD + 6 {
 ///     if sent < HEAD + 6 {
 ///         sent += here.send(&[7; HEAD], View::of(b"ribbon"), sent)?;
 ///     }
-///     come += there.receive(&mut head, ViewMut::of(&mut body), come)?;
+///     received += there.receive(&mut head, ViewMut::of(&mut body), received)?;
 /// }
 /// assert_eq!((head, &body), ([7; HEAD], b"ribbon"));
 /// # Ok::<(), maypole_transports::Fault>(())
@@ -51,8 +51,8 @@ pub fn pair(capacity: usize) -> (Mem, Mem) {
 }
 
 impl Mem {
-    /// Closes this end as the death of its process would: the peer receives what was sent and then
-    /// [`Fault::Closed`]; what the peer sends is refused at once.
+    /// Closes this end as the death of its process would. The peer receives all bytes that were
+    /// sent, and then [`Fault::Closed`]. Bytes that the peer sends are refused at once.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;
@@ -121,13 +121,13 @@ mod tests {
 
     fn drain(from: &mut Mem, most: usize) -> (Vec<u8>, Result<usize, Fault>) {
         let mut bytes = vec![0; most];
-        let mut came = 0;
+        let mut received = 0;
         loop {
             let mut head = [0; HEAD];
-            match from.receive(&mut head, ViewMut::of(&mut bytes[came..]), HEAD) {
-                Ok(0) => return (bytes[..came].to_vec(), Ok(0)),
-                Ok(more) => came += more,
-                Err(fault) => return (bytes[..came].to_vec(), Err(fault)),
+            match from.receive(&mut head, ViewMut::of(&mut bytes[received..]), HEAD) {
+                Ok(0) => return (bytes[..received].to_vec(), Ok(0)),
+                Ok(more) => received += more,
+                Err(fault) => return (bytes[..received].to_vec(), Err(fault)),
             }
         }
     }
@@ -151,7 +151,7 @@ mod tests {
         let mut body = [0; 9];
         assert_eq!(there.receive(&mut head, ViewMut::of(&mut body), 0).unwrap(), HEAD - 1);
         assert_eq!(head[..HEAD - 1], [1; HEAD - 1]);
-        assert_eq!(head[HEAD - 1], 0, "the last byte of the head has not come");
+        assert_eq!(head[HEAD - 1], 0, "the last byte of the head has not arrived");
         assert_eq!(body, [0; 9]);
     }
 

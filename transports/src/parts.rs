@@ -29,7 +29,7 @@ pub(crate) fn unfilled<'a>(
 
 #[inline]
 fn places(skip: usize, body: usize) -> (usize, usize) {
-    assert!(skip < HEAD + body, "byte {skip} of a message of {HEAD}+{body}");
+    assert!(skip < HEAD + body, "byte {skip} is beyond a message of {HEAD}+{body} bytes");
     (skip.min(HEAD), skip.saturating_sub(HEAD))
 }
 
@@ -53,8 +53,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "byte 16 of a message of 16+0")]
-    fn a_message_that_is_over_is_refused() {
+    #[should_panic(expected = "byte 16 is beyond a message of 16+0 bytes")]
+    fn a_message_with_nothing_left_is_refused() {
         unsent(&[0; HEAD], View::EMPTY, HEAD);
     }
 }

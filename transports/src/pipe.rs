@@ -1,8 +1,8 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
 //! One end mostly writes and the other mostly reads, so the ring of the other direction is small.
-//! The kernel takes no part in a transfer. So it wakes no process that waits for bytes, and a
-//! process that dies does not end its streams: its peers learn of the death from the control plane.
+//! The kernel takes no part in a transfer, so it wakes no process that waits for bytes. The death
+//! of a process does not end its streams: its peers learn of the death from the control plane.
 
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
@@ -12,10 +12,10 @@ use maypole_kernels::{View, ViewMut};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Bytes in flight at most from the writing end to the reading end: few enough to stay in a core's
+/// The most bytes in flight from the writing end to the reading end: few enough to stay in a core's
 /// cache.
 const FORWARD_BYTES: usize = 128 << 10;
-/// Bytes in flight at most in the other direction.
+/// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
 
 /// Where a ring lies in the segment. Offsets are in bytes from the start of the segment.
@@ -37,7 +37,8 @@ const BACKWARD: RingLayout = RingLayout {
 
 /// One end of a stream in shared memory.
 ///
-/// Dropping it closes the stream: the peer receives what was sent, and then [`Fault::Closed`].
+/// Dropping it closes the stream: the peer receives all bytes that were sent, and then
+/// [`Fault::Closed`].
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};

@@ -17,12 +17,12 @@ pub enum Interest {
     Read,
     /// Until bytes can be written.
     Write,
-    /// Until either.
+    /// Until bytes, or the end of them, can be read, or bytes can be written.
     Both,
 }
 
 impl Interest {
-    /// The interest of a link that `reads`, `writes`, does both or neither.
+    /// Returns the interest of a link that `reads`, `writes`, does both or neither.
     ///
     /// ```
     /// use maypole_transports::poll::Interest;
@@ -47,12 +47,13 @@ impl Interest {
     }
 }
 
-/// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it just
-/// sleeps.
+/// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it
+/// sleeps for `timeout`.
 ///
-/// It does not say which one was met, because the caller tries every stream again in any case. A
-/// signal may end the sleep early. A stream that the peer has closed is readable for ever, so leave
-/// it out once that is known. Up to 64 descriptors are watched without allocating.
+/// The result does not say which interest was met, because the caller tries every stream again in
+/// any case. A signal may end the sleep early. A stream that the peer has closed is always
+/// readable, so leave out streams that are known to be closed. Up to 64 descriptors are watched
+/// without allocating.
 ///
 /// # Errors
 /// What poll(2) reports: out of memory, or more descriptors than the process may open.

@@ -1,5 +1,5 @@
-//! Processes that a launcher starts: each leads a group, which is signalled as a whole, and ends
-//! with the launcher.
+//! Processes that a launcher starts. Each leads a group, which is signalled as a whole, and each
+//! ends when the launcher ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use rustix::process::{
 };
 
 /// Makes `command` start its process as the leader of its own group. The kernel kills the process
-/// when the *thread* that spawned it ends, for whatever reason; so spawn from a thread that lives
+/// when the *thread* that spawned it ends, for whatever reason. So spawn from a thread that lives
 /// as long as the launcher.
 ///
 /// The kernel kills that process alone. [`signal_group`] reaches the processes that it has
@@ -30,8 +30,8 @@ use rustix::process::{
 pub fn in_own_group(command: &mut Command) -> &mut Command {
     let launcher = getpid();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes
-    // two system calls directly and allocates nothing.
+    // SAFETY: between fork and exec, code may do only async-signal-safe things. The closure makes
+    // two system calls and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -44,9 +44,9 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An
 /// empty group is no error.
 ///
-/// The call is sound after the leader has exited, as long as it has not been waited for: until
-/// then no other process gets its number. Later it reaches what the leader left behind, but the
-/// number may soon be used again.
+/// The call may follow the exit of the leader. Until the leader has been waited for, no other group
+/// can get its number. Later the signal reaches the processes that the leader left behind, but if
+/// none is left, the number may belong to another group.
 ///
 /// # Errors
 ///
@@ -80,8 +80,8 @@ pub enum ProcessEnd {
 
 /// Blocks until the child with this process number has ended. `Child::wait` must still collect it.
 ///
-/// So one thread can wait for a child while another one signals its group: the number is not
-/// reused in between.
+/// So one thread can wait for a child while another thread signals the child's group: the kernel
+/// does not reuse the number until `Child::wait` has collected the child.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// If the system has no such source (a kernel before 3.17, or a filter that forbids the call).
+/// If the system has no such source: the kernel is older than 3.17, or a filter forbids the call.
 ///
 /// # Examples
 ///

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes copied between two stores of a counter.
 const PIECE: usize = 16 << 10;
 
-/// The counters and flags of a ring. Fresh ones are all zero; any value of them is safe.
+/// The counters and flags of a ring. All are zero at first; any value of them is safe.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct RingCounters {
-    /// Bytes ever written. Never decreases; byte `n` lies at `n % capacity`.
+    /// Bytes written since the ring was made. Byte `n` lies at `n % capacity`.
     written: PaddedCounter,
-    /// Bytes ever taken. Never decreases.
+    /// Bytes taken since the ring was made.
     taken: PaddedCounter,
     /// Nonzero once the writer has ended the stream.
     ended: PaddedCounter,
@@ -50,7 +50,7 @@ impl<'a> ByteRing<'a> {
         self.counters.abandoned.0.store(1, Ordering::Release);
     }
 
-    /// Copies as much of `parts`, in order, as there is room for. Returns the number of bytes.
+    /// Copies bytes of `parts`, in order, until the ring is full. Returns the number of bytes.
     pub(crate) fn put(self, parts: [View<'_>; 2]) -> Result<usize, Fault> {
         let RingCounters { written, taken, ended, abandoned } = self.counters;
         if ended.0.load(Ordering::Acquire) != 0 || abandoned.0.load(Ordering::Acquire) != 0 {
@@ -96,8 +96,8 @@ impl<'a> ByteRing<'a> {
         Ok((at - start) as usize)
     }
 
-    /// The longest contiguous piece from byte `at` on that ends by `end` and has at most `most`
-    /// bytes.
+    /// Returns the longest contiguous piece from byte `at` on that ends by `end` and has at most
+    /// `most` bytes.
     fn piece(self, at: u64, end: u64, most: usize) -> ViewMut<'a> {
         let place = (at % self.bytes.len() as u64) as usize;
         let len = most.min(PIECE).min((end - at) as usize).min(self.bytes.len() - place);

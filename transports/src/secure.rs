@@ -8,9 +8,9 @@
 //! ```text
 //! initiator                                          responder
 //!   preamble (plain: what this connection is for)  -->
-//!   first message (e; needs the key)               -->  wrong key or job: a plain refusal, or silence
+//!   first message (e; needs the key)               -->  wrong key or job: plain refusal or silence
 //!                                                  <--  second message (e, ee)
-//!   third message (encrypted, empty)               -->  only now does the connection count
+//!   third message (encrypted, empty)               -->  the initiator is authenticated
 //!                                                  <--  accepted (encrypted, empty)
 //! ```
 //!
@@ -35,8 +35,8 @@ pub use handshake::{HandshakeProgress, Initiator, Responder, initiate, refuse, r
 use bytemuck::{Pod, Zeroable};
 use std::io;
 
-/// The layout of a preamble on the wire. Arrays of bytes, so that there is no padding; integers
-/// are little-endian.
+/// The layout of a preamble on the wire. All fields are bytes, so that there is no padding.
+/// Integers are little-endian.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Preamble {
@@ -72,19 +72,19 @@ pub enum Purpose {
     Join = 1,
     /// One of the data connections between two ranks of a group.
     Data = 2,
-    /// A shared-memory segment is handed over.
+    /// One process passes a shared-memory segment to another.
     Segment = 3,
 }
 
-/// What the handshake of one connection is bound to. It is sent in plain text, and the handshake
-/// fails if it was altered.
+/// The purpose and the ends of a connection. It is sent in plain text, and the handshake fails if
+/// it was altered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
     /// What the connection is for.
     pub purpose: Purpose,
-    /// The group it belongs to.
+    /// The group that the connection belongs to.
     pub group: [u64; 2],
-    /// Which of several connections between the same two ranks.
+    /// The number of the connection among those between the same two ranks.
     pub lane: u32,
     /// The rank that connects.
     pub initiator: u32,
@@ -110,8 +110,8 @@ impl std::fmt::Debug for JobSecret {
     }
 }
 
-/// Why a handshake or a channel failed. A failed handshake says nothing about a peer, because
-/// anyone can send bytes to a port.
+/// Why a handshake or a channel failed. A failed handshake proves nothing about a peer, because any
+/// process can send bytes to a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecureError {
@@ -122,19 +122,19 @@ pub enum SecureError {
     #[error("the other end belongs to another job")]
     OtherJob,
     /// The two ends have different keys, or different [`Binding`]s.
-    #[error("the other end has another job key, or the connection is not what it says it is")]
+    #[error("the other end has another job key, or expects another connection")]
     WrongKey,
     /// The other end expected another rank, or no connection at all.
     #[error("the other end refuses this connection")]
     Refused,
     /// A message is longer than this end accepts.
-    #[error("a message of more than {maximum} bytes")]
+    #[error("a message is longer than {maximum} bytes, the most that this end accepts")]
     TooLong {
         /// Bytes that this end accepts.
         maximum: usize,
     },
     /// Bytes of an established channel were altered or lost.
-    #[error("the encrypted channel is damaged")]
+    #[error("bytes of the encrypted channel were altered or lost")]
     Damaged,
     /// The socket failed, or was closed.
     #[error(transparent)]

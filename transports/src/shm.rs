@@ -1,9 +1,9 @@
 //! Shared memory between processes of one host: anonymous, sealed, passed by descriptor.
 //!
-//! A segment is a memfd. It has no name, so nothing is left behind and no stranger can open it. It
-//! does not count against the size of `/dev/shm`. It is sealed, so no process can shrink it while
-//! another one uses it (touching a page that is gone would kill that process). A receiver checks
-//! the seals and the length before it maps a segment.
+//! A segment is a memfd. It has no name, so nothing is left behind and other users cannot open it.
+//! It does not count against the size of `/dev/shm`. It is sealed, so no process can shrink it
+//! while another process uses it: a process that touches a missing page is killed. A receiver
+//! checks the seals and the length before it maps a segment.
 
 use maypole_kernels::ViewMut;
 use rustix::fs::{
@@ -25,10 +25,10 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 const MARK: u8 = b'S';
 
 /// Zeroed memory that processes of one host share. Lends views, as a
-/// [`Region`](maypole_kernels::Region) does: what another process writes at the wrong moment gives
+/// [`Region`](maypole_kernels::Region) does: a write of another process at the wrong moment gives
 /// wrong numbers, never undefined behaviour in safe code.
 ///
-/// A forked child does not have it.
+/// A forked child does not inherit the mapping.
 ///
 /// ```
 /// use maypole_transports::shm::Segment;
@@ -53,8 +53,8 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A new segment of `len` zeroed bytes. Its pages come into being when first touched, near
-    /// whoever touches them.
+    /// Makes a segment of `len` zeroed bytes. The kernel allocates each page when it is first
+    /// touched, near the core that touches it.
     ///
     /// # Errors
     /// If `len` is zero, or the system has no memory or no descriptor left.
@@ -74,9 +74,9 @@ impl Segment {
         if !fcntl_get_seals(&memory)?.contains(SEALS) {
             return Err(invalid("the segment is not sealed"));
         }
-        let is = fstat(&memory)?.st_size;
-        if u64::try_from(is).ok() != Some(len as u64) {
-            return Err(invalid(&format!("the segment has {is} bytes instead of {len}")));
+        let size = fstat(&memory)?.st_size;
+        if u64::try_from(size).ok() != Some(len as u64) {
+            return Err(invalid(&format!("the segment has {size} bytes instead of {len}")));
         }
         Self::map(memory, len)
     }
@@ -137,7 +137,8 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Passes `segment` to the process at the other end of `socket`, which must be trusted by now.
+/// Passes `segment` to the process at the other end of `socket`. The caller must have made sure
+/// that the process may have it.
 ///
 /// # Errors
 /// What the socket reports.
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_it_should_be_is_not_mapped() {
+    fn a_segment_without_seals_or_of_another_length_is_not_mapped() {
         let unsealed =
             memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, 4096).unwrap();

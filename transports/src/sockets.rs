@@ -1,5 +1,5 @@
-//! What the standard library's sockets lack: options of TCP, abstract Unix names that the kernel
-//! chooses, the user at the other end, the limit of descriptors.
+//! Functions on sockets that the standard library lacks: options of TCP, abstract Unix names that
+//! the kernel chooses, the user at the other end, the limit of descriptors.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use socket2::{SockRef, TcpKeepalive};
@@ -15,20 +15,20 @@ const IDLE: Duration = Duration::from_secs(5);
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 
 /// Makes the kernel send small writes at once, and give up a connection whose other host has not
-/// answered for `patience`.
+/// answered for `silence`.
 ///
-/// A stopped process does not count as gone, because its kernel still answers.
+/// A stopped process keeps its connection, because the kernel of its host still answers.
 ///
 /// # Errors
 /// What the kernel reports.
-pub fn set_tcp_options(socket: &TcpStream, patience: Duration) -> io::Result<()> {
+pub fn set_tcp_options(socket: &TcpStream, silence: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
     socket.set_tcp_keepalive(
         &TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN_PROBES).with_retries(5),
     )?;
     // The kernel takes milliseconds in an `int`.
-    socket.set_tcp_user_timeout(Some(patience.min(Duration::from_secs(1_000_000))))
+    socket.set_tcp_user_timeout(Some(silence.min(Duration::from_secs(1_000_000))))
 }
 
 /// Listens on an abstract Unix name that the kernel chooses. Returns the listener and that name.

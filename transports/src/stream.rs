@@ -1,4 +1,4 @@
-//! A stream: ordered bytes to and from one peer, never waiting.
+//! A stream: ordered bytes to and from one peer. Its methods never wait.
 //!
 //! A stream keeps no pointer to the memory of its caller. The executor remembers what it has posted
 //! as ranges of the caller's buffers, and offers them again until the stream has taken all of them.
@@ -12,23 +12,24 @@ use std::os::fd::BorrowedFd;
 /// Bytes of a message's head.
 pub const HEAD: usize = 16;
 
-/// What precedes every message on a stream: its number, and the call that its sender is in.
+/// The head that precedes every message on a stream: the number of the message, and the call that
+/// the sender is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Head {
-    /// Messages sent before it on this link, since the link was made.
+    /// The number of earlier messages on this link.
     pub position: u64,
-    /// A hash of all that the ranks of one call must agree on.
+    /// A hash of everything that the ranks of one call must agree on.
     pub fingerprint: u64,
 }
 
 impl Head {
-    /// Little-endian, position first.
+    /// Encodes the head: little-endian, position first.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEAD] {
         bytemuck::cast([self.position.to_le(), self.fingerprint.to_le()])
     }
 
-    /// The reverse of [`Head::to_bytes`]; any 16 bytes are a head.
+    /// Decodes the bytes of [`Head::to_bytes`]. Any 16 bytes are a head.
     #[inline]
     pub fn from_bytes(bytes: [u8; HEAD]) -> Self {
         let [position, fingerprint] = bytemuck::cast::<_, [u64; 2]>(bytes).map(u64::from_le);
@@ -40,10 +41,10 @@ impl Head {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The peer closed its end, or is gone.
+    /// The peer closed its end, or its process has died.
     #[error("the peer closed the connection")]
     Closed,
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
 }
@@ -52,7 +53,7 @@ pub enum Fault {
 /// waiting.
 pub trait Stream {
     /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns
-    /// how many were taken; 0 means that there is no room now.
+    /// how many bytes were taken; 0 means that there is no room now.
     ///
     /// # Errors
     /// [`Fault`] if the link is lost.
@@ -62,11 +63,11 @@ pub trait Stream {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault>;
 
     /// Fills `head` and then `body` from byte `skip` of the two together on, never reading past
-    /// their end. Returns how many bytes came; 0 means none yet.
+    /// their end. Returns how many bytes were received; 0 means that none are there yet.
     ///
     /// # Errors
-    /// [`Fault::Closed`] once the peer has left and everything it sent was taken; [`Fault::Io`] if
-    /// the link is lost.
+    /// [`Fault::Closed`] once the peer has ended the stream and all of its bytes were received;
+    /// [`Fault::Io`] if the link is lost.
     ///
     /// # Panics
     /// If `skip` is not below `HEAD + body.len()`.
@@ -77,10 +78,10 @@ pub trait Stream {
         skip: usize,
     ) -> Result<usize, Fault>;
 
-    /// The descriptor to poll while waiting for this stream; `None` if the kernel takes no part in
-    /// it.
+    /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
+    /// no part in the transfer.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Ends this direction: nothing more will be sent. What was taken still arrives.
+    /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive.
     fn finish(&mut self);
 }

@@ -22,10 +22,10 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// An established TCP connection, as a [`Stream`].
 ///
-/// Dropping it closes the connection. What was taken by then still arrives, with one exception that
-/// TCP makes: if bytes *from* the peer are left unread, the kernel resets the connection and what
-/// it still held is lost. To leave in order, [`finish`](Stream::finish) and then receive until
-/// [`Fault::Closed`].
+/// Dropping it closes the connection. Bytes that [`send`](Stream::send) has taken still arrive,
+/// with one exception: if bytes *from* the peer are left unread, the kernel resets the connection,
+/// and the bytes that it still held are lost. To lose none, call [`finish`](Stream::finish) and
+/// then receive until [`Fault::Closed`].
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -40,9 +40,9 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 ///
 /// let mut head = [0; HEAD];
 /// let mut body = [0; 6];
-/// let mut come = 0;
-/// while come < HEAD + 6 {
-///     come += there.receive(&mut head, ViewMut::of(&mut body), come)?;
+/// let mut received = 0;
+/// while received < HEAD + 6 {
+///     received += there.receive(&mut head, ViewMut::of(&mut body), received)?;
 /// }
 /// assert_eq!((head, &body), ([7; HEAD], b"ribbon"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,12 +51,12 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 pub struct Tcp(TcpStream);
 
 impl Tcp {
-    /// Takes over a connection: non-blocking, without Nagle's delay, and probed by the kernel while
-    /// idle, so that a host that vanished is noticed after 30 s of silence. The sizes of its
-    /// buffers are left to the kernel, which grows them as the wire needs.
+    /// Makes a stream of a connection. Makes the socket non-blocking, turns off Nagle's delay, and
+    /// lets the kernel probe an idle connection, which detects a dead host after 30 s of silence.
+    /// The kernel chooses the sizes of the buffers.
     ///
     /// # Errors
-    /// If the kernel refuses one of these, as for a socket that is not connected any more.
+    /// If the kernel refuses one of these options, as for a socket that is not connected any more.
     pub fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -67,13 +67,14 @@ impl Tcp {
         Ok(Self(socket))
     }
 
-    /// Lets the kernel give up (an [`io::ErrorKind::TimedOut`] in [`Fault::Io`]) once bytes that
-    /// were taken have gone unacknowledged, or a full peer has read nothing, for `silence`.
+    /// Makes the kernel give up the connection, with [`io::ErrorKind::TimedOut`] in [`Fault::Io`],
+    /// if for `silence` the peer's host has not acknowledged sent bytes, or the peer has not read
+    /// although its buffers are full.
     ///
-    /// By default only retransmission ends, after about a quarter of an hour. Choose more than any
-    /// deadline of a collective: a peer that computes for a while with its buffers full is late,
-    /// but not dead, and the kernel cannot tell the two apart here (`TCP_USER_TIMEOUT` counts a
-    /// closed window too, even if every probe of it is answered).
+    /// By default the kernel gives up only after about 15 minutes of retransmission. Choose more
+    /// than any deadline of a collective: a peer that computes for a while with full buffers is
+    /// late, but not dead, and `TCP_USER_TIMEOUT` does not tell the two apart. It counts a closed
+    /// window as silence, even if the peer's host answers every probe.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -83,9 +84,9 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// Bytes that were taken and that the peer's host has not acknowledged yet. Zero if the kernel
-    /// does not know. They are lost if the connection is closed while bytes from the peer are
-    /// unread.
+    /// Returns the number of bytes that were taken and that the peer's host has not acknowledged
+    /// yet, or zero if the kernel does not know. These bytes are lost if the connection is closed
+    /// while bytes from the peer are unread.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
@@ -94,8 +95,8 @@ impl Tcp {
     }
 }
 
-/// Most bytes of a body that is copied behind its head into one buffer. For so few, a copy costs
-/// less than a system call with two buffers.
+/// Most bytes of a body that is copied behind its head into one buffer. The copy of so few bytes
+/// costs less than a system call with two buffers.
 const INLINE: usize = 112;
 
 impl Tcp {
@@ -120,14 +121,14 @@ impl Tcp {
         let attempted = attempt(|| unsafe {
             libc::recv(self.0.as_raw_fd(), whole.as_mut_ptr().cast(), whole.len(), FLAGS)
         })?;
-        let came = match attempted {
+        let received = match attempted {
             Some(0) => return Err(Fault::Closed),
-            came => came.unwrap_or(0),
+            received => received.unwrap_or(0),
         };
-        let in_head = came.min(HEAD);
+        let in_head = received.min(HEAD);
         head[..in_head].copy_from_slice(&whole[..in_head]);
-        body.slice(0, came - in_head).fill_from(&whole[in_head..came]);
-        Ok(came)
+        body.slice(0, received - in_head).fill_from(&whole[in_head..received]);
+        Ok(received)
     }
 }
 
@@ -166,8 +167,9 @@ impl Stream for Tcp {
         // SAFETY: `message` names two parts, each writable for as long as its view, and both views
         // outlive this call.
         match attempt(|| unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, FLAGS) })? {
-            Some(0) => Err(Fault::Closed), // at least one byte was asked for: the stream has ended
-            came => Ok(came.unwrap_or(0)),
+            // A message is never empty, so zero bytes mean the end of the stream.
+            Some(0) => Err(Fault::Closed),
+            received => Ok(received.unwrap_or(0)),
         }
     }
 
@@ -186,19 +188,19 @@ fn part(start: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
 }
 
-/// The message that `parts` make up, for a connected socket. It points to them.
+/// Returns the message that `parts` make up, for a connected socket. The message points to them.
 #[inline]
 fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
-    // SAFETY: all of its fields are integers and pointers, for which zero is a value: no address,
-    // no control data.
+    // SAFETY: all fields of a message are integers and pointers, for which zero is a value: no
+    // address, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len() as _;
     message
 }
 
-/// Bytes that `call` moved, or `None` if it would have to wait. Repeats a call that a signal
-/// interrupts.
+/// Returns the bytes that `call` moved, or `None` if it would have to wait. Repeats a call that a
+/// signal interrupts.
 #[inline]
 fn attempt(mut call: impl FnMut() -> libc::ssize_t) -> Result<Option<usize>, Fault> {
     loop {

@@ -8,9 +8,9 @@
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
-//! yielding would take from the computation the time that overlapping should save. While the
-//! foreground thread waits for the background thread, which the alarm tells, the background thread
-//! waits as any other thread does.
+//! yielding would take from the computation the time that overlapping should save. The alarm tells
+//! the background thread when the foreground thread waits for it. During that time the background
+//! thread waits as any other thread does.
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
@@ -60,7 +60,7 @@ pub enum Interrupted {
 #[derive(Debug)]
 pub struct Sleep<'a> {
     length: Duration,
-    /// Ends the sleep of a background thread.
+    /// On a background thread, the alarm that ends the sleep early.
     alarm: Option<&'a Alarm>,
 }
 
@@ -81,11 +81,11 @@ impl Sleep<'_> {
     }
 }
 
-/// The policy, fitted to how many ranks share how many cores.
+/// The policy of waiting, for a given number of ranks that share a given number of cores.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     spins: bool,
-    /// There is a core for a second thread of each rank.
+    /// Each rank has two cores: one for each of its threads.
     two_cores_a_rank: bool,
     /// The waiting thread shares its core with the thread that computes.
     background: bool,
@@ -94,7 +94,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// For `ranks` ranks of this host on `cores` cores; every wait gives up after `timeout`.
+    /// Makes the policy for `ranks` ranks of this host on `cores` cores. Every wait gives up after
+    /// `timeout`.
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
         Self {
             spins: ranks <= cores,
@@ -105,29 +106,29 @@ impl Waiting {
         }
     }
 
-    /// The same policy for a background thread, which waits while another thread of its rank
-    /// computes.
+    /// Returns the same policy for a background thread, which waits while another thread of its
+    /// rank computes.
     pub fn in_background(self) -> Self {
         Self { background: !self.two_cores_a_rank, ..self }
     }
 
-    /// How long a wait lasts at most.
+    /// Returns how long a wait may last.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The same policy with another bound on each wait.
+    /// Returns the same policy with another timeout.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The same policy, where all waits end at `deadline` instead of after a timeout each. `None`
-    /// restores the timeout.
+    /// Returns the same policy, in which all waits end at `deadline` instead of after a timeout
+    /// each. `None` restores the timeout.
     pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// When a wait that begins `now` ends.
+    /// Returns the time at which a wait that begins `now` ends.
     ///
     /// # Panics
     /// If the clock cannot show that time.
@@ -154,7 +155,7 @@ impl Waiting {
         mut ready: impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         match ready() {
-            Some(it) => Ok(it),
+            Some(value) => Ok(value),
             None => self.slowly(alarm, &mut sleep, &mut ready),
         }
     }
@@ -168,13 +169,13 @@ impl Waiting {
     ) -> Result<T, Interrupted> {
         if self.spins && !self.yields_core(alarm) {
             for _ in 0..BARE_POLLS {
-                if let Some(it) = ready() {
-                    return Ok(it);
+                if let Some(value) = ready() {
+                    return Ok(value);
                 }
             }
             for _ in 0..PAUSED_POLLS {
-                if let Some(it) = ready() {
-                    return Ok(it);
+                if let Some(value) = ready() {
+                    return Ok(value);
                 }
                 std::hint::spin_loop();
             }
@@ -196,8 +197,8 @@ impl Waiting {
         loop {
             let background = self.yields_core(alarm);
             for _ in 0..if background { 0 } else { YIELDS } {
-                if let Some(it) = ready() {
-                    return Ok(it);
+                if let Some(value) = ready() {
+                    return Ok(value);
                 }
                 std::thread::yield_now();
             }
@@ -216,14 +217,14 @@ impl Waiting {
                 sleep(Sleep { length, alarm: None });
                 length = (length * 2).min(LONGEST_SLEEP);
             }
-            if let Some(it) = ready() {
-                return Ok(it);
+            if let Some(value) = ready() {
+                return Ok(value);
             }
         }
     }
 
-    /// Why a wait that began at `since` must end `now`, if it must. A raised alarm comes first: it
-    /// tells the cause, where a deadline tells the consequence.
+    /// Returns why a wait that began at `since` must end `now`, or `None` if it may go on. A raised
+    /// alarm comes first, because the reason for the alarm may also be the reason for the timeout.
     fn interrupted(&self, alarm: &Alarm, since: Instant, now: Instant) -> Option<Interrupted> {
         if alarm.raised() {
             Some(Interrupted::Alarmed)
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_time_is_returned() {
+    fn a_value_that_comes_in_time_is_returned() {
         let mut polls = 0;
         let ready = || {
             polls += 1;

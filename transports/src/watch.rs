@@ -29,8 +29,8 @@ impl Watch {
         Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Reports `descriptor` as `number` while it can be read (or has ended), or written if
-    /// `writable` says so.
+    /// Reports `descriptor` as `number` while it can be read or has ended and, if `writable` is
+    /// true, while it can be written.
     ///
     /// # Errors
     /// If the descriptor is in the set already, or the kernel has no room.
@@ -56,8 +56,8 @@ impl Watch {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Sleeps until something is to be reported, but no longer than `timeout`, and appends the
-    /// numbers to `into`. A signal may end the sleep early.
+    /// Sleeps until a descriptor is ready, but no longer than `timeout`. Appends the numbers of all
+    /// ready descriptors to `into`. A signal may end the sleep early.
     ///
     /// # Errors
     /// If the kernel has no memory.
@@ -113,10 +113,10 @@ impl AsFd for Waker {
     }
 }
 
-/// A descriptor that becomes readable when the process `pid` ends.
+/// Returns a descriptor that becomes readable when the process `pid` ends.
 ///
 /// # Errors
-/// If there is no such process, or the kernel does not offer this.
+/// If there is no such process, or the kernel has no such descriptors (before 5.3).
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)

@@ -1,8 +1,8 @@
-//! The contract that every stream keeps, whatever carries it: one body of tests,
-//! `contract/stream.rs`, mounted once for each transport.
+//! The contract that every stream keeps: one set of tests, `contract/stream.rs`, which is mounted
+//! once for each transport.
 //!
-//! A mount says how to make a pair of ends and how long the largest message is, so that tests of
-//! narrow rings end in time.
+//! A mount says how to make a pair of ends and how many bytes the largest message has. Streams that
+//! hold few bytes get shorter messages, so that their tests end in time.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
 

@@ -1,10 +1,10 @@
-//! The board's protocol under every order of events that the memory model allows, within a bound
+//! Runs the board's protocol in every order of events that the memory model allows, within a bound
 //! on preemptions.
 //!
-//! The models run the very code of [`BoardProtocol`] on loom's atomics. Payloads are cells whose
-//! every access loom watches, so a payload that is read while it may be written is found even
-//! where the numbers come out right. Then the protocol, or its use, is broken on purpose, one
-//! place at a time, and each mutant must be caught.
+//! The models run the code of [`BoardProtocol`] itself on loom's atomics. Loom watches every access
+//! to a payload. So it finds a payload that is read while it may be written, even if the numbers
+//! are right. Mutants break the protocol, or its use, on purpose, each in one place. Every mutant
+//! must be caught.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -16,7 +16,7 @@ use maypole_transports::board::{
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is broken.
+/// What a mutant breaks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mutant {
     Nothing,
@@ -28,34 +28,34 @@ enum Mutant {
     ConsumeRelaxed,
     /// The reader's counter is loaded without acquire.
     CounterRelaxed,
-    /// The counter claims that everything was consumed.
-    CreditsIgnored,
+    /// The writer takes everything as consumed, whatever the counter says.
+    CounterIgnored,
     /// The counter is written before the payload is read.
     ConsumedEarly,
     /// The line is published before its payload is written.
     CommittedEarly,
     /// The writer never asks whether there is room.
-    Unchecked,
-    /// The writer asks for room in the ring of lines, not in that of data slots.
-    LinesAlone,
-    /// An exchange counts what the peer is still reading as consumed.
+    RoomUnchecked,
+    /// The writer asks for room in the ring of lines, not in the ring of data slots.
+    DataSlotsUnchecked,
+    /// The writer credits itself with a publication that the peer is still reading.
     CreditedEarly,
     /// A reader is missing from the audience.
-    Unheard,
+    MissingReader,
 }
 
-/// A shared word of loom's.
-struct Watched {
+/// A shared word on an atomic of loom.
+struct LoomWord {
     atomic: AtomicU64,
     acquire: Ordering,
     release: Ordering,
-    /// Reads as if everything had happened.
-    blind: bool,
+    /// Each load returns `u64::MAX`, as if everything had been consumed.
+    ignores_counter: bool,
 }
 
-impl Watched {
-    fn new(acquire: Ordering, release: Ordering, blind: bool) -> Self {
-        Self { atomic: AtomicU64::new(0), acquire, release, blind }
+impl LoomWord {
+    fn new(acquire: Ordering, release: Ordering, ignores_counter: bool) -> Self {
+        Self { atomic: AtomicU64::new(0), acquire, release, ignores_counter }
     }
 
     fn line(mutant: Mutant) -> Self {
@@ -71,13 +71,13 @@ impl Watched {
             if mutant == Mutant::CounterRelaxed { Ordering::Relaxed } else { Ordering::Acquire };
         let release =
             if mutant == Mutant::ConsumeRelaxed { Ordering::Relaxed } else { Ordering::Release };
-        Self::new(acquire, release, mutant == Mutant::CreditsIgnored)
+        Self::new(acquire, release, mutant == Mutant::CounterIgnored)
     }
 }
 
-impl SharedWord for Watched {
+impl SharedWord for LoomWord {
     fn acquire(&self) -> u64 {
-        if self.blind { u64::MAX } else { self.atomic.load(self.acquire) }
+        if self.ignores_counter { u64::MAX } else { self.atomic.load(self.acquire) }
     }
     fn release(&self, value: u64) {
         self.atomic.store(value, self.release);
@@ -90,14 +90,14 @@ impl SharedWord for Watched {
     }
 }
 
-/// How many of a rank's lines a model uses: few objects keep loom quick.
-const USED: usize = 4;
+/// Lines of each rank that a model uses. Loom is quick only with few objects.
+const USED_LINES: usize = 4;
 
 struct Memory {
     ranks: usize,
-    sequences: Vec<Watched>,
-    fingerprints: Vec<Watched>,
-    counters: Vec<Watched>,
+    sequences: Vec<LoomWord>,
+    fingerprints: Vec<LoomWord>,
+    counters: Vec<LoomWord>,
     payloads: Vec<UnsafeCell<u64>>,
 }
 
@@ -106,13 +106,13 @@ struct Shared(Arc<Memory>);
 
 impl Shared {
     fn new(ranks: usize, mutant: Mutant) -> Self {
-        let lines = || (0..ranks * USED).map(|_| Watched::line(mutant)).collect();
+        let lines = || (0..ranks * USED_LINES).map(|_| LoomWord::line(mutant)).collect();
         Self(Arc::new(Memory {
             ranks,
             sequences: lines(),
             fingerprints: lines(),
-            counters: (0..ranks * ranks).map(|_| Watched::counter(mutant)).collect(),
-            payloads: (0..ranks * USED).map(|_| UnsafeCell::new(0)).collect(),
+            counters: (0..ranks * ranks).map(|_| LoomWord::counter(mutant)).collect(),
+            payloads: (0..ranks * USED_LINES).map(|_| UnsafeCell::new(0)).collect(),
         }))
     }
 
@@ -122,22 +122,22 @@ impl Shared {
         } else {
             (position & mask) as usize
         };
-        assert!(slot < USED);
-        &self.0.payloads[rank * USED + slot]
+        assert!(slot < USED_LINES);
+        &self.0.payloads[rank * USED_LINES + slot]
     }
 }
 
 impl BoardWords for Shared {
-    type Word = Watched;
-    fn sequence(&self, rank: usize, line: usize) -> &Watched {
-        assert!(line < USED);
-        &self.0.sequences[rank * USED + line]
+    type Word = LoomWord;
+    fn sequence(&self, rank: usize, line: usize) -> &LoomWord {
+        assert!(line < USED_LINES);
+        &self.0.sequences[rank * USED_LINES + line]
     }
-    fn fingerprint(&self, rank: usize, line: usize) -> &Watched {
-        assert!(line < USED);
-        &self.0.fingerprints[rank * USED + line]
+    fn fingerprint(&self, rank: usize, line: usize) -> &LoomWord {
+        assert!(line < USED_LINES);
+        &self.0.fingerprints[rank * USED_LINES + line]
     }
-    fn consumed(&self, reader: usize, writer: usize) -> &Watched {
+    fn consumed(&self, reader: usize, writer: usize) -> &LoomWord {
         &self.0.counters[reader * self.0.ranks + writer]
     }
 }
@@ -150,12 +150,11 @@ struct Rank {
     class: SlotClass,
     mask: u64,
     mutant: Mutant,
-    /// Looks before a rank gives up what it waits for. Three ranks that may wait for ever are more
-    /// than loom can follow.
-    looks: u32,
+    /// Polls before a wait gives up. Loom cannot explore three ranks that may wait for ever.
+    polls: u32,
 }
 
-/// What `rank` publishes at `position`. Different everywhere, and never what fresh memory holds.
+/// Returns the payload that `rank` publishes at `position`. All payloads differ, and none is zero.
 fn content(rank: usize, position: u64) -> u64 {
     1000 * (rank as u64 + 1) + position
 }
@@ -173,7 +172,7 @@ impl Rank {
             class,
             mask,
             mutant,
-            looks: u32::MAX,
+            polls: u32::MAX,
         }
     }
 
@@ -190,17 +189,17 @@ impl Rank {
 
     fn has_room(&self, out: Publication) -> bool {
         match self.mutant {
-            Mutant::Unchecked => true,
-            Mutant::LinesAlone => {
+            Mutant::RoomUnchecked => true,
+            Mutant::DataSlotsUnchecked => {
                 self.protocol.writable(Publication { class: SlotClass::Tiny, ..out })
             }
             _ => self.protocol.writable(out),
         }
     }
 
-    /// Polls until `ready`; false if it takes more looks than this rank has.
+    /// Polls until `ready` returns true. Returns false if that takes more polls than this rank has.
     fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
-        for _ in 0..self.looks {
+        for _ in 0..self.polls {
             if ready() {
                 return true;
             }
@@ -223,7 +222,7 @@ impl Rank {
             self.protocol.commit(out);
         }
         let cell = self.shared.payload(self.me, self.class, out.position, self.mask);
-        // SAFETY: loom checks that nobody else touches the cell meanwhile.
+        // SAFETY: loom checks that no other thread accesses the cell meanwhile.
         cell.with_mut(|at| unsafe { *at = content(self.me, out.position) });
         if self.mutant != Mutant::CommittedEarly {
             self.protocol.commit(out);
@@ -255,20 +254,20 @@ impl Rank {
             len: 8,
         };
         self.until(|| {
-            self.protocol.readable(from).expect("a slot is not used again before it was read")
+            self.protocol.readable(from).expect("a slot is used again before it was read")
         })
     }
 
     fn read(&self, peer: usize, position: u64) {
         let cell = self.shared.payload(peer, self.class, position, self.mask);
-        // SAFETY: loom checks that nobody writes the cell meanwhile.
+        // SAFETY: loom checks that no thread writes the cell meanwhile.
         let there = cell.with(|at| unsafe { *at });
-        assert_eq!(there, content(peer, position), "what was published is what is read");
+        assert_eq!(there, content(peer, position), "the payload that was published");
     }
 }
 
-/// A writer and a reader over a ring that goes round. Positions are `stride` apart: 64, and all
-/// share a line.
+/// A writer and a reader use each slot of a ring several times. Positions are `stride` apart; with
+/// a stride of 64, all publications share a line.
 fn ring(class: SlotClass, mask: u64, stride: u64, publications: u64, mutant: Mutant) {
     let shared = Shared::new(2, mutant);
     let reader = Rank::new(&shared, 1, class, mask, mutant);
@@ -291,8 +290,8 @@ fn line_ring(mutant: Mutant) {
     ring(SlotClass::Tiny, 0, LINES as u64, 3, mutant);
 }
 
-/// Two ranks that publish to each other in every call and tell nobody what they consumed: seeing
-/// the peer's publication of one call proves that it finished the call before.
+/// Two ranks publish to each other in every call, and write no counters. The peer's publication of
+/// one call proves that the peer finished the call before.
 fn exchange(mutant: Mutant) {
     let shared = Shared::new(2, mutant);
     let mask = if mutant == Mutant::CreditedEarly { 0 } else { 1 };
@@ -313,23 +312,23 @@ fn exchange(mutant: Mutant) {
     thread.join().expect("the peer ends");
 }
 
-/// A writer with two readers, who read different parts of what it publishes.
+/// A writer and two readers, whose publications have different audiences.
 fn audiences(mutant: Mutant) {
     let audiences = [0b110, 0b010, 0b110];
     let shared = Shared::new(3, mutant);
-    let rank = |me| Rank { looks: 3, ..Rank::new(&shared, me, SlotClass::Small, 0, mutant) };
+    let rank = |me| Rank { polls: 3, ..Rank::new(&shared, me, SlotClass::Small, 0, mutant) };
     let readers = [1, 2].map(|me| {
         let reader = rank(me);
         let theirs = move |position: &u64| audiences[*position as usize] >> me & 1 == 1;
         thread::spawn(move || (0..3).filter(theirs).all(|position| reader.take(0, position)))
     });
     let writer = rank(0);
-    let heard =
-        |audience: u64| if mutant == Mutant::Unheard { audience & !0b100 } else { audience };
+    let audience_of =
+        |audience: u64| if mutant == Mutant::MissingReader { audience & !0b100 } else { audience };
     let published =
-        (0..3).all(|position| writer.publish(position, heard(audiences[position as usize])));
+        (0..3).all(|position| writer.publish(position, audience_of(audiences[position as usize])));
     let read = readers.map(|reader| reader.join().expect("the reader ends"));
-    assert!(published || read != [true, true], "what was read was published");
+    assert!(published || read != [true, true], "readers read publications that were never written");
 }
 
 fn explore(model: fn(Mutant), mutant: Mutant, preemptions: usize) {
@@ -342,8 +341,8 @@ thread_local! {
     static SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says nothing of the panics of a thread that expects one.
-fn quieten() {
+/// Hides the panic messages of a thread that expects a panic.
+fn hide_expected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let hook = std::panic::take_hook();
@@ -355,9 +354,9 @@ fn quieten() {
     });
 }
 
-/// What was said when the mutant was caught.
+/// Asserts that the mutant is caught. Returns the message of the panic.
 fn catch(model: fn(Mutant), mutant: Mutant) -> String {
-    quieten();
+    hide_expected_panics();
     SILENT.set(true);
     let end = catch_unwind(AssertUnwindSafe(|| explore(model, mutant, 2)));
     SILENT.set(false);
@@ -366,12 +365,12 @@ fn catch(model: fn(Mutant), mutant: Mutant) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The mutant lets a payload be touched while its other party may touch it, or shows a line before
-/// it is whole.
-fn races(model: fn(Mutant), mutant: Mutant) {
+/// Asserts that the mutant is caught because two ranks may access a payload at the same time, or
+/// because a rank reads a line that is not complete.
+fn assert_race(model: fn(Mutant), mutant: Mutant) {
     let text = catch(model, mutant);
-    let expected =
-        ["Causality violation", "before it was read"].iter().any(|way| text.contains(way));
+    let expected = ["Causality violation", "before it was read"];
+    let expected = expected.iter().any(|message| text.contains(message));
     assert!(expected, "{mutant:?} was caught by something else: {text}");
 }
 
@@ -409,37 +408,37 @@ fn orderings_that_are_too_weak_are_caught() {
             Mutant::ConsumeRelaxed,
             Mutant::CounterRelaxed,
         ] {
-            races(model, mutant);
+            assert_race(model, mutant);
         }
     }
     for mutant in [Mutant::CommitRelaxed, Mutant::ReadableRelaxed] {
-        races(exchange, mutant);
+        assert_race(exchange, mutant);
     }
 }
 
 #[test]
 fn payloads_out_of_turn_are_caught() {
     for model in [small_ring, chunk_ring, line_ring, audiences] {
-        races(model, Mutant::ConsumedEarly);
-        races(model, Mutant::CommittedEarly);
+        assert_race(model, Mutant::ConsumedEarly);
+        assert_race(model, Mutant::CommittedEarly);
     }
 }
 
-/// Some orders of events break the payload, others the line; which is met first does not matter.
+/// Some orders of events break the payload, others the line. The test accepts both.
 #[test]
 fn writers_that_do_not_look_for_room_are_caught() {
     for model in [small_ring, chunk_ring, line_ring, audiences] {
-        for mutant in [Mutant::CreditsIgnored, Mutant::Unchecked] {
+        for mutant in [Mutant::CounterIgnored, Mutant::RoomUnchecked] {
             catch(model, mutant);
         }
     }
     for model in [small_ring, chunk_ring, audiences] {
-        races(model, Mutant::LinesAlone);
+        assert_race(model, Mutant::DataSlotsUnchecked);
     }
 }
 
 #[test]
 fn credits_that_prove_nothing_are_caught() {
     catch(exchange, Mutant::CreditedEarly);
-    catch(audiences, Mutant::Unheard);
+    catch(audiences, Mutant::MissingReader);
 }

@@ -39,7 +39,7 @@ impl BuiltInReducer {
 
     /// As [`new`](Self::new), with `instructions`, which the machine must have.
     pub(super) fn with(instructions: InstructionSet, kind: DataType, op: BinaryOp) -> Self {
-        assert!(op.supports(kind), "{op:?} works on the bits of integers, not on {}", kind.name());
+        assert!(op.supports(kind), "{op:?} is not defined for {} elements", kind.name());
         Self { functions: instructions.reduce(kind, op), size_mask: kind.size() - 1 }
     }
 
@@ -90,7 +90,7 @@ pub(super) fn check(
     len
 }
 
-/// Panics with what is wrong with the arguments of a reduction.
+/// Panics with a message that says which argument of a reduction is wrong.
 #[cold]
 #[inline(never)]
 fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], size: usize) -> ! {
@@ -98,7 +98,7 @@ fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], si
     let into = into.len();
     assert!(
         into.is_multiple_of(size),
-        "a reduction into {into} bytes, which is no multiple of the element size {size}"
+        "cannot reduce into {into} bytes: that is no multiple of the element size {size}"
     );
     let also = also.map_or(String::new(), |also| format!(" and {}", also.len()));
     let sources: Vec<_> = sources.iter().map(|source| source.len()).collect();

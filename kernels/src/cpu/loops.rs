@@ -6,9 +6,9 @@
 //! functions that enable the instruction set. They are `while` loops because iterators are inlined
 //! at full optimisation only, and test builds use less.
 //!
-//! **Tails.** If the length is no multiple of the register, the last register overlaps the one
-//! before it. The last register is computed *before* anything is written, because in place a
-//! source may be overwritten, and it is stored last.
+//! **Tails.** If the length is no multiple of the register, the last register overlaps the register
+//! before it. The last register is computed *before* anything is written, because a destination may
+//! be one of its sources. It is stored last.
 
 use super::operations::{Combine, PartialRegister, Product, Quotient, Register, RepeatedFactor};
 use crate::View;
@@ -211,7 +211,7 @@ pub(super) unsafe fn reduce_short<R: PartialRegister, T, O: Combine<R, T>>(
     }
 }
 
-/// Multiplies any length.
+/// Multiplies buffers of any length.
 ///
 /// # Safety
 /// As [`ScaleFn`]; `R::BYTES` is at most the length of a [`RepeatedFactor`].
@@ -236,7 +236,7 @@ pub(super) unsafe fn scale<R: PartialRegister, T>(
     }
 }
 
-/// Multiplies one register of bytes or more.
+/// Multiplies buffers of one register or more.
 ///
 /// # Safety
 /// As [`scale`], and `len >= R::BYTES`.
@@ -263,7 +263,7 @@ pub(super) unsafe fn scale_long<R: Register, T>(
     }
 }
 
-/// Divides any length in place.
+/// Divides a buffer of any length in place.
 ///
 /// # Safety
 /// As [`DivideFn`].
@@ -283,7 +283,7 @@ pub(super) unsafe fn divide<R: PartialRegister, T: Quotient<R>>(
     }
 }
 
-/// Divides one register of bytes or more in place.
+/// Divides a buffer of one register or more in place.
 ///
 /// # Safety
 /// As [`DivideFn`], and `len >= R::BYTES`.

@@ -1,4 +1,4 @@
-//! Reductions on the CPU: the arithmetic of every lowered step of a schedule.
+//! Arithmetic on the CPU: reductions of any number of buffers, and scaling of one.
 //!
 //! Elements combine from left to right, and every binary step rounds on its own: no fused
 //! multiply-add, no tree, no wider intermediate sum. So the same sources in the same order give
@@ -9,14 +9,17 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `operations` | what an instruction set provides (`Register`, `Combine`), and what the table of functions holds |
-//! | `loops` | loops over whole buffers, written once for every register: bulk, tail, one or two destinations |
+//! | `operations` | what an instruction set provides (`Register`, `Combine`); types of functions |
+//! | `loops` | loops over whole buffers, written once for every register |
 //! | `portable` | the arithmetic in plain Rust: the reference for all instruction sets |
-//! | `partial`, `intrinsics` | loads and stores of less than a register; macros for methods of one intrinsic each |
+//! | `partial` | loads and stores of less than a register |
+//! | `intrinsics` | macros for methods of one intrinsic each |
 //! | `vector` | the same arithmetic, written once on vector operations |
 //! | `x86`, `neon` | these vector operations in AVX2, AVX-512 and NEON |
 //! | `instruction_set` | which instruction sets this machine has, and the functions of each |
-//! | `built_in`, `custom`, `reducer` | reductions by an operation of this crate, by a function of the user, by either |
+//! | `built_in` | reductions by an operation of this crate |
+//! | `custom` | reductions by a function of the user |
+//! | `reducer` | reductions by either |
 //! | `scaling` | multiplication and division of all elements by one number |
 
 mod built_in;

@@ -63,7 +63,7 @@ impl PartialRegister for uint8x16_t {
     }
 }
 
-/// Multiplies two scalars: NEON has no product of 64-bit lanes.
+/// Multiplies lane by lane in scalar registers, because NEON has no product of 64-bit lanes.
 #[inline(always)]
 unsafe fn mul_u64(left: uint64x2_t, right: uint64x2_t) -> uint64x2_t {
     // SAFETY: the CPU has NEON.
@@ -74,8 +74,8 @@ unsafe fn mul_u64(left: uint64x2_t, right: uint64x2_t) -> uint64x2_t {
     }
 }
 
-/// The smaller and the larger of 64-bit lanes, selected by a comparison: NEON has no minimum of
-/// them.
+/// Returns the smaller and the larger of each pair of 64-bit lanes. A comparison selects them,
+/// because NEON has no minimum and maximum of 64-bit lanes.
 macro_rules! sort_lanes {
     ($($name:ident: $type:ty, $greater:ident $choose:ident;)*) => {$(
         #[inline(always)]

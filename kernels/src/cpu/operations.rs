@@ -1,4 +1,4 @@
-//! What an instruction set provides, and what the table of functions holds.
+//! What an instruction set provides, and the types of the functions made of it.
 //!
 //! An instruction set implements [`Register`] for its registers, and [`Combine`] for each pair of
 //! an element type and an operation. The functions of `loops` turn these into reductions of whole
@@ -95,8 +95,8 @@ pub(super) type ScaleFn =
 /// One element, repeated to fill the longest register that a [`ScaleFn`] uses.
 pub(super) type RepeatedFactor = [u8; 32];
 
-/// Calls `$make::<$type, O>` for the operation `O` that `$op` names. Bits have no type: one
-/// function serves all integers.
+/// Calls `$make::<$type, O>` for the operation `O` that `$op` names. And, Or and Xor do not depend
+/// on the type, so one function of each serves all integers.
 macro_rules! by_op {
     ($op:expr, $make:ident<$type:ty>) => {
         match $op {

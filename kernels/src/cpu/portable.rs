@@ -1,5 +1,5 @@
-//! The arithmetic in plain Rust: the reference that every instruction set agrees with, and what
-//! machines without a known instruction set run.
+//! The arithmetic in plain Rust. Every instruction set gives the same results as this code, and
+//! machines without a known instruction set run it.
 
 use super::loops;
 use super::operations::{
@@ -10,8 +10,8 @@ use crate::{BinaryOp, View};
 use half::{bf16, f16};
 use std::ops::{BitAnd, BitOr, BitXor};
 
-/// One number of a type for which all bit patterns are values: how two combine, and how one is
-/// divided.
+/// A number of a type for which every bit pattern is a value: how two numbers combine, and how a
+/// number is divided.
 pub(super) trait PortableElement: Copy {
     /// As many elements as fill 16 bytes.
     type Register: PartialRegister;
@@ -90,21 +90,27 @@ macro_rules! float {
             }
             #[inline(always)]
             fn least(self, other: Self) -> Self {
-                match () {
-                    () if self < other => self,
-                    () if other < self => other,
-                    // Equal bits, or zeros: one sign bit makes the result negative.
-                    () if self == other => Self::from_bits(self.to_bits() | other.to_bits()),
-                    () => Self::NAN,
+                if self < other {
+                    self
+                } else if other < self {
+                    other
+                } else if self == other {
+                    // Equal bits, or zeros of both signs: -0 is the least, so OR keeps a sign bit.
+                    Self::from_bits(self.to_bits() | other.to_bits())
+                } else {
+                    Self::NAN
                 }
             }
             #[inline(always)]
             fn greatest(self, other: Self) -> Self {
-                match () {
-                    () if self > other => self,
-                    () if other > self => other,
-                    () if self == other => Self::from_bits(self.to_bits() & other.to_bits()),
-                    () => Self::NAN,
+                if self > other {
+                    self
+                } else if other > self {
+                    other
+                } else if self == other {
+                    Self::from_bits(self.to_bits() & other.to_bits())
+                } else {
+                    Self::NAN
                 }
             }
             #[inline(always)]
@@ -158,7 +164,7 @@ impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes; any bits are an `PortableElement`.
+        // SAFETY: the caller answers for the bytes; any bits are a `PortableElement`.
         unsafe { Self(from.cast::<[T; N]>().read_unaligned()) }
     }
 
@@ -193,7 +199,10 @@ macro_rules! combine {
     ($($op:ty: $method:ident;)*) => {$(
         impl<T: PortableElement, const N: usize> Combine<PortableRegister<T, N>, T> for $op {
             #[inline(always)]
-            unsafe fn combine(mut left: PortableRegister<T, N>, right: PortableRegister<T, N>) -> PortableRegister<T, N> {
+            unsafe fn combine(
+                mut left: PortableRegister<T, N>,
+                right: PortableRegister<T, N>,
+            ) -> PortableRegister<T, N> {
                 for lane in 0..N {
                     left.0[lane] = left.0[lane].$method(right.0[lane]);
                 }
@@ -214,7 +223,10 @@ macro_rules! combine_bits {
     ($($op:ty: $method:ident;)*) => {$(
         impl<const N: usize> Combine<PortableRegister<u8, N>, u8> for $op {
             #[inline(always)]
-            unsafe fn combine(mut left: PortableRegister<u8, N>, right: PortableRegister<u8, N>) -> PortableRegister<u8, N> {
+            unsafe fn combine(
+                mut left: PortableRegister<u8, N>,
+                right: PortableRegister<u8, N>,
+            ) -> PortableRegister<u8, N> {
                 for lane in 0..N {
                     left.0[lane] = left.0[lane].$method(right.0[lane]);
                 }
@@ -260,8 +272,8 @@ fn reduce_fns_of<
     ReduceFns { short: reduce::<T, O>, long: reduce::<T, O> }
 }
 
-/// Reduces less than 16 bytes element by element: filling a part of an array would take longer
-/// than the arithmetic.
+/// Reduces less than 16 bytes element by element, because filling a part of an array would take
+/// longer than the arithmetic.
 ///
 /// # Safety
 /// As [`ReduceFn`](super::operations::ReduceFn).

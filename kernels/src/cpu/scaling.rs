@@ -35,7 +35,7 @@ pub(super) fn divide_with(
     assert!(by != 0, "cannot divide {} elements by zero", kind.name());
     assert!(
         len.is_multiple_of(size),
-        "dividing {len} bytes, which is no multiple of the element size {size}"
+        "cannot divide {len} bytes: that is no multiple of the element size {size}"
     );
     if len > 0 {
         // SAFETY: the view has `len` bytes, a multiple of the element size; `by` is not zero; the
@@ -77,7 +77,7 @@ pub(super) fn scale_with(
     assert_eq!(len, from.len(), "scaling needs equal lengths");
     assert!(
         len.is_multiple_of(size),
-        "scaling {len} bytes, which is no multiple of the element size {size}"
+        "cannot scale {len} bytes: that is no multiple of the element size {size}"
     );
     let repeated: RepeatedFactor = std::array::from_fn(|at| factor.bytes()[at % size]);
     if len > 0 {

@@ -2,8 +2,8 @@
 //! once.
 //!
 //! An instruction set implements [`Vector`] for its register, mostly by one instruction a method.
-//! What needs several instructions (no set here has a product of bytes, or arithmetic on bf16) is
-//! written here for all instruction sets.
+//! Products of bytes and arithmetic on bf16 need several instructions in every instruction set, so
+//! they are written here, on the methods of [`Vector`].
 
 use super::operations::{And, Combine, Max, Min, Or, Product, Quotient, Register, Sum, Xor};
 use half::{bf16, f16};
@@ -26,14 +26,14 @@ macro_rules! vector {
             unsafe fn down_8_of_16(self) -> Self;
             /// Shifts 32-bit lanes right by 16 bits, filling with zeros.
             unsafe fn down_16_of_32(self) -> Self;
-            /// `if_nan` in the f32 lanes where `self` is a NaN, else `number`.
+            /// Selects `if_nan` in the f32 lanes where `self` is a NaN, and `number` in all others.
             unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self;
             /// Converts f16 to two registers of f32, in an order that `narrow_f16` undoes.
             unsafe fn widen_f16(self) -> [Self; 2];
             /// Converts f32 to f16, rounding to nearest, ties to even.
             unsafe fn narrow_f16(wide: [Self; 2]) -> Self;
-            /// Two registers of 32-bit lanes whose upper halves are these 16-bit lanes and whose
-            /// lower halves are zero.
+            /// Returns two registers of 32-bit lanes. The upper half of each lane is a 16-bit lane
+            /// of `self`, and the lower half is zero.
             unsafe fn widen_upper_16(self) -> [Self; 2];
             /// Narrows 32-bit lanes below 2^16 to 16 bits, in the order that `widen_upper_16`
             /// made.
@@ -98,7 +98,7 @@ macro_rules! byte_product {
             unsafe fn combine(left: R, right: R) -> R {
                 // SAFETY: the caller's CPU has the instruction set.
                 unsafe {
-                    // Multiplies even and odd bytes apart, as 16-bit lanes: the low byte of a
+                    // Multiplies even and odd bytes separately, as 16-bit lanes. The low byte of a
                     // product depends on the low bytes of its factors alone.
                     let even = left.mul_16(right).and(R::splat_32(0x00ff_00ff));
                     let odd = left.down_8_of_16().mul_16(right.down_8_of_16()).up_8_of_16();

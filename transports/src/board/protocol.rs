@@ -5,8 +5,8 @@ use super::{ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL_
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One atomic word that several ranks share. A trait, so that a model checker can take the place
-/// of the hardware.
+/// One atomic word that several ranks share. It is a trait, so that tests can run the protocol on
+/// the atomics of a model checker.
 pub trait SharedWord {
     /// Loads with acquire ordering.
     fn acquire(&self) -> u64;
@@ -50,12 +50,13 @@ pub trait BoardWords {
     fn consumed(&self, reader: usize, writer: usize) -> &Self::Word;
 }
 
-/// What a slot of this rank holds.
+/// The last publication in a slot of this rank, and its readers.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotState {
-    /// Readers that are not known to have consumed it: bit `r` stands for local rank `r`.
+    /// Readers that are not known to have consumed the publication: bit `r` stands for local rank
+    /// `r`.
     audience: u64,
-    /// One more than its position.
+    /// One more than the position of the publication.
     end: u64,
 }
 
@@ -136,8 +137,8 @@ impl<W: BoardWords> BoardProtocol<W> {
         self.words.consumed(self.me, peer).release(position);
     }
 
-    /// Records, without a counter, that `peer` has consumed the publications of this rank below
-    /// `position`.
+    /// Records that `peer` has consumed the publications of this rank below `position`. Reads no
+    /// counter: the caller knows it from a later publication of the peer.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         if self.credits[peer].get() < position {

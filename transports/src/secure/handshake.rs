@@ -23,8 +23,8 @@ impl Initiator {
         (Self(noise), out)
     }
 
-    /// Takes the body of the answer's frame. Returns the channel and the third message, to be
-    /// sent.
+    /// Takes the body of the answer's frame. Returns the channel, and the third message, which must
+    /// be sent.
     ///
     /// # Errors
     /// If the answer is a refusal, or was not made with the same key for this connection.
@@ -42,8 +42,8 @@ impl Initiator {
     }
 }
 
-/// The frame of a refusal, which a responder may send to an initiator whose handshake failed. It
-/// is not authenticated, so it serves error messages only.
+/// Returns the frame of a refusal, which a responder may send to an initiator whose handshake
+/// failed. A refusal is not authenticated, so it serves error messages only.
 pub fn refuse(why: &SecureError) -> [u8; 3] {
     let code = match why {
         SecureError::OtherJob => 1,
@@ -63,8 +63,8 @@ fn refusal(code: u8) -> SecureError {
     }
 }
 
-/// The accepting end of a handshake. It takes exactly the bytes it [`wants`](Self::wants), so that
-/// no byte after the handshake is consumed.
+/// The accepting end of a handshake. It takes exactly the bytes that it [`wants`](Self::wants), so
+/// that no byte after the handshake is consumed.
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
@@ -255,8 +255,8 @@ fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) ->
     [&preamble[..], &session, secret.job.as_bytes()].concat()
 }
 
-/// The session that the handshake is bound to: zero for a joining rank, which does not know it
-/// yet.
+/// Returns the session that the handshake is bound to: zero for a joining rank, which does not know
+/// the session yet.
 fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }

@@ -87,7 +87,7 @@ fn an_altered_preamble_is_noticed() {
 }
 
 #[test]
-fn a_replayed_first_message_gets_nobody_in() {
+fn a_replayed_first_message_is_not_let_in() {
     let secret = secret(1, "j");
     let (initiator, hello) = Initiator::start(&secret, &binding(Purpose::Data));
     let mut first = Responder::new(&secret);
@@ -101,7 +101,7 @@ fn a_replayed_first_message_gets_nobody_in() {
 }
 
 #[test]
-fn a_reflected_message_gets_nobody_in() {
+fn a_reflected_message_is_not_let_in() {
     let secret = secret(1, "j");
     let (initiator, hello) = Initiator::start(&secret, &binding(Purpose::Data));
     assert!(matches!(initiator.finish(&hello[PREAMBLE + 2..]), Err(SecureError::WrongKey)));
@@ -126,7 +126,7 @@ fn a_message_that_is_too_long_is_refused() {
     let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Join).unwrap();
     let mut wire = Vec::new();
     a.seal(&[0; 200_000], &mut wire);
-    // Refused as soon as too much has come, long before the end of the message.
+    // Refused as soon as too many bytes have arrived, long before the end of the message.
     b.receive(&wire[..140_000]);
     assert!(matches!(b.open(100_000), Err(SecureError::TooLong { maximum: 100_000 })));
 }
@@ -163,7 +163,7 @@ proptest! {
         let mut responder = Responder::new(&secret);
         let outcome = feed(&mut responder, &wire);
         prop_assert!(!lets_in(&outcome));
-        // What a stranger may make us keep is bounded, whatever length it claims.
+        // The bytes kept for an unauthenticated peer are bounded, whatever length it claims.
         prop_assert!(outcome.is_err() || responder.wants() <= HANDSHAKE_FRAME);
     }
 
@@ -176,7 +176,9 @@ proptest! {
     }
 
     #[test]
-    fn a_channel_survives_any_bytes(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4)) {
+    fn a_channel_survives_any_bytes(
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4),
+    ) {
         let (_, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Join).unwrap();
         for piece in pieces {
             b.receive(&piece);
@@ -188,7 +190,7 @@ proptest! {
     }
 }
 
-/// A socket with these bytes to read, that takes all that is written.
+/// A socket with these bytes to read. It takes all bytes that are written to it.
 struct Canned(Vec<u8>, usize);
 
 impl Read for Canned {

@@ -1,4 +1,4 @@
-//! The contract of the board, over memory that threads really share.
+//! The contract of the board, over memory that several threads share.
 
 use super::boards;
 use maypole_kernels::Region;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const CLASSES: [SlotClass; 3] = [SlotClass::Tiny, SlotClass::Small, SlotClass::Chunk];
 
-/// Polls until `ready`; fails rather than wait for ever.
+/// Polls until `ready` returns true. Fails the test after 30 s.
 fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
     let mut since = None;
     while !ready() {
@@ -23,21 +23,21 @@ fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Numbers drawn by lot (SplitMix64): the same ones for the same seed.
-struct Lot(u64);
+/// Pseudo-random numbers (SplitMix64), the same for the same seed.
+struct Random(u64);
 
-impl Lot {
-    fn draw(&mut self) -> u64 {
+impl Random {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         maypole_kernels::mix(self.0)
     }
 
     fn below(&mut self, end: usize) -> usize {
-        (self.draw() % end as u64) as usize
+        (self.next() % end as u64) as usize
     }
 }
 
-/// Who publishes what: all ranks know it.
+/// A publication and its writer. All ranks know the list of all publications.
 #[derive(Clone, Copy, Debug)]
 struct Published {
     writer: usize,
@@ -51,9 +51,9 @@ impl Published {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut lot = Lot((self.writer as u64) << 32 | self.out.position);
+        let mut random = Random((self.writer as u64) << 32 | self.out.position);
         (0..self.out.len.div_ceil(8))
-            .flat_map(|_| lot.draw().to_le_bytes())
+            .flat_map(|_| random.next().to_le_bytes())
             .take(self.out.len)
             .collect()
     }
@@ -63,78 +63,92 @@ impl Published {
     }
 }
 
-/// Lengths at both ends of what a class holds, and in between.
-fn length(class: SlotClass, lot: &mut Lot) -> usize {
-    match lot.below(6) {
+/// Draws a length that the class holds: often 0, 1 or the largest.
+fn length(class: SlotClass, random: &mut Random) -> usize {
+    match random.below(6) {
         0 => 0,
         1 => 1,
         2 => class.bytes(),
-        _ => lot.below(class.bytes() + 1),
+        _ => random.below(class.bytes() + 1),
     }
 }
 
-fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Published> {
+fn random_publications(ranks: usize, count: usize, random: &mut Random) -> Vec<Published> {
     let mut positions = vec![0; ranks];
     let mut draw = |_| {
-        let writer = lot.below(ranks);
-        let class = CLASSES[lot.below(CLASSES.len())];
-        // A random set of the others; if it is empty, the next rank.
-        let others = lot.draw() & ((1 << ranks) - 1) & !(1 << writer);
+        let writer = random.below(ranks);
+        let class = CLASSES[random.below(CLASSES.len())];
+        // A random set of the other ranks or, if it is empty, the next rank.
+        let others = random.next() & ((1 << ranks) - 1) & !(1 << writer);
         let audience = if others == 0 { 1 << ((writer + 1) % ranks) } else { others };
-        let slots = class.slots(ranks) >> lot.below(4);
+        let slots = class.slots(ranks) >> random.below(4);
         let position = positions[writer];
         positions[writer] += 1;
-        let (mask, len) = (slots.max(1) as u64 - 1, length(class, lot));
+        let mask = slots.max(1) as u64 - 1;
+        let len = length(class, random);
         Published {
             writer,
-            out: Publication { class, mask, position, audience, fingerprint: lot.draw(), len },
+            out: Publication { class, mask, position, audience, fingerprint: random.next(), len },
         }
     };
     (0..count).map(&mut draw).collect()
 }
 
-/// One rank's part. All ranks take the list in one order, so whoever is least far can always go
-/// on.
-fn take_part(board: &Board, me: usize, list: &[Published], mut lot: Lot, slow: bool) {
-    for it in list {
-        if it.writer == me {
-            until(|| format!("no room for {it:?}"), || board.writable(it.out));
-            board.slot(it.out).fill_from(&it.bytes());
-            board.commit(it.out);
-        } else if it.has_reader(me) {
-            let wanted = it.wanted();
+/// Runs the part of rank `me`. All ranks go through the list in the same order, so the rank that is
+/// furthest behind can always go on.
+fn take_part(board: &Board, me: usize, list: &[Published], mut random: Random, slow: bool) {
+    for publication in list {
+        if publication.writer == me {
+            until(|| format!("no room for {publication:?}"), || board.writable(publication.out));
+            board.slot(publication.out).fill_from(&publication.bytes());
+            board.commit(publication.out);
+        } else if publication.has_reader(me) {
+            let wanted = publication.wanted();
             until(
-                || format!("{me} never sees {it:?}"),
-                || board.readable(wanted).expect("nobody is in another call"),
+                || format!("rank {me} never sees {publication:?}"),
+                || board.readable(wanted).expect("all ranks are in the same call"),
             );
-            assert_eq!(board.lent(wanted).to_vec(), it.bytes(), "{it:?} as {me} sees it");
+            assert_eq!(
+                board.lent(wanted).to_vec(),
+                publication.bytes(),
+                "{publication:?} as rank {me} sees it"
+            );
             if slow {
-                (0..lot.below(50)).for_each(|_| std::thread::yield_now());
+                (0..random.below(50)).for_each(|_| std::thread::yield_now());
                 assert_eq!(
                     board.lent(wanted).to_vec(),
-                    it.bytes(),
-                    "{it:?} stays as it is until it is consumed"
+                    publication.bytes(),
+                    "{publication:?} changed before rank {me} consumed it"
                 );
             }
-            board.consume(it.writer, it.out.position + 1);
+            board.consume(publication.writer, publication.out.position + 1);
         }
     }
 }
 
 fn check_random(ranks: usize, count: usize, seed: u64, slow: u64) {
-    let list = &random(ranks, count, &mut Lot(seed));
+    let list = &random_publications(ranks, count, &mut Random(seed));
     std::thread::scope(|scope| {
         for (me, board) in boards(ranks).into_iter().enumerate() {
-            let lot = Lot(seed ^ me as u64);
-            scope.spawn(move || take_part(&board, me, list, lot, slow >> me & 1 == 1));
+            let random = Random(seed ^ me as u64);
+            scope.spawn(move || take_part(&board, me, list, random, slow >> me & 1 == 1));
         }
     });
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 20, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 12,
+        failure_persistence: None,
+        max_shrink_iters: 20,
+        ..ProptestConfig::default()
+    })]
     #[test]
-    fn what_is_published_is_what_is_read(ranks in prop::sample::select(vec![2, 3, 5]), seed: u64, slow in 0..32u64) {
+    fn readers_read_what_was_published(
+        ranks in prop::sample::select(vec![2, 3, 5]),
+        seed: u64,
+        slow in 0..32u64,
+    ) {
         check_random(ranks, 400, seed, slow);
     }
 }
@@ -194,8 +208,7 @@ fn a_credit_does_what_a_counter_does() {
     }
 }
 
-/// What one class leaves in its slots is not in the way of another, but all classes share the
-/// lines.
+/// Each class has data slots of its own, but all classes share the lines.
 #[test]
 fn classes_share_lines_alone() {
     let boards = boards(2);
@@ -223,7 +236,7 @@ fn nothing_is_readable_before_it_is_published() {
 }
 
 #[test]
-fn another_call_is_told_by_its_fingerprint() {
+fn another_call_is_recognised_by_its_fingerprint() {
     let boards = boards(2);
     let theirs = Publication { fingerprint: 99, ..out(SlotClass::Tiny, 0, 0b10) };
     publish(&boards[0], theirs);
@@ -232,7 +245,7 @@ fn another_call_is_told_by_its_fingerprint() {
 }
 
 #[test]
-fn a_publication_that_did_not_count_on_us_is_told_by_its_position() {
+fn a_later_publication_in_the_line_is_a_mismatch() {
     let boards = boards(2);
     (0..=LINES as u64).for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0)));
     assert_eq!(
@@ -243,7 +256,7 @@ fn a_publication_that_did_not_count_on_us_is_told_by_its_position() {
 }
 
 #[test]
-fn a_glance_sees_what_lies_there() {
+fn peeking_returns_the_fingerprint_in_the_line() {
     let boards = boards(3);
     assert_eq!(boards[1].peek_fingerprint(0, 0), None);
     publish(&boards[0], Publication { fingerprint: 99, ..out(SlotClass::Tiny, 0, 0b100) });
@@ -251,10 +264,10 @@ fn a_glance_sees_what_lies_there() {
     assert_eq!(boards[1].peek_fingerprint(0, 1), None);
 }
 
-/// A peer may be many calls ahead of a reader for whom it has published all the same: a
-/// peek_fingerprint alone proves nothing.
+/// A line may hold a later publication for another reader, while the awaited publication is in
+/// another line. So another fingerprint that `peek_fingerprint` returns does not prove a mismatch.
 #[test]
-fn a_glance_may_see_later_calls() {
+fn peeking_may_return_the_fingerprint_of_a_later_call() {
     let boards = boards(3);
     publish(&boards[0], out(SlotClass::Tiny, 0, 0b100));
     boards[2].consume(0, 1);
@@ -269,7 +282,7 @@ fn a_glance_may_see_later_calls() {
 }
 
 #[test]
-fn classes_hold_what_they_say() {
+fn the_smallest_class_that_fits_is_chosen() {
     let limits = [
         (0, Some(SlotClass::Tiny)),
         (TINY, Some(SlotClass::Tiny)),
@@ -290,7 +303,7 @@ fn classes_hold_what_they_say() {
     }
 }
 
-/// All slots of all ranks filled to the brim lie apart.
+/// Fills all slots of all ranks completely, and reads each slot unchanged.
 #[test]
 fn slots_do_not_overlap() {
     for class in CLASSES {
@@ -339,7 +352,7 @@ fn the_last_of_64_ranks_reads_and_is_waited_for() {
 }
 
 #[test]
-fn a_rank_alone_has_a_board_too() {
+fn a_single_rank_has_a_board_too() {
     let board = boards(1).remove(0);
     assert_eq!(board.ranks(), 1);
     (0..200).for_each(|position| publish(&board, out(SlotClass::Small, position, 0)));
@@ -347,37 +360,37 @@ fn a_rank_alone_has_a_board_too() {
 
 #[test]
 #[should_panic(expected = "a board serves 1 to 64 ranks")]
-fn a_board_for_nobody() {
+fn a_board_of_no_ranks_is_refused() {
     Board::bytes(0);
 }
 
 #[test]
 #[should_panic(expected = "a board serves 1 to 64 ranks")]
-fn a_board_for_too_many() {
+fn a_board_of_65_ranks_is_refused() {
     Board::bytes(MAX_RANKS + 1);
 }
 
 #[test]
-#[should_panic(expected = "a board of 2 needs")]
-fn a_board_in_too_little_memory() {
+#[should_panic(expected = "a board of 2 ranks needs")]
+fn a_board_in_too_little_memory_is_refused() {
     Board::new(Arc::new(Region::new(Board::bytes(2) - 1)), 2, 0);
 }
 
 #[test]
-#[should_panic(expected = "local rank 2 of 2")]
-fn a_rank_that_is_not_on_the_board() {
+#[should_panic(expected = "local rank 2 is not on a board of 2 ranks")]
+fn a_rank_that_is_not_on_the_board_is_refused() {
     Board::new(Arc::new(Region::new(Board::bytes(2))), 2, 2);
 }
 
 #[test]
-#[should_panic(expected = "a payload of 49 bytes in a slot of 48")]
-fn a_payload_that_does_not_fit() {
+#[should_panic(expected = "a payload of 49 bytes does not fit into a slot of 48 bytes")]
+fn a_payload_that_does_not_fit_is_refused() {
     boards(2)[0].slot(Publication { len: TINY + 1, ..out(SlotClass::Tiny, 0, 0b10) });
 }
 
 #[test]
-#[should_panic(expected = "a payload of 16385 bytes in a slot of 16384")]
-fn a_wanted_payload_that_does_not_fit() {
+#[should_panic(expected = "a payload of 16385 bytes does not fit into a slot of 16384 bytes")]
+fn an_expected_payload_that_does_not_fit_is_refused() {
     boards(2)[1]
         .lent(ExpectedPublication { len: SMALL + 1, ..wanted(out(SlotClass::Small, 0, 0b10), 0) });
 }
@@ -396,6 +409,6 @@ fn peers_must_be_on_the_board() {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
             .expect_err("a stranger is refused");
         let text = panic.downcast_ref::<String>().expect("a message");
-        assert!(text.contains("local rank 2 of 2"), "{text}");
+        assert!(text.contains("local rank 2 is not on a board of 2 ranks"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
-//! Ranks that are processes: a segment that each has mapped for itself.
+//! The contract of the board for ranks that are processes: each maps the segment for itself.
 
 use maypole_transports::Board;
 use maypole_transports::shm::Segment;
 
-/// The views that all ranks have of one board.
+/// Returns the view of one board that each rank has.
 fn boards(ranks: usize) -> Vec<Board> {
     let bytes = Board::bytes(ranks);
     let made = Segment::create(bytes).unwrap();

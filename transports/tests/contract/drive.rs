@@ -5,8 +5,8 @@ use maypole_kernels::{View, ViewMut};
 use maypole_transports::{Fault, HEAD, Head, Stream};
 use std::time::{Duration, Instant};
 
-/// How long any step may take. Only a broken stream comes near it.
-pub(crate) const GENEROUS: Duration = Duration::from_secs(60);
+/// The longest duration of one step of a test. Only a broken stream makes a step so slow.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An end of a stream that can move to another thread.
 pub(crate) trait StreamEnd: Stream + Send + 'static {}
@@ -52,51 +52,51 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// The message at `position`, with a body that depends on `seed` and `position` alone.
+    /// Makes the message at `position`, with a body that depends on `seed` and `position` alone.
     pub(crate) fn new(seed: u64, position: u64, len: usize) -> Self {
-        let mut dice = Dice(seed ^ position.rotate_left(32));
-        let head = Head { position, fingerprint: dice.roll() }.to_bytes();
-        let body = (0..len).map(|_| dice.roll() as u8).collect();
+        let mut random = Random(seed ^ position.rotate_left(32));
+        let head = Head { position, fingerprint: random.next() }.to_bytes();
+        let body = (0..len).map(|_| random.next() as u8).collect();
         Self { head, body }
     }
 
-    /// Head and body together.
+    /// Returns the bytes of head and body together.
     pub(crate) fn len(&self) -> usize {
         HEAD + self.body.len()
     }
 
-    /// True once `moved` bytes of it, which must not be more than it has, are all of it.
+    /// Returns true if `moved` bytes are the whole message, and panics if they are more.
     fn is_whole(&self, moved: usize) -> bool {
         assert!(moved <= self.len(), "more bytes moved than the message has");
         moved == self.len()
     }
 
-    /// All of its bytes in order.
+    /// Returns the bytes of the head, followed by those of the body.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         [&self.head[..], &self.body].concat()
     }
 
-    /// Offers all from byte `skip` on.
+    /// Offers all bytes from byte `skip` on.
     pub(crate) fn send(&self, to: &mut impl Stream, skip: usize) -> Result<usize, Fault> {
         to.send(&self.head, View::of(&self.body), skip)
     }
 
-    /// A message with room for `len` bytes of body, none of which came yet.
+    /// Makes a message with room for a body of `len` bytes, of which none has been received.
     pub(crate) fn awaited(len: usize) -> Self {
         Self { head: [0xEE; HEAD], body: vec![0xEE; len] }
     }
 
-    /// Takes what is there from byte `skip` on.
+    /// Receives the bytes that have arrived, from byte `skip` of the message on.
     pub(crate) fn receive(&mut self, from: &mut impl Stream, skip: usize) -> Result<usize, Fault> {
         from.receive(&mut self.head, ViewMut::of(&mut self.body), skip)
     }
 }
 
-/// Pseudo-random numbers (splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
+/// Pseudo-random numbers (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
 
-impl Dice {
-    pub(crate) fn roll(&mut self) -> u64 {
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -104,35 +104,35 @@ impl Dice {
     }
 }
 
-/// Fails the test once it has taken far too long. Until then it yields the core.
+/// Yields the core at each wait, and fails the test after [`TEST_TIMEOUT`].
 pub(crate) struct TestDeadline(Instant);
 
 impl TestDeadline {
     pub(crate) fn new() -> Self {
-        Self(Instant::now() + GENEROUS)
+        Self(Instant::now() + TEST_TIMEOUT)
     }
 
     pub(crate) fn wait(&self, what: &str) {
-        assert!(Instant::now() < self.0, "waited {GENEROUS:?} for {what}");
+        assert!(Instant::now() < self.0, "waited {TEST_TIMEOUT:?} for {what}");
         std::thread::yield_now();
     }
 }
 
-/// Sends all of `outgoing` and receives as many bytes as the messages of `like` have, both at once
-/// in one thread.
+/// Sends all of `outgoing` and receives as many bytes as the messages of `expected` have. Does both
+/// at once, in one thread.
 pub(crate) fn exchange(
     stream: &mut impl Stream,
     outgoing: &[Message],
-    like: &[Message],
+    expected: &[Message],
 ) -> Vec<Message> {
     let deadline = TestDeadline::new();
     let mut incoming: Vec<_> =
-        like.iter().map(|message| Message::awaited(message.body.len())).collect();
+        expected.iter().map(|message| Message::awaited(message.body.len())).collect();
     // Indices of messages, and bytes of the messages at these indices.
     let mut out = 0;
     let mut sent = 0;
     let mut into = 0;
-    let mut come = 0;
+    let mut received = 0;
     while out < outgoing.len() || into < incoming.len() {
         let mut moved = 0;
         if let Some(message) = outgoing.get(out) {
@@ -145,11 +145,11 @@ pub(crate) fn exchange(
             moved += n;
         }
         if let Some(message) = incoming.get_mut(into) {
-            let n = message.receive(stream, come).expect("the peer is there");
-            come += n;
-            if message.is_whole(come) {
+            let n = message.receive(stream, received).expect("the peer is there");
+            received += n;
+            if message.is_whole(received) {
                 into += 1;
-                come = 0;
+                received = 0;
             }
             moved += n;
         }
@@ -174,16 +174,16 @@ pub(crate) fn receive_all(from: &mut impl Stream, len: usize) -> Message {
 pub(crate) fn drain(from: &mut impl Stream, most: usize) -> Vec<u8> {
     let deadline = TestDeadline::new();
     let mut message = Message::awaited(most);
-    let mut come = 0;
+    let mut received = 0;
     loop {
-        match message.receive(from, come) {
+        match message.receive(from, received) {
             Ok(0) => deadline.wait("the end of the stream"),
-            Ok(more) => come += more,
+            Ok(more) => received += more,
             Err(Fault::Closed) => break,
             Err(fault) => panic!("{fault}"),
         }
     }
     let mut bytes = message.bytes();
-    bytes.truncate(come);
+    bytes.truncate(received);
     bytes
 }

@@ -2,22 +2,24 @@
 //! large body.
 
 use super::{LARGEST, pair};
-use crate::drive::{Dice, GENEROUS, Message, TestDeadline, drain, exchange, receive_all, send_all};
+use crate::drive::{
+    Message, Random, TEST_TIMEOUT, TestDeadline, drain, exchange, receive_all, send_all,
+};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::{Interest, poll};
 use maypole_transports::{Fault, HEAD, Stream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `count` messages: empty, tiny, middling and, once, large.
+/// Draws `count` messages: empty, tiny and middling messages, and one large message.
 fn messages(seed: u64, count: u64) -> Vec<Message> {
-    let mut dice = Dice(seed);
-    let mut len = |position: u64| match dice.roll() % 4 {
+    let mut random = Random(seed);
+    let mut len = |position: u64| match random.next() % 4 {
         _ if position == count / 2 => LARGEST,
         0 => 0,
-        1 => dice.roll() as usize % 9,
-        2 => dice.roll() as usize % 300,
-        _ => dice.roll() as usize % (LARGEST / 16),
+        1 => random.next() as usize % 9,
+        2 => random.next() as usize % 300,
+        _ => random.next() as usize % (LARGEST / 16),
     };
     (0..count).map(|position| Message::new(seed, position, len(position))).collect()
 }
@@ -27,9 +29,15 @@ fn both_ways(ours: Vec<Message>, theirs: Vec<Message>) {
     let (mut here, mut there) = pair();
     thread::scope(|threads| {
         let far = threads.spawn(|| {
-            assert!(exchange(&mut there, &theirs, &ours) == ours, "messages to the far end");
+            assert!(
+                exchange(&mut there, &theirs, &ours) == ours,
+                "the far end received other messages"
+            );
         });
-        assert!(exchange(&mut here, &ours, &theirs) == theirs, "messages to the near end");
+        assert!(
+            exchange(&mut here, &ours, &theirs) == theirs,
+            "the near end received other messages"
+        );
         far.join().unwrap();
     });
 }
@@ -91,15 +99,15 @@ fn move_part(
     let deadline = TestDeadline::new();
     let start = View::of(&message.body[..to.saturating_sub(HEAD)]);
     let mut sent = from;
-    let mut come = from;
-    while come < to {
+    let mut received = from;
+    while received < to {
         if sent < to {
             sent += here.send(&message.head, start, sent).unwrap().min(to - sent);
         }
-        come += into.receive(there, come).unwrap();
+        received += into.receive(there, received).unwrap();
         deadline.wait("a part of a message");
     }
-    assert_eq!(come, to, "exactly what was sent");
+    assert_eq!(received, to, "exactly what was sent");
 }
 
 #[test]
@@ -110,7 +118,10 @@ fn a_message_cut_anywhere_in_its_body_resumes_there() {
         let mut into = Message::awaited(11);
         move_part(&mut here, &mut there, &message, &mut into, 0, cut);
         assert_eq!(into.bytes()[..cut], message.bytes()[..cut]);
-        assert!(into.bytes()[cut..].iter().all(|byte| *byte == 0xEE), "untouched until it comes");
+        assert!(
+            into.bytes()[cut..].iter().all(|byte| *byte == 0xEE),
+            "bytes after the cut are unchanged"
+        );
         move_part(&mut here, &mut there, &message, &mut into, cut, message.len());
         assert_eq!(into, message);
     }
@@ -126,7 +137,7 @@ fn any_rest_of_a_message_can_be_sent_and_received_alone() {
         assert_eq!(into.bytes()[skip..], message.bytes()[skip..]);
         let bytes = into.bytes();
         let mut before = bytes[..skip].iter();
-        assert!(before.all(|byte| *byte == 0xEE), "bytes before the rest stay as they are");
+        assert!(before.all(|byte| *byte == 0xEE), "bytes before the rest are unchanged");
     }
 }
 
@@ -140,17 +151,17 @@ fn nothing_is_read_or_written_beyond_the_message() {
             let len = message.body.len();
             let mut wide = vec![0xAA; len + 64];
             let mut head = [0; HEAD];
-            let mut come = 0;
+            let mut received = 0;
             let deadline = TestDeadline::new();
-            while come < message.len() {
+            while received < message.len() {
                 let body = ViewMut::of(&mut wide).slice(32, len);
-                come += there.receive(&mut head, body, come).unwrap();
+                received += there.receive(&mut head, body, received).unwrap();
                 deadline.wait("a message");
             }
             assert_eq!(head, message.head);
             assert_eq!(wide[32..32 + len], message.body);
             let mut around = wide[..32].iter().chain(&wide[32 + len..]);
-            assert!(around.all(|byte| *byte == 0xAA), "bytes around the body");
+            assert!(around.all(|byte| *byte == 0xAA), "bytes around the body are unchanged");
         }
     });
 }
@@ -215,7 +226,10 @@ fn an_end_that_has_finished_sends_nothing_more_and_still_receives() {
         threads.spawn(|| {
             send_all(&mut here, &ours);
             here.finish();
-            assert!(matches!(ours.send(&mut here, 0), Err(Fault::Closed)), "nothing after the end");
+            assert!(
+                matches!(ours.send(&mut here, 0), Err(Fault::Closed)),
+                "nothing is sent after the end"
+            );
             assert!(receive_all(&mut here, LARGEST) == theirs);
             assert!(drain(&mut here, 1).is_empty());
         });
@@ -239,38 +253,38 @@ fn finishing_twice_or_alone_does_no_harm() {
 fn a_descriptor_wakes_a_waiter_for_bytes_and_for_the_end() {
     let (mut here, mut there) = pair();
     if there.descriptor().is_none() {
-        return; // the kernel takes no part in this stream
+        return; // The kernel takes no part in this stream.
     }
     let message = Message::new(16, 0, 0);
     thread::scope(|threads| {
         threads.spawn(|| send_all(&mut here, &message));
-        assert!(waits_for_bytes(&there) < GENEROUS, "not woken by bytes");
+        assert!(waits_for_bytes(&there) < TEST_TIMEOUT, "not woken by bytes");
     });
     assert_eq!(receive_all(&mut there, 0), message);
     thread::scope(|threads| {
         threads.spawn(|| drop(here));
-        assert!(waits_for_bytes(&there) < GENEROUS, "not woken by the end");
+        assert!(waits_for_bytes(&there) < TEST_TIMEOUT, "not woken by the end");
     });
     assert!(drain(&mut there, 1).is_empty());
 }
 
-/// How long it takes until there is something to receive.
+/// Polls until a byte can be received, and returns how long that took.
 fn waits_for_bytes(stream: &impl Stream) -> Duration {
     let start = Instant::now();
     let descriptor = stream.descriptor().expect("a stream with a descriptor");
-    poll(&[(descriptor, Interest::Read)], GENEROUS).unwrap();
+    poll(&[(descriptor, Interest::Read)], TEST_TIMEOUT).unwrap();
     start.elapsed()
 }
 
 #[test]
-#[should_panic(expected = "byte 19 of a message of 16+3")]
+#[should_panic(expected = "byte 19 is beyond a message of 16+3 bytes")]
 fn a_message_that_is_over_cannot_be_sent() {
     let (mut here, _there) = pair();
     let _ = Message::new(17, 0, 3).send(&mut here, 19);
 }
 
 #[test]
-#[should_panic(expected = "byte 19 of a message of 16+3")]
+#[should_panic(expected = "byte 19 is beyond a message of 16+3 bytes")]
 fn a_message_that_is_over_cannot_be_received() {
     let (_here, mut there) = pair();
     let _ = Message::awaited(3).receive(&mut there, 19);

@@ -3,7 +3,8 @@
 use crate::{BinaryOp, BuiltInReducer, CustomReducer, DataType, Reducer, View, ViewMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Composes two maps x -> a x + b, with a in the upper and b in the lower half: not commutative.
+/// Composes two maps x -> a x + b, with a in the upper half and b in the lower half of a number.
+/// Composition is not commutative.
 fn compose(left: u64, right: u64) -> u64 {
     let [a, b] = [(left >> 32) as u32, left as u32];
     let [c, d] = [(right >> 32) as u32, right as u32];

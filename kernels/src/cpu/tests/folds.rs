@@ -58,7 +58,7 @@ fn check(
     own.iter().for_each(|buffer| buffer.assert_guards(&context));
 }
 
-/// Memory of its own, or that of one of the sources.
+/// Draws memory of its own, or the memory of one of the sources.
 fn any_place(random: &mut Random, sources: usize) -> Destination {
     if random.below(2) == 0 { Destination::Own } else { Destination::Source(random.below(sources)) }
 }
@@ -114,7 +114,7 @@ agrees! {
     u64_agrees_with_the_reference: U64;
 }
 
-/// Puts the two destinations at every pair of sources.
+/// Lets the two destinations be the memory of every pair of sources.
 #[test]
 fn a_destination_may_be_any_source() {
     let mut random = Random(7);
@@ -132,7 +132,7 @@ fn a_destination_may_be_any_source() {
     }
 }
 
-/// Combines all 65,536 values with random ones: rounding of sums and products, minima and maxima.
+/// Combines all 65,536 values with random values, by every operation.
 #[test]
 fn every_half_rounds_as_the_reference_does() {
     for kind in [DataType::F16, DataType::BF16] {
@@ -151,7 +151,8 @@ fn every_half_rounds_as_the_reference_does() {
     }
 }
 
-/// PartialRegister overlap promises no numbers, but memory around stays as it was.
+/// If a destination overlaps a source in part, its numbers are unspecified, but the memory around
+/// the destination stays as it was.
 #[test]
 fn partial_overlap_writes_nothing_outside() {
     for instructions in InstructionSet::available() {
@@ -170,7 +171,7 @@ fn partial_overlap_writes_nothing_outside() {
 }
 
 proptest! {
-    /// The public constructor, on random bits.
+    /// Uses the public constructor on random sources.
     #[test]
     fn any_fold_agrees_with_the_reference(
         seed: u64,
@@ -229,7 +230,7 @@ fn half_an_element_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "Xor works on the bits of integers, not on bf16")]
+#[should_panic(expected = "Xor is not defined for bf16 elements")]
 fn bits_of_floats_are_refused() {
     BuiltInReducer::new(DataType::BF16, BinaryOp::Xor);
 }

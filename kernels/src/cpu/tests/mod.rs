@@ -1,4 +1,4 @@
-//! Every instruction set against a naive reference.
+//! Compares every instruction set with a naive reference.
 
 mod custom;
 mod folds;
@@ -23,11 +23,11 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// The bytes of one element: any bits, a number of ordinary size, or one of the [`AWKWARD`].
+    /// Draws one element: any bits, a number of ordinary size, or a special value.
     fn element(&mut self, kind: DataType) -> Vec<u8> {
         let any = self.next();
         let small = (any % 2001) as f32 / 8.0 - 125.0;
-        let awkward = AWKWARD[(any >> 32) as usize % AWKWARD.len()];
+        let special = SPECIAL_VALUES[(any >> 32) as usize % SPECIAL_VALUES.len()];
         let bits = match (self.below(3), kind) {
             (0, _) => any,
             (1, DataType::F16) => f16::from_f32(small).to_bits().into(),
@@ -35,10 +35,10 @@ impl Random {
             (1, DataType::F32) => small.to_bits().into(),
             (1, DataType::F64) => f64::from(small).to_bits(),
             (1, _) => (any as i64 % 21 - 10).cast_unsigned(),
-            (_, DataType::F16) => awkward[0],
-            (_, DataType::BF16) => awkward[1],
-            (_, DataType::F32) => awkward[2],
-            (_, DataType::F64) => awkward[3],
+            (_, DataType::F16) => special[0],
+            (_, DataType::BF16) => special[1],
+            (_, DataType::F32) => special[2],
+            (_, DataType::F64) => special[3],
             // The extremes of every width of integer.
             (_, _) => [
                 0,
@@ -59,7 +59,7 @@ impl Random {
 }
 
 /// Special values, as f16, bf16, f32 and f64.
-const AWKWARD: [[u64; 4]; 12] = [
+const SPECIAL_VALUES: [[u64; 4]; 12] = [
     [0x0000, 0x0000, 0x0000_0000, 0x0000_0000_0000_0000], // 0
     [0x8000, 0x8000, 0x8000_0000, 0x8000_0000_0000_0000], // -0
     [0x7c00, 0x7f80, 0x7f80_0000, 0x7ff0_0000_0000_0000], // infinity
@@ -105,12 +105,12 @@ impl Buffer {
         let after = &self.bytes[self.start + self.len..];
         assert!(
             before.iter().chain(after).all(|byte| *byte == Self::GUARD),
-            "wrote outside: {context}"
+            "bytes outside the buffer changed: {context}"
         );
     }
 }
 
-/// Equal bits, except that any NaN equals any NaN.
+/// Asserts equal bits, except that any NaN equals any NaN.
 #[track_caller]
 fn assert_same(kind: DataType, got: &[u8], expected: &[u8], context: &str) {
     if got == expected {

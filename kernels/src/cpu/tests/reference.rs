@@ -1,4 +1,4 @@
-//! Reductions and divisions written as plainly as possible. Shares no code with what it checks.
+//! Reductions and divisions written as plainly as possible. They share no code with the library.
 
 use crate::{BinaryOp, DataType};
 use half::{bf16, f16};
@@ -23,7 +23,7 @@ macro_rules! by_kind {
     };
 }
 
-/// To the type that is computed in, and back.
+/// Converts an element to the type that the arithmetic uses, and back.
 trait Rounds<Wide> {
     fn widen(self) -> Wide;
     fn narrow(wide: Wide) -> Self;
@@ -72,7 +72,7 @@ pub(super) fn is_nan(kind: DataType, element: &[u8]) -> bool {
 fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
     macro_rules! integer {
         ($type:ty, $left:expr, $right:expr) => {{
-            // Wide enough for every product; casting down is what wrapping means.
+            // The cast at the end keeps the low bits, which is how integers wrap.
             let left = read!($type, $left) as i128;
             let right = read!($type, $right) as i128;
             let result = match op {
@@ -96,7 +96,7 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
                 BinaryOp::Sum => left + right,
                 BinaryOp::Product => left * right,
                 BinaryOp::Min | BinaryOp::Max if nan => <$wide>::NAN,
-                // Without NaNs, the total order is the usual one with -0 below +0.
+                // Without NaNs, the total order is the usual order, with -0 below +0.
                 BinaryOp::Min => {
                     if left.total_cmp(&right).is_lt() {
                         left
@@ -121,7 +121,7 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
     by_kind!(kind, integer, float, left, right)
 }
 
-/// The fold of sources that are all of one length.
+/// Reduces sources of equal length from left to right.
 pub(super) fn fold(kind: DataType, op: BinaryOp, sources: &[&[u8]]) -> Vec<u8> {
     let size = kind.size();
     let mut result = sources[0].to_vec();

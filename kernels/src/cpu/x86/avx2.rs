@@ -9,8 +9,11 @@ use std::arch::x86_64::*;
 
 /// 64-bit products, minima and maxima, which AVX2 has no instructions for.
 macro_rules! emulated {
-    ($add_64:ident $mul_low:ident $up:ident $down:ident $greater:ident $select:ident $xor:ident $splat_64:ident) => {
-        /// Adds three 32-bit products. The fourth one would only reach bits above the lowest 64.
+    ($add_64:ident $mul_low:ident $up:ident $down:ident
+        $greater:ident $select:ident $xor:ident $splat_64:ident
+    ) => {
+        /// Adds three products of 32-bit halves. The fourth product reaches only bits above the
+        /// lowest 64.
         #[inline(always)]
         unsafe fn mul_64(self, other: Self) -> Self {
             // SAFETY: the caller's CPU has AVX2.
@@ -206,11 +209,13 @@ impl Vector for __m256i {
         div_f64: _mm256_div_pd,
     }
     extremes! {
-        _mm256_castsi256_ps _mm256_castps_si256 minimum_f32: _mm256_min_ps, maximum_f32: _mm256_max_ps,
+        _mm256_castsi256_ps _mm256_castps_si256
+        minimum_f32: _mm256_min_ps, maximum_f32: _mm256_max_ps,
         |a, b| _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
     }
     extremes! {
-        _mm256_castsi256_pd _mm256_castpd_si256 minimum_f64: _mm256_min_pd, maximum_f64: _mm256_max_pd,
+        _mm256_castsi256_pd _mm256_castpd_si256
+        minimum_f64: _mm256_min_pd, maximum_f64: _mm256_max_pd,
         |a, b| _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b))
     }
     unary! {

@@ -48,11 +48,13 @@ impl Vector for __m512i {
         div_f64: _mm512_div_pd,
     }
     extremes! {
-        _mm512_castsi512_ps _mm512_castps_si512 minimum_f32: _mm512_min_ps, maximum_f32: _mm512_max_ps,
+        _mm512_castsi512_ps _mm512_castps_si512
+        minimum_f32: _mm512_min_ps, maximum_f32: _mm512_max_ps,
         |a, b| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
     }
     extremes! {
-        _mm512_castsi512_pd _mm512_castpd_si512 minimum_f64: _mm512_min_pd, maximum_f64: _mm512_max_pd,
+        _mm512_castsi512_pd _mm512_castpd_si512
+        minimum_f64: _mm512_min_pd, maximum_f64: _mm512_max_pd,
         |a, b| _mm512_movm_epi64(_mm512_cmp_pd_mask::<_CMP_UNORD_Q>(a, b))
     }
     unary! {

@@ -6,7 +6,9 @@
 /// NaN. AND keeps a plus sign but may lose a NaN, which `$nan_mask` (all ones where either operand
 /// is a NaN) restores.
 macro_rules! extremes {
-    ($read:ident $write:ident $minimum:ident: $min:ident, $maximum:ident: $max:ident, $nan_mask:expr) => {
+    ($read:ident $write:ident
+        $minimum:ident: $min:ident, $maximum:ident: $max:ident, $nan_mask:expr
+    ) => {
         #[inline(always)]
         unsafe fn $minimum(self, other: Self) -> Self {
             // SAFETY: the caller's CPU has the instruction set.

@@ -67,7 +67,7 @@ reductions!(
     "avx2,f16c,avx512f,avx512bw,avx512dq"
 );
 
-/// Reduces short buffers, with registers of 128 bits even where AVX-512 is there: a payload of a
+/// Reduces short buffers with registers of 128 bits, even if the CPU has AVX-512. A payload of a
 /// few bytes often starts in the middle of a cache line, and a wider access would touch two lines.
 ///
 /// # Safety

@@ -1,0 +1,84 @@
+//! Where the parts of a board lie in shared memory, and its words there.
+
+use super::{BoardWords, CHUNK, LINES, SMALL, SMALL_SLOTS, chunk_slots};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
+pub(super) const LINE_STRIDE: usize = 128;
+pub(super) const PAGE: usize = 4096;
+
+/// Offsets and sizes, in bytes, of the parts of a board. All processes of a board use the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub(super) ranks: usize,
+    /// Bytes of one row of the table of consumed positions, which lies at offset 0.
+    pub(super) row: usize,
+    /// Offset of the lines.
+    pub(super) lines: usize,
+    /// Offset of the data slots.
+    pub(super) data: usize,
+    /// Bytes of the data slots of one rank.
+    pub(super) stride: usize,
+}
+
+impl Geometry {
+    pub(super) const fn new(ranks: usize) -> Self {
+        let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
+        let lines = (ranks * row).next_multiple_of(PAGE);
+        let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
+        // Not a multiple of a page, so that equal slots of different ranks use different cache
+        // sets.
+        let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
+        Self { ranks, row, lines, data, stride }
+    }
+
+    pub(super) const fn bytes(self) -> usize {
+        self.data + self.ranks * self.stride
+    }
+}
+
+/// The words of a board in shared memory.
+#[derive(Debug)]
+pub(super) struct MappedWords {
+    pub(super) start: NonNull<u8>,
+    pub(super) geometry: Geometry,
+}
+
+impl MappedWords {
+    #[inline(always)]
+    fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
+        debug_assert!(rank < self.geometry.ranks && line < LINES);
+        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
+        // within it.
+        unsafe {
+            self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE)
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
+        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
+        // `self`.
+        unsafe { at.cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl BoardWords for MappedWords {
+    type Word = AtomicU64;
+    #[inline(always)]
+    fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
+        self.word(self.line(rank, line))
+    }
+    #[inline(always)]
+    fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
+        // SAFETY: the second word of a line of 128 bytes.
+        self.word(unsafe { self.line(rank, line).add(8) })
+    }
+    #[inline(always)]
+    fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {
+        debug_assert!(reader < self.geometry.ranks && writer < self.geometry.ranks);
+        // SAFETY: within the table of `ranks` rows that the geometry starts with.
+        self.word(unsafe { self.start.add(reader * self.geometry.row + writer * size_of::<u64>()) })
+    }
+}
