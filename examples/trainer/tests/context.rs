@@ -3,7 +3,7 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
 use maypole_trainer::context_parallel::ulysses::UlyssesAttention;
@@ -33,7 +33,7 @@ fn far(
     exchange: ContextExchange,
     division: PositionDivision,
     ranks: usize,
-    fault: Option<Fault>,
+    fault: Option<PlantedFault>,
 ) -> [f64; 2] {
     let numbers =
         |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
@@ -93,13 +93,17 @@ fn ulysses_has_the_very_bits_of_one_process() {
 #[test]
 fn mistakes_show_forward_or_only_backward() {
     let ring = |fault| far(ContextExchange::Ring, PositionDivision::ZigZag, 4, Some(fault));
-    assert!(ring(Fault::NotRescaled)[0] > 1e-3);
-    assert!(ring(Fault::MaskOfFirst)[0] > 1e-3);
-    let [forward, backward] = ring(Fault::NotSentHome);
+    assert!(ring(PlantedFault::NotRescaled)[0] > 1e-3);
+    assert!(ring(PlantedFault::MaskOfFirst)[0] > 1e-3);
+    let [forward, backward] = ring(PlantedFault::NotSentHome);
     assert!(forward < 1e-13 && backward > 1e-3, "right forward, silently wrong backward");
     assert!(
-        far(ContextExchange::Ulysses, PositionDivision::ZigZag, 2, Some(Fault::HeadsSwapped))[0]
-            > 1e-3
+        far(
+            ContextExchange::Ulysses,
+            PositionDivision::ZigZag,
+            2,
+            Some(PlantedFault::HeadsSwapped)
+        )[0] > 1e-3
     );
 }
 

@@ -1,6 +1,6 @@
 //! Every backward pass against finite differences, in f64.
 
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::expert_parallel::layer::{
     DroppedChoice, ExactExperts, ExpertLayer, RoutingRecord,
@@ -46,7 +46,7 @@ fn batch(config: &Config) -> TokenBatch {
 }
 
 impl Subject {
-    fn new(router: Option<Router>, fault: Option<Fault>) -> Self {
+    fn new(router: Option<Router>, fault: Option<PlantedFault>) -> Self {
         let experts = router.map_or(0, |router| router.experts);
         let config = Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts };
         let layout = ParameterLayout::whole(&config);
@@ -182,7 +182,7 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
 /// its own tensor and in those of layers before it.
 #[test]
 fn a_forgotten_gate_is_no_finite_difference() {
-    let errors = Subject::new(Some(ROUTER), Some(Fault::GatesForgotten)).errors();
+    let errors = Subject::new(Some(ROUTER), Some(PlantedFault::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
     assert!(
         far("block.0.router.weight") && far("block.1.router.weight") && far("embed.token.weight")

@@ -3,7 +3,7 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::shard::Shard;
@@ -164,7 +164,7 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
         let error = far(&mesh);
         assert!(error < 1e-12, "{}: {error:e}", mesh.mesh);
     }
-    let wrong = far(&Setup { fault: Some(Fault::VocabularyRemainder), ..mesh("tp=2") });
+    let wrong = far(&Setup { fault: Some(PlantedFault::VocabularyRemainder), ..mesh("tp=2") });
     assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
 }
 
@@ -175,7 +175,9 @@ fn ranks_that_go_apart_are_noticed() {
     let task = Task { steps: 1, ..Task::small() };
     let setup = Setup { sequence: true, ..mesh("tp=2") };
     assert!(train::<f32>(&task, &setup).agreed);
-    assert!(!train::<f32>(&task, &Setup { fault: Some(Fault::NormsNotSummed), ..setup }).agreed);
+    assert!(
+        !train::<f32>(&task, &Setup { fault: Some(PlantedFault::NormsNotSummed), ..setup }).agreed
+    );
 }
 
 /// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same

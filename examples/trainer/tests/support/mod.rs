@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use maypole::{Communicator, Result};
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::expert_parallel::router::Router;
@@ -258,11 +258,11 @@ fn rank<T: Real>(
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.
-pub fn caught(task: &Task, setup: &Setup, fault: Fault) -> bool {
+pub fn caught(task: &Task, setup: &Setup, fault: PlantedFault) -> bool {
     differs(task, setup, Some(fault))
 }
 
-pub fn differs(task: &Task, setup: &Setup, fault: Option<Fault>) -> bool {
+pub fn differs(task: &Task, setup: &Setup, fault: Option<PlantedFault>) -> bool {
     let reference = train::<f64>(&Task { rebalance: None, ..task.clone() }, &alone(setup));
     let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
     let (loss, weights) = run.far(&reference);

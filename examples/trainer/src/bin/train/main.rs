@@ -13,7 +13,7 @@ mod run;
 mod tour;
 
 use clap::Parser;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use std::process::ExitCode;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn obey(command: TrainCommand) -> anyhow::Result<()> {
     match command {
         TrainCommand::Run(args) if args.lists_faults() => {
-            print!("{}", Fault::list());
+            print!("{}", PlantedFault::list());
             Ok(())
         }
         TrainCommand::Run(args) => ranks::start(&args.resolve()?),

@@ -4,7 +4,7 @@ mod sense;
 
 use crate::outputs;
 use anyhow::{Context, bail, ensure};
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
@@ -335,7 +335,7 @@ impl TrainOptions {
             fault: self
                 .fault
                 .as_deref()
-                .map(Fault::parse)
+                .map(PlantedFault::parse)
                 .transpose()
                 .map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) {

@@ -4,13 +4,13 @@
 //! that makes the mistake. A rank without a mistake gets back exactly what it gave. So the code of
 //! an axis knows of no mistake, and the code of a mistake shows what it leaves out.
 
-use crate::check::faults::Fault;
+use crate::check::faults::PlantedFault;
 use crate::check::faults::batches;
 use crate::check::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
 use crate::check::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
 use crate::check::faults::gradients::Averaged;
 use crate::check::faults::pipeline;
-use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, Sum, WithoutRemainder};
+use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
 use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::context_parallel::zigzag::PositionDivision;
@@ -30,19 +30,21 @@ use maypole::Result;
 
 /// The mistake that a rank makes, if it makes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Assembly(pub Option<Fault>);
+pub struct Assembly(pub Option<PlantedFault>);
 
 impl Assembly {
-    fn makes(self, fault: Fault) -> bool {
+    fn makes(self, fault: PlantedFault) -> bool {
         self.0 == Some(fault)
     }
 
     /// The ways into and out of layers that are divided over `tp`.
     pub fn region<T: Real>(self, right: TensorParallelRegion) -> Box<dyn ParallelRegion<T>> {
         match self.0 {
-            Some(Fault::NoSumAfterRow) => Box::new(ForgottenSum { right, of: Sum::Outputs }),
-            Some(Fault::NoSumBeforeColumn) => {
-                Box::new(ForgottenSum { right, of: Sum::InputGradients })
+            Some(PlantedFault::NoSumAfterRow) => {
+                Box::new(ForgottenSum { right, of: RegionSum::Outputs })
+            }
+            Some(PlantedFault::NoSumBeforeColumn) => {
+                Box::new(ForgottenSum { right, of: RegionSum::InputGradients })
             }
             _ => Box::new(right),
         }
@@ -51,8 +53,8 @@ impl Assembly {
     /// The softmax over a vocabulary that is divided over `tp`.
     pub fn vocabulary<T: Real>(self, right: VocabParallel) -> Box<dyn Vocabulary<T>> {
         match self.0 {
-            Some(Fault::VocabularyRemainder) => Box::new(WithoutRemainder(right)),
-            Some(Fault::VocabularyMaximum) => Box::new(OwnMaximum(right)),
+            Some(PlantedFault::VocabularyRemainder) => Box::new(WithoutRemainder(right)),
+            Some(PlantedFault::VocabularyMaximum) => Box::new(OwnMaximum(right)),
             _ => Box::new(right),
         }
     }
@@ -61,13 +63,13 @@ impl Assembly {
     pub fn ring<T: Real>(self, right: RingAttention) -> Box<dyn Attention<T>> {
         let RingAttention { group, division, rules: ExactRing } = right;
         match self.0 {
-            Some(Fault::NotRescaled) => {
+            Some(PlantedFault::NotRescaled) => {
                 Box::new(RingAttention { group, division, rules: NoRescaling })
             }
-            Some(Fault::MaskOfFirst) => {
+            Some(PlantedFault::MaskOfFirst) => {
                 Box::new(RingAttention { group, division, rules: FirstMask })
             }
-            Some(Fault::NotSentHome) => {
+            Some(PlantedFault::NotSentHome) => {
                 Box::new(KeysNotReturned(RingAttention { group, division, rules: ExactRing }))
             }
             _ => Box::new(RingAttention { group, division, rules: ExactRing }),
@@ -76,7 +78,7 @@ impl Assembly {
 
     /// Attention over `cp` that exchanges positions for heads.
     pub fn ulysses<T: Real>(self, right: UlyssesAttention) -> Box<dyn Attention<T>> {
-        if self.makes(Fault::HeadsSwapped) {
+        if self.makes(PlantedFault::HeadsSwapped) {
             return Box::new(UlyssesAttention { division: PositionDivision::Contiguous, ..right });
         }
         Box::new(right)
@@ -86,10 +88,10 @@ impl Assembly {
     pub fn experts<T: Real>(self, right: ExpertLayer) -> Box<dyn FeedForward<T>> {
         let ExpertLayer { router, ep, tp, routing, rules: ExactExperts } = right;
         match self.0 {
-            Some(Fault::NotCombined) => {
+            Some(PlantedFault::NotCombined) => {
                 Box::new(ExpertLayer { router, ep, tp, routing, rules: ArrivalOrder })
             }
-            Some(Fault::GatesForgotten) => {
+            Some(PlantedFault::GatesForgotten) => {
                 Box::new(ExpertLayer { router, ep, tp, routing, rules: NoGateGradient })
             }
             _ => Box::new(ExpertLayer { router, ep, tp, routing, rules: ExactExperts }),
@@ -101,19 +103,19 @@ impl Assembly {
         self,
         right: (RankGroup, SummedEntries),
     ) -> Option<(RankGroup, SummedEntries)> {
-        (!self.makes(Fault::NormsNotSummed)).then_some(right)
+        (!self.makes(PlantedFault::NormsNotSummed)).then_some(right)
     }
 
     /// The sum over `ep` of the gradients of dense parameters.
     pub fn sum_over_experts(self, right: (RankGroup, SummedEntries)) -> (RankGroup, SummedEntries) {
-        if self.makes(Fault::ExpertsSummed) { (right.0, |_| true) } else { right }
+        if self.makes(PlantedFault::ExpertsSummed) { (right.0, |_| true) } else { right }
     }
 
     /// The ranks over which gradients are summed by data parallelism.
     pub fn copies(self, groups: &MeshGroups) -> RankGroup {
         match self.0 {
-            Some(Fault::GradientsAlone) => RankGroup::single(),
-            Some(Fault::GradientsOverTensor) => groups.tp.clone(),
+            Some(PlantedFault::GradientsAlone) => RankGroup::single(),
+            Some(PlantedFault::GradientsOverTensor) => groups.tp.clone(),
             _ => groups.copies.clone(),
         }
     }
@@ -124,7 +126,7 @@ impl Assembly {
         right: Box<dyn Store<T>>,
         copies: usize,
     ) -> Box<dyn Store<T>> {
-        if self.makes(Fault::GradientsAveraged) {
+        if self.makes(PlantedFault::GradientsAveraged) {
             return Box::new(Averaged { inner: right, ranks: copies });
         }
         right
@@ -135,9 +137,9 @@ impl Assembly {
     /// of a pipeline.
     pub fn batches(self, all: &mut [TokenBatch], parts: usize, place: usize, last_of_many: bool) {
         match self.0 {
-            Some(Fault::LocalMean) => batches::weigh_by_own_tokens(all, parts),
-            Some(Fault::PlainPositions) => batches::number_plainly(all, place),
-            Some(Fault::MicrosSwapped) if last_of_many => batches::swap_targets(all),
+            Some(PlantedFault::LocalMean) => batches::weigh_by_own_tokens(all, parts),
+            Some(PlantedFault::PlainPositions) => batches::number_plainly(all, place),
+            Some(PlantedFault::MicrosSwapped) if last_of_many => batches::swap_targets(all),
             _ => {}
         }
     }
@@ -145,12 +147,12 @@ impl Assembly {
     /// The number of routing groups that the auxiliary loss is the mean of: `all` of the batch,
     /// of which a rank has one of `parts` parts.
     pub fn routing_groups(self, all: usize, parts: usize) -> usize {
-        if self.makes(Fault::LocalBalance) { all / parts } else { all }
+        if self.makes(PlantedFault::LocalBalance) { all / parts } else { all }
     }
 
     /// Which of the activations that wait the backward pass of a micro-batch takes.
     pub fn activations(self, right: TakeActivations) -> TakeActivations {
-        if self.makes(Fault::ActivationsStacked) { pipeline::last } else { right }
+        if self.makes(PlantedFault::ActivationsStacked) { pipeline::last } else { right }
     }
 
     /// Moves experts between ranks: see [`move_experts`].
@@ -165,10 +167,10 @@ impl Assembly {
         moves: &[ExpertMove],
     ) -> Result<()> {
         match self.0 {
-            Some(Fault::MomentsLeftBehind) => {
+            Some(PlantedFault::MomentsLeftBehind) => {
                 move_experts(store, [&mut [], &mut []], groups, moves)
             }
-            Some(Fault::RouterLeftBehind) => left_behind(store, averages, groups, moves),
+            Some(PlantedFault::RouterLeftBehind) => left_behind(store, averages, groups, moves),
             _ => move_experts(store, averages, groups, moves),
         }
     }

@@ -23,11 +23,11 @@ macro_rules! faults {
     ($($fault:ident: $sentence:literal,)*) => {
         /// A mistake.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Fault {
+        pub enum PlantedFault {
             $(#[doc = $sentence] $fault,)*
         }
 
-        impl Fault {
+        impl PlantedFault {
             /// All of them.
             pub const ALL: [Self; [$($sentence),*].len()] = [$(Self::$fault),*];
 
@@ -66,7 +66,7 @@ faults! {
     HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. With zig-zag each rank has two pieces.",
 }
 
-impl Fault {
+impl PlantedFault {
     /// Reads a variant's name, in lower case with hyphens: `norms-not-summed`.
     ///
     /// # Errors
@@ -104,17 +104,17 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for fault in Fault::ALL {
-            assert_eq!(Fault::parse(&fault.name()), Ok(fault));
+        for fault in PlantedFault::ALL {
+            assert_eq!(PlantedFault::parse(&fault.name()), Ok(fault));
         }
-        assert_eq!(Fault::NoSumAfterRow.name(), "no-sum-after-row");
-        assert!(Fault::parse("none").unwrap_err().contains("heads-swapped"));
-        assert_eq!(Fault::ALL.len(), 22);
+        assert_eq!(PlantedFault::NoSumAfterRow.name(), "no-sum-after-row");
+        assert!(PlantedFault::parse("none").unwrap_err().contains("heads-swapped"));
+        assert_eq!(PlantedFault::ALL.len(), 22);
     }
 
     #[test]
     fn the_list_has_a_line_for_each() {
-        assert_eq!(Fault::list().lines().count(), Fault::ALL.len());
-        assert!(Fault::list().contains("heads-swapped          Tokens come back"));
+        assert_eq!(PlantedFault::list().lines().count(), PlantedFault::ALL.len());
+        assert!(PlantedFault::list().contains("heads-swapped          Tokens come back"));
     }
 }
