@@ -38,7 +38,8 @@ fn far(
     let numbers =
         |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
     let n = HEADS.rows * TOKENS * HEADS.width();
-    let (qkv, dy) = (numbers(1, 3 * n), numbers(2, n));
+    let qkv = numbers(1, 3 * n);
+    let dy = numbers(2, n);
     let (y, probabilities) = attention::forward(HEADS, &qkv);
     let dqkv = attention::backward(HEADS, &qkv, &probabilities, &dy);
     let apart =
@@ -46,7 +47,9 @@ fn far(
     let errors = Communicator::run_local(ranks, |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
         let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
-        let (my_qkv, my_dy, expected) = (part(&qkv), part(&dy), [part(&y), part(&dqkv)]);
+        let my_qkv = part(&qkv);
+        let my_dy = part(&dy);
+        let expected = [part(&y), part(&dqkv)];
         let assembly = Assembly(fault);
         let mut attention: Box<dyn Attention<f64>> = match exchange {
             ContextExchange::Ring => {

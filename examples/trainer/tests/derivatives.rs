@@ -56,9 +56,12 @@ impl Subject {
             .iter_mut()
             .enumerate()
             .for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
-        let (mut axes, routing) = (Axes::single_rank(), Rc::default());
+        let mut axes = Axes::single_rank();
+        let routing = Rc::default();
         if let Some(router) = router {
-            let (ep, tp, routing) = (RankGroup::single(), RankGroup::single(), Rc::clone(&routing));
+            let ep = RankGroup::single();
+            let tp = RankGroup::single();
+            let routing = Rc::clone(&routing);
             axes.feed_forward = Assembly(fault).experts(ExpertLayer {
                 router,
                 ep,
@@ -67,15 +70,16 @@ impl Subject {
                 rules: ExactExperts,
             });
         }
-        let (gpt, store) = (Gpt::new(&layout, axes), FlatStore::new(layout.clone(), weights));
+        let gpt = Gpt::new(&layout, axes);
+        let store = FlatStore::new(layout.clone(), weights);
         Self { gpt, store, batch: batch(&config), layout, routing }
     }
 
     /// The routing as it is when a step begins, so that the forward pass writes what it sees.
     fn begin(&self) {
         let Config { context, layers, experts, .. } = self.layout.config;
-        let (share, load) =
-            (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
+        let share = ROUTER.group as f64 / (ROWS * context) as f64;
+        let load = vec![0; layers * experts];
         *self.routing.borrow_mut() = RoutingRecord {
             share,
             coming: (0..layers).collect(),
@@ -116,9 +120,11 @@ impl Subject {
         assert_eq!(self.moved(0, 0.0), (trained, decisions.clone()));
         let mut errors = Vec::new();
         for entry in self.layout.entries.clone() {
-            let (mut error, mut size) = (0.0, 0.0);
+            let mut error = 0.0;
+            let mut size = 0.0;
             for at in entry.range().step_by(if entry.len() < 50 { 1 } else { 7 }) {
-                let ((more, up), (less, down)) = (self.moved(at, STEP), self.moved(at, -STEP));
+                let (more, up) = self.moved(at, STEP);
+                let (less, down) = self.moved(at, -STEP);
                 // Across another choice the loss jumps, and a difference says nothing.
                 assert!(
                     up == decisions && down == decisions,

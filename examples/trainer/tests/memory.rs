@@ -81,10 +81,8 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
         .iter()
         .map(|unit| unit.range.len() * size_of::<f32>())
         .collect();
-    let (one, two) = (
-        *units.iter().max().unwrap(),
-        units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap(),
-    );
+    let one = *units.iter().max().unwrap();
+    let two = units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap();
     for micros in [1, 2] {
         let peak = |prefetch| {
             let look = |session: &mut TrainingSession<f32>, _: &RankGroup| session.store.bytes();

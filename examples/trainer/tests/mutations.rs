@@ -14,7 +14,8 @@ const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay:
 
 /// A setup in which the fault does something: without that a test of it would show nothing.
 fn habitat(fault: PlantedFault) -> (Task, Setup) {
-    let (task, pp) = (Task::small(), Setup { micros: 4, ..mesh("pp=2") });
+    let task = Task::small();
+    let pp = Setup { micros: 4, ..mesh("pp=2") };
     let even = || {
         let mut task = Task::small();
         task.config.vocab = 124;

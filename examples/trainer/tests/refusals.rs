@@ -16,8 +16,8 @@ fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
     for (words, part) in cases {
         let words: Vec<&str> = [command].into_iter().chain(words.split_whitespace()).collect();
         let output = train(folder, &words);
-        let (out, error) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let out = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && error.contains(part), "{words:?}: {out}{error}");
         assert!(out.is_empty() && error.lines().count() <= 6, "{words:?}: {out}{error}");
     }

@@ -35,11 +35,10 @@ pub fn processor_time() -> Duration {
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
-    let (mut gpt, mut store) = (
-        Gpt::new(&layout, Axes::single_rank()),
-        FlatStore::new(layout.clone(), layout.initial::<f32>(1)),
-    );
-    let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
+    let mut gpt = Gpt::new(&layout, Axes::single_rank());
+    let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
+    let text = Text::invented(config.context, 1);
+    let mut optimizer = Optimizer::new(Rule::ADAMW);
     let mut step = 0;
     let training = best(steps, || {
         let batch = text.step(step, rows, 1).remove(0);
@@ -64,10 +63,14 @@ fn best(runs: usize, mut work: impl FnMut()) -> f64 {
 
 /// The products of all linear layers, over `n` tokens.
 fn products(config: &Config, n: usize) -> impl FnMut() {
-    let (width, vocab, layers) = (config.width, config.vocab, config.layers);
+    let width = config.width;
+    let vocab = config.vocab;
+    let layers = config.layers;
     let largest = (4 * width).max(vocab);
-    let (x, w) = (vec![0.1f32; n * largest], vec![0.1f32; 4 * width * largest]);
-    let (mut y, mut dw) = (vec![0.0; n * largest], vec![0.0; 4 * width * largest]);
+    let x = vec![0.1f32; n * largest];
+    let w = vec![0.1f32; 4 * width * largest];
+    let mut y = vec![0.0; n * largest];
+    let mut dw = vec![0.0; 4 * width * largest];
     move || {
         let mut linear = |inputs: usize, outputs: usize| {
             let matrix =

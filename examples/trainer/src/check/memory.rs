@@ -53,7 +53,8 @@ impl RankMemory {
         states: usize,
         width: usize,
     ) -> Self {
-        let (whole, part) = (parameters, parameters.div_ceil(ranks));
+        let whole = parameters;
+        let part = parameters.div_ceil(ranks);
         let (weights, gradients, optimizer) = match sharding {
             Sharding::Replicated { .. } | Sharding::Local { .. } => (whole, whole, whole),
             Sharding::Zero1 => (whole, whole, part),

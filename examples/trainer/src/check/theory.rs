@@ -121,8 +121,9 @@ impl RankTheory<'_> {
     }
 
     fn pp(&self) -> f64 {
-        let (at, ranks, chunks) =
-            (self.place.at(MeshAxis::Pp), self.size(MeshAxis::Pp), self.setup.schedule.chunks());
+        let at = self.place.at(MeshAxis::Pp);
+        let ranks = self.size(MeshAxis::Pp);
+        let chunks = self.setup.schedule.chunks();
         if ranks == 1 {
             return 0.0;
         }
@@ -135,7 +136,8 @@ impl RankTheory<'_> {
     }
 
     fn cp(&self) -> f64 {
-        let (layers, ranks) = (self.share().layers.len(), self.size(MeshAxis::Cp) as f64);
+        let layers = self.share().layers.len();
+        let ranks = self.size(MeshAxis::Cp) as f64;
         let each = (layers * self.setup.micros * self.tokens() * self.config.width
             / self.size(MeshAxis::Tp)) as f64;
         match self.setup.exchange {
@@ -153,7 +155,8 @@ impl RankTheory<'_> {
     /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
     /// journeys by rank, which the library tells all ranks.
     fn counts(&self) -> u64 {
-        let (ranks, experts) = (self.size(MeshAxis::Ep), self.config.experts);
+        let ranks = self.size(MeshAxis::Ep);
+        let experts = self.config.experts;
         if ranks == 1 {
             return 0;
         }

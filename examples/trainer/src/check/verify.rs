@@ -125,7 +125,8 @@ impl Recipe {
     /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and
     /// adds in their order.
     pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
-        let (layout, text) = (ParameterLayout::whole(&self.config), self.text());
+        let layout = ParameterLayout::whole(&self.config);
+        let text = self.text();
         let mut gpt = Gpt::new(&layout, Axes::single_rank());
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
         let mut outcome =
@@ -223,7 +224,8 @@ impl Recipe {
         session: &mut TrainingSession<f32>,
         rows: impl Fn(&Text, u64) -> Vec<TokenBatch>,
     ) -> Result<TrainingOutcome> {
-        let (text, mut reports) = (self.text(), Vec::<StepReport>::new());
+        let text = self.text();
+        let mut reports = Vec::<StepReport>::new();
         while session.step < self.steps {
             let batches = rows(&text, session.step);
             reports.push(session.step(&batches, Instant::now())?.report);
@@ -242,7 +244,8 @@ fn add_up(
     (ranks, micro): (usize, usize),
     first: SumFirst,
 ) -> (f64, Vec<f32>) {
-    let (mut loss, mut sum) = (vec![0.0; ranks], vec![0.0; store.weights.len()]);
+    let mut loss = vec![0.0; ranks];
+    let mut sum = vec![0.0; store.weights.len()];
     let mut gradients = |of: &[usize]| {
         store.gradients.fill(0.0);
         for nth in of {

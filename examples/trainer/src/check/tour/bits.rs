@@ -23,7 +23,8 @@ pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     let train = |sequence| {
         check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
     };
-    let (whole, divided) = (train(false)?, train(true)?);
+    let whole = train(false)?;
+    let divided = train(true)?;
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
         let same = cut.all(|entry| whole.weights[entry.range()] == divided.weights[entry.range()]);
@@ -33,7 +34,8 @@ pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
 
 /// A head is computed whole, wherever: what is attended to is what one process attends to.
 pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
-    let (config, ranks) = (&check.config, check.setup.mesh.size(MeshAxis::Cp));
+    let config = &check.config;
+    let ranks = check.setup.mesh.size(MeshAxis::Cp);
     let Setup { division, fault, .. } = check.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;

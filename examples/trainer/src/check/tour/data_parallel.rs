@@ -175,7 +175,8 @@ impl DataParallelCheck {
     }
 
     fn row(self) -> TourRow {
-        let (recipe, criterion) = (self.recipe(), self.criterion());
+        let recipe = self.recipe();
+        let criterion = self.criterion();
         let first = match self.sharding {
             Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
             _ => SumFirst::MicroBatches,
@@ -206,7 +207,8 @@ impl DataParallelCheck {
         let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
         let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent.round() as u64;
-        let (first, exact) = (seen[0], exact(&seen, theory, recipe.steps * wire_bytes_theory));
+        let first = seen[0];
+        let exact = exact(&seen, theory, recipe.steps * wire_bytes_theory);
         TourRow {
             criterion: criterion.name().to_owned(),
             difference,

@@ -168,7 +168,8 @@ impl MeshCheck {
             seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.routing)).collect();
         let exact =
             seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
-        let (first, (memory, sent)) = (&seen[0], theory[0]);
+        let first = &seen[0];
+        let (memory, sent) = theory[0];
         let moved = self.rebalance.is_none() || first.moves.iter().any(ExpertMove::any);
         let [bubble, bubble_theory] = self.bubble(&first.traces);
         let mesh = self.setup.mesh;
@@ -219,8 +220,10 @@ impl MeshCheck {
         let rank = |comm| {
             let rule = (RULE, schedule::RateSchedule::constant(1e-2));
             let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
-            let (mut losses, mut traces, mut sent, mut moves) =
-                (Vec::new(), Vec::new(), Traffic::default(), Vec::new());
+            let mut losses = Vec::new();
+            let mut traces = Vec::new();
+            let mut sent = Traffic::default();
+            let mut moves = Vec::new();
             for _ in 0..steps {
                 let before = worker.sent();
                 let outcome = worker.step(&text, ROWS)?;
@@ -231,12 +234,13 @@ impl MeshCheck {
                     moves = worker.rebalance()?;
                 }
             }
-            let (memory, routing) =
-                (RankMemory::of(&worker.session), worker.session.routing.borrow().clone());
+            let memory = RankMemory::of(&worker.session);
+            let routing = worker.session.routing.borrow().clone();
             // Weights are compared in the places that experts have in one process.
             worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
-            let (weights, layout) = (store.all_weights()?, store.layout().clone());
+            let weights = store.all_weights()?;
+            let layout = store.layout().clone();
             Ok(RankResult { losses, weights, layout, memory, sent, routing, traces, moves })
         };
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
@@ -246,7 +250,8 @@ impl MeshCheck {
     /// each operation (the clock's shows too who else wanted the cores), and by the formula for
     /// equal stages. The median of all steps.
     fn bubble(&self, traces: &[PipelineTrace]) -> [f64; 2] {
-        let (ranks, schedule) = (self.setup.mesh.size(MeshAxis::Pp), self.setup.schedule);
+        let ranks = self.setup.mesh.size(MeshAxis::Pp);
+        let schedule = self.setup.schedule;
         if ranks == 1 {
             return [0.0; 2];
         }
