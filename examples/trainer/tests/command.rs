@@ -157,7 +157,7 @@ fn the_tours_rows_are_one_json_array() {
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
     assert!(
-        output.status.success() && said(&output).contains("2 of 2 are as one process"),
+        output.status.success() && said(&output).contains("2 of 2 agree with one process"),
         "{}",
         said(&output)
     );

@@ -103,7 +103,8 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
 #[test]
 fn activations_are_what_the_formula_says_and_less_if_they_are_recomputed() {
     let recipe = Recipe { steps: 1, ..Recipe::default() };
-    let (config, look) = (&recipe.config, |_: &mut _, _: &_| ());
+    let config = &recipe.config;
+    let look = |_: &mut _, _: &_| ();
     recipe.each_rank((1, 1), Sharding::default(), look, |session, _| {
         let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
         let mut bytes = |recompute| {

@@ -13,7 +13,7 @@ use support::{Task, caught, mesh, router};
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// A setup in which the fault does something: without that a test of it would show nothing.
-fn habitat(fault: PlantedFault) -> (Task, Setup) {
+fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
     let task = Task::small();
     let pp = Setup { micros: 4, ..mesh("pp=2") };
     let even = || {
@@ -60,7 +60,7 @@ macro_rules! noticed {
     ($($name:ident: $fault:ident,)*) => {
         $(#[test]
         fn $name() {
-            let (task, setup) = habitat(PlantedFault::$fault);
+            let (task, setup) = setup_with_effect(PlantedFault::$fault);
             assert!(caught(&task, &setup, PlantedFault::$fault), "nobody noticed");
         })*
 
@@ -99,7 +99,7 @@ noticed! {
 #[test]
 fn without_a_mistake_nothing_is_noticed() {
     for fault in PlantedFault::ALL {
-        let (task, setup) = habitat(fault);
+        let (task, setup) = setup_with_effect(fault);
         assert!(!support::differs(&task, &setup, None), "{}: where {fault:?} lives", setup.mesh);
     }
 }
@@ -108,7 +108,7 @@ fn without_a_mistake_nothing_is_noticed() {
 #[test]
 fn the_loss_falls_in_spite_of_most_mistakes() {
     let falls = |fault: &PlantedFault| {
-        let (task, setup) = habitat(*fault);
+        let (task, setup) = setup_with_effect(*fault);
         let task = Task { steps: 12, ..task };
         let run = support::train::<f64>(&task, &Setup { fault: Some(*fault), ..setup });
         run.losses.last() < run.losses.first()

@@ -79,7 +79,10 @@ fn sizes_and_numbers_that_cannot_be() {
     refused(
         folder.path(),
         "tour",
-        &[("--only nothing", "nothing has this in its name; there are data, sums overlapped; ")],
+        &[(
+            "--only nothing",
+            "no row has this text in its name; the rows are data, sums overlapped; ",
+        )],
     );
 }
 

@@ -35,9 +35,9 @@ enum TrainCommand {
     /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other
     /// tools read.
     Export(export::ExportArgs),
-    /// Draw pipelines, and say how much of their time ranks wait.
+    /// Draw pipelines, and print the share of time in which ranks wait.
     Plan(plan::PlanArgs),
-    /// Which axes go together, and why the others do not.
+    /// Print which axes combine, and why the others do not.
     Combine,
 }
 

@@ -1,8 +1,8 @@
-//! Where a mistake enters a rank: the parts of the rank pass through here while it is assembled.
+//! Adds a planted mistake to a rank: the rank's parts pass through here while it is assembled.
 //!
-//! What it does: each method takes a part as it should be and returns it, or a decorator around it
-//! that makes the mistake. A rank without a mistake gets back exactly what it gave. So the code of
-//! an axis knows of no mistake, and the code of a mistake shows what it leaves out.
+//! What it does: each method takes the right part and returns the part itself, or a decorator
+//! around it that makes the mistake. Without a mistake every method returns its argument unchanged. So the
+//! code of an axis contains no mistake, and the code of a mistake contains nothing else.
 
 use crate::check::faults::PlantedFault;
 use crate::check::faults::batches;
@@ -59,7 +59,7 @@ impl Assembly {
         }
     }
 
-    /// RingAttention attention over `cp`.
+    /// Ring attention over `cp`.
     pub fn ring<T: Real>(self, right: RingAttention) -> Box<dyn Attention<T>> {
         let RingAttention { group, division, rules: ExactRing } = right;
         match self.0 {
@@ -98,7 +98,8 @@ impl Assembly {
         }
     }
 
-    /// The sum over `tp` of gradients that sequence parallelism makes necessary.
+    /// The sum over `tp` of the gradients of norms, biases and positions, which sequence
+    /// parallelism needs.
     pub fn sum_of_tokens(
         self,
         right: (RankGroup, SummedEntries),
@@ -120,7 +121,7 @@ impl Assembly {
         }
     }
 
-    /// Weights and gradients, of which `copies` ranks have the same ones.
+    /// The store of weights and gradients; `copies` ranks have the same parameters.
     pub fn store<T: FloatElement>(
         self,
         right: Box<dyn Store<T>>,
@@ -150,7 +151,7 @@ impl Assembly {
         if self.makes(PlantedFault::LocalBalance) { all / parts } else { all }
     }
 
-    /// Which of the activations that wait the backward pass of a micro-batch takes.
+    /// Chooses the stored activations for the backward pass of a micro-batch.
     pub fn activations(self, right: TakeActivations) -> TakeActivations {
         if self.makes(PlantedFault::ActivationsStacked) { pipeline::last } else { right }
     }

@@ -1,5 +1,4 @@
-//! Options that make no sense: numbers that cannot be, and what would change nothing, which nobody
-//! gives to that end.
+//! Refuses options that make no sense: impossible numbers, and options that would change nothing.
 
 use super::TrainOptions;
 use anyhow::ensure;
@@ -12,7 +11,7 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 
 impl TrainOptions {
-    /// Refuses numbers that cannot be, whatever the others are.
+    /// Refuses numbers that are impossible with any other options.
     pub(super) fn can_be(&self) -> anyhow::Result<()> {
         let positive = [
             ("micros", self.micros == Some(0)),
@@ -50,19 +49,20 @@ impl TrainOptions {
         Ok(())
     }
 
-    /// Refuses stages without layers, of which interleaving can make any number.
+    /// Refuses a pipeline with stages that have no layers.
     pub(super) fn stages_have_layers(config: &Config, setup: &Setup) -> anyhow::Result<()> {
         let stages = setup.mesh.size(MeshAxis::Pp).saturating_mul(setup.schedule.chunks());
         ensure!(
             setup.schedule.chunks() == 1 || stages <= config.layers,
-            "--pipeline {} makes {stages} stages of {} layers, so that some are empty: give --layers {stages} or fewer stages",
+            "--pipeline {} makes {stages} stages of {} layers, so that some are empty: \
+             give --layers {stages} or fewer stages",
             setup.schedule.name(),
             config.layers
         );
         Ok(())
     }
 
-    /// Refuses what was given, but changes nothing in this model or on this mesh.
+    /// Refuses options that change nothing in this model or on this mesh.
     pub(super) fn all_matter(
         &self,
         config: &Config,
@@ -109,7 +109,8 @@ impl TrainOptions {
             (
                 self.rebalance.is_some(),
                 ep,
-                "--rebalance moves experts between the ranks of ep, and the mesh has one: see --mesh",
+                "--rebalance moves experts between the ranks of ep, \
+                 and the mesh has one: see --mesh",
             ),
             (
                 ep,
@@ -140,7 +141,7 @@ impl TrainOptions {
         Ok(())
     }
 
-    /// Whether a mistake can change anything in this run, and what it needs for that.
+    /// Returns true if a mistake can change this run, and the options that the mistake needs.
     fn shows(
         &self,
         fault: PlantedFault,
@@ -182,7 +183,8 @@ impl TrainOptions {
             ),
             PlantedFault::ActivationsStacked => (
                 held > 1.0,
-                "several --micros that wait for their backward: --pipeline gpipe, or ranks along pp",
+                "several --micros that wait for their backward pass: \
+                 --pipeline gpipe, or ranks along pp",
             ),
             PlantedFault::NotCombined | PlantedFault::GatesForgotten => (experts, "--experts"),
             PlantedFault::ExpertsSummed => {
