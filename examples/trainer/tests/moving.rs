@@ -292,7 +292,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
         assert!(
             !second.iter().any(ExpertMove::any),
-            "nobody moves for less than it costs: {second:?}"
+            "no expert moves for less than the move costs: {second:?}"
         );
     }
 }
@@ -314,7 +314,7 @@ fn sixteen_bits_move_as_thirty_two_do() {
         };
         let moved = losses(Some(3));
         let stayed = losses(None);
-        assert_eq!(moved[..3], stayed[..3], "nobody has moved yet");
+        assert_eq!(moved[..3], stayed[..3], "no expert has moved yet");
         let far: Vec<f64> = moved
             .iter()
             .zip(&stayed)
