@@ -88,7 +88,8 @@ fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode>
     let (rate, rounds) = calibrate(cable, &mut crew, options, aimed)?;
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
     let (compute, communication, share) = parts(&rounds);
-    let (after, during) = (of(|round| round.after), of(|round| round.during));
+    let after = of(|round| round.after);
+    let during = of(|round| round.during);
     println!("over TCP through {:.0} Mbit/s each way, medians of the rounds:", rate / 1e6);
     println!("  compute                {:>8.1} ms", 1e3 * compute);
     println!(
@@ -141,8 +142,9 @@ fn calibrate(
         cable.limit(rate as u64).map_err(|why| anyhow!(why))?;
         last = (rate, self::rounds(crew, options, rounds)?);
         let (compute, communication, share) = parts(&last.1);
-        let (compute_ms, communication_ms, mbits) =
-            (1e3 * compute, 1e3 * communication, rate / 1e6);
+        let compute_ms = 1e3 * compute;
+        let communication_ms = 1e3 * communication;
+        let mbits = rate / 1e6;
         println!(
             "{rounds} rounds at {mbits:.0} Mbit/s: {compute_ms:.1} ms of compute, {communication_ms:.1} ms of \
              communication, {:.0} % of a step",
@@ -186,8 +188,9 @@ fn over_shared_memory(options: &Options) -> Result<ExitCode> {
     }
     let rounds = rounds(&mut crew, options, options.rounds)?;
     let of = |part: fn(&Round) -> f64| 1e3 * median(rounds.iter().map(part));
-    let (compute, after, during) =
-        (of(|round| round.compute), of(|round| round.after), of(|round| round.during));
+    let compute = of(|round| round.compute);
+    let after = of(|round| round.after);
+    let during = of(|round| round.during);
     println!("over shared memory, medians of the rounds:");
     println!(
         "  compute {compute:.1} ms, step without overlap {after:.1} ms, with overlap {during:.1} ms"

@@ -37,7 +37,8 @@ fn main() -> anyhow::Result<ExitCode> {
     for arm in arms {
         crew.turn(arm, 2)?;
     }
-    let (mut ratios, mut speeds) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let mut ratios = Vec::new();
+    let mut speeds = [Vec::new(), Vec::new()];
     println!("{:>5}  {:>16}  {:>16}  {:>6}", "round", "alone, tokens/s", "dp=2, tokens/s", "ratio");
     for round in 0..options.rounds {
         let mut speed = [0.0; 2];

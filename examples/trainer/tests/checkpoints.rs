@@ -74,7 +74,8 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 #[test]
 fn a_resumed_run_is_bitwise_the_uninterrupted_one() {
     for sharding in [DATA, Sharding::Zero1, Sharding::Zero2, FSDP] {
-        let (whole, halves) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let whole = tempfile::tempdir().unwrap();
+        let halves = tempfile::tempdir().unwrap();
         let uninterrupted = run(&recipe(6), 2, sharding, whole.path());
         let first = run(&recipe(3), 2, sharding, halves.path());
         let second = run(&recipe(6), 2, sharding, halves.path());
@@ -104,7 +105,8 @@ fn any_sharding_on_any_number_of_ranks_reads_any_other() {
 
 #[test]
 fn training_goes_on_on_another_mesh() {
-    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let here = tempfile::tempdir().unwrap();
+    let there = tempfile::tempdir().unwrap();
     let alone = run(&recipe(6), 1, DATA, here.path());
     run(&recipe(3), 4, FSDP, there.path());
     let moved = run(&recipe(6), 2, Sharding::Zero1, there.path());
@@ -117,7 +119,8 @@ fn training_goes_on_on_another_mesh() {
 #[test]
 fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
     for sharding in [DATA, FSDP] {
-        let (whole, halves) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let whole = tempfile::tempdir().unwrap();
+        let halves = tempfile::tempdir().unwrap();
         let run = |steps: u64, folder: &Path| {
             let recipe = recipe(steps);
             run_as(&recipe, 2, sharding, folder, |session, group| {
@@ -125,8 +128,9 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
                 session.scale = Some(LossScale { patience: 2, ..LossScale::default() });
             })
         };
-        let (uninterrupted, first, second) =
-            (run(6, whole.path()), run(3, halves.path()), run(6, halves.path()));
+        let uninterrupted = run(6, whole.path());
+        let first = run(3, halves.path());
+        let second = run(6, halves.path());
         assert_eq!(uninterrupted.losses, [first.losses, second.losses].concat(), "{sharding:?}");
         assert_eq!(uninterrupted.weights, second.weights, "{sharding:?}");
         let [whole, halves] = [whole, halves]
@@ -169,7 +173,8 @@ fn damage_and_other_models_are_said() {
         CheckpointError::Other { .. }
     ));
     let of = |vocabulary, rows| Some(DataFingerprint { vocabulary, rows });
-    let (tokens, steps) = (tempfile::tempdir().unwrap(), recipe(1));
+    let tokens = tempfile::tempdir().unwrap();
+    let steps = recipe(1);
     run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
     let mut session = steps.session(&RankGroup::single(), DATA);
     session.source = of(2, 1);
@@ -254,7 +259,8 @@ fn a_run_can_be_handed_to_other_tools_and_goes_on_with_its_own_tokens_only() {
     fs::write(path("rings"), "a ring of ranks, and a ring of rings. ".repeat(200)).unwrap();
     fs::write(path("trees"), "two trees, three trees, no tree more. ".repeat(200)).unwrap();
     let run = |text: &str, steps: &str| {
-        let (data, save) = (path(text), path("saved"));
+        let data = path(text);
+        let save = path("saved");
         let small =
             ["--width", "16", "--context", "16", "--layers", "1", "--sample", "0", "--bpe", "260"];
         train(&[&["run", "--data", &data, "--save", &save, "--steps", steps], &small[..]].concat())

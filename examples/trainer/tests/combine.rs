@@ -29,7 +29,8 @@ fn every_pair_that_combines_trains_as_one_process() {
         let reference = &references.iter().find(|(setup, _)| *setup == single).unwrap().1;
         let run = train(&task, &setup);
         let (loss, weights) = run.far(reference);
-        let (a, b) = (a.name(), b.name());
+        let a = a.name();
+        let b = b.name();
         assert!(
             loss < 1e-11 && weights < 1e-11 && run.agreed,
             "{a} with {b}: loss {loss:e}, weights {weights:e}"

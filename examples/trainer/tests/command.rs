@@ -80,8 +80,8 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     assert!(second.contains("from saved/step-00000003"), "{second}");
     assert_eq!([losses(&first), losses(&second)].concat(), losses(&threads));
     assert_eq!(judged(&second), judged(&threads));
-    let (resumed, whole) =
-        (recorded(&folder.join("resumed.jsonl")), recorded(&folder.join("threads.jsonl")));
+    let resumed = recorded(&folder.join("resumed.jsonl"));
+    let whole = recorded(&folder.join("threads.jsonl"));
     assert_eq!(whole.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(resumed, whole);
 }
@@ -107,8 +107,8 @@ fn idle_stages_are_a_bubble_and_not_communication() {
     let cores = std::thread::available_parallelism().unwrap().get();
     for line in ranks {
         let what = if cores < 2 { "waiting for other stages " } else { "bubble " };
-        let (idle, exposed) =
-            (percent(line, what).unwrap(), percent(line, "exposed communication ").unwrap());
+        let idle = percent(line, what).unwrap();
+        let exposed = percent(line, "exposed communication ").unwrap();
         // A third by the formula; others may want the cores meanwhile.
         assert!(idle > 5.0 && idle > exposed, "{line}");
         assert_eq!(line.contains("time-shared"), cores < 2, "{line}");
@@ -128,8 +128,8 @@ fn experts_move_while_a_model_trains() {
         assert!(output.status.success(), "{}", said(&output));
         said(&output)
     };
-    let (stay, moving) =
-        (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
+    let stay = run(&["--steps", "6"]);
+    let moving = run(&["--steps", "6", "--rebalance", "2", "--processes"]);
     assert_eq!(losses(&moving), losses(&stay));
     assert_eq!(judged(&moving), judged(&stay));
     assert_eq!(stay.lines().filter(|line| line.starts_with("expert ")).count(), 8, "{stay}");
@@ -157,7 +157,7 @@ fn the_tours_rows_are_one_json_array() {
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
     assert!(
-        output.status.success() && said(&output).contains("2 of 2 are as one process"),
+        output.status.success() && said(&output).contains("2 of 2 agree with one process"),
         "{}",
         said(&output)
     );
@@ -251,7 +251,8 @@ fn a_rank_that_fails_ends_all() {
         "saved",
     ];
     let output = train(folder.path(), &words);
-    let (text, cause) = (said(&output), "Not a directory");
+    let text = said(&output);
+    let cause = "Not a directory";
     assert!(!output.status.success() && text.contains("saved/step-00000002.partial"), "{text}");
     assert_eq!(text.matches(cause).count(), 1, "a cause is said once: {text}");
     assert!(start.elapsed() < Duration::from_secs(45));

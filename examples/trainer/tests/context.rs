@@ -3,7 +3,7 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
 use maypole_trainer::context_parallel::ulysses::UlyssesAttention;
@@ -33,12 +33,13 @@ fn far(
     exchange: ContextExchange,
     division: PositionDivision,
     ranks: usize,
-    fault: Option<Fault>,
+    fault: Option<PlantedFault>,
 ) -> [f64; 2] {
     let numbers =
         |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
     let n = HEADS.rows * TOKENS * HEADS.width();
-    let (qkv, dy) = (numbers(1, 3 * n), numbers(2, n));
+    let qkv = numbers(1, 3 * n);
+    let dy = numbers(2, n);
     let (y, probabilities) = attention::forward(HEADS, &qkv);
     let dqkv = attention::backward(HEADS, &qkv, &probabilities, &dy);
     let apart =
@@ -46,7 +47,9 @@ fn far(
     let errors = Communicator::run_local(ranks, |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
         let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
-        let (my_qkv, my_dy, expected) = (part(&qkv), part(&dy), [part(&y), part(&dqkv)]);
+        let my_qkv = part(&qkv);
+        let my_dy = part(&dy);
+        let expected = [part(&y), part(&dqkv)];
         let assembly = Assembly(fault);
         let mut attention: Box<dyn Attention<f64>> = match exchange {
             ContextExchange::Ring => {
@@ -93,13 +96,17 @@ fn ulysses_has_the_very_bits_of_one_process() {
 #[test]
 fn mistakes_show_forward_or_only_backward() {
     let ring = |fault| far(ContextExchange::Ring, PositionDivision::ZigZag, 4, Some(fault));
-    assert!(ring(Fault::NotRescaled)[0] > 1e-3);
-    assert!(ring(Fault::MaskOfFirst)[0] > 1e-3);
-    let [forward, backward] = ring(Fault::NotSentHome);
+    assert!(ring(PlantedFault::NotRescaled)[0] > 1e-3);
+    assert!(ring(PlantedFault::MaskOfFirst)[0] > 1e-3);
+    let [forward, backward] = ring(PlantedFault::NotSentHome);
     assert!(forward < 1e-13 && backward > 1e-3, "right forward, silently wrong backward");
     assert!(
-        far(ContextExchange::Ulysses, PositionDivision::ZigZag, 2, Some(Fault::HeadsSwapped))[0]
-            > 1e-3
+        far(
+            ContextExchange::Ulysses,
+            PositionDivision::ZigZag,
+            2,
+            Some(PlantedFault::HeadsSwapped)
+        )[0] > 1e-3
     );
 }
 

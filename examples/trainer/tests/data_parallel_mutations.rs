@@ -100,8 +100,8 @@ impl Store<f32> for Mistaken {
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
-        let (mine, ends) =
-            (self.inner.gradients(unit)?.to_vec(), unit + 1 == self.layout().units.len());
+        let mine = self.inner.gradients(unit)?.to_vec();
+        let ends = unit + 1 == self.layout().units.len();
         let later = if ends { Vec::new() } else { std::mem::take(&mut self.own) };
         self.own = [mine, later].concat();
         self.inner.backward_done(unit)?;
@@ -114,8 +114,9 @@ impl Store<f32> for Mistaken {
         if self.mistake != Mistake::SummedTooEarly {
             self.inner.finish()?;
         }
-        let (own, before, world) =
-            (self.own.clone(), self.before.clone(), self.group.world() as f32);
+        let own = self.own.clone();
+        let before = self.before.clone();
+        let world = self.group.world() as f32;
         match self.mistake {
             Mistake::NoSum => self.change(|i, g| *g = own[i]),
             Mistake::OneBucketUnsummed => {
@@ -154,7 +155,9 @@ fn made(mistake: Mistake) -> OutcomeDifference {
         let layout = session.store.layout().clone();
         let sharding = if mistake == Mistake::ShardReplaced { Sharding::Zero2 } else { DATA };
         let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
-        let (group, own, before) = (group.clone(), Vec::new(), Vec::new());
+        let group = group.clone();
+        let own = Vec::new();
+        let before = Vec::new();
         session.store = Box::new(Mistaken { inner, group, mistake, own, before, last: false });
     };
     on_rank_0(&recipe, prepare, |batch| batch)

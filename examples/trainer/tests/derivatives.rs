@@ -1,6 +1,6 @@
 //! Every backward pass against finite differences, in f64.
 
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::expert_parallel::layer::{
     DroppedChoice, ExactExperts, ExpertLayer, RoutingRecord,
@@ -46,7 +46,7 @@ fn batch(config: &Config) -> TokenBatch {
 }
 
 impl Subject {
-    fn new(router: Option<Router>, fault: Option<Fault>) -> Self {
+    fn new(router: Option<Router>, fault: Option<PlantedFault>) -> Self {
         let experts = router.map_or(0, |router| router.experts);
         let config = Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts };
         let layout = ParameterLayout::whole(&config);
@@ -56,9 +56,12 @@ impl Subject {
             .iter_mut()
             .enumerate()
             .for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
-        let (mut axes, routing) = (Axes::single_rank(), Rc::default());
+        let mut axes = Axes::single_rank();
+        let routing = Rc::default();
         if let Some(router) = router {
-            let (ep, tp, routing) = (RankGroup::single(), RankGroup::single(), Rc::clone(&routing));
+            let ep = RankGroup::single();
+            let tp = RankGroup::single();
+            let routing = Rc::clone(&routing);
             axes.feed_forward = Assembly(fault).experts(ExpertLayer {
                 router,
                 ep,
@@ -67,15 +70,16 @@ impl Subject {
                 rules: ExactExperts,
             });
         }
-        let (gpt, store) = (Gpt::new(&layout, axes), FlatStore::new(layout.clone(), weights));
+        let gpt = Gpt::new(&layout, axes);
+        let store = FlatStore::new(layout.clone(), weights);
         Self { gpt, store, batch: batch(&config), layout, routing }
     }
 
     /// The routing as it is when a step begins, so that the forward pass writes what it sees.
     fn begin(&self) {
         let Config { context, layers, experts, .. } = self.layout.config;
-        let (share, load) =
-            (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
+        let share = ROUTER.group as f64 / (ROWS * context) as f64;
+        let load = vec![0; layers * experts];
         *self.routing.borrow_mut() = RoutingRecord {
             share,
             coming: (0..layers).collect(),
@@ -116,9 +120,11 @@ impl Subject {
         assert_eq!(self.moved(0, 0.0), (trained, decisions.clone()));
         let mut errors = Vec::new();
         for entry in self.layout.entries.clone() {
-            let (mut error, mut size) = (0.0, 0.0);
+            let mut error = 0.0;
+            let mut size = 0.0;
             for at in entry.range().step_by(if entry.len() < 50 { 1 } else { 7 }) {
-                let ((more, up), (less, down)) = (self.moved(at, STEP), self.moved(at, -STEP));
+                let (more, up) = self.moved(at, STEP);
+                let (less, down) = self.moved(at, -STEP);
                 // Across another choice the loss jumps, and a difference says nothing.
                 assert!(
                     up == decisions && down == decisions,
@@ -182,7 +188,7 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
 /// its own tensor and in those of layers before it.
 #[test]
 fn a_forgotten_gate_is_no_finite_difference() {
-    let errors = Subject::new(Some(ROUTER), Some(Fault::GatesForgotten)).errors();
+    let errors = Subject::new(Some(ROUTER), Some(PlantedFault::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
     assert!(
         far("block.0.router.weight") && far("block.1.router.weight") && far("embed.token.weight")

@@ -35,7 +35,8 @@ struct Decided {
 fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
     let mut decided = Decided { load: vec![0; task.config.layers * EXPERTS], ..Decided::default() };
     for (rank, seen) in run.seen.iter().enumerate() {
-        let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
+        let mesh = setup.mesh;
+        let place = setup.mesh.place(rank);
         let dropped = global(&seen.routing.dropped, setup, rank, task);
         if place.at(MeshAxis::Tp) > 0 {
             assert!(
@@ -58,7 +59,8 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
 
 /// What `rank` dropped, by the rows and positions of the whole batch.
 fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
-    let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
+    let mesh = setup.mesh;
+    let place = setup.mesh.place(rank);
     let positions = setup.division.positions(
         place.at(MeshAxis::Cp),
         mesh.size(MeshAxis::Cp),
@@ -67,7 +69,8 @@ fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) ->
     let first = setup.micro_rows(task.rows)
         * (place.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + place.at(MeshAxis::Ep));
     let of = |it: &DroppedChoice| {
-        let (row, column) = (it.token / positions.len(), it.token % positions.len());
+        let row = it.token / positions.len();
+        let column = it.token % positions.len();
         [it.layer, first + row, positions[column], it.expert]
     };
     dropped.iter().map(of).collect()

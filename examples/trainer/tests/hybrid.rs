@@ -154,10 +154,12 @@ fn scaling_the_loss_changes_nothing() {
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = Task::small();
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
-    let (layout, text) = (ParameterLayout::whole(&task.config), support::text(&task.config));
+    let layout = ParameterLayout::whole(&task.config);
+    let text = support::text(&task.config);
     let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank());
     let weights = layout.initial(7);
-    let (mut store, mut optimizer) = (FlatStore::new(layout, weights), Optimizer::new(task.rule));
+    let mut store = FlatStore::new(layout, weights);
+    let mut optimizer = Optimizer::new(task.rule);
     for (step, expected) in run.losses.iter().enumerate() {
         let batch = text.step(step as u64, task.rows, 1).remove(0);
         let loss = gpt.train(&mut store, &batch, true).unwrap();

@@ -29,7 +29,8 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
 
 /// Each rank clips by the norm of what it has by itself.
 fn compare_with_its_simulation(clip: Option<f64>) {
-    let (ranks, every) = (4, 3);
+    let ranks = 4;
+    let every = 3;
     let rule = if clip.is_some() { Rule::Sgd } else { Rule::ADAMW };
     let recipe = Recipe {
         rule,
@@ -40,7 +41,8 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     };
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
-    let (layout, text) = (ParameterLayout::whole(&recipe.config), recipe.text());
+    let layout = ParameterLayout::whole(&recipe.config);
+    let text = recipe.text();
     let mut gpt = Gpt::new(&layout, Axes::single_rank());
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
@@ -50,7 +52,8 @@ fn compare_with_its_simulation(clip: Option<f64>) {
             )
         })
         .collect();
-    let (mut losses, own) = (Vec::new(), GradientNorm::new(&layout, RankGroup::single(), |_| 1));
+    let mut losses = Vec::new();
+    let own = GradientNorm::new(&layout, RankGroup::single(), |_| 1);
     for step in 0..recipe.steps {
         let mut loss = 0.0;
         for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {

@@ -81,10 +81,8 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
         .iter()
         .map(|unit| unit.range.len() * size_of::<f32>())
         .collect();
-    let (one, two) = (
-        *units.iter().max().unwrap(),
-        units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap(),
-    );
+    let one = *units.iter().max().unwrap();
+    let two = units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap();
     for micros in [1, 2] {
         let peak = |prefetch| {
             let look = |session: &mut TrainingSession<f32>, _: &RankGroup| session.store.bytes();
@@ -105,7 +103,8 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
 #[test]
 fn activations_are_what_the_formula_says_and_less_if_they_are_recomputed() {
     let recipe = Recipe { steps: 1, ..Recipe::default() };
-    let (config, look) = (&recipe.config, |_: &mut _, _: &_| ());
+    let config = &recipe.config;
+    let look = |_: &mut _, _: &_| ();
     recipe.each_rank((1, 1), Sharding::default(), look, |session, _| {
         let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
         let mut bytes = |recompute| {

@@ -86,7 +86,8 @@ fn twenty_steps_end_where_one_process_ends() {
 #[test]
 fn experts_move_under_local_sgd_too() {
     for (rule, every) in [(Rule::Sgd, 2), (ADAMW, 4)] {
-        let (task, setup) = (task(rule), with("dp=2,ep=2", Sharding::Local { every }));
+        let task = task(rule);
+        let setup = with("dp=2,ep=2", Sharding::Local { every });
         let run = train::<f64>(&task, &setup);
         let (loss, weights) = run.far(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
         assert!(loss < 1e-9 && weights < 1e-9, "{rule:?}: loss {loss:e}, weights {weights:e}");
@@ -98,7 +99,8 @@ fn experts_move_under_local_sgd_too() {
 type State = [Vec<f32>; 3];
 
 fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> State {
-    let (mut pool, mut state) = (RunPool::default(), State::default());
+    let mut pool = RunPool::default();
+    let mut state = State::default();
     for (runs, [weights, first, second]) in parts {
         pool.add(&runs, [&weights, &first, &second]);
     }
@@ -133,7 +135,8 @@ fn shuffled(config: &Config, seed: u64) -> Vec<ExpertMove> {
 /// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts
 /// that leave; and how much is coming, which the library tells all ranks.
 fn theory(worker: &Worker<f32>, moves: &[ExpertMove]) -> u64 {
-    let (ep, layout) = (&worker.groups.ep, worker.session.store.layout());
+    let ep = &worker.groups.ep;
+    let layout = worker.session.store.layout();
     let each = layout.config.experts / ep.world();
     let sent = |it: &ExpertMove| {
         let entries =
@@ -162,7 +165,8 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
         let text = text(&task.config);
         worker.step(&text, 12).unwrap();
         worker.step(&text, 12).unwrap();
-        let (before, sent) = (part(&mut worker), worker.sent());
+        let before = part(&mut worker);
+        let sent = worker.sent();
         worker.rearrange(&moves).unwrap();
         let sent = worker.sent().since(sent).ep;
         assert_eq!(
@@ -172,7 +176,8 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
             setup.mesh,
             setup.sharding
         );
-        let (after, here) = (part(&mut worker), worker.session.store.all_weights().unwrap());
+        let after = part(&mut worker);
+        let here = worker.session.store.all_weights().unwrap();
         (before, after, here, worker.session.store.layout().clone())
     });
     let what = format!("{} {:?}", setup.mesh, setup.sharding);
@@ -229,8 +234,10 @@ impl Watched<'_> {
             if let Some(place) = latest(self.folder) {
                 load(&mut worker.session, &place).unwrap();
             }
-            let (mut losses, mut here, mut moves, text) =
-                (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
+            let mut losses = Vec::new();
+            let mut here = Vec::new();
+            let mut moves = Vec::new();
+            let text = text(&task.config);
             while worker.session.step < task.steps {
                 losses.push(worker.step(&text, task.rows).unwrap().report.loss);
                 here.push(worker.session.routing.borrow().here);
@@ -238,7 +245,8 @@ impl Watched<'_> {
                     moves.extend(worker.rebalance().unwrap());
                 }
             }
-            let (copy, world) = (worker.groups.copies.shard(), worker.groups.world.clone());
+            let copy = worker.groups.copies.shard();
+            let world = worker.groups.world.clone();
             save(&mut worker.session, &world, copy, self.folder).unwrap();
             (losses, here, moves)
         })
@@ -248,7 +256,8 @@ impl Watched<'_> {
 /// In each layer some experts are more wanted than the rest: as many as there are ranks, all on the
 /// first ones.
 fn heat(worker: &mut Worker<f32>) {
-    let (layout, hot) = (worker.session.store.layout().clone(), worker.groups.ep.world());
+    let layout = worker.session.store.layout().clone();
+    let hot = worker.groups.ep.world();
     let width = layout.config.width;
     let mut owned = worker.session.store.owned();
     for layer in 0..layout.config.layers {
@@ -283,7 +292,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
         assert!(
             !second.iter().any(ExpertMove::any),
-            "nobody moves for less than it costs: {second:?}"
+            "no expert moves for less than the move costs: {second:?}"
         );
     }
 }
@@ -293,7 +302,8 @@ fn sixteen_bits_move_as_thirty_two_do() {
     let narrow: fn(&mut Worker<f32>) = |worker| worker.narrow::<bf16>(7);
     for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
         let losses = |rebalance| {
-            let (task, folder) = (Task { rebalance, ..task(ADAMW) }, tempfile::tempdir().unwrap());
+            let task = Task { rebalance, ..task(ADAMW) };
+            let folder = tempfile::tempdir().unwrap();
             let setup = with("dp=2,ep=2", sharding);
             let (losses, _, moves) =
                 Watched { task, setup, prepare: narrow, folder: folder.path() }
@@ -302,8 +312,9 @@ fn sixteen_bits_move_as_thirty_two_do() {
             assert_eq!(moves.iter().any(ExpertMove::any), rebalance.is_some());
             losses
         };
-        let (moved, stayed) = (losses(Some(3)), losses(None));
-        assert_eq!(moved[..3], stayed[..3], "nobody has moved yet");
+        let moved = losses(Some(3));
+        let stayed = losses(None);
+        assert_eq!(moved[..3], stayed[..3], "no expert has moved yet");
         let far: Vec<f64> = moved
             .iter()
             .zip(&stayed)
@@ -333,7 +344,8 @@ fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
         |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
     let (reference, ..) = watched(task.clone(), one, nowhere.path());
     for (nth, (setup, expected)) in journey.into_iter().zip(reference.chunks(2)).enumerate() {
-        let (mesh, divided) = (setup.mesh, setup.mesh.size(MeshAxis::Ep) > 1);
+        let mesh = setup.mesh;
+        let divided = setup.mesh.size(MeshAxis::Ep) > 1;
         let task = Task { steps: 2 * nth as u64 + 2, rebalance: Some(2), ..task.clone() };
         let (losses, _, moves) = watched(task, setup, folder.path());
         assert_eq!(moves.iter().any(ExpertMove::any), divided, "on {mesh}");

@@ -2,7 +2,7 @@
 
 mod support;
 
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
@@ -13,8 +13,9 @@ use support::{Task, caught, mesh, router};
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// A setup in which the fault does something: without that a test of it would show nothing.
-fn habitat(fault: Fault) -> (Task, Setup) {
-    let (task, pp) = (Task::small(), Setup { micros: 4, ..mesh("pp=2") });
+fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
+    let task = Task::small();
+    let pp = Setup { micros: 4, ..mesh("pp=2") };
     let even = || {
         let mut task = Task::small();
         task.config.vocab = 124;
@@ -24,25 +25,33 @@ fn habitat(fault: Fault) -> (Task, Setup) {
         (Task::small().with_experts(4), Setup { router: Some(router(4)), ..mesh(text) })
     };
     match fault {
-        Fault::LocalMean | Fault::GradientsAlone | Fault::GradientsAveraged => (task, mesh("dp=2")),
+        PlantedFault::LocalMean
+        | PlantedFault::GradientsAlone
+        | PlantedFault::GradientsAveraged => (task, mesh("dp=2")),
         // Where ranks of tp have other lengths the library itself refuses.
-        Fault::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
-        Fault::NoSumAfterRow | Fault::NoSumBeforeColumn => (task, mesh("tp=2")),
-        Fault::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
-        Fault::VocabularyRemainder | Fault::VocabularyMaximum => (task, mesh("tp=2")),
-        Fault::MicrosSwapped => (task, pp),
-        Fault::ActivationsStacked => (task, Setup { schedule: PipelineSchedule::GPipe, ..pp }),
-        Fault::ExpertsSummed | Fault::NotCombined | Fault::GatesForgotten | Fault::LocalBalance => {
-            experts("ep=2")
+        PlantedFault::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
+        PlantedFault::NoSumAfterRow | PlantedFault::NoSumBeforeColumn => (task, mesh("tp=2")),
+        PlantedFault::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
+        PlantedFault::VocabularyRemainder | PlantedFault::VocabularyMaximum => (task, mesh("tp=2")),
+        PlantedFault::MicrosSwapped => (task, pp),
+        PlantedFault::ActivationsStacked => {
+            (task, Setup { schedule: PipelineSchedule::GPipe, ..pp })
         }
-        Fault::RouterLeftBehind | Fault::MomentsLeftBehind => {
+        PlantedFault::ExpertsSummed
+        | PlantedFault::NotCombined
+        | PlantedFault::GatesForgotten
+        | PlantedFault::LocalBalance => experts("ep=2"),
+        PlantedFault::RouterLeftBehind | PlantedFault::MomentsLeftBehind => {
             let (task, setup) = experts("ep=2");
             (Task { rebalance: Some(1), rule: ADAMW, rate: 0.01, ..task }, setup)
         }
-        Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst | Fault::PlainPositions => {
-            (task, mesh("cp=2"))
+        PlantedFault::NotRescaled
+        | PlantedFault::NotSentHome
+        | PlantedFault::MaskOfFirst
+        | PlantedFault::PlainPositions => (task, mesh("cp=2")),
+        PlantedFault::HeadsSwapped => {
+            (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
         }
-        Fault::HeadsSwapped => (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") }),
     }
 }
 
@@ -51,13 +60,13 @@ macro_rules! noticed {
     ($($name:ident: $fault:ident,)*) => {
         $(#[test]
         fn $name() {
-            let (task, setup) = habitat(Fault::$fault);
-            assert!(caught(&task, &setup, Fault::$fault), "nobody noticed");
+            let (task, setup) = setup_with_effect(PlantedFault::$fault);
+            assert!(caught(&task, &setup, PlantedFault::$fault), "nobody noticed");
         })*
 
         #[test]
         fn every_mistake_has_a_test() {
-            assert_eq!(Fault::ALL, [$(Fault::$fault),*]);
+            assert_eq!(PlantedFault::ALL, [$(PlantedFault::$fault),*]);
         }
     };
 }
@@ -89,8 +98,8 @@ noticed! {
 
 #[test]
 fn without_a_mistake_nothing_is_noticed() {
-    for fault in Fault::ALL {
-        let (task, setup) = habitat(fault);
+    for fault in PlantedFault::ALL {
+        let (task, setup) = setup_with_effect(fault);
         assert!(!support::differs(&task, &setup, None), "{}: where {fault:?} lives", setup.mesh);
     }
 }
@@ -98,12 +107,12 @@ fn without_a_mistake_nothing_is_noticed() {
 /// A trainer that is watched by its loss alone would not have noticed most of them.
 #[test]
 fn the_loss_falls_in_spite_of_most_mistakes() {
-    let falls = |fault: &Fault| {
-        let (task, setup) = habitat(*fault);
+    let falls = |fault: &PlantedFault| {
+        let (task, setup) = setup_with_effect(*fault);
         let task = Task { steps: 12, ..task };
         let run = support::train::<f64>(&task, &Setup { fault: Some(*fault), ..setup });
         run.losses.last() < run.losses.first()
     };
-    let silent: Vec<Fault> = Fault::ALL.into_iter().filter(falls).collect();
-    assert!(silent.len() * 3 > Fault::ALL.len() * 2, "only {silent:?}");
+    let silent: Vec<PlantedFault> = PlantedFault::ALL.into_iter().filter(falls).collect();
+    assert!(silent.len() * 3 > PlantedFault::ALL.len() * 2, "only {silent:?}");
 }

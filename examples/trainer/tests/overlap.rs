@@ -47,7 +47,8 @@ impl Store<f32> for Patient {
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
-        let (later, start) = (self.layout().units.len() - 1 - unit, Instant::now());
+        let later = self.layout().units.len() - 1 - unit;
+        let start = Instant::now();
         while self.waits && self.sums() < later {
             assert!(
                 start.elapsed() < LIMIT,
@@ -60,7 +61,8 @@ impl Store<f32> for Patient {
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if unit == 0 {
-            let (start, end) = (self.began, self.timeline.now());
+            let start = self.began;
+            let end = self.timeline.now();
             self.spans.push(TimeSpan { kind: RankActivity::Backward, start, end });
         }
         self.inner.backward_done(unit)
@@ -97,7 +99,8 @@ fn spans(overlap: bool, waits: bool) -> Vec<Vec<TimeSpan>> {
         let layout = session.store.layout().clone();
         let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
         let timeline = group.timeline().clone();
-        let (spans, began) = (Vec::new(), Duration::ZERO);
+        let spans = Vec::new();
+        let began = Duration::ZERO;
         session.store = Box::new(Patient { inner, timeline, spans, began, waits });
     };
     recipe.each_rank((2, 1), sharding, prepare, |session, _| session.timeline.take()).1
@@ -110,11 +113,9 @@ fn of(spans: &[TimeSpan], kind: RankActivity) -> Vec<TimeSpan> {
 #[test]
 fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
     for spans in spans(true, true) {
-        let (sums, backward, update) = (
-            of(&spans, RankActivity::Communication),
-            of(&spans, RankActivity::Backward)[0],
-            of(&spans, RankActivity::Update)[0],
-        );
+        let sums = of(&spans, RankActivity::Communication);
+        let backward = of(&spans, RankActivity::Backward)[0];
+        let update = of(&spans, RankActivity::Update)[0];
         let units = Recipe::default().config.layers + 2;
         assert_eq!(sums.len(), units);
         let within = |span: &&TimeSpan| backward.start <= span.start && span.end <= backward.end;
@@ -130,8 +131,8 @@ fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
 #[test]
 fn without_overlap_no_sum_begins_before_the_backward_pass_is_over() {
     for spans in spans(false, false) {
-        let (sums, backward) =
-            (of(&spans, RankActivity::Communication), of(&spans, RankActivity::Backward)[0]);
+        let sums = of(&spans, RankActivity::Communication);
+        let backward = of(&spans, RankActivity::Backward)[0];
         assert!(!sums.is_empty() && sums.iter().all(|sum| sum.start >= backward.end));
     }
 }

@@ -86,7 +86,8 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
         let setup = setup(2, schedule, 4);
         for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {
             assert_eq!(losses, alone, "{}", schedule.name());
-            let (place, config) = (setup.mesh.place(rank), &task.config);
+            let place = setup.mesh.place(rank);
+            let config = &task.config;
             let theory = RankTheory { config, setup: &setup, place, rows: task.rows, element: 2 }
                 .traffic(&RoutingRecord::default());
             assert_eq!(sent, 6 * theory.pp, "{}", schedule.name());

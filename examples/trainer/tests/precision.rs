@@ -103,8 +103,8 @@ fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
     for sharding in [DATA, Sharding::Zero2, Sharding::Fsdp { prefetch: true }] {
         let recipe = Recipe { steps: 2, ..recipe(2) };
         let look = |session: &mut TrainingSession<f32>, group: &RankGroup| {
-            let (before, batch) =
-                (session.store.all_weights().unwrap(), &recipe.text().step(2, 2, 2)[group.rank()]);
+            let before = session.store.all_weights().unwrap();
+            let batch = &recipe.text().step(2, 2, 2)[group.rank()];
             session.scale = Some(LossScale { patience: 2, ..LossScale::default() });
             if group.rank() == 1 {
                 session.gpt.device = Arc::new(Overflowing);

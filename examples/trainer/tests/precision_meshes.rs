@@ -43,24 +43,30 @@ fn same(a: &[f32], b: &[f32]) -> f64 {
 
 #[test]
 fn the_ring_rounds_as_attention_of_one_process() {
-    let (heads, tokens, ranks, division) =
-        (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, PositionDivision::ZigZag);
+    let heads = Heads { rows: 2, heads: 4, size: 16 };
+    let tokens = 64;
+    let ranks = 2;
+    let division = PositionDivision::ZigZag;
     let n = heads.rows * tokens * heads.width();
-    let (on, qkv, dy) = (HalfPrecisionDevice::<bf16>::default(), numbers(1, 3 * n), numbers(2, n));
+    let on = HalfPrecisionDevice::<bf16>::default();
+    let qkv = numbers(1, 3 * n);
+    let dy = numbers(2, n);
     let (y, probabilities) = on.attention(heads, &qkv);
     let dqkv = on.attention_backward(heads, &qkv, &probabilities, &dy);
     Communicator::run_local(ranks, |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
         let positions = division.positions(group.rank(), ranks, tokens);
         let part = |all: &[f32]| -> Vec<f32> {
-            let (each, row) = (all.len() / heads.rows / tokens, all.len() / heads.rows);
+            let each = all.len() / heads.rows / tokens;
+            let row = all.len() / heads.rows;
             let tokens = all
                 .chunks(row)
                 .flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
             tokens.flatten().copied().collect()
         };
-        let (qkv, dy, mut ring) =
-            (part(&qkv), part(&dy), RingAttention { group, division, rules: ExactRing });
+        let qkv = part(&qkv);
+        let dy = part(&dy);
+        let mut ring = RingAttention { group, division, rules: ExactRing };
         let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
         let share = same(&my_y, &part(&y));
         assert!(share > 0.999, "but for numbers on the edge between two: {share}");
@@ -73,8 +79,10 @@ fn the_ring_rounds_as_attention_of_one_process() {
 
 #[test]
 fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
-    let (vocabulary, tokens) = (123, 64);
-    let (on, all) = (HalfPrecisionDevice::<bf16>::default(), numbers(3, tokens * vocabulary));
+    let vocabulary = 123;
+    let tokens = 64;
+    let on = HalfPrecisionDevice::<bf16>::default();
+    let all = numbers(3, tokens * vocabulary);
     let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
     let mut whole = all.clone();
     let expected = on.cross_entropy(&mut whole, &targets, 1.0 / tokens as f64);
@@ -197,7 +205,8 @@ fn apart(a: f64, b: f64) -> f64 {
 /// number that does is as good as many: it moves others over their edges, and these all later ones.
 #[test]
 fn sixteen_bits_train_on_meshes_as_in_one_process() {
-    let (last, all) = (|losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0, Partly::default());
+    let last = |losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0;
+    let all = Partly::default();
     let alone = narrow("", 4, 25, all);
     assert!(last(&alone) < 0.8 * alone[0], "it learns: {alone:?}");
     for (text, first) in [("pp=2", 0.0), ("cp=2", 1e-4), ("tp=2", 1e-4)] {
@@ -222,7 +231,8 @@ fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
             let [alone, tensor] = ["", text].map(|text| narrow(text, 1, 1, on)[0]);
             apart(tensor, alone)
         };
-        let (wide, rounded) = (far(true), far(false));
+        let wide = far(true);
+        let rounded = far(false);
         assert!(wide < 1e-6 && wide < rounded, "{text}: {wide:e}, with rounded terms {rounded:e}");
     }
 }
@@ -245,7 +255,8 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
     for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
         let setup = Setup { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let (text, rate) = (support::text(&task.config), RateSchedule::constant(0.1));
+            let text = support::text(&task.config);
+            let rate = RateSchedule::constant(0.1);
             let mut worker =
                 Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
             worker.narrow::<f16>(SEED);

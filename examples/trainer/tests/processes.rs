@@ -21,8 +21,8 @@ fn losses(args: &[&str]) -> Vec<String> {
         .args(args)
         .output()
         .unwrap();
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {out}{err}");
     let lines = out.lines().chain(err.lines()).filter(|line| line.starts_with("step "));
     let loss = |line: &str| line.split_whitespace().nth(3).unwrap().to_owned();

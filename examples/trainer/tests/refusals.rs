@@ -16,8 +16,8 @@ fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
     for (words, part) in cases {
         let words: Vec<&str> = [command].into_iter().chain(words.split_whitespace()).collect();
         let output = train(folder, &words);
-        let (out, error) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let out = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && error.contains(part), "{words:?}: {out}{error}");
         assert!(out.is_empty() && error.lines().count() <= 6, "{words:?}: {out}{error}");
     }
@@ -79,7 +79,10 @@ fn sizes_and_numbers_that_cannot_be() {
     refused(
         folder.path(),
         "tour",
-        &[("--only nothing", "nothing has this in its name; there are data, sums overlapped; ")],
+        &[(
+            "--only nothing",
+            "no row has this text in its name; the rows are data, sums overlapped; ",
+        )],
     );
 }
 

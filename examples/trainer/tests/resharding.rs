@@ -44,7 +44,8 @@ fn train_as(
         if let Some(place) = latest(from) {
             load(&mut worker.session, &place).unwrap();
         }
-        let (text, mut losses) = (text(config), Vec::new());
+        let text = text(config);
+        let mut losses = Vec::new();
         while worker.session.step < steps {
             losses.push(worker.step(&text, ROWS).unwrap().report.loss);
         }
@@ -129,7 +130,8 @@ fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
 
 /// A step on each mesh, from what the one before left, against as many in one process.
 fn journey(config: &Config, setups: &[Setup]) {
-    let (folder, nowhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = tempfile::tempdir().unwrap();
     let steps = setups.len() as u64;
     let reference = train(config, &alone(&setups[0]), steps, nowhere.path(), nowhere.path());
     for (step, (setup, expected)) in (1..).zip(setups.iter().zip(reference)) {
@@ -153,8 +155,8 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
 
 #[test]
 fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
-    let (config, narrow) =
-        (Task::small().config, (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>));
+    let config = Task::small().config;
+    let narrow = (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>);
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
     let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,tp=2") };

@@ -3,7 +3,7 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::shard::Shard;
@@ -31,10 +31,14 @@ fn region(group: &RankGroup) -> TensorParallelRegion {
 
 #[test]
 fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_nearly() {
-    let (tokens, width, hidden) = (48, 64, 256);
-    let (x, up, down) =
-        (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
-    let (mut inner, mut whole) = (vec![0.0; tokens * hidden], vec![0.0; tokens * width]);
+    let tokens = 48;
+    let width = 64;
+    let hidden = 256;
+    let x = numbers(1, tokens * width);
+    let up = numbers(2, hidden * width);
+    let down = numbers(3, width * hidden);
+    let mut inner = vec![0.0; tokens * hidden];
+    let mut whole = vec![0.0; tokens * width];
     linear::forward(&mut inner, &x, &up, width);
     linear::forward(&mut whole, &inner, &down, hidden);
     for ranks in [2, 4] {
@@ -68,12 +72,18 @@ fn far(a: &[f32], b: &[f32]) -> f32 {
 /// The gradients of the input and of both matrices of a pair, each by itself.
 #[test]
 fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
-    let (tokens, width, hidden) = (48, 64, 256);
-    let (x, up, down) =
-        (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
-    let (inner, dy) = (numbers(5, tokens * hidden), numbers(6, tokens * width));
-    let (mut dinner, mut ddown) = (vec![0.0; tokens * hidden], vec![0.0; width * hidden]);
-    let (mut dx, mut dup) = (vec![0.0; tokens * width], vec![0.0; hidden * width]);
+    let tokens = 48;
+    let width = 64;
+    let hidden = 256;
+    let x = numbers(1, tokens * width);
+    let up = numbers(2, hidden * width);
+    let down = numbers(3, width * hidden);
+    let inner = numbers(5, tokens * hidden);
+    let dy = numbers(6, tokens * width);
+    let mut dinner = vec![0.0; tokens * hidden];
+    let mut ddown = vec![0.0; width * hidden];
+    let mut dx = vec![0.0; tokens * width];
+    let mut dup = vec![0.0; hidden * width];
     linear::backward(&mut dinner, &mut ddown, &dy, &inner, &down, hidden);
     linear::backward(&mut dx, &mut dup, &dinner, &x, &up, width);
     for ranks in [2, 4] {
@@ -81,13 +91,16 @@ fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
             let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.shard().range(hidden);
             let dy = region(&group).leave_backward(dy.clone()).unwrap();
-            let (inner, down) = (columns(&inner, hidden, &mine), columns(&down, hidden, &mine));
-            let (mut my_dinner, mut my_ddown) = (vec![0.0; inner.len()], vec![0.0; down.len()]);
+            let inner = columns(&inner, hidden, &mine);
+            let down = columns(&down, hidden, &mine);
+            let mut my_dinner = vec![0.0; inner.len()];
+            let mut my_ddown = vec![0.0; down.len()];
             linear::backward(&mut my_dinner, &mut my_ddown, &dy, &inner, &down, mine.len());
             assert!(far(&my_dinner, &columns(&dinner, hidden, &mine)) <= 1e-5);
             assert!(far(&my_ddown, &columns(&ddown, hidden, &mine)) <= 1e-5);
             let rows = mine.start * width..mine.end * width;
-            let (mut my_dx, mut my_dup) = (vec![0.0; x.len()], vec![0.0; rows.len()]);
+            let mut my_dx = vec![0.0; x.len()];
+            let mut my_dup = vec![0.0; rows.len()];
             linear::backward(&mut my_dx, &mut my_dup, &my_dinner, &x, &up[rows.clone()], width);
             assert!(far(&my_dup, &dup[rows]) <= 1e-5);
             assert!(far(&my_dx, &dx) > 1e-2, "it is one term of a sum");
@@ -98,7 +111,9 @@ fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
 
 #[test]
 fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
-    let (vocabulary, width, ids) = (123, 16, (0..60u32).map(|i| i * 37 % 123).collect::<Vec<_>>());
+    let vocabulary = 123;
+    let width = 16;
+    let ids = (0..60u32).map(|i| i * 37 % 123).collect::<Vec<_>>();
     let table = numbers(4, vocabulary * width);
     let mut whole = vec![0.0; ids.len() * width];
     embed::forward(&mut whole, &table, 0, &ids);
@@ -140,7 +155,8 @@ fn twenty_steps_end_where_one_process_ends() {
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
     let play = &include_bytes!("../text/richard-iii.txt")[..20_000];
-    let (mut task, bpe) = (Task::small(), Bpe::learn(play, 293));
+    let mut task = Task::small();
+    let bpe = Bpe::learn(play, 293);
     task.config.vocab = bpe.vocab();
     let text = Text::new(bpe.encode(play), task.config.context, 1);
     let losses = |setup: &Setup| -> Vec<f64> {
@@ -164,7 +180,7 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
         let error = far(&mesh);
         assert!(error < 1e-12, "{}: {error:e}", mesh.mesh);
     }
-    let wrong = far(&Setup { fault: Some(Fault::VocabularyRemainder), ..mesh("tp=2") });
+    let wrong = far(&Setup { fault: Some(PlantedFault::VocabularyRemainder), ..mesh("tp=2") });
     assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
 }
 
@@ -175,7 +191,9 @@ fn ranks_that_go_apart_are_noticed() {
     let task = Task { steps: 1, ..Task::small() };
     let setup = Setup { sequence: true, ..mesh("tp=2") };
     assert!(train::<f32>(&task, &setup).agreed);
-    assert!(!train::<f32>(&task, &Setup { fault: Some(Fault::NormsNotSummed), ..setup }).agreed);
+    assert!(
+        !train::<f32>(&task, &Setup { fault: Some(PlantedFault::NormsNotSummed), ..setup }).agreed
+    );
 }
 
 /// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same
@@ -192,7 +210,8 @@ fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
         share.tensor = Shard { index: 0, of: 2 };
         let layout = ParameterLayout::new(&task.config, share);
         for entry in ParameterLayout::whole(&task.config).entries {
-            let (a, b) = (&tensor.weights[entry.range()], &sequence.weights[entry.range()]);
+            let a = &tensor.weights[entry.range()];
+            let b = &sequence.weights[entry.range()];
             let cut = layout.entry(&entry.name).is_some_and(|entry| entry.cut.is_some());
             let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(
@@ -210,7 +229,8 @@ fn activations_outside_of_regions_are_divided_by_sequence_parallelism() {
     let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.activations;
     let [tensor, sequence] =
         [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
-    let (config, tokens) = (&task.config, task.rows * task.config.context);
+    let config = &task.config;
+    let tokens = task.rows * task.config.context;
     // Inputs, sums after attention and the statistics of both norms of each block: half of them are
     // elsewhere.
     let outside = config.layers * tokens * (2 * config.width + 4) * size_of::<f32>();

@@ -1,6 +1,6 @@
 //! Every check of the tour is as one process, and holds and sends what theory says.
 
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::tour::checks;
 use maypole_trainer::check::tour::meshes;
 use maypole_trainer::check::tour::row::heading;
@@ -23,16 +23,16 @@ fn every_stop_holds() {
 fn a_mistake_fails_its_row() {
     for (axis, fault) in [
         // The last of the tokens that were learnt, since ranks do not divide how many there are.
-        ("tensor, byte pairs", Fault::VocabularyRemainder),
-        ("tensor, tokens divided", Fault::NormsNotSummed),
-        ("context, Ulysses", Fault::HeadsSwapped),
-        ("data, pipeline, tensor", Fault::MicrosSwapped),
+        ("tensor, byte pairs", PlantedFault::VocabularyRemainder),
+        ("tensor, tokens divided", PlantedFault::NormsNotSummed),
+        ("context, Ulysses", PlantedFault::HeadsSwapped),
+        ("data, pipeline, tensor", PlantedFault::MicrosSwapped),
     ] {
         let mut check = meshes::checks().into_iter().find(|check| check.axis == axis).unwrap();
         check.setup.fault = Some(fault);
         let row = check.run(2).unwrap();
         assert!(!row.pass && row.difference > check.bound, "{row:?}");
-        if fault == Fault::HeadsSwapped {
+        if fault == PlantedFault::HeadsSwapped {
             check.bound = f64::INFINITY;
             assert!(
                 !check.run(1).unwrap().pass,

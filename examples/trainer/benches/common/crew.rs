@@ -48,7 +48,8 @@ impl Crew {
     /// first one's address.
     pub(crate) fn start(command: impl Fn(usize, &str) -> Command, address: &str) -> Result<Self> {
         let this = std::env::current_exe().context("this program has no path")?;
-        let (this, mut key) = (this.to_str().context("this program's path is no text")?, [0; 32]);
+        let this = this.to_str().context("this program's path is no text")?;
+        let mut key = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         let start = |rank: usize| -> Result<Rank> {
@@ -76,7 +77,8 @@ impl Crew {
                 .env("MAYPOLE_TIMEOUT", "60");
             command.env("MAYPOLE_JOB", format!("bench-{}", std::process::id()));
             let mut child = command.spawn().context("a rank cannot be started")?;
-            let (told, says) = (child.stdin.take(), child.stdout.take());
+            let told = child.stdin.take();
+            let says = child.stdout.take();
             Ok(Rank {
                 child,
                 told: told.expect("piped"),

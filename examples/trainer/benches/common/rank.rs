@@ -72,7 +72,8 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
 /// Trains, and says how long it waited in all, how long it had a core, and how long each step took.
 fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
     way.worker.session.timeline.take();
-    let (mut times, before) = (String::new(), processor_time());
+    let mut times = String::new();
+    let before = processor_time();
     for _ in 0..steps {
         let start = Instant::now();
         way.worker.step(text, way.rows)?;

@@ -1,9 +1,10 @@
-//! How fast a rank trains, beside the matrix products alone: tokens a second of processor time.
+//! Measures how fast one rank trains, in tokens a second of processor time, and compares this with
+//! the speed of its matrix products alone.
 //!
-//! Wall time on a shared machine says how busy the others are. Processor time says what the code
-//! costs. The ceiling runs the three products of every linear layer (forward, gradient of the
-//! input, gradient of the weights) and nothing else: what remains between the two is attention,
-//! norms, nonlinearities, the optimizer and moving memory.
+//! Wall time on a shared machine depends on the other programs. Processor time depends on the code
+//! alone. The upper bound runs the three products of every linear layer (forward, gradient of the
+//! input, gradient of the weights) and nothing else. Attention, norms, nonlinearities, the
+//! optimizer and memory traffic make up the difference.
 
 use crate::model::axes::Axes;
 use crate::model::config::Config;
@@ -16,7 +17,7 @@ use crate::train::text::Text;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// What a measurement gave, in tokens a second of processor time: the best of some steps.
+/// The speed of the fastest of several steps, in tokens a second of processor time.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Forward, backward and AdamW.
@@ -31,28 +32,27 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Measures a model on `rows` rows, the best of `steps` steps.
+/// Measures a model on batches of `rows` rows. The fastest of `steps` steps counts.
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
-    let (mut gpt, mut store) = (
-        Gpt::new(&layout, Axes::single_rank()),
-        FlatStore::new(layout.clone(), layout.initial::<f32>(1)),
-    );
-    let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
+    let mut gpt = Gpt::new(&layout, Axes::single_rank());
+    let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
+    let text = Text::invented(config.context, 1);
+    let mut optimizer = Optimizer::new(Rule::ADAMW);
     let mut step = 0;
     let training = best(steps, || {
         let batch = text.step(step, rows, 1).remove(0);
-        gpt.train(&mut store, &batch, true).expect("nobody is called");
+        gpt.train(&mut store, &batch, true).expect("a single rank calls no collective");
         optimizer.step(&mut store.owned(), 1e-3, 1.0);
-        store.publish().expect("nobody is called");
+        store.publish().expect("a single rank calls no collective");
         step += 1;
     });
     let products = best(steps, products(config, rows * config.context));
     Speed { training: tokens / training, products: tokens / products }
 }
 
-/// Seconds of processor time of the fastest of some runs.
+/// Runs `work` `runs` times, and returns the processor time of the fastest run in seconds.
 fn best(runs: usize, mut work: impl FnMut()) -> f64 {
     let mut once = || {
         let before = processor_time();
@@ -64,10 +64,14 @@ fn best(runs: usize, mut work: impl FnMut()) -> f64 {
 
 /// The products of all linear layers, over `n` tokens.
 fn products(config: &Config, n: usize) -> impl FnMut() {
-    let (width, vocab, layers) = (config.width, config.vocab, config.layers);
+    let width = config.width;
+    let vocab = config.vocab;
+    let layers = config.layers;
     let largest = (4 * width).max(vocab);
-    let (x, w) = (vec![0.1f32; n * largest], vec![0.1f32; 4 * width * largest]);
-    let (mut y, mut dw) = (vec![0.0; n * largest], vec![0.0; 4 * width * largest]);
+    let x = vec![0.1f32; n * largest];
+    let w = vec![0.1f32; 4 * width * largest];
+    let mut y = vec![0.0; n * largest];
+    let mut dw = vec![0.0; 4 * width * largest];
     move || {
         let mut linear = |inputs: usize, outputs: usize| {
             let matrix =

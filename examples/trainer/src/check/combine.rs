@@ -12,7 +12,7 @@ use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::train::setup::{ContextExchange, Setup};
 
-/// Something that can be switched on.
+/// One way to use an axis of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisChoice {
     /// Data parallel, gradients all-reduced.
@@ -23,11 +23,12 @@ pub enum AxisChoice {
     Zero2,
     /// Data parallel, everything sharded.
     Zero3,
-    /// Data parallel, weights averaged: after every step here, which can be compared.
+    /// Data parallel, weights averaged. Here after every step, which makes the run comparable with
+    /// one process.
     LocalSgd,
     /// Tensor parallel.
     Tp,
-    /// Tensor parallel with tokens divided outside.
+    /// Tensor parallel with sequence parallelism: tokens are divided outside of the regions.
     Sp,
     /// Pipeline parallel, interleaved.
     Pp,
@@ -55,13 +56,13 @@ impl AxisChoice {
         Self::Ulysses,
     ];
 
-    /// What it is called in the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         ["dp", "zero1", "zero2", "zero3", "local", "tp", "sp", "pp", "ep", "ring", "ulysses"]
             [self as usize]
     }
 
-    /// The axis that it is a way to use.
+    /// The axis of the mesh that this choice uses.
     pub fn axis(self) -> MeshAxis {
         match self {
             Self::Dp | Self::Zero1 | Self::Zero2 | Self::Zero3 | Self::LocalSgd => MeshAxis::Dp,
@@ -72,8 +73,8 @@ impl AxisChoice {
         }
     }
 
-    /// Switches it on in `setup`, with two ranks along its axis. Experts need a model that has
-    /// some.
+    /// Switches this choice on in `setup`, with two ranks along its axis. [`Ep`](Self::Ep) needs a
+    /// model with experts.
     pub fn apply(self, setup: &mut Setup) {
         setup.mesh = setup.mesh.with(self.axis(), 2);
         match self {
@@ -83,7 +84,10 @@ impl AxisChoice {
             Self::Zero3 => setup.sharding = Sharding::Fsdp { prefetch: true },
             Self::LocalSgd => setup.sharding = Sharding::Local { every: 1 },
             Self::Sp => setup.sequence = true,
-            Self::Pp => (setup.schedule, setup.micros) = (PipelineSchedule::Interleaved(2), 2),
+            Self::Pp => {
+                setup.schedule = PipelineSchedule::Interleaved(2);
+                setup.micros = 2;
+            }
             Self::Ep => {
                 setup.router =
                     Some(Router { experts: 4, top: 2, group: 4, capacity: None, balance: 0.05 });
@@ -94,7 +98,7 @@ impl AxisChoice {
     }
 }
 
-/// Why a pair does not combine; nothing if it does.
+/// The reason why a pair does not combine; `None` if the pair combines.
 pub fn refusal(a: AxisChoice, b: AxisChoice) -> Option<&'static str> {
     use AxisChoice::{LocalSgd, Ring, Ulysses};
     let either = |x, y| (a, b) == (x, y) || (a, b) == (y, x);
@@ -116,7 +120,7 @@ pub fn refusal(a: AxisChoice, b: AxisChoice) -> Option<&'static str> {
     )
 }
 
-/// The setup of a pair, and in `config` the experts that it needs.
+/// Returns the setup of a pair, and sets the number of experts that the pair needs in `config`.
 pub fn pair(a: AxisChoice, b: AxisChoice, config: &mut Config) -> Setup {
     let mut setup = Setup::of(Mesh::ONE);
     a.apply(&mut setup);
@@ -125,7 +129,7 @@ pub fn pair(a: AxisChoice, b: AxisChoice, config: &mut Config) -> Setup {
     setup
 }
 
-/// The table: `+` combines, a number is a reason below it.
+/// The table of all pairs. `+`: the pair combines. A number: the reason below the table.
 pub fn table() -> String {
     let mut reasons: Vec<&str> = Vec::new();
     let mut text = format!("{:9}", "");

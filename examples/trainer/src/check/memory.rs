@@ -1,6 +1,7 @@
-//! Bytes a rank holds, beside what theory says it should.
+//! The bytes that a rank holds, and the bytes that it should hold by theory.
 //!
-//! With P parameters, N ranks and AdamW in `f32` (4 bytes a number):
+//! Bytes with P parameters, N ranks and AdamW in `f32` (4 bytes a number). "A unit" is the
+//! parameters of a block, of the embedding or of the head:
 //!
 //! | | weights | gradients | optimizer | in all |
 //! |---|---|---|---|---|
@@ -9,20 +10,20 @@
 //! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
 //! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
 //!
-//! In 16 bits ([`mixed`](crate::model::mixed)) weights and gradients take half of it, and the
-//! optimizer 4 more for masters: 2 P, 2 P and 12 P where nothing is sharded.
+//! In 16 bits ([`mixed`](crate::model::mixed)) weights and gradients take half of these bytes. The
+//! optimizer takes 4 P more for the `f32` masters: 2 P, 2 P and 12 P where nothing is sharded.
 //!
-//! What is measured is the length of the buffers that are there after a step; "and a unit" is held
-//! for a moment and counted apart.
+//! The measured bytes are the lengths of the buffers after a step. They leave out the units, which
+//! a rank holds only during a step.
 
 use crate::data_parallel::sharding::Sharding;
 use crate::tensor::math::Real;
 use crate::train::session::TrainingSession;
 
-/// Bytes of a number that is not narrow.
+/// Bytes of a number in full precision.
 pub const FULL: usize = size_of::<f32>();
 
-/// Bytes of one rank from step to step.
+/// The bytes that one rank holds between steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RankMemory {
     /// Of weights.
@@ -34,7 +35,7 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
-    /// What the buffers of `session` take.
+    /// The bytes of the buffers of `session`.
     pub fn of<T: Real>(session: &TrainingSession<T>) -> Self {
         let bytes = session.store.bytes();
         Self {
@@ -44,8 +45,8 @@ impl RankMemory {
         }
     }
 
-    /// What they should, for `parameters` parameters of `width` bytes over `ranks` ranks with
-    /// `states` numbers of state each.
+    /// The bytes that a rank should hold: `parameters` parameters of `width` bytes each, over
+    /// `ranks` ranks, with `states` numbers of optimizer state for each parameter.
     pub fn theory(
         sharding: Sharding,
         parameters: usize,
@@ -53,7 +54,8 @@ impl RankMemory {
         states: usize,
         width: usize,
     ) -> Self {
-        let (whole, part) = (parameters, parameters.div_ceil(ranks));
+        let whole = parameters;
+        let part = parameters.div_ceil(ranks);
         let (weights, gradients, optimizer) = match sharding {
             Sharding::Replicated { .. } | Sharding::Local { .. } => (whole, whole, whole),
             Sharding::Zero1 => (whole, whole, part),
@@ -68,13 +70,13 @@ impl RankMemory {
         }
     }
 
-    /// The sum.
+    /// The sum of weights, gradients and optimizer state, in bytes.
     pub fn total(self) -> usize {
         self.weights + self.gradients + self.optimizer
     }
 }
 
-/// Numbers that leave each rank of a ring in one step, for `parameters` parameters over `ranks`
+/// The numbers that each rank of a ring sends in one step, for `parameters` parameters over `ranks`
 /// ranks.
 pub fn wire(sharding: Sharding, parameters: usize, ranks: usize, micro_batches: usize) -> f64 {
     let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;

@@ -1,12 +1,12 @@
-//! Checks: every axis compared with one process, and with what theory says it holds and sends.
+//! Checks: compare every axis with one process, and its bytes held and sent with theory.
 //!
 //! | file | what is in it |
 //! |---|---|
 //! | [`verify`] | the comparison of a data-parallel run with one process |
-//! | [`theory`], [`memory`] | bytes that a rank should send and hold |
-//! | [`combine`] | which axes go together |
-//! | [`tour`] | every axis beside one process, one row each: `train tour` |
-//! | [`mod@bench`] | speed of one rank beside its matrix products alone |
+//! | [`theory`], [`memory`] | the bytes that a rank should send and hold |
+//! | [`combine`] | the pairs of axes that combine |
+//! | [`tour`] | `train tour`: compares every axis with one process, one row each |
+//! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |
 //! | [`faults`] | mistakes that are made on purpose |
 
 pub mod bench;

@@ -1,22 +1,27 @@
-//! What a rank of a mesh should hold and send, by arithmetic alone: printed beside what is
-//! measured, and equal to it.
+//! The bytes that a rank of a mesh should hold and send, by arithmetic alone. The tour prints them
+//! beside the measured bytes, and both must be equal.
 //!
-//! What it does: counts the parameters of a place, and the bytes that leave a rank in one step by
-//! each of its groups. Let `n` be a micro-batch's tokens on a rank times the width, and `p` the
+//! What it does: counts the parameters of a rank, and the numbers that the rank sends in one step,
+//! by group. `n` is the tokens of a micro-batch on the rank times the width; `p` is the number of
 //! ranks of the axis:
 //!
 //! ```text
-//! tp    4 all-reduces of n a layer and micro-batch, one more for the embedding and one for the head; three numbers a token
-//!       for the loss. With tokens divided the same bytes, and once a step the norms, biases and positions.
-//! pp    n to the next stage and n to the one before, a micro-batch and boundary; n / tp with tokens divided.
-//! cp    ring: 2n (p-1) forward, 2n (2p-1) backward, a layer and micro-batch. Ulysses: 8n (p-1)/p. Both over tp.
-//! ep    twice the rows that go abroad and that come from abroad, a layer and micro-batch; some counts; once a step all
-//!       parameters that are no experts'.
-//! dp    as its file says, of this place's parameters.
+//! tp    4 all-reduces of n per layer and micro-batch, one for the embedding, one for the head.
+//!       The loss: all-reduces of three numbers per token.
+//!       Sequence parallelism sends the same bytes, and once a step all-reduces the gradients
+//!       of norms, biases and positions.
+//! pp    n to the next stage and n to the previous stage, per micro-batch and boundary.
+//!       n / tp with sequence parallelism.
+//! cp    ring: 2n (p-1) forward and 2n (2p-1) backward, per layer and micro-batch.
+//!       Ulysses: 8n (p-1)/p. Both are divided by the ranks of tp.
+//! ep    twice the rows sent to other ranks and received from them, per layer and micro-batch,
+//!       and the counts of these rows. Once a step an all-reduce of the dense parameters.
+//! dp    the formula of the sharding (`memory::wire`), with the parameters of this rank.
 //! ```
 //!
-//! An all-reduce of `n` sends `2n (p-1)/p`, a gather or a scatter of all `n` half of that: what
-//! every algorithm of groups of two sends, and the ring in any group.
+//! In an all-reduce of `n` numbers each rank sends `2n (p-1)/p`; in an all-gather or a
+//! reduce-scatter, half of that. This holds for the ring in any group, and for every algorithm in a
+//! group of two.
 //!
 //! What is sharded, which collective runs where: nothing here.
 
@@ -29,14 +34,14 @@ use crate::ranks::mesh::{MeshAxis, MeshCoordinates};
 use crate::ranks::traffic::Traffic;
 use crate::train::setup::{ContextExchange, Setup};
 
-/// A place in a mesh, and what is done there.
+/// One rank of a mesh, and the training that it takes part in.
 #[derive(Clone, Copy, Debug)]
 pub struct RankTheory<'a> {
     /// The whole model.
     pub config: &'a Config,
-    /// How it is spread.
+    /// The mesh, and how the model is divided over it.
     pub setup: &'a Setup,
-    /// Which rank.
+    /// The coordinates of the rank.
     pub place: MeshCoordinates,
     /// Rows of the whole batch.
     pub rows: usize,
@@ -59,23 +64,23 @@ impl RankTheory<'_> {
         ParameterLayout::new(self.config, self.share())
     }
 
-    /// How many of this rank's parameters `counts` holds for.
+    /// The number of this rank's parameters in the entries that `counts` accepts.
     fn count(&self, counts: impl Fn(&LayoutEntry) -> bool) -> usize {
         self.layout().entries.iter().filter(|entry| counts(entry)).map(LayoutEntry::len).sum()
     }
 
-    /// Parameters here.
+    /// The number of parameters on this rank.
     pub fn parameters(&self) -> usize {
         self.layout().len()
     }
 
-    /// Tokens of a micro-batch here.
+    /// The tokens of a micro-batch on this rank.
     fn tokens(&self) -> usize {
         self.setup.micro_rows(self.rows) * self.config.context / self.size(MeshAxis::Cp)
     }
 
-    /// What should leave this rank in a step; `routing` says which rows went where, if there are
-    /// experts.
+    /// The bytes that this rank should send in a step. `routing` counts the rows that the step sent
+    /// to experts.
     pub fn traffic(&self, routing: &RoutingRecord) -> Traffic {
         let copies = self.size(MeshAxis::Dp) * self.size(MeshAxis::Cp);
         let shared = wire(self.setup.sharding, self.parameters(), copies, self.setup.micros);
@@ -94,7 +99,7 @@ impl RankTheory<'_> {
         (numbers * self.element as f64).round() as u64
     }
 
-    /// What an all-reduce of `numbers` sends.
+    /// The numbers that this rank sends in an all-reduce of `numbers` over `axis`.
     fn all_reduce(&self, numbers: usize, axis: MeshAxis) -> f64 {
         let ranks = self.size(axis) as f64;
         2.0 * numbers as f64 * (ranks - 1.0) / ranks
@@ -109,8 +114,8 @@ impl RankTheory<'_> {
         let tokens = self.tokens();
         let all = |numbers| self.all_reduce(numbers, MeshAxis::Tp);
         let no_experts = self.config.experts == 0;
-        // Around experts tokens are only gathered, if they are divided; among experts rows are
-        // summed.
+        // A layer of experts gathers tokens under sequence parallelism, and has no sum of tokens.
+        // Its sums are those of the rows of each expert (`rows` below).
         let feed = if no_experts { 2 } else { usize::from(self.setup.sequence) };
         let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
@@ -121,8 +126,9 @@ impl RankTheory<'_> {
     }
 
     fn pp(&self) -> f64 {
-        let (at, ranks, chunks) =
-            (self.place.at(MeshAxis::Pp), self.size(MeshAxis::Pp), self.setup.schedule.chunks());
+        let at = self.place.at(MeshAxis::Pp);
+        let ranks = self.size(MeshAxis::Pp);
+        let chunks = self.setup.schedule.chunks();
         if ranks == 1 {
             return 0.0;
         }
@@ -135,7 +141,8 @@ impl RankTheory<'_> {
     }
 
     fn cp(&self) -> f64 {
-        let (layers, ranks) = (self.share().layers.len(), self.size(MeshAxis::Cp) as f64);
+        let layers = self.share().layers.len();
+        let ranks = self.size(MeshAxis::Cp) as f64;
         let each = (layers * self.setup.micros * self.tokens() * self.config.width
             / self.size(MeshAxis::Tp)) as f64;
         match self.setup.exchange {
@@ -146,14 +153,15 @@ impl RankTheory<'_> {
     }
 
     fn ep(&self, routing: &RoutingRecord) -> f64 {
-        let journeys = 2 * (routing.abroad[0] + routing.abroad[1]) * self.config.width;
-        journeys as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
+        let crossings = 2 * (routing.abroad[0] + routing.abroad[1]) * self.config.width;
+        crossings as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
     }
 
-    /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
-    /// journeys by rank, which the library tells all ranks.
+    /// The bytes of row counts. Twice per layer and micro-batch each rank sends the rows that will
+    /// come for each expert. Each of the four all-to-alls shares its counts among all ranks.
     fn counts(&self) -> u64 {
-        let (ranks, experts) = (self.size(MeshAxis::Ep), self.config.experts);
+        let ranks = self.size(MeshAxis::Ep);
+        let experts = self.config.experts;
         if ranks == 1 {
             return 0;
         }

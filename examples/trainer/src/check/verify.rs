@@ -1,9 +1,8 @@
-//! Equal to one process? The harness that every axis is compared with.
+//! Compares a data-parallel run with the same training in one process.
 //!
-//! A [`Recipe`] says everything that a result may depend on. [`Recipe::alone`] follows it in one
-//! process, adding gradients in the order in which ranks would: bitwise equality is asked for
-//! wherever the library adds in rank order too. [`Recipe::ranks`] follows it on ranks that are
-//! threads.
+//! A [`Recipe`] contains everything that a result may depend on. [`Recipe::alone`] trains it in one
+//! process, and adds gradients in the order of ranks. Where the library also adds in rank order,
+//! both results must be bitwise equal. [`Recipe::ranks`] trains it on ranks that are threads.
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::axes::Axes;
@@ -22,20 +21,20 @@ use crate::train::text::Text;
 use maypole::{Communicator, Result};
 use std::time::Instant;
 
-/// What is trained, on what, how long.
+/// The model, its data, its optimizer, and the number of steps.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The model.
     pub config: Config,
-    /// What its weights and rows are drawn by.
+    /// The seed of the initial weights and of the rows.
     pub seed: u64,
     /// The optimizer.
     pub rule: Rule,
-    /// The size of each step.
+    /// The learning rate of each step.
     pub schedule: RateSchedule,
-    /// The most that the gradient's norm may be.
+    /// The greatest norm of a gradient. Longer gradients are clipped to it.
     pub clip: Option<f64>,
-    /// Steps.
+    /// The number of steps.
     pub steps: u64,
     /// Rows of a global batch.
     pub rows: usize,
@@ -56,30 +55,31 @@ impl Default for Recipe {
     }
 }
 
-/// Who adds first, when each of some ranks has some micro-batches.
+/// The order of the sums, when each rank has several micro-batches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SumFirst {
-    /// Each rank adds its micro-batches in place; then ranks are added.
+    /// Each rank adds the gradients of its micro-batches; then the ranks' sums are added.
     MicroBatches,
-    /// Ranks are added for each micro-batch; then these sums are.
+    /// The gradients of all ranks are added for each micro-batch; then the micro-batches' sums are
+    /// added.
     Ranks,
 }
 
-/// What came of a recipe.
+/// The result of training a recipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingOutcome {
     /// The loss of each step.
     pub losses: Vec<f64>,
-    /// The norm of each step's gradient, if it was asked for.
+    /// The norm of each step's gradient; empty if the norms were not computed.
     pub norms: Vec<f64>,
-    /// The weights of the whole model after the last.
+    /// The weights of the whole model after the last step.
     pub weights: Vec<f32>,
 }
 
-/// How far two outcomes are apart.
+/// The differences between two outcomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutcomeDifference {
-    /// The greatest difference of losses, as a part of the loss.
+    /// The greatest relative difference of losses.
     pub loss: f64,
     /// The greatest difference of weights.
     pub weights: f64,
@@ -88,15 +88,13 @@ pub struct OutcomeDifference {
 }
 
 impl TrainingOutcome {
-    /// How far this is from `other`.
+    /// Compares this outcome with `other`.
     ///
     /// # Panics
-    /// If they are not of equally many steps and weights.
+    /// If the outcomes have different numbers of steps or weights.
     pub fn difference(&self, other: &Self) -> OutcomeDifference {
-        assert_eq!(
-            (self.losses.len(), self.weights.len()),
-            (other.losses.len(), other.weights.len())
-        );
+        assert_eq!(self.losses.len(), other.losses.len());
+        assert_eq!(self.weights.len(), other.weights.len());
         let losses = self.losses.iter().zip(&other.losses);
         let weights = self.weights.iter().zip(&other.weights);
         OutcomeDifference {
@@ -127,15 +125,16 @@ fn bits(weights: &[f32]) -> Vec<u32> {
 }
 
 impl Recipe {
-    /// The rows that are drawn.
+    /// The text from which rows are drawn.
     pub fn text(&self) -> Text {
         Text::invented(self.config.context, self.seed)
     }
 
-    /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and
-    /// adds in their order.
+    /// Trains in one process: computes the gradients of all `micro` micro-batches of all `ranks`
+    /// ranks, and adds them in the order that `first` names.
     pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
-        let (layout, text) = (ParameterLayout::whole(&self.config), self.text());
+        let layout = ParameterLayout::whole(&self.config);
+        let text = self.text();
         let mut gpt = Gpt::new(&layout, Axes::single_rank());
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
         let mut outcome =
@@ -157,14 +156,14 @@ impl Recipe {
         outcome
     }
 
-    /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches
-    /// a step.
+    /// Trains on `ranks` threads of this process in one data-parallel group, each with `micro`
+    /// micro-batches a step.
     pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> TrainingOutcome {
         self.each_rank((ranks, micro), sharding, |_, _| (), |_, _| ()).0
     }
 
-    /// [`ranks`](Self::ranks) with sessions that `prepare` may change, and what `look` sees on each
-    /// rank at the end.
+    /// Trains as [`ranks`](Self::ranks) does. Calls `prepare` on each rank's session before the
+    /// first step and `look` after the last step, and returns the results of `look` by rank.
     ///
     /// # Panics
     /// If a collective fails, or ranks end with different weights.
@@ -193,7 +192,7 @@ impl Recipe {
         for (rank, outcome) in outcomes.iter().enumerate() {
             assert!(
                 outcome.difference(&outcomes[0]).bitwise,
-                "rank {rank} ends with other weights than rank 0"
+                "the outcome of rank {rank} differs from that of rank 0"
             );
         }
         (outcomes.swap_remove(0), seen)
@@ -210,7 +209,7 @@ impl Recipe {
         session
     }
 
-    /// `session`, which has not stepped yet, in 16 bits and of this sharding.
+    /// Switches `session` to 16 bits, with this sharding. The session must not have stepped yet.
     pub fn narrow<H: HalfFloat>(
         &self,
         session: &mut TrainingSession<f32>,
@@ -223,8 +222,8 @@ impl Recipe {
         });
     }
 
-    /// Steps of this recipe from where `session` is, over the batches that `rows` gives; weights
-    /// are left out.
+    /// Trains `session` from its current step to the last step of this recipe, on the batches that
+    /// `rows` returns. The outcome has no weights.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -233,7 +232,8 @@ impl Recipe {
         session: &mut TrainingSession<f32>,
         rows: impl Fn(&Text, u64) -> Vec<TokenBatch>,
     ) -> Result<TrainingOutcome> {
-        let (text, mut reports) = (self.text(), Vec::<StepReport>::new());
+        let text = self.text();
+        let mut reports = Vec::<StepReport>::new();
         while session.step < self.steps {
             let batches = rows(&text, session.step);
             reports.push(session.step(&batches, Instant::now())?.report);
@@ -252,11 +252,13 @@ fn add_up(
     (ranks, micro): (usize, usize),
     first: SumFirst,
 ) -> (f64, Vec<f32>) {
-    let (mut loss, mut sum) = (vec![0.0; ranks], vec![0.0; store.weights.len()]);
+    let mut loss = vec![0.0; ranks];
+    let mut sum = vec![0.0; store.weights.len()];
     let mut gradients = |of: &[usize]| {
         store.gradients.fill(0.0);
         for nth in of {
-            loss[nth / micro] += gpt.train(store, &batches[*nth], true).expect("nobody is called");
+            loss[nth / micro] +=
+                gpt.train(store, &batches[*nth], true).expect("a single rank calls no collective");
         }
         store.gradients.clone()
     };

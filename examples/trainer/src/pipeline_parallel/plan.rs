@@ -71,7 +71,7 @@ impl PipelineSchedule {
         }
     }
 
-    /// What it is called.
+    /// The name of the schedule.
     pub fn name(self) -> String {
         match self {
             Self::GPipe => "gpipe".to_owned(),

@@ -112,7 +112,7 @@ impl RankGroup {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
         self.timeline.record(RankActivity::Wait, || {
-            call(inner.comm.as_mut().expect("a group of one calls nobody"))
+            call(inner.comm.as_mut().expect("a group of one rank calls no collective"))
         })
     }
 
@@ -272,7 +272,7 @@ impl RankGroup {
         let mut inner = self.inner.borrow_mut();
         let timeline = self.timeline.clone();
         inner.calls += 1;
-        let comm = inner.comm.as_mut().expect("a group of one calls nobody");
+        let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
         comm.start(buffers, move |comm, buffers| {
             timeline.record(RankActivity::Communication, || call(comm, buffers))
         })

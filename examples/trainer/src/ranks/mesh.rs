@@ -42,7 +42,7 @@ impl MeshAxis {
     /// All of them, slowest first.
     pub const ALL: [Self; 5] = [Self::Dp, Self::Pp, Self::Ep, Self::Cp, Self::Tp];
 
-    /// What it is called in `dp=2,tp=2`.
+    /// The name of the axis, as in `dp=2,tp=2`.
     pub fn name(self) -> &'static str {
         ["dp", "pp", "ep", "cp", "tp"][self as usize]
     }

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a rank was at.
+/// The activity of a rank in a span of time.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RankActivity {
     /// The forward pass.
@@ -36,7 +36,7 @@ impl RankActivity {
         Self::Communication,
     ];
 
-    /// What it is called in a picture.
+    /// The name in a picture.
     pub fn name(self) -> &'static str {
         ["forward", "backward", "update", "exposed communication", "bubble", "communication"]
             [self as usize]

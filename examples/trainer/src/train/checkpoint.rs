@@ -38,7 +38,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// What is said once for all ranks.
+/// The contents of the manifest, which is written once for all ranks.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Manifest {
     /// The model.

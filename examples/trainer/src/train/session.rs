@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a rank trains with.
+/// The model, weights, optimizer and data state of one rank's training.
 pub struct TrainingSession<T> {
     /// The model.
     pub gpt: Gpt<T>,
@@ -47,7 +47,7 @@ pub struct TrainingSession<T> {
     pub losses: RankGroup,
     /// False if another rank of `losses` has the loss of the same tokens and brings it.
     pub brings_loss: bool,
-    /// What it trains on, if a checkpoint is to say so.
+    /// The description of the training data for checkpoints, if there is one.
     pub source: Option<DataFingerprint>,
     /// Where the time goes.
     pub timeline: Timeline,
@@ -55,7 +55,7 @@ pub struct TrainingSession<T> {
     pub step: u64,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepReport {
     /// The mean loss over the global batch, before the step.

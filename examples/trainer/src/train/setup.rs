@@ -5,7 +5,7 @@
 //! not go with the model or with another one. What is sharded, which collective runs where, what it
 //! costs: in the file of each axis.
 
-use crate::check::faults::Fault;
+use crate::check::faults::PlantedFault;
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
@@ -51,7 +51,7 @@ pub struct Setup {
     /// In which order sums are added.
     pub order: SumOrder,
     /// A mistake to make.
-    pub fault: Option<Fault>,
+    pub fault: Option<PlantedFault>,
 }
 
 impl Default for Setup {

@@ -302,7 +302,7 @@ fn store<T: FloatElement>(
     assembly.store(right, groups.copies.world())
 }
 
-/// The norm over the mesh, or over the ranks that train one model apart from others: a parameter is
+/// The norm over the mesh, or over the ranks of one replica in local SGD: a parameter is
 /// brought by every rank that has the same one.
 fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNorm> {
     let world = &groups.world;

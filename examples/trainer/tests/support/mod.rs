@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use maypole::{Communicator, Result};
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::expert_parallel::router::Router;
@@ -175,7 +175,8 @@ fn homeward(config: &Config, moves: &[ExpertMove]) -> Vec<Vec<usize>> {
 /// The whole model's `numbers` with other experts in each layer's places, and other rows in its
 /// router: those that `from` names.
 pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) -> Vec<T> {
-    let (layout, mut moved) = (ParameterLayout::whole(config), numbers.to_vec());
+    let layout = ParameterLayout::whole(config);
+    let mut moved = numbers.to_vec();
     let of = |name: String| layout.entry(&name).unwrap().range();
     for (layer, (place, from)) in
         from.iter().enumerate().flat_map(|(l, from)| from.iter().enumerate().map(move |it| (l, it)))
@@ -228,13 +229,17 @@ fn rank<T: Real>(
     comm: Communicator,
     change: &impl Fn(&mut Worker<T>),
 ) -> Result<Rank<T>> {
-    let (text, schedule) = (text(&task.config), RateSchedule::constant(task.rate));
+    let text = text(&task.config);
+    let schedule = RateSchedule::constant(task.rate);
     let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     worker.session.scale = task.scale.then(LossScale::default);
     change(&mut worker);
-    let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
-    let (mut moves, mut prints) = (Vec::new(), Vec::new());
+    let mut losses = Vec::new();
+    let mut last = None;
+    let mut sent = Traffic::default();
+    let mut moves = Vec::new();
+    let mut prints = Vec::new();
     for _ in 0..task.steps {
         let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
@@ -249,20 +254,21 @@ fn rank<T: Real>(
         prints.push(fingerprints(store.layout(), &weights));
     }
     let store = &mut worker.session.store;
-    let (weights, bytes, state) =
-        (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
-    let (outcome, routing) =
-        (last.expect("there was a step"), worker.session.routing.borrow().clone());
+    let weights = store.all_weights()?;
+    let bytes = store.bytes();
+    let state = worker.session.optimizer.bytes();
+    let outcome = last.expect("there was a step");
+    let routing = worker.session.routing.borrow().clone();
     let seen = Seen { outcome, bytes, state, routing, sent, moves, prints };
     Ok((losses, store.layout().clone(), weights, seen))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.
-pub fn caught(task: &Task, setup: &Setup, fault: Fault) -> bool {
+pub fn caught(task: &Task, setup: &Setup, fault: PlantedFault) -> bool {
     differs(task, setup, Some(fault))
 }
 
-pub fn differs(task: &Task, setup: &Setup, fault: Option<Fault>) -> bool {
+pub fn differs(task: &Task, setup: &Setup, fault: Option<PlantedFault>) -> bool {
     let reference = train::<f64>(&Task { rebalance: None, ..task.clone() }, &alone(setup));
     let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
     let (loss, weights) = run.far(&reference);

@@ -6,16 +6,16 @@ use maypole_trainer::train::setup::Setup;
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
-    /// Numbers of a token's vector.
+    /// Width: numbers in the vector of a token.
     #[arg(long, default_value_t = 256)]
     width: usize,
     /// Tokens of a row.
     #[arg(long, default_value_t = 128)]
     context: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     #[arg(long, default_value_t = 4)]
     heads: usize,
-    /// Blocks.
+    /// Number of blocks.
     #[arg(long, default_value_t = 4)]
     layers: usize,
     /// Rows of a batch.

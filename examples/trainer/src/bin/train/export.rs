@@ -1,4 +1,4 @@
-//! `train export`: what was trained, for other tools.
+//! `train export`: writes trained weights for other tools.
 
 use crate::outputs;
 use anyhow::Context;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct ExportArgs {
-    /// A checkpoint, or a folder of them, of which the last is taken.
+    /// A checkpoint, or a folder of checkpoints, of which the last is taken.
     checkpoint: PathBuf,
     /// The file to write.
     file: PathBuf,

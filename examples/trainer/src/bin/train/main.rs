@@ -13,7 +13,7 @@ mod run;
 mod tour;
 
 use clap::Parser;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use std::process::ExitCode;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
@@ -35,9 +35,9 @@ enum TrainCommand {
     /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other
     /// tools read.
     Export(export::ExportArgs),
-    /// Draw pipelines, and say how much of their time ranks wait.
+    /// Draw pipelines, and print the share of time in which ranks wait.
     Plan(plan::PlanArgs),
-    /// Which axes go together, and why the others do not.
+    /// Print which axes combine, and why the others do not.
     Combine,
 }
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn obey(command: TrainCommand) -> anyhow::Result<()> {
     match command {
         TrainCommand::Run(args) if args.lists_faults() => {
-            print!("{}", Fault::list());
+            print!("{}", PlantedFault::list());
             Ok(())
         }
         TrainCommand::Run(args) => ranks::start(&args.resolve()?),

@@ -1,10 +1,10 @@
-//! What a run is told: by flags, by a file, by defaults, in this order.
+//! The options of a run: from flags, else from a file, else defaults.
 
 mod sense;
 
 use crate::outputs;
 use anyhow::{Context, bail, ensure};
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
@@ -252,11 +252,13 @@ impl TrainOptions {
         let local = matches!(setup.sharding, Sharding::Local { .. });
         ensure!(
             !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own: leave out --save"
+            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
+             leave out --save"
         );
         ensure!(
             !local || precision == Precision::F32,
-            "local SGD averages weights, and averages of 16-bit ones would forget what the 32-bit masters are for; \
+            "local SGD averages weights, and averages of 16-bit weights would lose \
+             the precision of the 32-bit masters; \
              train in f32, or with another sharding"
         );
         Ok(precision)
@@ -335,7 +337,7 @@ impl TrainOptions {
             fault: self
                 .fault
                 .as_deref()
-                .map(Fault::parse)
+                .map(PlantedFault::parse)
                 .transpose()
                 .map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) {

@@ -1,5 +1,5 @@
-//! Where results go: tried before the work that they are results of, so that none is done for
-//! nothing.
+//! Files for results. Each is tried before the work begins, so that no result is lost because its
+//! file cannot be written.
 
 use anyhow::Context;
 use std::fs::{self, OpenOptions};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Makes sure that the file that `flag` names can be written. What is in it stays.
 pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
     if fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo()) {
-        // Its reader would take the end of the trial for the end.
+        // The reader of a pipe would take the end of the trial for the end of the data.
         return Ok(());
     }
     let opened = OpenOptions::new().append(true).create(true).open(path);

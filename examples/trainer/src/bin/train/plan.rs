@@ -1,4 +1,4 @@
-//! `train plan`: pictures of pipelines, and what goes together.
+//! `train plan`: draws pipelines. `train combine`: prints the axes that combine.
 
 use crate::outputs;
 use maypole_trainer::check::combine;
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct PlanArgs {
-    /// Ranks of the pipeline.
+    /// Number of ranks of the pipeline.
     #[arg(long, default_value_t = 4)]
     ranks: usize,
-    /// Micro-batches.
+    /// Number of micro-batches.
     #[arg(long, default_value_t = 8)]
     micros: usize,
-    /// gpipe, 1f1b or interleaved:STAGES; all of them, if none is named.
+    /// gpipe, 1f1b or interleaved:STAGES; default: all three.
     #[arg(long, value_parser = PipelineSchedule::parse)]
     schedule: Option<PipelineSchedule>,
     /// A folder for the same pictures as SVG.
@@ -33,7 +33,7 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(
             args.ranks > 0 && args.micros > 0,
-            "a pipeline has ranks and micro-batches"
+            "a pipeline needs at least one rank and one micro-batch"
         );
         let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
         let trace = simulate(&plan, equal_stages(&plan)).map_err(anyhow::Error::msg)?;

@@ -1,11 +1,11 @@
-//! What is seen of a run while it runs: a bar on a terminal, lines elsewhere.
+//! Shows the progress of a run: a bar on a terminal, lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, shares};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// The bar of rank 0; others show nothing.
+/// The progress display of rank 0; other ranks show nothing.
 pub(crate) struct StepProgress {
     bar: ProgressBar,
     began: Instant,
@@ -33,7 +33,7 @@ impl StepProgress {
         Self { bar, began: Instant::now(), steps: 0, tokens: 0, lines, quiet, shared }
     }
 
-    /// A step is done: its loss, its tokens, and what its time went into.
+    /// Shows a finished step: its loss, its tokens, and the shares of its time.
     pub(crate) fn step(
         &mut self,
         step: u64,
@@ -56,7 +56,7 @@ impl StepProgress {
         self.bar.set_position(step);
     }
 
-    /// Something besides happened after a step.
+    /// Shows another event after a step.
     pub(crate) fn say(&self, step: u64, what: &str) {
         let line = format!("after step {step}: {what}");
         match self.lines {
@@ -71,8 +71,8 @@ impl StepProgress {
     }
 }
 
-/// Shares of a time that is mostly compute. Where ranks share cores, who waits for another stage
-/// may wait for a core that somebody else has: no pipeline's bubble.
+/// The shares of a step's time. Where ranks share cores, a rank that waits for another stage may
+/// wait for a core that another rank has. That time is not the bubble of the pipeline.
 pub(crate) fn split(spans: &[TimeSpan], wall: Duration, shared: bool) -> String {
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);

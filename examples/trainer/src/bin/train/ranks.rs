@@ -1,4 +1,4 @@
-//! Where ranks come from: a launcher, threads of this process, or processes that are started here.
+//! Starts ranks: by a launcher, as threads of this process, or as processes started here.
 
 use crate::options::TrainingJob;
 use crate::run::rank;
@@ -11,18 +11,20 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Which rank this process is, and of how many, as a launcher says: 0 of 1 without one.
+/// The rank of this process and the number of ranks, as a launcher sets them. Without a launcher:
+/// rank 0 of 1.
 pub(crate) fn place() -> anyhow::Result<(usize, usize)> {
     let launch = from_vars(&|name| std::env::var(name).ok())?.launch;
     Ok((launch.rank, launch.world))
 }
 
-/// Refuses what takes one process, if a launcher started several.
+/// Refuses a command that runs in one process, if a launcher started several.
 pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
     let (_, world) = place()?;
     ensure!(
         world == 1,
-        "train {what} starts its ranks itself, and a launcher started {world} of it: run it without one"
+        "train {what} starts its ranks itself, but a launcher started it {world} times: \
+         run it without a launcher"
     );
     Ok(())
 }
@@ -34,7 +36,8 @@ pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     let (_, started) = place()?;
     ensure!(
         started == 1 || started == ranks,
-        "the mesh {mesh} has {ranks} ranks, but {started} were started: start {ranks} (maypole run -n {ranks}), or give a \
+        "the mesh {mesh} has {ranks} ranks, but {started} were started: \
+         start {ranks} (maypole run -n {ranks}), or give a \
          --mesh of {started}, as dp={started}"
     );
     if started > 1 || ranks == 1 {
@@ -46,13 +49,13 @@ pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     Communicator::run_local(ranks, |comm| rank(comm, job)).into_iter().collect()
 }
 
-/// This program again, once a rank; the first failure ends all of them, and so does the end of this
-/// process, whatever ends it. Called by the main thread, since it is a thread whose end they do not
-/// outlive.
+/// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does
+/// the end of this process. Must be called by the main thread: the ranks end when the thread that
+/// started them ends.
 fn processes(ranks: usize) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
-    // Held until the ranks are started, so that nobody else is given it; rank 0 tries again while
-    // it is taken.
+    // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
+    // again while the port is taken.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let mut children = Vec::new();
     for rank in 0..ranks {
@@ -71,7 +74,7 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
     supervise(children)
 }
 
-/// Waits for all. When one fails, the others are stopped.
+/// Waits for all ranks. When a rank fails, stops the others.
 fn supervise(mut running: Vec<Child>) -> anyhow::Result<()> {
     let mut failed = None;
     while !running.is_empty() {
@@ -85,7 +88,7 @@ fn supervise(mut running: Vec<Child>) -> anyhow::Result<()> {
         }
         running = still;
         if failed.is_some() {
-            // The others learn of it by themselves and say why; they get a moment for that.
+            // The other ranks detect the failure themselves. Give them a moment to report it.
             sleep(Duration::from_secs(2));
             for child in &mut running {
                 let _ = child.kill();

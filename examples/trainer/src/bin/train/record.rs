@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file of rank 0, if one is wanted.
+/// The file of losses that rank 0 writes, if `--losses` names one.
 pub(crate) struct LossRecord(Option<(File, PathBuf)>);
 
 /// `{"step":1,"loss":5.58,"norm":1.2,"rate":0.0003}`: steps count from 1, and the loss is that
@@ -19,7 +19,7 @@ struct LossLine {
     report: StepReport,
 }
 
-/// Of a line that is there: which step it is of. What is no number is `null`.
+/// The step of an existing line. Its numbers are `null` where they are not finite.
 #[derive(Deserialize)]
 struct EarlierLine {
     step: u64,
@@ -41,7 +41,7 @@ impl LossRecord {
         Ok((Self(Some((file, path.to_owned()))), earlier))
     }
 
-    /// Step number `step` is done.
+    /// Writes the line of step number `step`.
     pub(crate) fn step(&mut self, step: u64, report: StepReport) -> anyhow::Result<()> {
         let Some((file, path)) = &mut self.0 else { return Ok(()) };
         let line = serde_json::to_string(&LossLine { step, report })? + "\n";

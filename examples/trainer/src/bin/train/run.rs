@@ -215,7 +215,8 @@ fn report(
     if let Some(LossScale { factor, skipped, .. }) = worker.session.scale {
         let steps = worker.session.step;
         println!(
-            "{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}"
+            "{skipped} of {steps} steps overflowed and were skipped; \
+             losses are now multiplied by {factor}"
         );
     }
     // There is none right after a move.
@@ -272,7 +273,8 @@ fn draw_pipeline(
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
     let title = format!(
-        "{}, {} ranks, {} micro-batches, with the measured work of each operation: by formula idle {:.1} %",
+        "{}, {} ranks, {} micro-batches, with the measured work of each operation: \
+         by formula idle {:.1} %",
         schedule.name(),
         plan.ranks,
         plan.micros,

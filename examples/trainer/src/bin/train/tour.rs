@@ -11,12 +11,12 @@ pub(crate) struct TourArgs {
     /// Write the rows to this file too: a JSON array with one object a row.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Only what has this in its name.
+    /// Run only the rows whose name contains TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
 
-/// Fails if any comparison does.
+/// Runs the tour. Fails if any comparison fails.
 pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut rows = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     let names = || checks().iter().map(|check| check.axis).collect::<Vec<_>>().join("; ");
     anyhow::ensure!(
         checks().iter().any(|check| wanted(check.axis)),
-        "nothing has this in its name; there are {}",
+        "--only: no row has this text in its name; the rows are {}",
         names()
     );
     args.json.as_deref().map_or(Ok(()), |path| outputs::try_file("--json", path))?;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     let all = rows.len();
     let good = rows.iter().filter(|row| row.pass).count();
     println!(
-        "{good} of {all} are as one process, within what each criterion says; {:.0} s",
+        "{good} of {all} agree with one process, each within its criterion; {:.0} s",
         start.elapsed().as_secs_f64()
     );
     anyhow::ensure!(good == all, "{} comparisons failed", all - good);

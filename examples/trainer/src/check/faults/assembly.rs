@@ -1,16 +1,16 @@
-//! Where a mistake enters a rank: the parts of the rank pass through here while it is assembled.
+//! Adds a planted mistake to a rank: the rank's parts pass through here while it is assembled.
 //!
-//! What it does: each method takes a part as it should be and returns it, or a decorator around it
-//! that makes the mistake. A rank without a mistake gets back exactly what it gave. So the code of
-//! an axis knows of no mistake, and the code of a mistake shows what it leaves out.
+//! What it does: each method takes the right part and returns the part itself, or a decorator
+//! around it that makes the mistake. Without a mistake every method returns its argument unchanged. So the
+//! code of an axis contains no mistake, and the code of a mistake contains nothing else.
 
-use crate::check::faults::Fault;
+use crate::check::faults::PlantedFault;
 use crate::check::faults::batches;
 use crate::check::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
 use crate::check::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
 use crate::check::faults::gradients::Averaged;
 use crate::check::faults::pipeline;
-use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, Sum, WithoutRemainder};
+use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
 use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::context_parallel::zigzag::PositionDivision;
@@ -30,19 +30,21 @@ use maypole::Result;
 
 /// The mistake that a rank makes, if it makes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Assembly(pub Option<Fault>);
+pub struct Assembly(pub Option<PlantedFault>);
 
 impl Assembly {
-    fn makes(self, fault: Fault) -> bool {
+    fn makes(self, fault: PlantedFault) -> bool {
         self.0 == Some(fault)
     }
 
     /// The ways into and out of layers that are divided over `tp`.
     pub fn region<T: Real>(self, right: TensorParallelRegion) -> Box<dyn ParallelRegion<T>> {
         match self.0 {
-            Some(Fault::NoSumAfterRow) => Box::new(ForgottenSum { right, of: Sum::Outputs }),
-            Some(Fault::NoSumBeforeColumn) => {
-                Box::new(ForgottenSum { right, of: Sum::InputGradients })
+            Some(PlantedFault::NoSumAfterRow) => {
+                Box::new(ForgottenSum { right, of: RegionSum::Outputs })
+            }
+            Some(PlantedFault::NoSumBeforeColumn) => {
+                Box::new(ForgottenSum { right, of: RegionSum::InputGradients })
             }
             _ => Box::new(right),
         }
@@ -51,23 +53,23 @@ impl Assembly {
     /// The softmax over a vocabulary that is divided over `tp`.
     pub fn vocabulary<T: Real>(self, right: VocabParallel) -> Box<dyn Vocabulary<T>> {
         match self.0 {
-            Some(Fault::VocabularyRemainder) => Box::new(WithoutRemainder(right)),
-            Some(Fault::VocabularyMaximum) => Box::new(OwnMaximum(right)),
+            Some(PlantedFault::VocabularyRemainder) => Box::new(WithoutRemainder(right)),
+            Some(PlantedFault::VocabularyMaximum) => Box::new(OwnMaximum(right)),
             _ => Box::new(right),
         }
     }
 
-    /// RingAttention attention over `cp`.
+    /// Ring attention over `cp`.
     pub fn ring<T: Real>(self, right: RingAttention) -> Box<dyn Attention<T>> {
         let RingAttention { group, division, rules: ExactRing } = right;
         match self.0 {
-            Some(Fault::NotRescaled) => {
+            Some(PlantedFault::NotRescaled) => {
                 Box::new(RingAttention { group, division, rules: NoRescaling })
             }
-            Some(Fault::MaskOfFirst) => {
+            Some(PlantedFault::MaskOfFirst) => {
                 Box::new(RingAttention { group, division, rules: FirstMask })
             }
-            Some(Fault::NotSentHome) => {
+            Some(PlantedFault::NotSentHome) => {
                 Box::new(KeysNotReturned(RingAttention { group, division, rules: ExactRing }))
             }
             _ => Box::new(RingAttention { group, division, rules: ExactRing }),
@@ -76,7 +78,7 @@ impl Assembly {
 
     /// Attention over `cp` that exchanges positions for heads.
     pub fn ulysses<T: Real>(self, right: UlyssesAttention) -> Box<dyn Attention<T>> {
-        if self.makes(Fault::HeadsSwapped) {
+        if self.makes(PlantedFault::HeadsSwapped) {
             return Box::new(UlyssesAttention { division: PositionDivision::Contiguous, ..right });
         }
         Box::new(right)
@@ -86,45 +88,46 @@ impl Assembly {
     pub fn experts<T: Real>(self, right: ExpertLayer) -> Box<dyn FeedForward<T>> {
         let ExpertLayer { router, ep, tp, routing, rules: ExactExperts } = right;
         match self.0 {
-            Some(Fault::NotCombined) => {
+            Some(PlantedFault::NotCombined) => {
                 Box::new(ExpertLayer { router, ep, tp, routing, rules: ArrivalOrder })
             }
-            Some(Fault::GatesForgotten) => {
+            Some(PlantedFault::GatesForgotten) => {
                 Box::new(ExpertLayer { router, ep, tp, routing, rules: NoGateGradient })
             }
             _ => Box::new(ExpertLayer { router, ep, tp, routing, rules: ExactExperts }),
         }
     }
 
-    /// The sum over `tp` of gradients that sequence parallelism makes necessary.
+    /// The sum over `tp` of the gradients of norms, biases and positions, which sequence
+    /// parallelism needs.
     pub fn sum_of_tokens(
         self,
         right: (RankGroup, SummedEntries),
     ) -> Option<(RankGroup, SummedEntries)> {
-        (!self.makes(Fault::NormsNotSummed)).then_some(right)
+        (!self.makes(PlantedFault::NormsNotSummed)).then_some(right)
     }
 
     /// The sum over `ep` of the gradients of dense parameters.
     pub fn sum_over_experts(self, right: (RankGroup, SummedEntries)) -> (RankGroup, SummedEntries) {
-        if self.makes(Fault::ExpertsSummed) { (right.0, |_| true) } else { right }
+        if self.makes(PlantedFault::ExpertsSummed) { (right.0, |_| true) } else { right }
     }
 
     /// The ranks over which gradients are summed by data parallelism.
     pub fn copies(self, groups: &MeshGroups) -> RankGroup {
         match self.0 {
-            Some(Fault::GradientsAlone) => RankGroup::single(),
-            Some(Fault::GradientsOverTensor) => groups.tp.clone(),
+            Some(PlantedFault::GradientsAlone) => RankGroup::single(),
+            Some(PlantedFault::GradientsOverTensor) => groups.tp.clone(),
             _ => groups.copies.clone(),
         }
     }
 
-    /// Weights and gradients, of which `copies` ranks have the same ones.
+    /// The store of weights and gradients; `copies` ranks have the same parameters.
     pub fn store<T: FloatElement>(
         self,
         right: Box<dyn Store<T>>,
         copies: usize,
     ) -> Box<dyn Store<T>> {
-        if self.makes(Fault::GradientsAveraged) {
+        if self.makes(PlantedFault::GradientsAveraged) {
             return Box::new(Averaged { inner: right, ranks: copies });
         }
         right
@@ -135,9 +138,9 @@ impl Assembly {
     /// of a pipeline.
     pub fn batches(self, all: &mut [TokenBatch], parts: usize, place: usize, last_of_many: bool) {
         match self.0 {
-            Some(Fault::LocalMean) => batches::weigh_by_own_tokens(all, parts),
-            Some(Fault::PlainPositions) => batches::number_plainly(all, place),
-            Some(Fault::MicrosSwapped) if last_of_many => batches::swap_targets(all),
+            Some(PlantedFault::LocalMean) => batches::weigh_by_own_tokens(all, parts),
+            Some(PlantedFault::PlainPositions) => batches::number_plainly(all, place),
+            Some(PlantedFault::MicrosSwapped) if last_of_many => batches::swap_targets(all),
             _ => {}
         }
     }
@@ -145,12 +148,12 @@ impl Assembly {
     /// The number of routing groups that the auxiliary loss is the mean of: `all` of the batch,
     /// of which a rank has one of `parts` parts.
     pub fn routing_groups(self, all: usize, parts: usize) -> usize {
-        if self.makes(Fault::LocalBalance) { all / parts } else { all }
+        if self.makes(PlantedFault::LocalBalance) { all / parts } else { all }
     }
 
-    /// Which of the activations that wait the backward pass of a micro-batch takes.
+    /// Chooses the stored activations for the backward pass of a micro-batch.
     pub fn activations(self, right: TakeActivations) -> TakeActivations {
-        if self.makes(Fault::ActivationsStacked) { pipeline::last } else { right }
+        if self.makes(PlantedFault::ActivationsStacked) { pipeline::last } else { right }
     }
 
     /// Moves experts between ranks: see [`move_experts`].
@@ -165,10 +168,10 @@ impl Assembly {
         moves: &[ExpertMove],
     ) -> Result<()> {
         match self.0 {
-            Some(Fault::MomentsLeftBehind) => {
+            Some(PlantedFault::MomentsLeftBehind) => {
                 move_experts(store, [&mut [], &mut []], groups, moves)
             }
-            Some(Fault::RouterLeftBehind) => left_behind(store, averages, groups, moves),
+            Some(PlantedFault::RouterLeftBehind) => left_behind(store, averages, groups, moves),
             _ => move_experts(store, averages, groups, moves),
         }
     }

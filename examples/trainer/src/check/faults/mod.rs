@@ -1,14 +1,14 @@
-//! Mistakes: what goes wrong in real trainers, made on purpose.
+//! Planted faults: mistakes that real trainers make, made here on purpose.
 //!
-//! What it does: nearly all of these have been shipped by somebody, and none of them stops the loss
-//! from falling. The code of an axis knows of none of them. While a rank is assembled its parts
-//! pass through [`assembly`], which returns a part as it is or a decorator that makes one mistake.
-//! The tests make every mistake and demand that the comparison with one process notices. A learner
-//! makes one with `train run --fault NAME` and looks for it in the losses; `train run --fault list`
-//! says what each of them is.
+//! What it does: nearly all of these mistakes have occurred in published trainers, and none of them
+//! stops the loss from falling. The code of an axis contains no mistake. While a rank is assembled,
+//! its parts pass through [`assembly`], which returns each part unchanged or inside a decorator
+//! that makes one mistake. The tests plant every mistake and check that the comparison with one process
+//! detects it. A learner plants a mistake with `train run --fault NAME` and looks for it in the
+//! losses; `train run --fault list` explains each mistake.
 //!
-//! What is sharded, which collective runs where: as without the mistake, less the one that is
-//! forgotten. Cost: nothing without a mistake.
+//! What is sharded, which collective runs where: as without the mistake, except for a collective
+//! that the mistake leaves out. Cost: nothing without a mistake.
 
 pub mod assembly;
 mod batches;
@@ -18,20 +18,20 @@ mod gradients;
 mod pipeline;
 mod tensor;
 
-/// The mistakes, each with a sentence that says what is done and what would be right.
+/// The mistakes, each with one sentence about the mistake and one about the right way.
 macro_rules! faults {
     ($($fault:ident: $sentence:literal,)*) => {
-        /// A mistake.
+        /// A mistake that a rank makes on purpose.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Fault {
+        pub enum PlantedFault {
             $(#[doc = $sentence] $fault,)*
         }
 
-        impl Fault {
+        impl PlantedFault {
             /// All of them.
             pub const ALL: [Self; [$($sentence),*].len()] = [$(Self::$fault),*];
 
-            /// What is done, and what would be right.
+            /// The mistake, and the right way.
             pub const fn sentence(self) -> &'static str {
                 match self {
                     $(Self::$fault => $sentence,)*
@@ -42,35 +42,58 @@ macro_rules! faults {
 }
 
 faults! {
-    LocalMean: "Each rank divides the loss by its own tokens. The divisor is the tokens of the whole batch.",
-    GradientsAlone: "Gradients of dense parameters are not summed over dp and cp. Every copy needs the sum.",
-    GradientsOverTensor: "Gradients are summed over tp. The ranks that have the same parameters are those of dp and cp.",
-    GradientsAveraged: "Gradients are averaged over dp and cp. Tokens are weighted already, so the sum is right.",
-    NoSumAfterRow: "Outputs of a row-parallel layer are not summed over tp. Each rank has only terms of them.",
-    NoSumBeforeColumn: "Input gradients of a column-parallel layer are not summed over tp. Each rank has only terms of them.",
-    NormsNotSummed: "With --sequence, gradients of norms, biases and positions are not summed over tp. Each rank saw its own tokens alone.",
-    VocabularyRemainder: "Each rank of tp knows the rounded-down share of the vocabulary. The remainder has owners too.",
-    VocabularyMaximum: "The softmax is shifted by the greatest logit of a rank's part. It has to be that of the whole vocabulary.",
-    MicrosSwapped: "The last stage of a pipeline takes the targets of the next micro-batch. Each micro-batch has its own.",
-    ActivationsStacked: "Activations are kept on a stack. A backward pass needs those of its own micro-batch.",
+    LocalMean: "Each rank divides the loss by its own tokens. \
+        The divisor is the tokens of the whole batch.",
+    GradientsAlone: "Gradients of dense parameters are not summed over dp and cp. \
+        Every copy needs the sum.",
+    GradientsOverTensor: "Gradients are summed over tp. \
+        The ranks that have the same parameters are those of dp and cp.",
+    GradientsAveraged: "Gradients are averaged over dp and cp. \
+        Tokens are weighted already, so the sum is right.",
+    NoSumAfterRow: "Outputs of a row-parallel layer are not summed over tp. \
+        Each rank has only terms of them.",
+    NoSumBeforeColumn: "Input gradients of a column-parallel layer are not summed over tp. \
+        Each rank has only terms of them.",
+    NormsNotSummed: "With --sequence, gradients of norms, biases and \
+        positions are not summed over tp. \
+        Each rank saw its own tokens alone.",
+    VocabularyRemainder: "Each rank of tp knows the rounded-down share of the vocabulary. \
+        The remainder has owners too.",
+    VocabularyMaximum: "The softmax is shifted by the greatest logit of a rank's part. \
+        It has to be that of the whole vocabulary.",
+    MicrosSwapped: "The last stage of a pipeline takes the targets of the next micro-batch. \
+        Each micro-batch has its own.",
+    ActivationsStacked: "Activations are kept on a stack. \
+        A backward pass needs those of its own micro-batch.",
     ExpertsSummed: "Gradients of experts are summed over ep. Its ranks have different experts.",
-    NotCombined: "Outputs of experts stay in the order of arrival. Each belongs to the token that was sent.",
-    GatesForgotten: "The router gets no gradient from the outputs of the experts. A gate scales its expert's output.",
-    LocalBalance: "The auxiliary loss is the mean over a rank's own groups. It is the mean over the groups of the whole batch.",
-    RouterLeftBehind: "Experts move (--rebalance) and the router's rows stay. An expert and its row have one number.",
-    MomentsLeftBehind: "Experts move (--rebalance) and the optimizer's averages stay. They belong to the weights.",
-    NotRescaled: "Earlier terms of the online softmax keep their size when a later block has a greater score. They have to be scaled down.",
-    NotSentHome: "Gradients of keys and values stay with the rank that added the last term. The next rank owns them.",
-    MaskOfFirst: "Every rank of cp masks as if its positions were the first ones. Each rank has its own positions.",
-    PlainPositions: "Positions are numbered as if the sequence were divided contiguously. Zig-zag gives each rank two pieces.",
-    HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. With zig-zag each rank has two pieces.",
+    NotCombined: "Outputs of experts stay in the order of arrival. \
+        Each belongs to the token that was sent.",
+    GatesForgotten: "The router gets no gradient from the outputs of the experts. \
+        A gate scales its expert's output.",
+    LocalBalance: "The auxiliary loss is the mean over a rank's own groups. \
+        It is the mean over the groups of the whole batch.",
+    RouterLeftBehind: "Experts move (--rebalance) and the router's rows stay. \
+        An expert and its row have one number.",
+    MomentsLeftBehind: "Experts move (--rebalance) and the optimizer's averages stay. \
+        They belong to the weights.",
+    NotRescaled: "Earlier terms of the online softmax keep their size when a \
+        later block has a greater score. \
+        They have to be scaled down.",
+    NotSentHome: "Gradients of keys and values stay with the rank that added the last term. \
+        The next rank owns them.",
+    MaskOfFirst: "Every rank of cp masks as if its positions were the first ones. \
+        Each rank has its own positions.",
+    PlainPositions: "Positions are numbered as if the sequence were divided contiguously. \
+        Zig-zag gives each rank two pieces.",
+    HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. \
+        With zig-zag each rank has two pieces.",
 }
 
-impl Fault {
+impl PlantedFault {
     /// Reads a variant's name, in lower case with hyphens: `norms-not-summed`.
     ///
     /// # Errors
-    /// A sentence that lists what there is.
+    /// A sentence that lists the names of all mistakes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
         let names = || Self::ALL.map(Self::name).join(", ");
@@ -79,7 +102,7 @@ impl Fault {
         })
     }
 
-    /// As [`parse`](Self::parse) reads it.
+    /// The name, as [`parse`](Self::parse) reads it.
     pub fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -91,7 +114,7 @@ impl Fault {
         name
     }
 
-    /// All mistakes, one a line: the name, and what it is.
+    /// All mistakes, one a line: the name and the explanation.
     pub fn list() -> String {
         let line = |fault: Self| format!("{:<22} {}\n", fault.name(), fault.sentence());
         Self::ALL.into_iter().map(line).collect()
@@ -104,17 +127,17 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for fault in Fault::ALL {
-            assert_eq!(Fault::parse(&fault.name()), Ok(fault));
+        for fault in PlantedFault::ALL {
+            assert_eq!(PlantedFault::parse(&fault.name()), Ok(fault));
         }
-        assert_eq!(Fault::NoSumAfterRow.name(), "no-sum-after-row");
-        assert!(Fault::parse("none").unwrap_err().contains("heads-swapped"));
-        assert_eq!(Fault::ALL.len(), 22);
+        assert_eq!(PlantedFault::NoSumAfterRow.name(), "no-sum-after-row");
+        assert!(PlantedFault::parse("none").unwrap_err().contains("heads-swapped"));
+        assert_eq!(PlantedFault::ALL.len(), 22);
     }
 
     #[test]
     fn the_list_has_a_line_for_each() {
-        assert_eq!(Fault::list().lines().count(), Fault::ALL.len());
-        assert!(Fault::list().contains("heads-swapped          Tokens come back"));
+        assert_eq!(PlantedFault::list().lines().count(), PlantedFault::ALL.len());
+        assert!(PlantedFault::list().contains("heads-swapped          Tokens come back"));
     }
 }

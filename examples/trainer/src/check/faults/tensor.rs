@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// The two sums of a region of divided layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sum {
+pub(super) enum RegionSum {
     /// Forward, after a row-parallel layer.
     Outputs,
     /// Backward, before a column-parallel layer.
@@ -22,7 +22,7 @@ pub(super) enum Sum {
 #[derive(Debug)]
 pub(super) struct ForgottenSum {
     pub(super) right: TensorParallelRegion,
-    pub(super) of: Sum,
+    pub(super) of: RegionSum,
 }
 
 impl ForgottenSum {
@@ -42,15 +42,15 @@ impl<T: Real> ParallelRegion<T> for ForgottenSum {
 
     fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
         match self.of {
-            Sum::InputGradients => Ok(self.terms(dx)),
-            Sum::Outputs => self.right.enter_backward(dx),
+            RegionSum::InputGradients => Ok(self.terms(dx)),
+            RegionSum::Outputs => self.right.enter_backward(dx),
         }
     }
 
     fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
         match self.of {
-            Sum::Outputs => Ok(self.terms(y)),
-            Sum::InputGradients => self.right.leave(y),
+            RegionSum::Outputs => Ok(self.terms(y)),
+            RegionSum::InputGradients => self.right.leave(y),
         }
     }
 
@@ -121,7 +121,7 @@ impl<T: Real> Vocabulary<T> for OwnMaximum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::faults::Fault;
+    use crate::check::faults::PlantedFault;
     use crate::check::faults::assembly::Assembly;
     use crate::ranks::group::{RankGroup, SumOrder};
     use crate::tensor::device::CpuDevice;
@@ -130,7 +130,7 @@ mod tests {
     use maypole::Communicator;
 
     /// The greatest difference of the loss and of a gradient to one process, on any of `ranks`.
-    fn error(vocabulary: usize, ranks: usize, fault: Option<Fault>) -> f64 {
+    fn error(vocabulary: usize, ranks: usize, fault: Option<PlantedFault>) -> f64 {
         let tokens = 41;
         let numbers = 0..(tokens * vocabulary) as u64;
         let all: Vec<f64> = numbers.map(|i| 4.0 * centred(1, i)).collect();
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn mistakes_of_the_vocabulary_show() {
         assert!(error(37, 4, None) < 1e-13);
-        assert!(error(37, 4, Some(Fault::VocabularyRemainder)) > 1e-3);
-        assert!(error(37, 2, Some(Fault::VocabularyMaximum)) > 1e-3);
+        assert!(error(37, 4, Some(PlantedFault::VocabularyRemainder)) > 1e-3);
+        assert!(error(37, 2, Some(PlantedFault::VocabularyMaximum)) > 1e-3);
     }
 }

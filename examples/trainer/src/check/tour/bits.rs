@@ -1,9 +1,8 @@
-//! What has the very bits of another way to compute it, beside a comparison of whole runs with one
-//! process.
+//! Bitwise comparisons that the tour makes besides comparing whole runs with one process.
 //!
-//! What it does: two axes promise more than runs can show, because a run adds gradients of more
-//! ranks in another order. What is sharded, which collective runs where, what it costs: in the file
-//! of each axis.
+//! What it does: two axes promise bitwise equality of a part of the computation. A whole run cannot
+//! show it, because a run on more ranks adds gradients in another order. What is sharded, which
+//! collective runs where, what it costs: in the file of each axis.
 
 use crate::check::faults::assembly::Assembly;
 use crate::check::tour::meshes::MeshCheck;
@@ -17,13 +16,15 @@ use crate::tensor::random::centred;
 use crate::train::setup::Setup;
 use maypole::{Communicator, Result};
 
-/// With sums in the order of ranks, tokens divided or not give the same losses, and the same
-/// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
+/// Compares runs with and without sequence parallelism, both with sums in the order of ranks. The
+/// losses and the weights of the divided matrices must be bitwise equal. Gradients of norms and
+/// biases are left out: they are sums over tokens in another order.
 pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     let train = |sequence| {
         check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
     };
-    let (whole, divided) = (train(false)?, train(true)?);
+    let whole = train(false)?;
+    let divided = train(true)?;
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
         let same = cut.all(|entry| whole.weights[entry.range()] == divided.weights[entry.range()]);
@@ -31,9 +32,11 @@ pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     }))
 }
 
-/// A head is computed whole, wherever: what is attended to is what one process attends to.
+/// Compares the forward pass of Ulysses attention with one process. Each rank computes whole heads,
+/// so the outputs must be bitwise equal.
 pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
-    let (config, ranks) = (&check.config, check.setup.mesh.size(MeshAxis::Cp));
+    let config = &check.config;
+    let ranks = check.setup.mesh.size(MeshAxis::Cp);
     let Setup { division, fault, .. } = check.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;

@@ -19,7 +19,7 @@ const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
 const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
-/// What is shown here.
+/// The checks of data parallelism.
 pub(crate) fn checks() -> Vec<AxisCheck> {
     let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
     vec![
@@ -88,7 +88,7 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
 /// Makes a session train in 16 bits.
 type NarrowSession = fn(&Recipe, &mut TrainingSession<f32>, Sharding, &RankGroup);
 
-/// What a stop trains.
+/// The configuration of one row.
 #[derive(Clone, Copy)]
 struct DataParallelCheck {
     axis: &'static str,
@@ -101,7 +101,7 @@ struct DataParallelCheck {
     narrow: Option<NarrowSession>,
 }
 
-/// What is asked for.
+/// The values that are compared with one process, and the greatest difference that passes.
 enum Criterion {
     Bitwise,
     /// Losses and weights within one part in a million.
@@ -119,7 +119,7 @@ impl Criterion {
         }
     }
 
-    /// How far apart, and whether that is near enough.
+    /// Returns the difference of the outcomes, and true if it passes.
     fn compare(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
         let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
         let last = |outcome: &TrainingOutcome| outcome.losses.iter().rev().take(5).sum::<f64>();
@@ -169,13 +169,14 @@ impl DataParallelCheck {
         }
     }
 
-    /// Whether a step asks for the norm because the loss is scaled.
+    /// True if the loss is scaled. Each step then sums the norm too.
     fn scaled(&self) -> bool {
         self.axis.starts_with("f16")
     }
 
     fn row(self) -> TourRow {
-        let (recipe, criterion) = (self.recipe(), self.criterion());
+        let recipe = self.recipe();
+        let criterion = self.criterion();
         let first = match self.sharding {
             Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
             _ => SumFirst::MicroBatches,
@@ -200,13 +201,14 @@ impl DataParallelCheck {
         let width = if self.narrow.is_some() { 2 } else { FULL };
         let theory =
             RankMemory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
-        // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the
-        // norm.
+        // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
+        // the loss is scaled.
         let told = 1 + usize::from(self.clip || self.scaled());
         let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
         let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent.round() as u64;
-        let (first, exact) = (seen[0], exact(&seen, theory, recipe.steps * wire_bytes_theory));
+        let first = seen[0];
+        let exact = exact(&seen, theory, recipe.steps * wire_bytes_theory);
         TourRow {
             criterion: criterion.name().to_owned(),
             difference,
@@ -224,14 +226,14 @@ impl DataParallelCheck {
     }
 }
 
-/// Whether every rank holds and sends this, to the byte: ranks divide each unit of the tour's model
-/// evenly, so theory is one for all of them.
+/// True if every rank holds `memory` and sends `sent` bytes exactly. The ranks divide each unit of
+/// the tour's model evenly, so theory is the same for all ranks.
 fn exact(seen: &[(RankMemory, u64)], memory: RankMemory, sent: u64) -> bool {
     seen.iter().all(|seen| *seen == (memory, sent))
 }
 
-/// A run that checks after 4 of 8 steps, has its checkpoint read and written by another mesh, and
-/// goes on.
+/// Trains 4 of 8 steps and saves a checkpoint. Another mesh loads it and saves it again. The first
+/// mesh loads that checkpoint and trains the other 4 steps.
 fn resharded(axis: &'static str) -> TourRow {
     let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
     let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
@@ -244,7 +246,7 @@ fn resharded(axis: &'static str) -> TourRow {
             if let Some(place) = crate::train::checkpoint::latest(&folder) {
                 load(&mut session, &place).expect("it was written just now");
             }
-            // Nobody writes before all have read.
+            // No rank writes before all ranks have read.
             group.sum(0.0).expect("all ranks are here");
             let rows = |text: &crate::train::text::Text, step| {
                 vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
@@ -265,7 +267,7 @@ fn resharded(axis: &'static str) -> TourRow {
     stay(4, FSDP, &half);
     let (last, seen) = stay(2, shown.sharding, &whole);
     let seconds = start.elapsed().as_secs_f64();
-    // What is left behind by a failure here is in the system's folder for such things.
+    // If removing fails, the files stay in the system's folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     let losses = [first.losses, last.losses].concat();
     let alone = whole.alone(2, 1, SumFirst::MicroBatches);
@@ -273,7 +275,7 @@ fn resharded(axis: &'static str) -> TourRow {
         Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
     let parameters = whole.config.parameters();
     let theory = RankMemory::theory(shown.sharding, parameters, 2, 2, FULL);
-    // The gradients and weights of a step, and its loss.
+    // A step sends gradients, weights, and the loss (8 bytes).
     let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
     let (memory, sent) = seen[0];
     TourRow {

@@ -1,10 +1,10 @@
-//! The tour of the axes that divide the model: each trains the same model, and is compared with one
-//! process.
+//! The tour's checks for the axes that divide the model. Each trains the same model as one process
+//! and compares both.
 //!
 //! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it.
 //! What is sharded, which collective runs where, what it costs: in the file of each axis. The bytes
-//! of a row are those of rank 0; for it to pass those of every rank are as theory says of that
-//! rank, to the byte.
+//! of a row are those of rank 0. A row passes only if the bytes of every rank equal the theory of
+//! that rank.
 
 use crate::check::memory::{FULL, RankMemory};
 use crate::check::theory::RankTheory;
@@ -31,42 +31,42 @@ use std::time::Instant;
 
 /// Rows of a batch.
 const ROWS: usize = 8;
-/// Adam with a root that is kept well away from zero: otherwise rounding in a gradient that is
-/// nearly zero becomes a whole step, and nothing could be compared.
+/// Adam with a large epsilon. With a small epsilon a rounding error in a gradient near zero would
+/// change the weight by a whole step, and runs could not be compared.
 const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
-/// What losses and weights may differ by where sums are in another order.
+/// The greatest difference of losses and weights where sums are in another order.
 const CLOSE: f64 = 1e-5;
-/// The same where only experts are elsewhere.
+/// The greatest difference of losses and weights where only experts are on other ranks.
 const EXPERTS: f64 = 1e-6;
-/// How far a pipeline's bubble may be from the formula, which is for equal stages: the embedding
-/// and the head make them unequal, and processor time is measured with others at work.
+/// The greatest difference of a pipeline's bubble from the formula for equal stages. The embedding
+/// and the head make the stages unequal, and other programs disturb the measured processor time.
 const NEAR: f64 = 0.25;
 
-/// Compares a check with another way to compute the same.
+/// Compares a check bitwise with another way to compute the same values.
 pub type BitwiseCheck = fn(&MeshCheck) -> Result<bool>;
 
-/// What is run for one row.
+/// The configuration of one row.
 #[derive(Clone, Debug)]
 pub struct MeshCheck {
-    /// What is shown.
+    /// The title of the row.
     pub axis: &'static str,
     /// The model.
     pub config: Config,
-    /// How it is spread.
+    /// The mesh, and how the model is divided over it.
     pub setup: Setup,
-    /// What is trained on.
+    /// Makes the text to train on.
     pub text: fn(&Config) -> Text,
-    /// What losses (as a part of the loss) and weights may differ by from those of one process; its
-    /// very bits, if 0.
+    /// The greatest relative difference of losses and the greatest difference of weights from one
+    /// process. 0: bitwise equal.
     pub bound: f64,
-    /// What else is compared to the bit, and whether it is equal: the forward pass with that of one
-    /// process, or the run with one on another mesh.
+    /// A second, bitwise comparison and its name: of the forward pass with one process, or of the
+    /// run with a run on another mesh.
     pub also: Option<(&'static str, BitwiseCheck)>,
-    /// The step after which experts move.
+    /// The step after which experts move, if they move.
     pub rebalance: Option<u64>,
 }
 
-/// Every axis alone, and some together.
+/// Checks of each axis alone, and of several axes together.
 pub fn checks() -> Vec<MeshCheck> {
     let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
     let check = |axis, setup| MeshCheck {
@@ -131,11 +131,11 @@ fn invented(config: &Config) -> Text {
     Text::invented(config.context, 1)
 }
 
-/// The beginning of a play, in as many tokens as the model has: bytes, and the commonest pairs.
+/// The beginning of a play, encoded with as many byte pairs as the model's vocabulary has room for.
 fn byte_pairs(config: &Config) -> Text {
     let play = &include_bytes!("../../../text/hamlet.txt")[..20_000];
     let bpe = Bpe::learn(play, config.vocab);
-    assert_eq!(bpe.vocab(), config.vocab, "a play repeats itself often enough");
+    assert_eq!(bpe.vocab(), config.vocab, "the play has enough repeated pairs");
     Text::new(bpe.encode(play), config.context, 1)
 }
 
@@ -168,7 +168,8 @@ impl MeshCheck {
             seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.routing)).collect();
         let exact =
             seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
-        let (first, (memory, sent)) = (&seen[0], theory[0]);
+        let first = &seen[0];
+        let (memory, sent) = theory[0];
         let moved = self.rebalance.is_none() || first.moves.iter().any(ExpertMove::any);
         let [bubble, bubble_theory] = self.bubble(&first.traces);
         let mesh = self.setup.mesh;
@@ -190,7 +191,7 @@ impl MeshCheck {
         })
     }
 
-    /// What `rank` should hold, and send in a step in which its routers saw `routing`.
+    /// The bytes that `rank` should hold, and those that it should send in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (RankMemory, Traffic) {
         let place = self.setup.mesh.place(rank);
         let site = RankTheory {
@@ -213,14 +214,16 @@ impl MeshCheck {
         }
     }
 
-    /// What each rank saw in `steps` steps on the mesh of `setup`.
+    /// Trains `steps` steps on the mesh of `setup`, and returns the result of each rank.
     pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<RankResult>> {
         let text = (self.text)(&self.config);
         let rank = |comm| {
             let rule = (RULE, schedule::RateSchedule::constant(1e-2));
             let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
-            let (mut losses, mut traces, mut sent, mut moves) =
-                (Vec::new(), Vec::new(), Traffic::default(), Vec::new());
+            let mut losses = Vec::new();
+            let mut traces = Vec::new();
+            let mut sent = Traffic::default();
+            let mut moves = Vec::new();
             for _ in 0..steps {
                 let before = worker.sent();
                 let outcome = worker.step(&text, ROWS)?;
@@ -231,33 +234,36 @@ impl MeshCheck {
                     moves = worker.rebalance()?;
                 }
             }
-            let (memory, routing) =
-                (RankMemory::of(&worker.session), worker.session.routing.borrow().clone());
-            // Weights are compared in the places that experts have in one process.
+            let memory = RankMemory::of(&worker.session);
+            let routing = worker.session.routing.borrow().clone();
+            // Move the experts back to their initial places, as in one process, to compare weights.
             worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
-            let (weights, layout) = (store.all_weights()?, store.layout().clone());
+            let weights = store.all_weights()?;
+            let layout = store.layout().clone();
             Ok(RankResult { losses, weights, layout, memory, sent, routing, traces, moves })
         };
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
 
-    /// The share of time in which ranks of the pipeline wait: by the plan with the measured work of
-    /// each operation (the clock's shows too who else wanted the cores), and by the formula for
-    /// equal stages. The median of all steps.
+    /// The share of time in which ranks of the pipeline wait. First: the plan replayed with the
+    /// measured processor time of each operation, the median of all steps. (Wall time would also
+    /// count waiting for cores.) Second: the formula for equal stages.
     fn bubble(&self, traces: &[PipelineTrace]) -> [f64; 2] {
-        let (ranks, schedule) = (self.setup.mesh.size(MeshAxis::Pp), self.setup.schedule);
+        let ranks = self.setup.mesh.size(MeshAxis::Pp);
+        let schedule = self.setup.schedule;
         if ranks == 1 {
             return [0.0; 2];
         }
-        let plan = schedule.plan(ranks, self.setup.micros).expect("it ran");
-        let replay =
-            |trace: &PipelineTrace| simulate(&plan, trace.costs()).expect("it ended").idle();
+        let plan = schedule.plan(ranks, self.setup.micros).expect("the plan was executed");
+        let replay = |trace: &PipelineTrace| {
+            simulate(&plan, trace.costs()).expect("the executed plan completes").idle()
+        };
         [median(traces.iter().map(replay)), schedule.idle(ranks, self.setup.micros)]
     }
 }
 
-/// The greatest difference of a loss (as a part of it) or of a weight, on any rank.
+/// The greatest relative difference of a loss or difference of a weight, on any rank.
 fn difference(seen: &[RankResult], reference: &RankResult) -> f64 {
     let of = |rank: &RankResult| {
         let losses =

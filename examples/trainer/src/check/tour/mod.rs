@@ -1,8 +1,8 @@
-//! The tour: every axis trained and compared with one process, and what it holds and sends beside
-//! theory.
+//! The tour: trains every axis, compares the run with one process, and compares the bytes held and
+//! sent with theory.
 //!
-//! A [`AxisCheck`] trains one configuration and gives a [`TourRow`]. [`checks`] lists all of them;
-//! each axis brings its own.
+//! An [`AxisCheck`] trains one configuration and returns a [`TourRow`]. [`checks`] lists all of
+//! them.
 
 pub(crate) mod bits;
 mod data_parallel;
@@ -12,15 +12,15 @@ pub mod row;
 use crate::check::tour::row::TourRow;
 use maypole::Result;
 
-/// One configuration.
+/// One configuration of the tour.
 #[derive(Clone, Debug)]
 pub struct AxisCheck {
-    /// What is shown.
+    /// The title of the row.
     pub axis: &'static str,
     pub(crate) show: CheckKind,
 }
 
-/// Who trains it.
+/// The kind of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
@@ -33,7 +33,7 @@ pub(crate) enum CheckKind {
 const STEPS: u64 = 10;
 
 impl AxisCheck {
-    /// Trains it and gives the row.
+    /// Trains the configuration and returns its row.
     ///
     /// # Errors
     /// As the collectives in it.

@@ -1,30 +1,31 @@
 //! A line of the tour: an axis, and how it compares with one process and with theory.
 //!
-//! What it does: holds what was measured beside what should be, as a line of a table and as an
-//! object of JSON. What is sharded, which collective runs where, what it costs: nothing.
+//! What it does: holds each measured value beside its theoretical value, and writes them as a line
+//! of a table and as a JSON object. What is sharded, which collective runs where, what it costs:
+//! nothing.
 
 use crate::check::memory::RankMemory;
 use serde::Serialize;
 
-/// What came of one configuration. Bytes are those of rank 0, and of the wire in one step.
+/// The result of one configuration. Bytes are those of rank 0; `wire_bytes` are those of one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "each measurement stands beside the theory of it, under the same name"
 )]
 pub struct TourRow {
-    /// What is shown.
+    /// The title of the row.
     pub axis: String,
-    /// Ranks along each axis.
+    /// The ranks along each axis, as in `dp=2,tp=2`.
     pub mesh: String,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub ranks: usize,
-    /// What has to be equal, and how closely.
+    /// The values that are compared, and the greatest difference that passes.
     pub criterion: String,
-    /// The greatest difference that the criterion is about.
+    /// The greatest measured difference of the criterion's values.
     pub difference: f64,
-    /// Whether it is met, the bytes of every rank are to the byte what theory says of that rank,
-    /// and a bubble is within a quarter of all time of theory.
+    /// True if the criterion is met, the bytes of every rank equal the theory of that rank, and the
+    /// bubble differs from theory by a quarter of the time at most.
     pub pass: bool,
     pub params_bytes: u64,
     pub params_bytes_theory: u64,
@@ -32,30 +33,31 @@ pub struct TourRow {
     pub grads_bytes_theory: u64,
     pub optimizer_bytes: u64,
     pub optimizer_bytes_theory: u64,
-    /// Payload.
+    /// The payload that rank 0 sends in one step.
     pub wire_bytes: u64,
     pub wire_bytes_theory: u64,
-    /// The share of a pipeline's time in which a rank waits; 0 without a pipeline. Not by the
-    /// clock, since ranks share the cores of a small machine and wait for those too: it is that of
-    /// the plan that was executed, replayed with the measured processor time of each operation.
+    /// The share of a pipeline's time in which ranks wait for other stages; 0 without a pipeline.
+    /// Computed by replaying the executed plan with the measured processor time of each operation.
+    /// Wall time would also count waiting for cores, which ranks share on a small machine.
     pub bubble: f64,
-    /// By the formula for stages that are equal.
+    /// The same share by the formula for equal stages.
     pub bubble_theory: f64,
-    /// Wall time of the training that is shown, without that of the one process it is compared
-    /// with.
+    /// Wall time of the training on ranks in seconds, without the training in one process.
     pub seconds: f64,
 }
 
-/// What is to be said below all rows.
+/// The text below all rows.
 pub const NOTE: &str = "\
-bytes are those of rank 0; of every rank they are to the byte what theory says of it, or the row fails
-bubble: the plan that was executed, replayed with the measured processor time of each operation (ranks share cores here),
-beside the formula for equal stages; further than 25 % of the time from it the row fails";
+bytes: those of rank 0; a row fails if the bytes of any rank differ from theory
+bubble: the executed plan, replayed with the measured processor time of each operation (ranks
+share cores here), beside the formula for equal stages; a row fails if the two differ by more
+than 25 % of the time";
 
 /// The line above all rows.
 pub fn heading() -> String {
     format!(
-        "{:<28} {:<14} {:<22} {:>9} {:<4} {:>17} {:>17} {:>17} {:>17} {:>11} {:>6}\n{:>97} {:>17} {:>17} {:>17}",
+        "{:<28} {:<14} {:<22} {:>9} {:<4} {:>17} {:>17} {:>17} {:>17} {:>11} {:>6}\n\
+         {:>97} {:>17} {:>17} {:>17}",
         "axis",
         "mesh",
         "criterion",
@@ -76,7 +78,7 @@ pub fn heading() -> String {
 
 impl TourRow {
     /// The row of a run that took `seconds`, with the bytes that a rank held and should hold.
-    /// Nothing is sent, nobody waits, and nothing is compared yet.
+    /// The bytes sent and the bubble are 0, and the comparison fails, until the caller sets them.
     pub(crate) fn new(
         axis: &str,
         mesh: String,

@@ -1,9 +1,8 @@
-//! Options that make no sense: numbers that cannot be, and what would change nothing, which nobody
-//! gives to that end.
+//! Refuses options that make no sense: impossible numbers, and options that would change nothing.
 
 use super::TrainOptions;
 use anyhow::ensure;
-use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
@@ -12,7 +11,7 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 
 impl TrainOptions {
-    /// Refuses numbers that cannot be, whatever the others are.
+    /// Refuses numbers that are impossible with any other options.
     pub(super) fn can_be(&self) -> anyhow::Result<()> {
         let positive = [
             ("micros", self.micros == Some(0)),
@@ -50,19 +49,20 @@ impl TrainOptions {
         Ok(())
     }
 
-    /// Refuses stages without layers, of which interleaving can make any number.
+    /// Refuses a pipeline with stages that have no layers.
     pub(super) fn stages_have_layers(config: &Config, setup: &Setup) -> anyhow::Result<()> {
         let stages = setup.mesh.size(MeshAxis::Pp).saturating_mul(setup.schedule.chunks());
         ensure!(
             setup.schedule.chunks() == 1 || stages <= config.layers,
-            "--pipeline {} makes {stages} stages of {} layers, so that some are empty: give --layers {stages} or fewer stages",
+            "--pipeline {} makes {stages} stages of {} layers, so that some are empty: \
+             give --layers {stages} or fewer stages",
             setup.schedule.name(),
             config.layers
         );
         Ok(())
     }
 
-    /// Refuses what was given, but changes nothing in this model or on this mesh.
+    /// Refuses options that change nothing in this model or on this mesh.
     pub(super) fn all_matter(
         &self,
         config: &Config,
@@ -109,7 +109,8 @@ impl TrainOptions {
             (
                 self.rebalance.is_some(),
                 ep,
-                "--rebalance moves experts between the ranks of ep, and the mesh has one: see --mesh",
+                "--rebalance moves experts between the ranks of ep, \
+                 and the mesh has one: see --mesh",
             ),
             (
                 ep,
@@ -140,10 +141,10 @@ impl TrainOptions {
         Ok(())
     }
 
-    /// Whether a mistake can change anything in this run, and what it needs for that.
+    /// Returns true if a mistake can change this run, and the options that the mistake needs.
     fn shows(
         &self,
-        fault: Fault,
+        fault: PlantedFault,
         config: &Config,
         setup: &Setup,
         rule: Rule,
@@ -157,50 +158,53 @@ impl TrainOptions {
         let tp = several(&[Tp]);
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
-            Fault::LocalMean => (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp"),
-            Fault::GradientsAlone | Fault::GradientsAveraged => {
+            PlantedFault::LocalMean => {
+                (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp")
+            }
+            PlantedFault::GradientsAlone | PlantedFault::GradientsAveraged => {
                 (several(&[Dp, Cp]), "a --mesh with ranks along dp or cp")
             }
-            Fault::GradientsOverTensor => {
+            PlantedFault::GradientsOverTensor => {
                 (several(&[Dp, Cp, Tp]), "a --mesh with ranks along dp, cp or tp")
             }
-            Fault::NoSumAfterRow | Fault::NoSumBeforeColumn | Fault::VocabularyMaximum => {
-                (tp, "a --mesh with ranks along tp")
-            }
-            Fault::NormsNotSummed => {
+            PlantedFault::NoSumAfterRow
+            | PlantedFault::NoSumBeforeColumn
+            | PlantedFault::VocabularyMaximum => (tp, "a --mesh with ranks along tp"),
+            PlantedFault::NormsNotSummed => {
                 (tp && setup.sequence, "--sequence and a --mesh with ranks along tp")
             }
-            Fault::VocabularyRemainder => (
+            PlantedFault::VocabularyRemainder => (
                 !config.vocab.is_multiple_of(setup.mesh.size(Tp)),
                 "ranks along tp that do not divide the vocabulary: 256 bytes, or --bpe",
             ),
-            Fault::MicrosSwapped => (
+            PlantedFault::MicrosSwapped => (
                 several(&[Pp]) && setup.micros > 1,
                 "a --mesh with ranks along pp, and several --micros",
             ),
-            Fault::ActivationsStacked => (
+            PlantedFault::ActivationsStacked => (
                 held > 1.0,
-                "several --micros that wait for their backward: --pipeline gpipe, or ranks along pp",
+                "several --micros that wait for their backward pass: \
+                 --pipeline gpipe, or ranks along pp",
             ),
-            Fault::NotCombined | Fault::GatesForgotten => (experts, "--experts"),
-            Fault::ExpertsSummed => {
+            PlantedFault::NotCombined | PlantedFault::GatesForgotten => (experts, "--experts"),
+            PlantedFault::ExpertsSummed => {
                 (experts && several(&[Ep]), "--experts and a --mesh with ranks along ep")
             }
-            Fault::LocalBalance => (
+            PlantedFault::LocalBalance => (
                 experts && several(&[Dp, Ep, Cp]),
                 "--experts and a --mesh with ranks along dp, ep or cp",
             ),
-            Fault::RouterLeftBehind => (self.rebalance.is_some(), "--rebalance"),
-            Fault::MomentsLeftBehind => {
+            PlantedFault::RouterLeftBehind => (self.rebalance.is_some(), "--rebalance"),
+            PlantedFault::MomentsLeftBehind => {
                 (self.rebalance.is_some() && rule.states() > 0, "--rebalance and adamw")
             }
-            Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst => {
+            PlantedFault::NotRescaled | PlantedFault::NotSentHome | PlantedFault::MaskOfFirst => {
                 (ring && cp, "a --mesh with ranks along cp, and --exchange ring")
             }
-            Fault::PlainPositions => {
+            PlantedFault::PlainPositions => {
                 (cp && zig_zag, "a --mesh with ranks along cp, and --division zig-zag")
             }
-            Fault::HeadsSwapped => (
+            PlantedFault::HeadsSwapped => (
                 !ring && cp && zig_zag,
                 "a --mesh with ranks along cp, --exchange ulysses, and --division zig-zag",
             ),
