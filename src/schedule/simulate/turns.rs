@@ -237,7 +237,7 @@ impl<'a> Turns<'a> {
             self.one_less_unread(window, from, time);
         }
         self.one_less(window / self.length.windows * self.length.world + node.rank, time);
-        if (window + 1) % self.length.windows != 0 {
+        if !(window + 1).is_multiple_of(self.length.windows) {
             for &next in graph.across.of(at) {
                 self.tell((window + 1) * nodes + next, time);
             }

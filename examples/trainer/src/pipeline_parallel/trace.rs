@@ -74,8 +74,8 @@ impl PipelineTrace {
     pub fn from_zero(mut self) -> Self {
         let first = self.spans.iter().map(|span| span.start).fold(f64::MAX, f64::min);
         for span in &mut self.spans {
-            span.start = span.start - first;
-            span.end = span.end - first;
+            span.start -= first;
+            span.end -= first;
         }
         self
     }
@@ -86,8 +86,8 @@ impl PipelineTrace {
         let mut sums = HashMap::<_, (f64, f64)>::new();
         for PassSpan { rank, op, work, .. } in &self.spans {
             let (sum, count) = sums.entry((*rank, op.pass, op.chunk)).or_default();
-            *sum = *sum + work;
-            *count = *count + 1.0;
+            *sum += work;
+            *count += 1.0;
         }
         move |rank, op| sums.get(&(rank, op.pass, op.chunk)).map_or(0.0, |(sum, count)| sum / count)
     }

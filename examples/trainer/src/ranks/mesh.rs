@@ -133,7 +133,7 @@ impl Mesh {
         let mut rest = rank;
         for (at, size) in at.iter_mut().zip(self.sizes).rev() {
             *at = rest % size;
-            rest = rest / size;
+            rest /= size;
         }
         MeshCoordinates { at }
     }

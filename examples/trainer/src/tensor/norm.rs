@@ -93,8 +93,8 @@ fn row_backward<T: Real>(
         slopes += *dy * *w;
         products += *dy * *w * (*x - mean) * rstd;
     }
-    slopes = slopes / width;
-    products = products / width;
+    slopes /= width;
+    products /= width;
     for (((dx, dw), db), ((dy, x), w)) in dx.iter_mut().zip(dw).zip(db).zip(dy.iter().zip(x).zip(w))
     {
         let normal = (*x - mean) * rstd;

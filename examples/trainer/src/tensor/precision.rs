@@ -201,14 +201,14 @@ impl LossScale {
     /// if the step is to be taken.
     pub fn update(&mut self, norm: f64) -> bool {
         if !norm.is_finite() {
-            self.factor = self.factor / 2.0;
+            self.factor /= 2.0;
             self.good = 0;
             self.skipped += 1;
             return false;
         }
         self.good += 1;
         if self.good == self.patience {
-            self.factor = self.factor * 2.0;
+            self.factor *= 2.0;
             self.good = 0;
         }
         true

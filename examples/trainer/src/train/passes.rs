@@ -64,9 +64,9 @@ pub struct Passes {
 impl<T: Real> LocalStages<T> {
     /// A pipeline of one rank that has all `units` of the model.
     pub fn single(units: usize) -> Self {
-        let units = vec![0..units];
+        let all = 0..units;
         let plan = single_stage(1);
-        Self { plan, rank: 0, links: StageLinks::none(), units, take: own_activations }
+        Self { plan, rank: 0, links: StageLinks::none(), units: vec![all], take: own_activations }
     }
 
     /// Runs `batches`, the micro-batches of one step, forward and backward; gradients are added to

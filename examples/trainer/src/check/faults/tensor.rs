@@ -112,7 +112,7 @@ impl<T: Real> Vocabulary<T> for OwnMaximum {
         let width = self.0.group.shard().range(self.0.vocabulary).len().max(1);
         for row in logits.chunks_exact_mut(width) {
             let own = greatest(row);
-            row.iter_mut().for_each(|logit| *logit = *logit - own);
+            row.iter_mut().for_each(|logit| *logit -= own);
         }
         self.0.cross_entropy(device, logits, targets, weight)
     }
