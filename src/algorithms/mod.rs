@@ -26,6 +26,8 @@
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks
 //! are combined in the order of the steps, and [`verify`](crate::schedule::verify) derives whether
 //! that is the order of the ranks.
+//!
+//! [`Schedule`]: crate::schedule::Schedule
 
 pub mod binomial;
 pub mod bruck;

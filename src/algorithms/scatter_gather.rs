@@ -17,8 +17,8 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! The root scatters its vector ([`binomial`](super::binomial)), and an all-gather of the parts
-//! follows ([`bruck`](super::bruck)).
+//! The root scatters its vector ([`binomial`]), and an all-gather of the parts
+//! follows ([`bruck`]).
 //!
 //! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part is there at once.
 //!
@@ -41,8 +41,8 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! Broadcast backwards: every rank combines one part ([`halving`](super::halving); if n is no power
-//! of two [`pairwise`](super::pairwise), which needs no extra ranks), and the root gathers the
+//! Broadcast backwards: every rank combines one part ([`halving`]; if n is no power
+//! of two [`pairwise`], which needs no extra ranks), and the root gathers the
 //! parts.
 //!
 //! **Cost**: 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g for a power of two; else n-1 + ceil(lg n) steps

@@ -51,7 +51,7 @@ impl Communicator {
     /// `kind`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if an algorithm was named that does not implement it.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if an algorithm was named that does not implement it.
     pub fn algorithm(
         &self,
         collective: Collective,

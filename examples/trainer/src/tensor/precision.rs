@@ -18,7 +18,7 @@
 //! ([`crate::tensor_parallel::region`]) are each rounded before it, as on devices with 16-bit
 //! arithmetic, where one process rounds the sum.
 //!
-//! [`Mixed`]: crate::model::mixed::Mixed
+//! [`Mixed`]: crate::model::mixed::MixedPrecisionStore
 
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};

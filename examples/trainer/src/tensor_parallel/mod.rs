@@ -1,7 +1,7 @@
 //! Tensor parallelism: every matrix of a layer is divided, and each rank multiplies by its part.
 //!
 //! # What is sharded
-//! The matrices of a block: the first of each pair by outputs ([`column`]), the second by inputs
+//! The matrices of a block: the first of each pair by outputs ([`mod@column`]), the second by inputs
 //! ([`row`]), so that one sum joins them. Whole heads of attention. The rows of the vocabulary's two
 //! tables ([`vocab`]). Optionally the tokens between the divided layers ([`sequence`]).
 //!
@@ -20,7 +20,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`region`] | where a divided part of the model begins and ends, and the sums there |
-//! | [`column`], [`row`] | the two ways to divide a linear layer, with pictures and shapes |
+//! | [`mod@column`], [`row`] | the two ways to divide a linear layer, with pictures and shapes |
 //! | [`sequence`] | tokens divided between regions |
 //! | [`vocab`] | the embedding, the head and the loss over a divided vocabulary |
 

@@ -17,7 +17,7 @@
 //! the vocabulary.
 //!
 //! Which collective runs where: as above; the embedding leaves a region, the head enters one
-//! ([`crate::tensor_parallel::regions`]). Cost: three numbers a token instead of a vocabulary.
+//! ([`crate::tensor_parallel::region`]). Cost: three numbers a token instead of a vocabulary.
 //!
 //! It pays once the vocabulary is large beside the width, as a learnt one is
 //! ([`crate::train::bpe`]). How large that gets is up to the text, so ranks seldom divide it:
