@@ -480,7 +480,7 @@ fn output_of_a_process_that_left_the_job_is_not_waited_for() {
     );
     let job = Running::start(run("-n 1 --tag-output", &leave));
     let pid = job.wait_for("pid ").split("pid ").nth(1).unwrap().to_owned();
-    job.wait_for("still holds its output");
+    job.wait_for("keeps the output open");
     assert_eq!(job.end().0, 0);
     kill("KILL", &pid);
 }

@@ -70,9 +70,7 @@ impl Engine {
             user_schedules: 0,
             measured: MeasuredTime::default(),
             runs: 0,
-            // An operation of the user's comes with each call.
-            reducer: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
-                .into(),
+            reducer: reducer(call).into(),
             scratch: Region::new(program.scratch),
             staging: Region::new(staged),
             divisor: self.divisor(call),
@@ -87,4 +85,11 @@ impl Engine {
         let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
         (averages && has_result).then_some(self.boards.world() as u64)
     }
+}
+
+/// The reducer of `call`. An operation of the user's comes with each call, and a call that only
+/// moves data needs none; both get an operation that every type has.
+fn reducer(call: CollectiveCall) -> BuiltInReducer {
+    let op = if call.collective.reduces() { call.op.binary() } else { None };
+    BuiltInReducer::new(call.kind, op.unwrap_or(BinaryOp::Max))
 }

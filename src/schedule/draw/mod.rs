@@ -30,6 +30,7 @@
 //! ```
 
 mod cell;
+mod shapes;
 mod svg;
 
 pub use svg::svg;

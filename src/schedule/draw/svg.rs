@@ -1,11 +1,12 @@
 //! Schedules as SVG: a lifeline a rank, time downward, boxes for chunks, arrows for messages.
 
+use super::shapes::{chunk_box, counted, escaped, ink, name, note, word};
 use super::{Cell, DrawnMessage, Picture, Ranges};
 use crate::schedule::{Buffer, Schedule};
 use std::fmt::Write as _;
 
 /// Colours of chunks 0, 1, 2 ...; after the last one they start again.
-const COLOURS: [&str; 12] = [
+pub(super) const COLOURS: [&str; 12] = [
     "#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#5f6b73",
     "#8a8a0f", "#0f8f9c", "#3949ab", "#00695c",
 ];
@@ -19,9 +20,9 @@ const HEADER: usize = CAPTION + 64;
 const LEGEND: usize = 104;
 const SLOT: usize = 28;
 const GAP: usize = 42;
-const BOX_HEIGHT: usize = 20;
+pub(super) const BOX_HEIGHT: usize = 20;
 /// The greatest width of a column in a world of more than four ranks.
-const WIDEST: usize = 124;
+pub(super) const WIDEST: usize = 124;
 /// Up to this many ranks, all arrows are labelled with their chunks; in larger worlds, only those
 /// whose boxes do not show the chunks.
 const LABELLED: usize = 8;
@@ -357,58 +358,4 @@ impl<'a> SvgPage<'a> {
         let notes: Vec<_> = colours.into_iter().chain(crowd).collect();
         notes.join(". ")
     }
-}
-
-/// `1 rank`, `4 ranks`.
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// A line of text in the legend.
-fn note(x: usize, y: usize, ink: &str, text: &str) -> String {
-    format!("<text x=\"{x}\" y=\"{y}\" fill=\"{ink}\">{text}</text>\n")
-}
-
-/// The text of a box: its chunks, or their number if the list is too long, after a plus if the cell
-/// combines.
-fn name(cell: &Cell) -> String {
-    let plus = if cell.reduces() { "+ " } else { "" };
-    let list = format!("{plus}{}", Ranges(&cell.chunks));
-    if list.len() * 8 + 26 <= WIDEST { list } else { format!("{plus}{} chunks", cell.chunks.len()) }
-}
-
-/// The box of a chunk: hollow for input, filled for output, dashed for scratch.
-fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, hue: usize) -> String {
-    let colour = COLOURS[hue];
-    let (fill, dash) = match buffer {
-        Buffer::Input => ("#ffffff", ""),
-        Buffer::Output => (colour, ""),
-        Buffer::Scratch => ("#ffffff", " stroke-dasharray=\"4 2\""),
-    };
-    format!(
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{BOX_HEIGHT}\" rx=\"5\" \
-         fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.8\"{dash}/>",
-        x - half,
-        y - BOX_HEIGHT / 2,
-        2 * half
-    )
-}
-
-fn ink(buffer: Buffer, hue: usize) -> &'static str {
-    match buffer {
-        Buffer::Output => "#ffffff",
-        Buffer::Input | Buffer::Scratch => COLOURS[hue],
-    }
-}
-
-fn word(x: usize, y: usize, ink: &str, text: &str) -> String {
-    format!(
-        "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\" \
-         fill=\"{ink}\">{text}</text>\n",
-        y + 4
-    )
 }
