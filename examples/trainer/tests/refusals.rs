@@ -227,7 +227,10 @@ fn launchers_and_checkpoints_of_something_else() {
     };
     for what in ["tour", "bench"] {
         let error = launched(&[what]);
-        assert!(error.contains("a launcher started 2 of it: run it without one"), "{error}");
+        assert!(
+            error.contains("a launcher started it 2 times: run it without a launcher"),
+            "{error}"
+        );
     }
     let error = launched(&["run", "--mesh", "dp=4"]);
     let give =
