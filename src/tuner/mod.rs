@@ -132,7 +132,8 @@ fn implementers(collective: Collective) -> String {
 /// The plan for `question`, and every candidate with its price; `wanted` overrules the price.
 ///
 /// ```
-/// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::{collective::Collective, hosts::Boards};
 /// use maypole::tuner::{CostTable, Question, choose};
 /// let boards = Boards::new(&[0, 0]);
 /// let collective = Collective::AllReduce;

@@ -17,9 +17,9 @@ use std::fmt::Write;
 ///
 /// ```
 /// use maypole_trainer::pipeline_parallel::draw::text;
-/// use maypole_trainer::pipeline_parallel::plan::Schedule;
+/// use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 /// use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
-/// let plan = Schedule::OneForwardOneBackward.plan(2, 3).unwrap();
+/// let plan = PipelineSchedule::OneForwardOneBackward.plan(2, 3).unwrap();
 /// let trace = simulate(&plan, equal_stages(&plan)).unwrap();
 /// assert_eq!(text(&trace, 12), "rank 0  01..aa2bb.cc\nrank 1  .0aa1bb2cc..\n");
 /// ```
