@@ -1,4 +1,4 @@
-//! What it saves to sum gradients while the backward pass runs, where the wire is the resource; and
+//! Measures how much time overlap of gradient sums with the backward pass saves on a slow link; and
 //! what it costs where it is not.
 //!
 //! ```text

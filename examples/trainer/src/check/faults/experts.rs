@@ -10,7 +10,7 @@ use crate::ranks::mesh::MeshGroups;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// What comes back from the experts is not put in the order of the tokens.
+/// Leaves the outputs of the experts in the order of arrival, not in that of the tokens.
 #[derive(Debug)]
 pub(super) struct ArrivalOrder;
 
