@@ -1,5 +1,5 @@
-//! Measures how much time overlap of gradient sums with the backward pass saves on a slow link; and
-//! what it costs where it is not.
+//! Measures how much time it saves on a slow link to sum gradients during the backward pass, and how
+//! much time that costs on a fast link.
 //!
 //! ```text
 //! cargo bench -p maypole-trainer --bench overlap [-- --rounds 9 --width 128 --bucket 256]
