@@ -177,7 +177,10 @@ mod tests {
     #[test]
     fn measured_costs_simulate_what_was_measured() {
         let plan = PipelineSchedule::OneForwardOneBackward.plan(2, 4).unwrap();
-        let unequal = |rank: usize, op: StagePass| if op.pass == PassKind::Forward { 1.0 } else { 2.0 } * (1.0 + rank as f64);
+        let unequal = |rank: usize, op: StagePass| {
+            let cost = if op.pass == PassKind::Forward { 1.0 } else { 2.0 };
+            cost * (1.0 + rank as f64)
+        };
         let trace = simulate(&plan, unequal).unwrap();
         assert!(trace.idle() > PipelineSchedule::OneForwardOneBackward.idle(2, 4));
         assert_eq!(simulate(&plan, trace.costs()).unwrap(), trace);
