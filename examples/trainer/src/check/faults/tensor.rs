@@ -120,43 +120,15 @@ impl<T: Real> Vocabulary<T> for OwnMaximum {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::check::faults::PlantedFault;
     use crate::check::faults::assembly::Assembly;
-    use crate::ranks::group::{RankGroup, SumOrder};
-    use crate::tensor::device::CpuDevice;
-    use crate::tensor::loss;
-    use crate::tensor::random::centred;
-    use maypole::Communicator;
-
-    /// The greatest difference of the loss and of a gradient to one process, on any of `ranks`.
-    fn error(vocabulary: usize, ranks: usize, fault: Option<PlantedFault>) -> f64 {
-        let tokens = 41;
-        let numbers = 0..(tokens * vocabulary) as u64;
-        let all: Vec<f64> = numbers.map(|i| 4.0 * centred(1, i)).collect();
-        let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
-        let mut gradient = all.clone();
-        let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
-        let errors = Communicator::run_local(ranks, |comm| {
-            let group = RankGroup::new(comm, SumOrder::Fast);
-            let mine = group.shard().range(vocabulary);
-            let columns = |of: &[f64]| -> Vec<f64> {
-                of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
-            };
-            let mut logits = columns(&all);
-            let wanted = columns(&gradient);
-            let mut divided = Assembly(fault).vocabulary(VocabParallel { group, vocabulary });
-            let loss = divided.cross_entropy(&CpuDevice, &mut logits, &targets, 0.25).unwrap();
-            let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
-            far.fold((loss - expected).abs() / expected, f64::max)
-        });
-        errors.into_iter().fold(0.0, f64::max)
-    }
+    use crate::tensor_parallel::vocab::tests::error;
 
     #[test]
     fn mistakes_of_the_vocabulary_show() {
-        assert!(error(37, 4, None) < 1e-13);
-        assert!(error(37, 4, Some(PlantedFault::VocabularyRemainder)) > 1e-3);
-        assert!(error(37, 2, Some(PlantedFault::VocabularyMaximum)) > 1e-3);
+        let with = |ranks, fault| error(37, ranks, |part| Assembly(fault).vocabulary(part));
+        assert!(with(4, None) < 1e-13);
+        assert!(with(4, Some(PlantedFault::VocabularyRemainder)) > 1e-3);
+        assert!(with(2, Some(PlantedFault::VocabularyMaximum)) > 1e-3);
     }
 }
