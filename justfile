@@ -12,7 +12,7 @@ check:
 
 # Updates the golden drawings, the golden pages and the README.
 bless:
-    UPDATE=1 cargo test --test drawings --test readme
+    UPDATE=1 cargo test --test drawings --test readme --test choices
 
 # Measures every collective on this machine.
 perf *arguments:

@@ -152,7 +152,7 @@ fn readers_of_schedules_know_only_what_they_read() {
             .into_iter()
             .filter(|(file, _)| is_in(file, &format!("src/{part}")))
         {
-            for named in code.split("crate::schedule::").skip(1).map(word) {
+            for named in code.split("crate::schedule::").skip(1).flat_map(words_of_use) {
                 let part = PARTS.iter().any(|row| row.0.ends_with(&format!("/{named}")));
                 let may = !part || named == module || may.split(' ').any(|it| it == named);
                 assert!(may, "{file} names `{named}`, but {sentence}");
@@ -170,7 +170,7 @@ fn folders_of_topology_name_only_folders_below_them() {
         }
         let part = format!("src/topology/{folder}");
         for (file, code) in sources("src/topology").into_iter().filter(|it| is_in(&it.0, &part)) {
-            for named in code.split("crate::topology::").skip(1).map(word) {
+            for named in code.split("crate::topology::").skip(1).flat_map(words_of_use) {
                 let may = may.split(' ').any(|it| it == named) || named == *folder;
                 assert!(may, "{file} names `{named}`, but {folder} knows only: {may}");
             }
@@ -191,7 +191,7 @@ fn what_is_pure_has_no_effects() {
             "{file}: time, threads and files are arguments of the pure half, never looked up in it"
         );
         for leaf in ["maypole_transports::", "maypole_kernels::"] {
-            for named in code.split(leaf).skip(1).map(word) {
+            for named in code.split(leaf).skip(1).flat_map(words_of_use) {
                 let data = ["board", "BinaryOp", "DataType", "Scalar"].contains(&named);
                 assert!(
                     data,
@@ -259,6 +259,16 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
 }
 
 #[test]
+fn paths_are_read_whatever_they_begin_with() {
+    let code = "use super::walk::{Walk, Law};\nuse super::super::tuner::Plan;";
+    let expected = "use crate::schedule::walk::{Walk, Law};\nuse crate::tuner::Plan;";
+    assert_eq!(absolute("src/schedule/verify.rs", code), expected);
+    assert_eq!(absolute("src/schedule/verify/mod.rs", code), expected);
+    assert_eq!(words_of_use("{a::{b, c}, d as e,\n    f};"), ["a", "d", "f"]);
+    assert_eq!(words_of_use("walk::Walk;"), ["walk"]);
+}
+
+#[test]
 fn the_top_level_is_fixed() {
     let folders = ["src", "transports", "kernels", "examples", "tests", "benches", "target"];
     for entry in
@@ -316,17 +326,48 @@ fn word(text: &str) -> &str {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap()
 }
 
-/// The names that follow `a_crate::`: one, or those in braces.
+/// The names that follow `a_module::`: one, or those in braces.
 fn words_of_use(text: &str) -> Vec<&str> {
-    match text.strip_prefix('{') {
-        Some(group) => {
-            group.split('}').next().unwrap().split(',').map(|name| word(name.trim())).collect()
+    let Some(group) = text.strip_prefix('{') else { return vec![word(text)] };
+    let mut depth = 0;
+    let mut names = vec![word(group.trim_start())];
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(word(group[at + 1..].trim_start())),
+            _ => {}
         }
-        None => vec![word(text)],
     }
+    names.retain(|name| !name.is_empty());
+    names
 }
 
-/// Every Rust file below `folder`, by its path from the root, without comments and tests.
+/// `code` of `file` with every path that begins with `super` written from the root of its crate, so
+/// that a rule about paths cannot be walked around.
+fn absolute(file: &str, code: &str) -> String {
+    let inner = file.split_once("src/").map_or(file, |(_, inner)| inner);
+    let mut module: Vec<&str> = inner.trim_end_matches(".rs").split('/').collect();
+    module.pop_if(|last| *last == "mod");
+    let mut absolute = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("super::") {
+        absolute.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let mut parent = module.as_slice();
+        while let Some(next) = rest.strip_prefix("super::") {
+            rest = next;
+            parent = parent.split_last().map_or(parent, |(_, above)| above);
+        }
+        absolute.push_str("crate::");
+        parent.iter().for_each(|name| absolute.push_str(&format!("{name}::")));
+    }
+    absolute + rest
+}
+
+/// Every Rust file below `folder`, by its path from the root, without comments and tests, and with
+/// [`absolute`] paths.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let code = |line: &&str| !line.trim_start().starts_with("//");
     let strip = |text: String| {
@@ -335,7 +376,11 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     };
     let tests = |file: &str| file.ends_with("tests.rs") || file.contains("/tests/");
     let files = whole_files(folder).into_iter().filter(|(file, _)| !tests(file));
-    files.map(|(file, text)| (file, strip(text))).collect()
+    let read = |(file, text): (String, String)| {
+        let code = absolute(&file, &strip(text));
+        (file, code)
+    };
+    files.map(read).collect()
 }
 
 fn whole_files(folder: &str) -> Vec<(String, String)> {

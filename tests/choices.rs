@@ -286,12 +286,12 @@ fn explanations_read_like_this() {
     same(include_str!("golden/explanation.txt"), &texts.join("\n"), "explanation.txt");
 }
 
-/// Compares with a golden file; `MAYPOLE_GOLDEN=1` writes it instead.
+/// Compares with a golden file; `UPDATE=1` writes it instead.
 fn same(golden: &str, text: &str, name: &str) {
-    if std::env::var_os("MAYPOLE_GOLDEN").is_some() {
+    if std::env::var_os("UPDATE").is_some() {
         std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), text)
             .unwrap();
         return;
     }
-    assert_eq!(golden, text, "tests/golden/{name} differs; MAYPOLE_GOLDEN=1 writes it anew");
+    assert_eq!(golden, text, "tests/golden/{name} differs; UPDATE=1 writes it anew");
 }

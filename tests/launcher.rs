@@ -251,7 +251,7 @@ fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
 /// Runs as a rank, when one of the tests below starts this file's program again.
 #[test]
 fn as_a_rank() {
-    let Ok(role) = std::env::var("MAYPOLE_TEST_ROLE") else { return };
+    let Ok(role) = std::env::var("TEST_ROLE") else { return };
     let mut launch = maypole::world::launch::from_env().unwrap();
     let mut said = format!("said {:?} {} of {} at", launch.launcher, launch.rank, launch.world);
     if role == "exchange" {
@@ -271,7 +271,7 @@ fn as_a_rank() {
 
 /// This file's program, as the rank above.
 fn as_ranks(mut launcher: Command, role: &str) -> (i32, Vec<String>) {
-    launcher.env("MAYPOLE_TEST_ROLE", role).arg(std::env::current_exe().unwrap());
+    launcher.env("TEST_ROLE", role).arg(std::env::current_exe().unwrap());
     let (code, lines) = complete({
         launcher.args(["--exact", "as_a_rank", "--nocapture", "--test-threads=1"]);
         launcher

@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 #[ignore = "a process of the other test"]
 fn a_rank_of_another_test() {
-    if std::env::var_os("MAYPOLE_TEST_ROLE").is_some() {
+    if std::env::var_os("TEST_ROLE").is_some() {
         for _ in 0..2 {
             Communicator::from_env().unwrap().close().unwrap();
         }
@@ -17,7 +17,7 @@ fn a_rank_of_another_test() {
 fn a_misspelt_variable_is_told_once_with_the_nearest_name() {
     let mut rank = Command::new(std::env::current_exe().unwrap());
     rank.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture"]);
-    rank.env("MAYPOLE_TEST_ROLE", "alone").env("MAYPOLE_TIMOUT", "5");
+    rank.env("TEST_ROLE", "alone").env("MAYPOLE_TIMOUT", "5");
     let output = rank.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let error = String::from_utf8(output.stderr).unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// when it shares memory, and when it has learned that the world failed.
 #[test]
 fn child() {
-    let Ok(line) = std::env::var("MAYPOLE_TEST_CHILD") else { return };
+    let Ok(line) = std::env::var("TEST_CHILD") else { return };
     let mut words = line.split(' ');
     let mut number = || words.next().unwrap().parse::<usize>().unwrap();
     let rank = number();
@@ -43,7 +43,7 @@ impl Rank {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "death::child", "--nocapture"])
-            .env("MAYPOLE_TEST_CHILD", line)
+            .env("TEST_CHILD", line)
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
