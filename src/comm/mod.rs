@@ -9,8 +9,8 @@ mod requests;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
-pub use api::counters::{Counters, Sent};
 pub use api::messages::Group;
+pub use api::observe::counters::{Counters, Sent};
 pub use api::operation::Operation;
 pub use api::settings::Within;
 pub use control::join::{Transport, UnknownTransport};

@@ -7,8 +7,7 @@ use maypole::Result;
 use maypole_trainer::check::verify::{OutcomeDifference, Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
-use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
+use maypole_trainer::model::store::{Store, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
@@ -61,25 +60,10 @@ impl Mistaken {
 }
 
 impl Store<f32> for Mistaken {
-    fn layout(&self) -> &ParameterLayout {
-        self.inner.layout()
-    }
-
-    fn copies(&self) -> usize {
-        self.inner.copies()
-    }
-
-    fn diverges(&self) -> bool {
-        self.inner.diverges()
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
-        self.inner.weights(unit)
-    }
-
-    fn forward_done(&mut self, unit: usize) -> Result<()> {
-        self.inner.forward_done(unit)
-    }
+    forward_store!(f32:
+        layout, copies, diverges, weights, forward_done, weights_and_gradients, owned, share,
+        publish, bytes,
+    );
 
     fn backward_begins(&mut self, last: bool) {
         self.last = last;
@@ -93,10 +77,6 @@ impl Store<f32> for Mistaken {
             _ => last,
         };
         self.inner.backward_begins(sums);
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
-        self.inner.weights_and_gradients(unit)
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
@@ -128,22 +108,6 @@ impl Store<f32> for Mistaken {
         }
         self.before = self.gradients();
         Ok(())
-    }
-
-    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
-        self.inner.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        self.inner.share()
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.inner.publish()
-    }
-
-    fn bytes(&self) -> StoreBytes {
-        self.inner.bytes()
     }
 }
 

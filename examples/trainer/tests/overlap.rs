@@ -4,8 +4,7 @@
 use maypole::Result;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
+use maypole_trainer::model::store::{Store, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, Timeline};
 use maypole_trainer::train::session::TrainingSession;
@@ -33,13 +32,7 @@ impl Patient {
 }
 
 impl Store<f32> for Patient {
-    fn layout(&self) -> &ParameterLayout {
-        self.inner.layout()
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
-        self.inner.weights(unit)
-    }
+    forward_store!(f32: layout, weights, owned, share, publish, bytes);
 
     fn backward_begins(&mut self, last: bool) {
         self.began = self.timeline.now();
@@ -72,22 +65,6 @@ impl Store<f32> for Patient {
         self.inner.finish()?;
         self.spans.drain(..).for_each(|span| self.timeline.note(span));
         Ok(())
-    }
-
-    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
-        self.inner.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        self.inner.share()
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.inner.publish()
-    }
-
-    fn bytes(&self) -> StoreBytes {
-        self.inner.bytes()
     }
 }
 

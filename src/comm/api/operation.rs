@@ -2,8 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, lend};
-use crate::comm::engine::call::{CollectiveCall, Reduction};
-use crate::comm::engine::counts::CallCount;
+use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
+use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;

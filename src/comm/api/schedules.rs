@@ -2,8 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::engine::call::CollectiveCall;
-use crate::comm::engine::counts::CallCount;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::Result;
 use crate::schedule::Schedule;
 use crate::schedule::collective::{Collective, HeldChunks};

@@ -5,7 +5,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, ReduceOp};
-use crate::comm::engine::counts::RankCounts;
+use crate::comm::engine::calls::counts::RankCounts;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};

@@ -1,7 +1,7 @@
 //! The error of a program, or of a batch of messages, that did not complete.
 
 use crate::comm::engine::Engine;
-use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::error::Error;
 use crate::execute::messages::{BatchError, MessageBatch};
 use crate::execute::{ExecuteError, LinkError, Unexpected};

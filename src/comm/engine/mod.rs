@@ -11,34 +11,28 @@
 //! | [`UserSchedules`] | the user's own schedules that were proved |
 //! | [`Observers`] | timing and recording of calls |
 
-pub(crate) mod call;
-mod choice;
+pub(crate) mod calls;
 pub(crate) mod conditions;
 mod connect;
-pub(crate) mod counts;
 mod failure;
 mod health;
 pub(crate) mod limits;
 mod observers;
-mod order;
-mod prepare;
-mod prepared;
 pub(crate) mod settings;
-mod user_schedules;
 
-use crate::comm::api::counters::Counters;
+use crate::comm::api::observe::counters::Counters;
 use crate::comm::control::Control;
 use crate::comm::element::Factor;
-use crate::comm::engine::call::CollectiveCall;
-use crate::comm::engine::choice::PlanChooser;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::choice::PlanChooser;
+use crate::comm::engine::calls::counts::{CallCount, RankCounts};
+use crate::comm::engine::calls::prepared::{PreparedCall, PreparedCalls};
+use crate::comm::engine::calls::user_schedules::UserSchedules;
 use crate::comm::engine::conditions::RunConditions;
-use crate::comm::engine::counts::{CallCount, RankCounts};
 use crate::comm::engine::health::Health;
 use crate::comm::engine::limits::TimeLimits;
 use crate::comm::engine::observers::Observers;
-use crate::comm::engine::prepared::{PreparedCall, PreparedCalls};
 use crate::comm::engine::settings::CallSettings;
-use crate::comm::engine::user_schedules::UserSchedules;
 use crate::comm::error::Result;
 use crate::execute::{ExecuteError, Executor};
 use crate::schedule::collective::Collective;

@@ -4,7 +4,7 @@
 //! calls are observed its result is false.
 
 use crate::comm::engine::Engine;
-use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
 use crate::lower::Program;

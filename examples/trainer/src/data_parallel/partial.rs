@@ -19,8 +19,8 @@
 //! whichever it is.
 
 use crate::data_parallel::sharding::Sharding;
-use crate::model::layout::{LayoutEntry, ParameterLayout};
-use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::model::layout::LayoutEntry;
+use crate::model::store::{Store, forward_store};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, take};
 use maypole::Result;
@@ -63,37 +63,14 @@ impl<T> PartialSumStore<T> {
 }
 
 impl<T: FloatElement> Store<T> for PartialSumStore<T> {
-    fn layout(&self) -> &ParameterLayout {
-        self.inner.layout()
-    }
-
-    fn copies(&self) -> usize {
-        self.inner.copies()
-    }
-
-    fn diverges(&self) -> bool {
-        self.inner.diverges()
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.inner.weights(unit)
-    }
-
-    fn forward_done(&mut self, unit: usize) -> Result<()> {
-        self.inner.forward_done(unit)
-    }
+    forward_store!(T:
+        layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients,
+        finish, owned, share, publish, bytes, all_weights,
+    );
 
     fn backward_begins(&mut self, last: bool) {
         self.last = last;
         self.inner.backward_begins(last);
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.inner.weights_and_gradients(unit)
-    }
-
-    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
-        self.inner.gradients(unit)
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
@@ -103,30 +80,6 @@ impl<T: FloatElement> Store<T> for PartialSumStore<T> {
             }
         }
         self.inner.backward_done(unit)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.inner.finish()
-    }
-
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
-        self.inner.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        self.inner.share()
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.inner.publish()
-    }
-
-    fn bytes(&self) -> StoreBytes {
-        self.inner.bytes()
-    }
-
-    fn all_weights(&mut self) -> Result<Vec<T>> {
-        self.inner.all_weights()
     }
 }
 

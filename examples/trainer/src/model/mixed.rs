@@ -13,8 +13,7 @@
 //! al. 2018). Gradients are rounded once a micro-batch, when a unit's backward pass is done, and
 //! summed over ranks as 16-bit numbers.
 
-use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
 use crate::tensor::precision::{HalfFloat, PIECE};
 use maypole::Result;
 
@@ -63,30 +62,12 @@ impl<H: HalfFloat> MixedPrecisionStore<H> {
 }
 
 impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
-    fn layout(&self) -> &ParameterLayout {
-        self.inner.layout()
-    }
-
-    fn copies(&self) -> usize {
-        self.inner.copies()
-    }
-
-    fn diverges(&self) -> bool {
-        self.inner.diverges()
-    }
+    forward_store!(f32: layout, copies, diverges, forward_done, backward_begins, finish);
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         widen(&mut self.wide, self.inner.weights(unit)?);
         self.note();
         Ok(&self.wide)
-    }
-
-    fn forward_done(&mut self, unit: usize) -> Result<()> {
-        self.inner.forward_done(unit)
-    }
-
-    fn backward_begins(&mut self, last: bool) {
-        self.inner.backward_begins(last);
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
@@ -105,10 +86,6 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
             add(self.inner.gradients(unit)?, &making);
         }
         self.inner.backward_done(unit)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.inner.finish()
     }
 
     fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {

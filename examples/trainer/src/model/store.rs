@@ -141,6 +141,93 @@ pub trait Store<T: FloatElement> {
     }
 }
 
+/// Implements methods of [`Store`] by those of the field `inner`, for a store that wraps another one
+/// and changes the rest: `forward_store!(T: layout, copies);`. Methods with a default are named, too:
+/// a wrapper that leaves one out would hide what the inner store does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_store {
+    (@ $T:ty, layout) => {
+        fn layout(&self) -> &$crate::model::layout::ParameterLayout {
+            self.inner.layout()
+        }
+    };
+    (@ $T:ty, copies) => {
+        fn copies(&self) -> usize {
+            self.inner.copies()
+        }
+    };
+    (@ $T:ty, diverges) => {
+        fn diverges(&self) -> bool {
+            self.inner.diverges()
+        }
+    };
+    (@ $T:ty, weights) => {
+        fn weights(&mut self, unit: usize) -> ::maypole::Result<&[$T]> {
+            self.inner.weights(unit)
+        }
+    };
+    (@ $T:ty, forward_done) => {
+        fn forward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
+            self.inner.forward_done(unit)
+        }
+    };
+    (@ $T:ty, backward_begins) => {
+        fn backward_begins(&mut self, last: bool) {
+            self.inner.backward_begins(last)
+        }
+    };
+    (@ $T:ty, weights_and_gradients) => {
+        fn weights_and_gradients(&mut self, unit: usize) -> ::maypole::Result<(&[$T], &mut [$T])> {
+            self.inner.weights_and_gradients(unit)
+        }
+    };
+    (@ $T:ty, gradients) => {
+        fn gradients(&mut self, unit: usize) -> ::maypole::Result<&mut [$T]> {
+            self.inner.gradients(unit)
+        }
+    };
+    (@ $T:ty, backward_done) => {
+        fn backward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
+            self.inner.backward_done(unit)
+        }
+    };
+    (@ $T:ty, finish) => {
+        fn finish(&mut self) -> ::maypole::Result<()> {
+            self.inner.finish()
+        }
+    };
+    (@ $T:ty, owned) => {
+        fn owned(&mut self) -> Vec<$crate::model::store::OwnedRun<'_, $T>> {
+            self.inner.owned()
+        }
+    };
+    (@ $T:ty, share) => {
+        fn share(&mut self) -> ::maypole::Result<()> {
+            self.inner.share()
+        }
+    };
+    (@ $T:ty, publish) => {
+        fn publish(&mut self) -> ::maypole::Result<()> {
+            self.inner.publish()
+        }
+    };
+    (@ $T:ty, bytes) => {
+        fn bytes(&self) -> $crate::model::store::StoreBytes {
+            self.inner.bytes()
+        }
+    };
+    (@ $T:ty, all_weights) => {
+        fn all_weights(&mut self) -> ::maypole::Result<Vec<$T>> {
+            self.inner.all_weights()
+        }
+    };
+    ($T:ty: $($method:ident),+ $(,)?) => {
+        $($crate::forward_store!(@ $T, $method);)+
+    };
+}
+pub use forward_store;
+
 /// All weights and gradients of this rank's layout in two flat buffers; nothing is sent.
 #[derive(Debug)]
 pub struct FlatStore<T> {

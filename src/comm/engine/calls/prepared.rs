@@ -1,8 +1,8 @@
 //! The calls of a communicator that have programs.
 
-use crate::comm::api::counters::Counters;
-use crate::comm::engine::call::CollectiveCall;
-use crate::comm::engine::counts::{CallCount, InternedCounts, RankCounts};
+use crate::comm::api::observe::counters::Counters;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};
 use crate::lower::Program;
@@ -20,32 +20,32 @@ const MAX_COUNTS: usize = 256;
 /// A call that has a program.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
-    pub(super) call: CollectiveCall,
-    pub(super) plan: Option<PlanOverride>,
+    pub(in crate::comm::engine) call: CollectiveCall,
+    pub(in crate::comm::engine) plan: Option<PlanOverride>,
     /// The hash of the user's schedules that the program was lowered from; zero for algorithms of
     /// the table.
-    pub(super) user_schedules: u64,
+    pub(in crate::comm::engine) user_schedules: u64,
     /// How long the call took while calls were timed.
-    pub(super) measured: MeasuredTime,
+    pub(in crate::comm::engine) measured: MeasuredTime,
     /// How often the call ran to its end.
-    pub(super) runs: u64,
-    pub(super) program: Program,
+    pub(in crate::comm::engine) runs: u64,
+    pub(in crate::comm::engine) program: Program,
     /// The description of the program for a recorder.
-    pub(super) notes: Option<Arc<ProgramNotes>>,
-    pub(super) reducer: Reducer,
-    pub(super) scratch: Region,
+    pub(in crate::comm::engine) notes: Option<Arc<ProgramNotes>>,
+    pub(in crate::comm::engine) reducer: Reducer,
+    pub(in crate::comm::engine) scratch: Region,
     /// A copy of the input, where the program overwrites the caller's input before it is read, or
     /// where the input is multiplied first.
-    pub(super) staging: Region,
+    pub(in crate::comm::engine) staging: Region,
     /// The number that the result is divided by.
-    pub(super) divisor: Option<u64>,
+    pub(in crate::comm::engine) divisor: Option<u64>,
 }
 
 impl PreparedCall {
     /// The memory that the program works on. If the program needs a staging copy of the input, this
     /// makes it.
     #[inline(always)]
-    pub(super) fn buffers<'a>(
+    pub(in crate::comm::engine) fn buffers<'a>(
         &'a self,
         factor: Option<Scalar>,
         input: View<'a>,
@@ -101,7 +101,7 @@ pub(crate) struct PreparedCalls {
 
 impl PreparedCalls {
     /// No calls yet, of a group of `world` ranks.
-    pub(super) fn new(world: usize) -> Self {
+    pub(in crate::comm::engine) fn new(world: usize) -> Self {
         Self {
             calls: Vec::new(),
             by_call: HashMap::new(),
@@ -113,40 +113,49 @@ impl PreparedCalls {
     }
 
     /// The place of `call` under `plan`, if it was prepared from the table of algorithms.
-    pub(super) fn find(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> Option<usize> {
+    pub(in crate::comm::engine) fn find(
+        &self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+    ) -> Option<usize> {
         self.by_call.get(&(call, plan)).copied()
     }
 
     /// Adds a call and returns its place.
-    pub(super) fn add(&mut self, call: PreparedCall) -> usize {
+    pub(in crate::comm::engine) fn add(&mut self, call: PreparedCall) -> usize {
         self.calls.push(call);
         self.calls.len() - 1
     }
 
     /// Makes the call at `at` the answer to [`find`](Self::find) for `call` under `plan`.
-    pub(super) fn insert(&mut self, call: CollectiveCall, plan: Option<PlanOverride>, at: usize) {
+    pub(in crate::comm::engine) fn insert(
+        &mut self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+        at: usize,
+    ) {
         self.by_call.insert((call, plan), at);
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&PreparedCall> {
+    pub(in crate::comm::engine) fn get(&self, at: usize) -> Option<&PreparedCall> {
         self.calls.get(at)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &PreparedCall> {
+    pub(in crate::comm::engine) fn iter(&self) -> impl Iterator<Item = &PreparedCall> {
         self.calls.iter()
     }
 
     /// # Panics
     /// If there is no such call.
     #[inline(always)]
-    pub(super) fn at(&self, at: usize) -> &PreparedCall {
+    pub(in crate::comm::engine) fn at(&self, at: usize) -> &PreparedCall {
         &self.calls[at]
     }
 
     /// # Panics
     /// If there is no such call.
     #[inline(always)]
-    pub(super) fn at_mut(&mut self, at: usize) -> &mut PreparedCall {
+    pub(in crate::comm::engine) fn at_mut(&mut self, at: usize) -> &mut PreparedCall {
         &mut self.calls[at]
     }
 
@@ -158,42 +167,50 @@ impl PreparedCalls {
 
     /// True if `call` under `plan` was made last.
     #[inline(always)]
-    pub(super) fn is_current(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
+    pub(in crate::comm::engine) fn is_current(
+        &self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+    ) -> bool {
         self.is_at(self.current, call, plan)
     }
 
     /// True if `call` under `plan` was made last and calls are not observed. Then it may run at
     /// once.
     #[inline(always)]
-    pub(super) fn is_fast(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
+    pub(in crate::comm::engine) fn is_fast(
+        &self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+    ) -> bool {
         self.is_at(self.fast, call, plan)
     }
 
     /// The place of the call made last, for which [`is_fast`](Self::is_fast) was true.
     #[inline(always)]
-    pub(super) fn fast(&self) -> usize {
+    pub(in crate::comm::engine) fn fast(&self) -> usize {
         self.fast
     }
 
     /// The place of the call made last.
-    pub(super) fn current(&self) -> usize {
+    pub(in crate::comm::engine) fn current(&self) -> usize {
         self.current
     }
 
     /// Makes the call at `at` the current one.
-    pub(super) fn set_current(&mut self, at: usize, observed: bool) {
+    pub(in crate::comm::engine) fn set_current(&mut self, at: usize, observed: bool) {
         self.current = at;
         self.fast = if observed { NONE } else { at };
     }
 
     /// Makes sure that the next call is looked up, and recorded for peers that ask.
-    pub(super) fn forget_current(&mut self) {
+    pub(in crate::comm::engine) fn forget_current(&mut self) {
         self.current = NONE;
         self.fast = NONE;
     }
 
     /// Drops all prepared calls. `locals` are the ranks of this rank's board.
-    pub(super) fn clear(&mut self, locals: &[usize]) {
+    pub(in crate::comm::engine) fn clear(&mut self, locals: &[usize]) {
         self.past = self.counters(locals);
         self.calls = Vec::new();
         self.by_call = HashMap::new();
@@ -201,7 +218,7 @@ impl PreparedCalls {
     }
 
     /// What collectives have moved. `locals` are the ranks of this rank's board.
-    pub(super) fn counters(&self, locals: &[usize]) -> Counters {
+    pub(in crate::comm::engine) fn counters(&self, locals: &[usize]) -> Counters {
         let mut counters = self.past.clone();
         let ran = self.calls.iter().filter(|prepared| prepared.runs > 0);
         ran.for_each(|prepared| prepared.count(locals, &mut counters));
@@ -209,13 +226,17 @@ impl PreparedCalls {
     }
 
     /// The counts that calls have named.
-    pub(super) fn counts(&self) -> &InternedCounts {
+    pub(in crate::comm::engine) fn counts(&self) -> &InternedCounts {
         &self.counts
     }
 
     /// The name of `counts`, by which calls are compared. Every call may bring new counts, so all
     /// counts and their programs are dropped once there are too many.
-    pub(super) fn intern(&mut self, counts: RankCounts, locals: &[usize]) -> CallCount {
+    pub(in crate::comm::engine) fn intern(
+        &mut self,
+        counts: RankCounts,
+        locals: &[usize],
+    ) -> CallCount {
         if self.counts.len() > MAX_COUNTS {
             self.counts = InternedCounts::default();
             self.clear(locals);

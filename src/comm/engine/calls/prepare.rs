@@ -2,9 +2,9 @@
 
 use crate::comm::element::ReduceOp;
 use crate::comm::engine::Engine;
-use crate::comm::engine::call::{CollectiveCall, Reduction, held};
-use crate::comm::engine::order::schedules_of;
-use crate::comm::engine::prepared::PreparedCall;
+use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
+use crate::comm::engine::calls::order::schedules_of;
+use crate::comm::engine::calls::prepared::PreparedCall;
 use crate::comm::error::Result;
 use crate::lower::{LoweringInput, lower};
 use crate::schedule::collective::HeldChunks;
@@ -14,18 +14,18 @@ use maypole_kernels::{BinaryOp, BuiltInReducer, Region};
 
 /// What a program is made for, besides its call and schedules.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LoweringLabel {
+pub(in crate::comm::engine) struct LoweringLabel {
     /// The algorithm's name in traces.
-    pub(super) algorithm: &'static str,
+    pub(in crate::comm::engine) algorithm: &'static str,
     /// Most bytes of a window of the longest chunk.
-    pub(super) window: usize,
+    pub(in crate::comm::engine) window: usize,
     /// What all ranks' calls are compared by.
-    pub(super) fingerprint: u64,
+    pub(in crate::comm::engine) fingerprint: u64,
 }
 
 impl Engine {
     /// Prepares `call` by the plan that is chosen for it. Returns its place.
-    pub(super) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
+    pub(in crate::comm::engine) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
         call.check_operation(self.rank)?;
         let plan = self.chooser().plan(call)?;
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
@@ -38,7 +38,7 @@ impl Engine {
     }
 
     /// Lowers `schedules`, which are proved, and connects the ranks that they name.
-    pub(super) fn prepare_by(
+    pub(in crate::comm::engine) fn prepare_by(
         &mut self,
         call: CollectiveCall,
         schedules: &[Schedule],

@@ -1,10 +1,10 @@
 //! Schedules that the user brings: proved once, then prepared like those of the table.
 
 use crate::comm::engine::Engine;
-use crate::comm::engine::call::CollectiveCall;
-use crate::comm::engine::order::objection_to_proof;
-use crate::comm::engine::prepare::LoweringLabel;
-use crate::comm::engine::prepared::PreparedCalls;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::order::objection_to_proof;
+use crate::comm::engine::calls::prepare::LoweringLabel;
+use crate::comm::engine::calls::prepared::PreparedCalls;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use crate::schedule::verify::{Proof, verify};
@@ -28,7 +28,7 @@ struct ProvedSchedules {
 
 /// The user's schedules that were proved, and the calls that were prepared from them.
 #[derive(Debug, Default)]
-pub(super) struct UserSchedules {
+pub(in crate::comm::engine) struct UserSchedules {
     proved: HashMap<(Collective, Arc<[Schedule]>), ProvedSchedules>,
     /// By call and hash of its schedules: the place of the prepared call.
     prepared: HashMap<(CollectiveCall, u64), usize>,

@@ -1,7 +1,7 @@
 //! The description of a call by which its program is found.
 
 use crate::comm::element::{DataType, Factor, ReduceOp};
-use crate::comm::engine::counts::{CallCount, InternedCounts};
+use crate::comm::engine::calls::counts::{CallCount, InternedCounts};
 use crate::comm::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
@@ -96,12 +96,12 @@ impl fmt::Display for Reduction {
 
 impl CollectiveCall {
     /// The error of a call that rank `rank` cannot make.
-    pub(super) fn invalid(&self, rank: usize, why: String) -> Error {
+    pub(in crate::comm::engine) fn invalid(&self, rank: usize, why: String) -> Error {
         Error::Invalid { rank, operation: self.collective.name(), why }
     }
 
     /// Refuses reductions by an operation that the type does not have.
-    pub(super) fn check_operation(&self, rank: usize) -> Result<()> {
+    pub(in crate::comm::engine) fn check_operation(&self, rank: usize) -> Result<()> {
         let supported = self.op.binary().is_none_or(|op| op.supports(self.kind));
         if supported || !self.collective.reduces() {
             return Ok(());

@@ -2,7 +2,7 @@
 //! which algorithms keep that order.
 
 use crate::algorithms::Algorithm;
-use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::calls::call::CollectiveCall;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::verify::{Proof, verify};
@@ -53,14 +53,17 @@ impl RequiredOrder {
 
 /// Why schedules with this `proof` do not combine the ranks in the order that `call` requires;
 /// `None` if they do.
-pub(super) fn objection_to_proof(call: CollectiveCall, proof: Proof) -> Option<String> {
+pub(in crate::comm::engine) fn objection_to_proof(
+    call: CollectiveCall,
+    proof: Proof,
+) -> Option<String> {
     let required = RequiredOrder::of(call);
     let met = !call.collective.reduces() || required.is_met_by(proof);
     (!met).then(|| required.objection(call))
 }
 
 /// Why `algorithm` does not combine the ranks in the order that `call` requires; `None` if it does.
-pub(super) fn objection_to_algorithm(
+pub(in crate::comm::engine) fn objection_to_algorithm(
     call: CollectiveCall,
     algorithm: Algorithm,
     boards: &Boards,
@@ -72,7 +75,7 @@ pub(super) fn objection_to_algorithm(
 
 /// True if `algorithm` combines the ranks of `collective` one by one from left to right, as
 /// deterministic sums of floats require.
-pub(super) fn is_left_to_right(
+pub(in crate::comm::engine) fn is_left_to_right(
     collective: Collective,
     algorithm: Algorithm,
     boards: &Boards,
@@ -99,7 +102,7 @@ fn is_met(
 ///
 /// # Panics
 /// If `algorithm` does not implement `collective`.
-pub(super) fn schedules_of(
+pub(in crate::comm::engine) fn schedules_of(
     algorithm: Algorithm,
     collective: Collective,
     boards: &Boards,

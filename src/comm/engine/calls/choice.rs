@@ -1,10 +1,10 @@
 //! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
 
 use crate::algorithms::Algorithm;
-use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::counts::{CallCount, InternedCounts};
+use crate::comm::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
-use crate::comm::engine::counts::{CallCount, InternedCounts};
-use crate::comm::engine::order::{is_left_to_right, objection_to_algorithm, schedules_of};
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
@@ -13,17 +13,17 @@ use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question};
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
-pub(super) struct PlanChooser<'a> {
-    pub(super) rank: usize,
-    pub(super) boards: &'a Boards,
-    pub(super) conditions: &'a RunConditions,
-    pub(super) settings: &'a CallSettings,
-    pub(super) counts: &'a InternedCounts,
+pub(in crate::comm::engine) struct PlanChooser<'a> {
+    pub(in crate::comm::engine) rank: usize,
+    pub(in crate::comm::engine) boards: &'a Boards,
+    pub(in crate::comm::engine) conditions: &'a RunConditions,
+    pub(in crate::comm::engine) settings: &'a CallSettings,
+    pub(in crate::comm::engine) counts: &'a InternedCounts,
 }
 
 impl<'a> PlanChooser<'a> {
     /// The plan that `call` runs by.
-    pub(super) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
+    pub(in crate::comm::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         let question = self.question(call.collective, self.bytes(call));
         let costs = &self.conditions.costs;
         let wanted = self.settings.plan_for(call.collective);
@@ -61,7 +61,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
-    pub(super) fn explain(
+    pub(in crate::comm::engine) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
@@ -87,7 +87,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// The bytes of the vector, or of all blocks together.
-    pub(super) fn bytes(&self, call: CollectiveCall) -> usize {
+    pub(in crate::comm::engine) fn bytes(&self, call: CollectiveCall) -> usize {
         call.layout(self.boards.world(), 1, self.counts).count() * call.kind.size()
     }
 }

@@ -1,0 +1,5 @@
+//! What a user can learn about calls: why they run as they do, what they moved, and when.
+
+pub(crate) mod counters;
+mod explain;
+mod trace;

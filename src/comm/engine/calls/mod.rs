@@ -1,0 +1,10 @@
+//! From the description of a call to its program: what is asked for, which algorithm answers, the
+//! programs that are ready.
+
+pub(crate) mod call;
+pub(super) mod choice;
+pub(crate) mod counts;
+mod order;
+mod prepare;
+pub(super) mod prepared;
+pub(super) mod user_schedules;
