@@ -11,7 +11,7 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::FloatElement;
 use serde::{Deserialize, Serialize};
 
-/// What is sharded over the ranks of a data-parallel group.
+/// The state that is sharded over the ranks of a data-parallel group.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Sharding {

@@ -63,7 +63,8 @@ impl Shards {
         self.mine.iter().flat_map(|mine| flat[mine.clone()].iter().copied()).collect()
     }
 
-    /// What this rank updates, with weights and gradients each either whole or put together.
+    /// The parameters that this rank updates. `weights` and `gradients` are each the whole flat
+    /// buffer, or this rank's elements put together.
     pub fn owned<'a, T>(
         &self,
         weights: &'a mut [T],

@@ -43,7 +43,7 @@ pub struct ExpertLayer<R = ExactExperts> {
     pub ep: RankGroup,
     /// The ranks that have the other parts of these.
     pub tp: RankGroup,
-    /// What this step is told, and what happened in it.
+    /// The routing of this step: its settings, and the loads that it counted.
     pub routing: Rc<RefCell<RoutingRecord>>,
     /// Two decisions that [`ExpertRules`] names.
     pub rules: R,
@@ -69,10 +69,10 @@ pub struct ExactExperts;
 
 impl ExpertRules for ExactExperts {}
 
-/// What the routers of a rank are told and see in a step.
+/// The settings of the routers of a rank in a step, and the loads that they counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoutingRecord {
-    /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch,
+    /// The factor of the auxiliary loss of a group: one over the groups of the whole batch,
     /// times the scale of the loss if it has one.
     pub share: f64,
     /// The layers that run next and write down what they see; none when a forward pass is made
@@ -131,8 +131,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
     }
 }
 
-/// What is kept for the backward pass: the tokens and their logits, each choice's output, and then
-/// three buffers for each expert of this rank.
+/// Buffers that are kept for the backward pass before the three of each expert of this rank: the
+/// tokens, their logits, and the output of each choice.
 const SHARED: usize = 3;
 
 impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {

@@ -54,12 +54,12 @@ pub struct ExpertMove {
 }
 
 impl ExpertMove {
-    /// True if anybody moves.
+    /// True if any expert moves.
     pub fn any(&self) -> bool {
         self.from.iter().enumerate().any(|(place, from)| place != *from)
     }
 
-    /// What undoes it.
+    /// The move that undoes this one.
     #[must_use]
     pub fn back(&self) -> Self {
         let mut from = vec![0; self.from.len()];
@@ -83,8 +83,7 @@ impl ExpertMove {
     }
 }
 
-/// What to do about `load`, `experts` numbers for each layer, if experts are divided over so many
-/// ranks.
+/// The moves that balance `load`, which has `experts` numbers for each layer, over `ranks` ranks.
 ///
 /// # Panics
 /// If the ranks do not divide the experts.

@@ -46,7 +46,7 @@ pub struct ExpertChoice<T> {
     pub kept: bool,
 }
 
-/// What the router decided about some tokens.
+/// The router's choices for some tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routed<T> {
     /// `tokens * experts`.

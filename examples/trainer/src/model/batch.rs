@@ -1,17 +1,17 @@
 //! A batch: rows of tokens with their targets and positions, as the model takes them.
 
-/// Rows of tokens and what comes after each, as one rank trains on them.
+/// Rows of tokens, each with the token that follows it, as one rank trains on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBatch {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
     /// Row after row.
     pub tokens: Vec<u32>,
-    /// What comes after each token.
+    /// The token that follows each token.
     pub targets: Vec<u32>,
     /// Where in its row each token stands.
     pub positions: Vec<u32>,
-    /// What one token's loss is multiplied by: one over the tokens of the global batch, so that
+    /// The factor of one token's loss: one over the tokens of the global batch, so that
     /// losses and gradients of all ranks and micro-batches are simply summed.
     pub weight: f64,
 }

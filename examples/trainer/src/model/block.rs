@@ -20,7 +20,7 @@ use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
-/// What the backward pass of a block needs of its forward pass.
+/// The activations that the backward pass of a block needs from its forward pass.
 #[derive(Debug)]
 pub struct BlockActivations<T> {
     x: Vec<T>,
@@ -35,7 +35,7 @@ pub struct BlockActivations<T> {
 }
 
 impl<T> BlockActivations<T> {
-    /// Bytes of it.
+    /// The bytes of all activations.
     pub fn bytes(&self) -> usize {
         let single = [&self.x, &self.stats1, &self.h1, &self.qkv, &self.y, &self.x2, &self.stats2];
         let all = single.into_iter().chain(&self.attention).chain(&self.feed_forward);

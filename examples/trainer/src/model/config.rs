@@ -1,4 +1,4 @@
-//! What the model is: its sizes, and the list of its tensors.
+//! The sizes of the model, and the list of its tensors.
 
 use crate::model::layout::{Initialization, ModelPart, ModelTensor, TensorCut};
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ impl Config {
         Initialization::Random(0.5 / (inputs as f64).sqrt())
     }
 
-    /// What is added to the residual stream is smaller the more often something is added.
+    /// The weights of a layer that adds to the residual stream: the more layers add, the smaller.
     fn random_residual(&self, inputs: usize) -> Initialization {
         Initialization::Random(0.5 / (inputs as f64 * 2.0 * self.layers as f64).sqrt())
     }

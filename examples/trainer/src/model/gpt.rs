@@ -2,7 +2,7 @@
 //!
 //! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
 //! units, which takes and returns vectors. What the backward pass needs of the forward pass
-//! is a [`Activations`].
+//! is [`Activations`].
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
@@ -19,11 +19,11 @@ use maypole::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a rank runs: everything but the weights.
+/// The part of the model that a rank runs, without its weights.
 pub struct Gpt<T> {
     /// The sizes of the whole model.
     pub config: Config,
-    /// What each unit of this rank is.
+    /// The units of this rank.
     pub parts: Vec<ModelPart>,
     /// How the slice of each unit is cut into tensors.
     tensors: Vec<UnitTensors>,
@@ -31,14 +31,14 @@ pub struct Gpt<T> {
     pub heads: usize,
     /// The device that computes the layers.
     pub device: Arc<dyn Device<T>>,
-    /// How it meets other ranks of the same model.
+    /// The parts that communicate with the other ranks of the same model.
     pub axes: Axes<T>,
     /// True if a block keeps its input alone and computes the rest again before its backward pass:
     /// a third more arithmetic for less memory.
     pub recompute: bool,
 }
 
-/// What the backward pass of some units needs of their forward pass.
+/// The activations that the backward pass of some units needs from their forward pass.
 #[derive(Debug)]
 pub struct Activations<T> {
     kept: Vec<UnitActivations<T>>,

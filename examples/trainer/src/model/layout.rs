@@ -51,7 +51,7 @@ impl ModelShare {
     }
 }
 
-/// What is run as one: its parameters lie together.
+/// A part of the model that runs as one unit. Its parameters lie together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ModelPart {
     /// The tables of tokens and positions.
@@ -97,7 +97,7 @@ pub(crate) struct ModelTensor {
 pub struct LayoutEntry {
     /// Its name in checkpoints: `block.3.qkv.weight`.
     pub name: String,
-    /// What it belongs to.
+    /// The part of the model that it belongs to.
     pub part: ModelPart,
     /// The expert it belongs to.
     pub expert: Option<usize>,
@@ -169,10 +169,10 @@ impl LayoutEntry {
     }
 }
 
-/// What is run as one, and where its parameters lie.
+/// A part of the model that runs as one unit, and where its parameters lie.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LayoutUnit {
-    /// What it is.
+    /// The part.
     pub part: ModelPart,
     /// Its elements in the flat buffer.
     pub range: Range<usize>,
@@ -210,13 +210,13 @@ impl UnitTensors {
 /// The table of one rank.
 #[derive(Clone, Debug)]
 pub struct ParameterLayout {
-    /// What the model is.
+    /// The sizes of the whole model.
     pub config: Config,
-    /// Which part of it is here.
+    /// The share of the model that this rank holds.
     pub share: ModelShare,
     /// Tensors in the order of the flat buffer.
     pub entries: Vec<LayoutEntry>,
-    /// What is run as one, in the order of the forward pass: the order of the flat buffer too.
+    /// The units in the order of the forward pass, which is the order of the flat buffer, too.
     pub units: Vec<LayoutUnit>,
 }
 

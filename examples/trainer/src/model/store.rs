@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct OwnedRun<'a, T> {
     /// Where it begins in the flat buffer of the rank's [`ParameterLayout`].
     pub offset: usize,
-    /// What is to be updated.
+    /// The weights to update.
     pub weights: &'a mut [T],
     /// The sum of the gradients of all ranks.
     pub gradients: &'a mut [T],
@@ -109,7 +109,8 @@ pub trait Store<T: FloatElement> {
         Ok(())
     }
 
-    /// What this rank updates. Ranks of a data-parallel group own the same, or each a part.
+    /// The parameters that this rank updates. The ranks of a data-parallel group update all the
+    /// same parameters, or each its part.
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>>;
 
     /// Sends what this rank owns, which has changed, to the ranks that hold copies of it.
@@ -124,7 +125,7 @@ pub trait Store<T: FloatElement> {
     /// As the collectives in it.
     fn publish(&mut self) -> Result<()>;
 
-    /// What is held.
+    /// The bytes that this rank holds.
     fn bytes(&self) -> StoreBytes;
 
     /// All weights of this rank's layout, gathered if need be. All ranks that share them call it.

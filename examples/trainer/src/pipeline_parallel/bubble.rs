@@ -82,7 +82,7 @@ fn waited(
     late.fold(holes, |holes, busy| without(holes, &busy))
 }
 
-/// What of `spans` is not within `hole`.
+/// The parts of `spans` that lie outside `hole`.
 fn without(spans: Vec<TimeSpan>, hole: &TimeSpan) -> Vec<TimeSpan> {
     let sides = |span: TimeSpan| {
         let end = span.end.min(hole.start);

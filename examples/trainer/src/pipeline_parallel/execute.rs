@@ -117,8 +117,8 @@ fn way(op: StagePass) -> usize {
     usize::from(op.pass == PassKind::Backward)
 }
 
-/// Whose output is the input of `op`. The first forward has none; the last backward starts from the
-/// loss.
+/// The rank whose output is the input of `op`. The first forward pass has none, and the last stage's
+/// backward pass starts from the loss.
 fn source(plan: &PipelinePlan, rank: usize, op: StagePass) -> Option<usize> {
     let (from, before) = plan.before(rank, op)?;
     (before.pass == op.pass).then_some(from)
@@ -134,7 +134,8 @@ fn outgoing(plan: &PipelinePlan, rank: usize) -> [usize; 2] {
     outgoing
 }
 
-/// What comes to `rank` on either way, in the order in which it is sent.
+/// The passes of `rank` whose input arrives from the previous rank (0) and from the next (1), each
+/// in the order of sending.
 fn incoming(plan: &PipelinePlan, rank: usize) -> [Vec<StagePass>; 2] {
     let mut incoming = [Vec::new(), Vec::new()];
     for (from, ops) in plan.ops.iter().enumerate().filter(|(from, _)| *from != rank) {

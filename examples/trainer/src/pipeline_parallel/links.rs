@@ -184,19 +184,19 @@ pub struct StepMessages<'scope, K, T> {
 }
 
 impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
-    /// Gives a message away: to the next rank (`way` 0) or the previous (1).
+    /// Queues a message: to the next rank (`way` 0) or the previous (1).
     ///
     /// # Errors
-    /// What the link failed with.
+    /// The failure of the link.
     pub fn send(&mut self, way: usize, data: Vec<T>) -> Result<()> {
         self.out[way].send(data).or_else(|_| self.failure())
     }
 
-    /// Takes the message `key`, which comes from the previous rank (`way` 0) or the next (1), when
-    /// it is there.
+    /// Waits for the message `key` from the previous rank (`way` 0) or the next (1), and returns
+    /// it.
     ///
     /// # Errors
-    /// What the link failed with.
+    /// The failure of the link.
     pub fn receive(&mut self, way: usize, key: K) -> Result<Vec<T>> {
         loop {
             if let Some(data) = self.arrived.remove(&key) {
@@ -209,10 +209,10 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
         }
     }
 
-    /// Waits until everything given has been taken.
+    /// Waits until the neighbours have taken all messages.
     ///
     /// # Errors
-    /// What a link failed with.
+    /// The failure of a link.
     pub fn close(mut self) -> Result<()> {
         self.out.clear();
         self.failure()

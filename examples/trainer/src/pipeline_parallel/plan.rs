@@ -23,7 +23,7 @@
 //! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), whose order of
 //! interleaving this is.
 
-/// Which way an operation goes through a stage.
+/// The direction of a pass through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PassKind {
     /// Activations in, activations out.
@@ -35,11 +35,11 @@ pub enum PassKind {
 /// One piece of work of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StagePass {
-    /// Which way.
+    /// Forward or backward.
     pub pass: PassKind,
-    /// Which micro-batch.
+    /// The number of the micro-batch.
     pub micro: usize,
-    /// Which of the rank's stages: stage `chunk * ranks + rank` of the pipeline.
+    /// The number of the stage among those of the rank: stage `chunk * ranks + rank` of the pipeline.
     pub chunk: usize,
 }
 
@@ -197,8 +197,8 @@ impl PipelinePlan {
         op.chunk * self.ranks + rank
     }
 
-    /// What has to be done before `op` of `rank`: the operation and its rank. `None` for the first
-    /// forward.
+    /// The pass that must end before `op` of `rank` begins, and its rank. `None` for the first
+    /// forward pass.
     pub fn before(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let stage = self.stage(rank, op);
         let last = self.stages() - 1;

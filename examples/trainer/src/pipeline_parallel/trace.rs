@@ -10,18 +10,18 @@
 use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
 use std::collections::HashMap;
 
-/// An operation and when it ran, in any unit of time.
+/// A pass of one rank and when it ran, in any unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassSpan {
-    /// Whose.
+    /// The rank that ran it.
     pub rank: usize,
-    /// What.
+    /// The pass.
     pub op: StagePass,
     /// When it began.
     pub start: f64,
     /// When it ended.
     pub end: f64,
-    /// How long it had a core for: less than the time between, if others wanted the core too.
+    /// How long it had a core: less than `end - start` if other threads wanted the core, too.
     pub work: f64,
 }
 
@@ -43,7 +43,7 @@ impl PassSpan {
         ]
     }
 
-    /// What [`to_numbers`](Self::to_numbers) was made of.
+    /// The span that [`to_numbers`](Self::to_numbers) turned into `numbers`.
     ///
     /// # Panics
     /// If there are not as many numbers.
