@@ -90,7 +90,7 @@ pub mod world;
 #[doc(inline)]
 pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
 #[doc(inline)]
-pub use comm::error::{Error, Result};
+pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 #[doc(inline)]
 pub use comm::{
     Communicator, Counters, Group, Local, Moved, Operation, Request, Scope, Sent, Transport,

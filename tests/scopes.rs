@@ -246,7 +246,7 @@ fn a_call_within_a_duration_ends_in_time() {
                 comm.within(short).all_reduce(&mut [1.0f32; 5000], ReduceOp::Sum).unwrap_err();
             let took = since.elapsed();
             assert!(
-                matches!(&error, Error::TimedOut { after, rank: 0, .. } if *after == short),
+                matches!(&error, Error::TimedOut { cause, rank: 0, .. } if cause.after == short),
                 "{error}"
             );
             assert!(error.is_retryable() && took >= short && took < SOON, "{took:?}");
@@ -272,13 +272,16 @@ fn messages_and_requests_have_deadlines_of_their_own_too() {
         assert_eq!(comm.timeout(), LIMIT);
         assert_eq!(first.wait().unwrap(), [2; 9]);
         let error = second.wait().unwrap_err();
-        assert!(matches!(&error, Error::TimedOut { after, .. } if *after == short), "{error}");
+        assert!(matches!(&error, Error::TimedOut { cause, .. } if cause.after == short), "{error}");
         assert!(since.elapsed() >= short && since.elapsed() < SOON);
     });
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         if comm.rank() == 0 {
             let error = comm.within(short).recv_any(&mut [0u8; 4], 3).unwrap_err();
-            assert!(matches!(&error, Error::NoMessage { after, .. } if *after == short), "{error}");
+            assert!(
+                matches!(&error, Error::TimedOut { cause, .. } if cause.after == short),
+                "{error}"
+            );
         } else {
             assert!(matches!(comm.recv(&mut [0u8], 0, 0), Err(Error::Aborted { .. })));
         }

@@ -1,8 +1,8 @@
 //! Why a call fails. Each error says what happened, on which rank, and what to do.
 
 use crate::algorithms::Algorithm;
+pub use crate::world::calls::{CallMismatch, MissedDeadline, RankCall};
 use std::fmt;
-use std::time::Duration;
 
 /// Why a call failed.
 ///
@@ -59,65 +59,32 @@ pub enum Error {
         /// The collective that was called.
         operation: &'static str,
     },
-    /// Two ranks made different calls. Let every rank of the communicator call the same
-    /// collectives, in the same order, with the same type, count, operation and root.
-    #[error(
-        "ranks do not match: rank {rank} calls {operation} as operation {sequence}, but rank \
-         {peer} {}",
-        theirs.as_deref().unwrap_or("does something else")
-    )]
+    /// Two ranks made different calls. Every rank gets this error, with an equal `cause`. Let every
+    /// rank of the communicator call the same collectives, in the same order, with the same type,
+    /// count, operation and root.
+    #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.tells(*rank, *sequence)))]
     Mismatch {
-        /// The rank that noticed it.
+        /// The rank that reports the error.
         rank: usize,
-        /// The rank whose call differs.
-        peer: usize,
         /// The call that `rank` made.
         operation: String,
         /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// What `peer` reports about itself.
-        theirs: Option<String>,
+        /// The first two calls that do not match: equal on all ranks.
+        cause: Box<CallMismatch>,
     },
-    /// A peer did not do its part in time. Look at what the peer does instead. Raise
-    /// `MAYPOLE_TIMEOUT` if it is only slow.
-    #[error(
-        "rank {rank} waited {} s for rank {peer} in step {step} of {operation} (operation \
-         {sequence}){}",
-        after.as_secs_f64(), detail.as_deref().map(|d| format!("; {d}")).unwrap_or_default()
-    )]
+    /// A peer did not do its part in time. Every rank gets this error, with an equal `cause`. Look at
+    /// what the culprit does instead. Raise `MAYPOLE_TIMEOUT` if it is only slow.
+    #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.waiter == *rank))]
     TimedOut {
-        /// The rank that waited.
-        rank: usize,
-        /// The rank that it waited for.
-        peer: usize,
-        /// The call that `rank` made.
-        operation: String,
-        /// Number of operations before this one on the communicator.
-        sequence: u64,
-        /// The number of the fold in the program, or of the message in its group.
-        step: usize,
-        /// How long the rank waited.
-        after: Duration,
-        /// What the ranks report about themselves.
-        detail: Option<String>,
-        /// The rank that holds the others up: the end of the chain of waits that begins at `peer`.
-        culprit: Option<usize>,
-    },
-    /// No rank sent a message in time to a rank that receives from any. Look at the rank that
-    /// should have sent.
-    #[error(
-        "rank {rank} waited {} s for a message of any rank in {operation} (operation {sequence})",
-        after.as_secs_f64()
-    )]
-    NoMessage {
-        /// The rank that waited.
+        /// The rank that reports the error.
         rank: usize,
         /// The call that `rank` made.
         operation: String,
         /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// How long the rank waited.
-        after: Duration,
+        /// The first deadline that passed: equal on all ranks.
+        cause: Box<MissedDeadline>,
     },
     /// A peer is gone: its process ended, or the network to it is lost.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
@@ -174,6 +141,14 @@ pub enum Error {
     Join(String),
 }
 
+/// The part of a sentence that is this rank's own, unless the cause tells it already.
+fn given_up(rank: usize, operation: &str, sequence: u64, told: bool) -> String {
+    match told {
+        true => String::new(),
+        false => format!("; rank {rank} gives up {operation} (operation {sequence})"),
+    }
+}
+
 /// Prints the sentence of `Display`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,7 +171,7 @@ impl Error {
     /// |---|---|---|
     /// | `Invalid`, `Unsupported`, `Value` | no | yes |
     /// | `Mismatch` | no | no |
-    /// | `TimedOut`, `NoMessage`, `PeerLost`, `Connect`, `Join` | yes | no |
+    /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -204,7 +179,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Value { .. }
             | Self::Mismatch { .. } => false,
-            Self::TimedOut { .. } | Self::NoMessage { .. } | Self::PeerLost { .. } => true,
+            Self::TimedOut { .. } | Self::PeerLost { .. } => true,
             Self::Connect { .. } | Self::Join(_) => true,
             Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
         }
@@ -217,7 +192,6 @@ impl Error {
             | Self::Value { rank, .. }
             | Self::Mismatch { rank, .. }
             | Self::TimedOut { rank, .. }
-            | Self::NoMessage { rank, .. }
             | Self::PeerLost { rank, .. }
             | Self::Aborted { rank, .. }
             | Self::Connect { rank, .. } => Some(*rank),
@@ -232,21 +206,20 @@ impl Error {
     /// |---|---|
     /// | `Invalid` | the rank that made the call |
     /// | `Value` | the rank whose value it is |
-    /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle |
+    /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle, or if a
+    /// message of any rank was awaited |
     /// | `PeerLost` | the rank that is gone |
     /// | `Aborted`, `Failed` | as in the first failure; none if not in this communicator |
     /// | `Mismatch` | none: either of the two calls may be the wrong one |
-    /// | `Unsupported`, `NoMessage`, `Connect`, `Join` | none |
+    /// | `Unsupported`, `Connect`, `Join` | none |
     pub fn culprit(&self) -> Option<usize> {
         match self {
             Self::Invalid { rank, .. } => Some(*rank),
             Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
-            Self::TimedOut { culprit, .. }
-            | Self::Aborted { culprit, .. }
-            | Self::Failed { culprit, .. } => *culprit,
+            Self::TimedOut { cause, .. } => cause.culprit,
+            Self::Aborted { culprit, .. } | Self::Failed { culprit, .. } => *culprit,
             Self::Mismatch { .. }
             | Self::Unsupported { .. }
-            | Self::NoMessage { .. }
             | Self::Connect { .. }
             | Self::Join(_) => None,
         }
@@ -260,7 +233,6 @@ impl Error {
             | Self::Value { operation, .. } => Some(operation),
             Self::Mismatch { operation, .. }
             | Self::TimedOut { operation, .. }
-            | Self::NoMessage { operation, .. }
             | Self::PeerLost { operation, .. }
             | Self::Aborted { operation, .. }
             | Self::Connect { operation, .. } => Some(operation),
@@ -275,6 +247,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const CALL: &str = "scan(1 x u8, sum)";
 
@@ -339,28 +312,51 @@ mod tests {
         let after = Duration::from_secs(3);
         let operation = || CALL.to_owned();
         let why = || "so".to_owned();
+        let cause = CallMismatch::new(7, [(1, CALL), (2, "barrier()")], None);
         let mismatch =
-            Error::Mismatch { rank, peer, operation: operation(), sequence, theirs: None };
-        let timed_out = |culprit| Error::TimedOut {
-            rank,
-            peer,
-            operation: operation(),
-            sequence,
-            step: 0,
-            after,
-            detail: None,
-            culprit,
+            Error::Mismatch { rank, operation: operation(), sequence, cause: Box::new(cause) };
+        let timed_out = |peer, culprit| {
+            let detail = None;
+            let operation = operation();
+            let waiter = rank;
+            let cause = MissedDeadline {
+                sequence,
+                waiter,
+                peer,
+                operation,
+                step: 0,
+                after,
+                detail,
+                culprit,
+            };
+            let operation = cause.operation.clone();
+            Error::TimedOut { rank, operation, sequence, cause: Box::new(cause) }
         };
-        let no_message = Error::NoMessage { rank, operation: operation(), sequence, after };
         let lost = Error::PeerLost { rank, peer, operation: operation(), sequence, why: why() };
         let connect = Error::Connect { rank, operation: operation(), why: why() };
         Case::failure(mismatch, None, false).check();
-        Case::failure(timed_out(Some(5)), Some(5), true).check();
-        Case::failure(timed_out(None), None, true).check();
-        Case::failure(no_message, None, true).check();
+        Case::failure(timed_out(Some(peer), Some(5)), Some(5), true).check();
+        Case::failure(timed_out(Some(peer), None), None, true).check();
+        Case::failure(timed_out(None, None), None, true).check();
         Case::failure(lost, Some(2), true).check();
         Case::failure(connect, None, true).check();
         Case::without_call(Error::Join(why()), None, true).check();
+    }
+
+    #[test]
+    fn ranks_tell_the_same_cause_and_what_they_gave_up() {
+        let calls = [(0, "barrier()"), (1, CALL)];
+        let cause = CallMismatch::new(7, calls, Some("root (0, 1)".to_owned()));
+        let told = |rank, sequence| {
+            let operation = "reduce()".to_owned();
+            Error::Mismatch { rank, operation, sequence, cause: Box::new(cause.clone()) }
+                .to_string()
+        };
+        let same = "ranks do not match: rank 0 calls barrier() as operation 7, but rank 1 calls \
+                    scan(1 x u8, sum); they differ in root (0, 1)";
+        assert_eq!(told(1, 7), same);
+        assert_eq!(told(1, 9), format!("{same}; rank 1 gives up reduce() (operation 9)"));
+        assert_eq!(told(2, 7), format!("{same}; rank 2 gives up reduce() (operation 7)"));
     }
 
     #[test]

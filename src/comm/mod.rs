@@ -83,7 +83,7 @@ impl Communicator {
     /// Runs `rank` on `world` threads, each with its communicator. Returns their results, by rank.
     ///
     /// # Panics
-    /// If `world` is zero, or with the first panic of a rank.
+    /// If `world` is zero, or with the panic of the rank that panicked first.
     pub fn run_local<T: Send>(world: usize, rank: impl Fn(Self) -> T + Sync) -> Vec<T> {
         Local::new(world).run(rank)
     }

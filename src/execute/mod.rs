@@ -18,6 +18,7 @@ pub mod record;
 mod run;
 mod stream;
 mod streams;
+mod watcher;
 
 use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
@@ -31,6 +32,7 @@ use run::{ProgramRun, expected};
 use std::sync::Arc;
 pub use stream::AnyStream;
 pub use streams::PeerStreams;
+pub use watcher::{SlowWait, Unwatched, WaitWatcher};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as far as the
 /// collective allows.
@@ -64,9 +66,6 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// Says whether a rank has left in order. Called only once a wait has become slow.
-pub type HasLeft = Box<dyn Fn(usize) -> bool + Send + Sync>;
-
 /// One rank's means of executing programs: its board, its streams and its policy of waiting.
 pub struct Executor {
     board: Option<Board>,
@@ -78,7 +77,7 @@ pub struct Executor {
     streams: PeerStreams,
     waiting: Waiting,
     alarm: Arc<Alarm>,
-    has_left: HasLeft,
+    watcher: Box<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
     /// consumed, but this rank's consumption counters do not say so yet.
     uncounted: Option<u64>,
@@ -98,7 +97,12 @@ impl std::fmt::Debug for Executor {
 
 impl Executor {
     /// Makes the executor of a rank that shares no board yet.
-    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, has_left: HasLeft) -> Self {
+    pub fn new(
+        rank: usize,
+        waiting: Waiting,
+        alarm: Arc<Alarm>,
+        watcher: Box<dyn WaitWatcher>,
+    ) -> Self {
         Self {
             board: None,
             locals: vec![rank],
@@ -107,7 +111,7 @@ impl Executor {
             streams: PeerStreams::default(),
             waiting,
             alarm,
-            has_left,
+            watcher,
             uncounted: None,
         }
     }

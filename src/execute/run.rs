@@ -2,12 +2,14 @@
 
 use super::polling::PollCounter;
 use super::streams::{BufferRange, ExpectedMessage, PeerStreams};
-use super::{Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, Unexpected};
+use super::{
+    Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait, Unexpected,
+};
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View};
 use maypole_transports::Sleep;
-use maypole_transports::board::{Board, ExpectedPublication, Publication};
+use maypole_transports::board::{Board, ExpectedPublication, MAX_RANKS, Publication};
 use std::cell::RefCell;
 
 /// One run of one program.
@@ -80,7 +82,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             match source.from {
                 SourceLocation::Own(_) => {}
                 SourceLocation::Board => self.await_board::<SIMPLE>(at, source, k, len)?,
-                SourceLocation::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
+                SourceLocation::Stream if !SIMPLE => {
+                    in_place |= self.await_stream(at, source, k)?
+                }
                 SourceLocation::Stream => unreachable!("the program has no streams"),
             }
         }
@@ -93,7 +97,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             len,
         };
         if fold.audience != 0 {
-            self.await_room(at, publication)?;
+            self.await_room(at, k, publication)?;
         }
         let executor = &*self.executor;
         let view = |source: &FoldSource| match source.from {
@@ -138,8 +142,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let board = executor.board.as_ref().expect("a program with board sources has a board");
         let streams = RefCell::new(&mut executor.streams);
         let buffers = self.buffers;
-        let has_left = &executor.has_left;
+        let watcher = &executor.watcher;
         let rank = executor.locals[peer];
+        let wait = SlowWait { peer: rank, step: at, windows: (k, self.program.windows) };
         let base = executor.positions[peer];
         let mut polls = PollCounter::default();
         let ready = || match board.readable(expected) {
@@ -150,7 +155,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                     streams.borrow_mut().drive(buffers);
                 }
                 if polls.is_peer_check_due() {
-                    never_published(board, expected, base, || has_left(rank)).map(Err)
+                    watcher.note(wait);
+                    never_published(board, expected, base, || watcher.has_left(rank)).map(Err)
                 } else {
                     None
                 }
@@ -171,12 +177,18 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
     #[inline(always)]
-    fn await_room(&mut self, at: usize, publication: Publication) -> Result<(), Box<ExecuteError>> {
+    fn await_room(
+        &mut self,
+        at: usize,
+        k: u32,
+        publication: Publication,
+    ) -> Result<(), Box<ExecuteError>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
         let streams = RefCell::new(&mut executor.streams);
         let buffers = self.buffers;
-        let has_left = &executor.has_left;
+        let watcher = &executor.watcher;
+        let windows = (k, self.program.windows);
         let locals = &executor.locals;
         let readers = || {
             let locals = locals.iter().enumerate();
@@ -184,6 +196,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             read.map(|(_, rank)| *rank)
         };
         let mut polls = PollCounter::default();
+        let mut checks = 0;
         let ready = || {
             let room = board.writable(publication);
             polls.count();
@@ -191,7 +204,11 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 streams.borrow_mut().drive(buffers);
             }
             if !room && polls.is_peer_check_due() {
-                readers().find(|rank| has_left(*rank)).map(Err)
+                // The slot does not tell which reader is late, so they are noted in turn.
+                let next = readers().cycle().nth(checks).expect("an audience has a member");
+                checks = (checks + 1) % MAX_RANKS;
+                watcher.note(SlowWait { peer: next, step: at, windows });
+                readers().find(|rank| watcher.has_left(*rank)).map(Err)
             } else {
                 room.then_some(Ok(()))
             }
@@ -222,14 +239,20 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 
     /// Waits for the expected message of a stream; true if it is in its final place.
-    fn await_stream(&mut self, at: usize, source: &FoldSource) -> Result<bool, Box<ExecuteError>> {
+    fn await_stream(
+        &mut self,
+        at: usize,
+        source: &FoldSource,
+        k: u32,
+    ) -> Result<bool, Box<ExecuteError>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
-        let in_place =
-            self.await_streams(at, stream, |streams| match streams.arrived(stream, fingerprint) {
+        let in_place = self.await_streams(at, k, stream, |streams| {
+            match streams.arrived(stream, fingerprint) {
                 Ok(arrived) => arrived.map(Ok),
                 Err(theirs) => Some(Err(other_call(theirs))),
-            })?;
+            }
+        })?;
         self.observer.awaited(|| Awaited::Arrival { from: self.executor.streams.peer(stream) });
         Ok(in_place)
     }
@@ -240,7 +263,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
         let flushed =
             |streams: &mut PeerStreams| (streams.flushed(stream) >= needed).then_some(Ok(()));
-        self.await_streams(at, stream, flushed)?;
+        self.await_streams(at, k, stream, flushed)?;
         self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         Ok(())
     }
@@ -249,9 +272,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     /// that.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<ExecuteError>> {
         let after_last = self.program.folds.len();
+        let windows = self.program.windows;
         for stream in 0..self.program.streams.len() {
             let flushed = |streams: &mut PeerStreams| streams.is_flushed(stream).then_some(Ok(()));
-            self.await_streams(after_last, stream, flushed)?;
+            self.await_streams(after_last, windows, stream, flushed)?;
             self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         }
         Ok(())
@@ -261,11 +285,15 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     fn await_streams<T>(
         &mut self,
         at: usize,
+        k: u32,
         stream: usize,
         mut done: impl FnMut(&mut PeerStreams) -> Option<Result<T, LinkError>>,
     ) -> Result<T, Box<ExecuteError>> {
         let executor = &mut *self.executor;
         let awaited = executor.streams.peer(stream);
+        let watcher = &executor.watcher;
+        let wait = SlowWait { peer: awaited, step: at, windows: (k, self.program.windows) };
+        let mut polls = PollCounter::default();
         let streams = RefCell::new(&mut executor.streams);
         let buffers = self.buffers;
         let ready = || {
@@ -278,6 +306,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             match ended {
                 Some(ended) => Some(ended.map_err(|error| (awaited, error))),
                 None => {
+                    polls.count();
+                    if polls.is_peer_check_due() {
+                        watcher.note(wait);
+                    }
                     let (rank, fault) = streams.take_fault()?;
                     Some(Err((rank, LinkError::Lost(fault))))
                 }

@@ -1,8 +1,9 @@
 //! How a world fails, and how ranks leave it.
 
 use super::{LONG, WORLD, cause, soon, world};
+use maypole::world::calls::{CallRecord, WaitTarget};
 use maypole::world::service::{CauseKind, Diagnosis, ServiceError};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -86,11 +87,12 @@ fn the_straggler_is_named() {
     let asked = Barrier::new(4);
     world(4, |service| {
         let me = service.rank();
-        let progress = service.progress();
-        progress.enter(WORLD, 7, "all_reduce".to_owned());
+        let activity = service.progress().open(WORLD, &[0, 1, 2, 3], me);
+        activity.begin(7, &Arc::new(CallRecord::new(1, "all_reduce")));
+        activity.pulse().enter(7);
         match me {
-            3 => progress.exit(WORLD),
-            _ => progress.awaits(WORLD, Some(me + 1)),
+            3 => activity.pulse().exit(7),
+            _ => drop(activity.wait(WaitTarget::Rank(me + 1), 0, (0, 1), Instant::now())),
         }
         noted.wait();
         let verdict = service.ask_where(WORLD, (me + 1) % 4);

@@ -73,5 +73,6 @@ pub(crate) fn everybody(service: &Service) -> Vec<usize> {
 }
 
 pub(crate) fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
-    Cause { sequence, kind, rank, text: format!("rank {rank} says {kind:?}"), culprit: None }
+    let text = format!("rank {rank} says {kind:?}");
+    Cause { sequence, kind, rank, text, culprit: None, detail: None }
 }

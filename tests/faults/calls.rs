@@ -15,8 +15,8 @@ pub(crate) const PAIRS: [(&str, &str); 8] = [
     ("sum", "barrier"),
 ];
 
-/// Pairs in which two ranks wait for one another and neither sends. No message shows the mismatch,
-/// only the deadline.
+/// Pairs in which two ranks wait for one another and neither sends. No message shows the mismatch;
+/// the ranks ask one another what they have called.
 pub(crate) const WAITING: [(&str, &str); 2] = [("gather", "scatter"), ("reduce", "reduce to 1")];
 
 /// One call.

@@ -1,6 +1,7 @@
 //! Groups of a communicator's ranks: communicators of their own.
 
 use crate::comm::Communicator;
+use crate::comm::engine::agree::named_call;
 use crate::comm::error::Result;
 use crate::schedule::hosts::Boards;
 use serde::{Deserialize, Serialize};
@@ -13,20 +14,19 @@ impl Communicator {
     /// can use both communicators at the same time, and unread bytes of one never block the other.
     ///
     /// # Errors
-    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
+    /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
         let engine = self.engine.get_mut();
-        engine.health().check()?;
         let choice = GroupChoice { color, key };
-        let exchanged = engine.exchange(choice.to_bytes());
+        let blobs = engine.exchange(named_call("split()"), choice.to_bytes())?;
         engine.count_split();
-        let mut refused = |why| engine.unconnected("split".to_owned(), why);
-        let blobs = exchanged.map_err(&mut refused)?;
         let Some(color) = color else { return Ok(None) };
         let mut members = Vec::new();
         for (rank, blob) in blobs.iter().enumerate() {
-            let theirs = GroupChoice::from_bytes(blob)
-                .map_err(|why| refused(format!("rank {rank} did not call split: {why}")))?;
+            let theirs = GroupChoice::from_bytes(blob).map_err(|why| {
+                engine.unconnected("split()".to_owned(), format!("rank {rank} sent {why}"))
+            })?;
             if theirs.color == Some(color) {
                 members.push((theirs.key, rank));
             }
@@ -52,11 +52,12 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
+    /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn duplicate(&mut self) -> Result<Self> {
         let members: Vec<usize> = (0..self.world()).collect();
         let boards = self.boards().clone();
-        self.agree("duplicate", "a duplicate")?;
+        self.agree("duplicate()")?;
         Ok(self.subgroup(&members, boards))
     }
 
@@ -67,22 +68,12 @@ impl Communicator {
         Self::new(engine, self.hosts.subset(members))
     }
 
-    /// Makes sure that all ranks ask for the same new group, which is `what`.
-    pub(crate) fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
-        let rank = self.rank();
+    /// Makes sure that all ranks ask for the same new group by `call`.
+    pub(crate) fn agree(&mut self, call: &str) -> Result<()> {
         let engine = self.engine.get_mut();
-        engine.health().check()?;
-        let exchanged = engine.exchange(what.as_bytes().to_vec());
+        engine.exchange(named_call(call), Vec::new())?;
         engine.count_split();
-        let mut refused = |why| engine.unconnected(operation.to_owned(), why);
-        let blobs = exchanged.map_err(&mut refused)?;
-        match blobs.iter().position(|blob| blob != what.as_bytes()) {
-            None => Ok(()),
-            Some(other) => {
-                let theirs = String::from_utf8_lossy(&blobs[other]);
-                Err(refused(format!("rank {rank} asks for {what}, but rank {other} for {theirs}")))
-            }
-        }
+        Ok(())
     }
 }
 
@@ -103,8 +94,8 @@ impl GroupChoice {
     fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String> {
         match postcard::take_from_bytes(bytes) {
             Ok((choice, [])) => Ok(choice),
-            Ok(_) => Err(format!("{} bytes are not a color and a key", bytes.len())),
-            Err(error) => Err(error.to_string()),
+            Ok(_) => Err(format!("{} bytes, which are not a color and a key", bytes.len())),
+            Err(error) => Err(format!("no color and key: {error}")),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`] if the message is of another type or too long;
-    /// [`Error::NoMessage`] if none comes in time; else as every call.
+    /// [`Error::TimedOut`] without a peer if none comes in time; else as every call.
     pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
         let mut loan = lend(data);
         let mut batch = MessageBatch::default();
@@ -157,7 +157,7 @@ impl Communicator {
 
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
         let (engine, links) = self.engine.with_message_links();
-        engine.health().check()?;
+        engine.check_usable(|| batch.title())?;
         let mut observers = engine.take_observers();
         let recorder = observers.as_mut().and_then(|observers| observers.recording());
         let engine = &*engine;

@@ -8,8 +8,9 @@ impl Communicator {
     /// Everything that was sent still arrives.
     ///
     /// Dropping does the same, and never panics. A communicator that is dropped by a panic waits at
-    /// most 5 s for its requests. Then it fails on all ranks, because the peers may never start the
-    /// same requests. In a forked child dropping does nothing, because the parent is the rank.
+    /// most 5 s for its requests. Then it fails on all ranks: this rank has not left in order, and
+    /// the others learn that it panicked. In a forked child dropping does nothing, because the
+    /// parent is the rank.
     ///
     /// # Errors
     /// None in this version.
@@ -23,6 +24,9 @@ impl Communicator {
             return;
         }
         if self.engine.end_progress() {
+            if std::thread::panicking() {
+                self.engine.get_mut().gave_up_in_panic();
+            }
             let (engine, links) = self.engine.with_message_links();
             links.leave(engine.health().has_failed(), engine.health().control());
             engine.leave();

@@ -117,6 +117,7 @@ impl Communicator {
         engine.settings_mut().prefer(algorithm);
         engine.settings_mut().limit_memory(named("MAYPOLE_MEMORY")?);
         engine.settings_mut().set_deterministic(deterministic);
+        engine.set_checked(named::<Switch>("MAYPOLE_CHECK")?.is_some_and(|it| it.0));
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
             engine.time();
         }
@@ -150,7 +151,8 @@ impl Communicator {
         let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service));
         let costs = (rank == 0).then(CostTable::tuned);
         let mine = JoinReport { cores: UsableCores::of_this_thread(), costs }.to_bytes();
-        let blobs = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let blobs = control.exchange(mine, Instant::now() + timeout);
+        let blobs = blobs.map_err(|error| Error::Join(error.to_string()))?;
         let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
         let reports = blobs.iter().enumerate().map(report);
         let reports = reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Join)?;
@@ -168,12 +170,12 @@ impl Communicator {
     /// [`split`](Self::split) makes communicators. Collective.
     ///
     /// # Errors
-    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks
-    /// call it in time.
+    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Mismatch`] if a rank makes
+    /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
         let members: Vec<usize> = (0..self.world()).collect();
-        self.agree("over", transport.name())?;
+        self.agree(&format!("over({transport})"))?;
         Ok(self.subgroup(&members, boards))
     }
 }

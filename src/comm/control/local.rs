@@ -9,6 +9,8 @@ use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.
@@ -101,16 +103,38 @@ impl Local {
     /// Runs `rank` for each communicator, on a thread of its own. Returns the results, by rank.
     ///
     /// # Panics
-    /// With the first panic of a rank.
+    /// With the panic of the rank that panicked first. Panics of other ranks may be its consequence.
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
         let rank = &rank;
-        std::thread::scope(|scope| {
+        let first_panic = Mutex::new(None);
+        let results: Vec<Option<T>> = std::thread::scope(|scope| {
+            let first_panic = &first_panic;
+            let run = |comm: Communicator| {
+                // The panic goes on in the caller's thread, so nothing is used that it left half
+                // done.
+                match catch_unwind(AssertUnwindSafe(|| rank(comm))) {
+                    Ok(result) => Some(result),
+                    Err(panic) => {
+                        lock(first_panic).get_or_insert(panic);
+                        None
+                    }
+                }
+            };
             let threads: Vec<_> =
-                self.build().into_iter().map(|comm| scope.spawn(move || rank(comm))).collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                self.build().into_iter().map(|comm| scope.spawn(move || run(comm))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Option<T>>| {
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
             threads.into_iter().map(join).collect()
-        })
+        });
+        let panic = lock(&first_panic).take();
+        match panic {
+            Some(panic) => resume_unwind(panic),
+            None => results.into_iter().flatten().collect(),
+        }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

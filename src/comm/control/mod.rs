@@ -6,6 +6,7 @@
 //! trait object serves both.
 
 mod close;
+pub(crate) mod error;
 pub(crate) mod join;
 mod join_report;
 pub(crate) mod local;
@@ -13,9 +14,12 @@ mod processes;
 mod summary;
 mod threads;
 
-use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
-use crate::world::service::{Cause, Pulse};
+use crate::execute::{AnyStream, SlowWait};
+use crate::world::calls::{CallMismatch, GroupActivity};
+use crate::world::service::{Cause, GroupId};
+use error::ControlError;
+use maypole_kernels::mix;
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -35,25 +39,31 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Raised when the group cannot go on.
     fn alarm(&self) -> Arc<Alarm>;
 
+    /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on
+    /// all members, and different for every group.
+    fn identity(&self) -> (GroupId, usize);
+
     /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
     /// order.
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String>;
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError>;
 
     /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
     /// this.
-    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, String>;
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError>;
 
     /// Returns a stream to `peer`. Both ends call this.
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError>;
 
-    /// Returns the word in which calls record which operation this rank is in.
-    fn pulse(&self) -> Arc<Pulse>;
+    /// Returns the place in which this rank's calls record what they do.
+    fn activity(&self) -> Arc<GroupActivity>;
 
-    /// Records what this rank does from operation `sequence` on.
-    fn record(&self, sequence: u64, what: String);
+    /// Notes a wait that has become slow. Now and then compares the calls of the awaited rank with
+    /// those of this rank; if they do not match, the group fails.
+    fn note_wait(&self, wait: SlowWait);
 
-    /// Returns what `peer` recorded last, if the answer comes within a second.
-    fn inquire(&self, peer: usize) -> Option<String>;
+    /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
+    /// match, as far as they are known within a second.
+    fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
     /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
@@ -70,4 +80,10 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
 
     /// Tells all ranks that this rank takes part in no operation from `sequence` on.
     fn leave(&self, sequence: u64);
+}
+
+/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
+/// same splits, so a hash of the splits is equal on all of them.
+fn epoch(group: GroupId) -> u64 {
+    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }

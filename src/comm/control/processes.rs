@@ -1,10 +1,11 @@
 //! The control plane of ranks that are processes: the service of this process.
 
-use crate::comm::control::{Control, Straggler};
-use crate::execute::AnyStream;
+use crate::comm::control::error::ControlError;
+use crate::comm::control::{Control, Straggler, epoch};
 use crate::execute::messages::Connector;
-use crate::world::service::{Cause, Diagnosis, GroupId, Pulse, Service};
-use maypole_kernels::mix;
+use crate::execute::{AnyStream, SlowWait};
+use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::service::{Cause, Diagnosis, GroupId, Service, ServiceError};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,13 +23,30 @@ pub(crate) struct ProcessControl {
     group: GroupId,
     /// World ranks of the group, by rank.
     members: Vec<usize>,
+    activity: Arc<GroupActivity>,
 }
 
 impl ProcessControl {
     /// The group of all ranks.
     pub(crate) fn world(service: Service) -> Self {
         let members = (0..service.world()).collect();
-        Self { service: Arc::new(service), group: GroupId::WORLD, members }
+        Self::new(Arc::new(service), GroupId::WORLD, members)
+    }
+
+    fn new(service: Arc<Service>, group: GroupId, members: Vec<usize>) -> Self {
+        let me = members.iter().position(|member| *member == service.rank());
+        let me = me.expect("this rank is a member of the group");
+        let activity = service.progress().open(group, &members, me);
+        Self { service, group, members, activity }
+    }
+
+    /// Notes, before a wait of the control plane, what this rank will wait for.
+    fn await_next(&self, awaited: WaitTarget) {
+        self.activity.wait(awaited, 0, (0, 1), Instant::now());
+    }
+
+    fn error(&self, error: ServiceError) -> ControlError {
+        ControlError::in_group(error, |world| self.member(world))
     }
 
     /// The rank in this group of rank `world` of the world; `None` if it is no member.
@@ -76,41 +94,50 @@ impl Control for ProcessControl {
         self.service.alarm()
     }
 
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
-        self.service.exchange(self.group, &self.members, blob, deadline).map_err(to_text)
+    fn identity(&self) -> (GroupId, usize) {
+        (self.group, self.members[0])
     }
 
-    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, String> {
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
+        self.await_next(WaitTarget::MissingMembers);
+        let exchanged = self.service.exchange(self.group, &self.members, blob, deadline);
+        exchanged.map_err(|error| self.error(error))
+    }
+
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError> {
         let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
         let bytes = Board::bytes(locals.len());
-        let segment = self.service.share(self.group, &world, bytes, deadline).map_err(to_text)?;
-        Ok(Board::new(segment, locals.len(), me))
+        self.await_next(WaitTarget::MissingMembers);
+        let segment = self.service.share(self.group, &world, bytes, deadline);
+        Ok(Board::new(segment.map_err(|error| self.error(error))?, locals.len(), me))
     }
 
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket = self
-            .service
-            .connect(self.group, self.members[peer], COLLECTIVES, deadline)
-            .map_err(to_text)?;
-        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(to_text)?))
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {
+        self.await_next(WaitTarget::Rank(peer));
+        let socket = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline);
+        let socket = socket.map_err(|error| self.error(error))?;
+        let stream = Tcp::new(socket).map_err(|error| ControlError::Other(error.to_string()))?;
+        Ok(AnyStream::Tcp(stream))
     }
 
-    fn pulse(&self) -> Arc<Pulse> {
-        self.service.progress().pulse(self.group)
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::clone(&self.activity)
     }
 
-    fn record(&self, sequence: u64, what: String) {
-        self.service.progress().enter(self.group, sequence, what);
+    fn note_wait(&self, wait: SlowWait) {
+        let awaited = WaitTarget::Rank(wait.peer);
+        if self.activity.wait(awaited, wait.step, wait.windows, Instant::now()) {
+            self.service.ask_calls(self.group, &self.activity, awaited);
+        }
     }
 
-    fn inquire(&self, peer: usize) -> Option<String> {
-        let places = self.service.survey(self.group);
-        places.get(self.members[peer])?.as_ref().map(ToString::to_string)
+    fn compare(&self, peer: usize) -> Option<CallMismatch> {
+        self.service.compare_calls(self.group, peer)
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
+        self.await_next(WaitTarget::Rank(peer));
         let peer = self.members[peer];
-        self.service.progress().awaits(self.group, Some(peer));
         let places = self.service.survey(self.group);
         let found = Diagnosis::follow(peer, &places);
         let straggler = |report: String, found: &Diagnosis| Straggler {
@@ -144,7 +171,7 @@ impl Control for ProcessControl {
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {
         let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
         let group = GroupId { parent_epoch: epoch(self.group), counter: number };
-        Arc::new(Self { service: Arc::clone(&self.service), group, members })
+        Arc::new(Self::new(Arc::clone(&self.service), group, members))
     }
 
     /// Only the last handle leaves, because groups may outlive the world that they were split from.
@@ -157,8 +184,8 @@ impl Control for ProcessControl {
     }
 }
 
-/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
-/// same splits, so a hash of the splits is equal on all of them.
-fn epoch(group: GroupId) -> u64 {
-    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
+impl Drop for ProcessControl {
+    fn drop(&mut self) {
+        self.service.progress().close(self.group);
+    }
 }

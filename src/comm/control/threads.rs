@@ -1,15 +1,20 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
-use crate::comm::control::{Control, Straggler};
-use crate::execute::AnyStream;
+use crate::comm::control::error::ControlError;
+use crate::comm::control::{Control, Straggler, epoch};
 use crate::execute::messages::Connector;
-use crate::world::service::{Cause, Pulse};
+use crate::execute::{AnyStream, SlowWait};
+use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport};
 use maypole_kernels::Region;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often a thread that waits for others checks whether their calls match its own.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A group, by the numbers of the splits that led to it.
 type GroupPath = Vec<u64>;
@@ -31,7 +36,7 @@ struct WorldState {
     streams: HashMap<(GroupPath, usize, usize), Mem>,
     /// Streams for messages that their receivers have not taken, by receiver.
     calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
-    doing: HashMap<(GroupPath, usize), String>,
+    activities: HashMap<(GroupPath, usize), Arc<GroupActivity>>,
     left: HashSet<(GroupPath, usize)>,
     cause: Option<Cause>,
 }
@@ -55,13 +60,7 @@ impl SharedWorld {
     /// The handle of rank `me` of `world` ranks.
     pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
-        Arc::new(ThreadControl {
-            shared: Arc::clone(self),
-            path: Vec::new(),
-            members,
-            me,
-            rounds: Mutex::new(0),
-        })
+        Arc::new(ThreadControl::new(Arc::clone(self), GroupId::WORLD, Vec::new(), members, me))
     }
 
     fn state(&self) -> MutexGuard<'_, WorldState> {
@@ -70,26 +69,35 @@ impl SharedWorld {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `ready` now and after every change, until it returns a value.
+    /// Calls `ready` now and after every change, until it returns a value. Between two calls that
+    /// are long apart it calls `slow`.
     fn until<T>(
         &self,
         deadline: Instant,
-        mut ready: impl FnMut(&mut WorldState) -> Option<T>,
-    ) -> Result<T, String> {
+        mut ready: impl FnMut(&mut WorldState) -> Option<Result<T, ControlError>>,
+        mut slow: impl FnMut(),
+    ) -> Result<Option<T>, ControlError> {
         let mut state = self.state();
         loop {
-            if let Some(it) = ready(&mut state) {
-                return Ok(it);
+            if let Some(ended) = ready(&mut state) {
+                return ended.map(Some);
             }
             if let Some(cause) = &state.cause {
-                return Err(cause.text.clone());
+                return Err(ControlError::Failed(cause.text.clone()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("not all ranks came in time".to_owned());
+                return Ok(None);
             }
-            state =
-                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let pause = left.min(CHECK_INTERVAL);
+            let waited = self.changed.wait_timeout(state, pause);
+            let (again, pause) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            if pause.timed_out() {
+                drop(state);
+                slow();
+                state = self.state();
+            }
         }
     }
 }
@@ -97,10 +105,12 @@ impl SharedWorld {
 #[derive(Debug)]
 struct ThreadControl {
     shared: Arc<SharedWorld>,
+    group: GroupId,
     path: GroupPath,
     /// World ranks of the group, by rank.
     members: Vec<usize>,
     me: usize,
+    activity: Arc<GroupActivity>,
     rounds: Mutex<u64>,
 }
 
@@ -128,6 +138,54 @@ impl Connector for ThreadControl {
 }
 
 impl ThreadControl {
+    fn new(
+        shared: Arc<SharedWorld>,
+        group: GroupId,
+        path: GroupPath,
+        members: Vec<usize>,
+        me: usize,
+    ) -> Self {
+        let activity = Arc::new(GroupActivity::new(members.clone(), me));
+        shared.state().activities.insert((path.clone(), me), Arc::clone(&activity));
+        Self { shared, group, path, members, me, activity, rounds: Mutex::new(0) }
+    }
+
+    fn activity_of(&self, peer: usize) -> Option<Arc<GroupActivity>> {
+        self.shared.state().activities.get(&(self.path.clone(), peer)).cloned()
+    }
+
+    /// Compares the calls of `peer` with those of this rank, if that is due. Fails the group if they
+    /// do not match.
+    fn check_calls(&self, wait: SlowWait) {
+        let awaited = WaitTarget::Rank(wait.peer);
+        if self.activity.wait(awaited, wait.step, wait.windows, Instant::now())
+            && let Some(found) = self.compare(wait.peer)
+        {
+            let lead = self.members[0];
+            self.fail(Cause::mismatch(self.group, lead, self.me, found));
+        }
+    }
+
+    /// What the ranks of the group report about themselves.
+    fn reports(&self) -> Vec<Option<ProgressReport>> {
+        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
+        (0..self.members.len()).map(report).collect()
+    }
+
+    /// Forgets a group that all members have left.
+    fn forget(&self, state: &mut WorldState) {
+        let left = |rank| state.left.contains(&(self.path.clone(), rank));
+        if self.path.is_empty() || !(0..self.members.len()).all(left) {
+            return;
+        }
+        state.left.retain(|(path, _)| *path != self.path);
+        state.activities.retain(|(path, _), _| *path != self.path);
+        state.boards.retain(|(path, _), _| *path != self.path);
+        state.streams.retain(|(path, ..), _| *path != self.path);
+        state.calls.retain(|(path, _), _| *path != self.path);
+        state.exchanges.retain(|(path, _), _| *path != self.path);
+    }
+
     /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
     fn in_group(&self, cause: Cause) -> Cause {
         let member = |world| self.members.iter().position(|member| *member == world);
@@ -140,7 +198,11 @@ impl Control for ThreadControl {
         Arc::clone(&self.shared.alarm)
     }
 
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
+    fn identity(&self) -> (GroupId, usize) {
+        (self.group, self.members[0])
+    }
+
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
         let round = {
             let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
             *rounds += 1;
@@ -150,12 +212,17 @@ impl Control for ThreadControl {
         let size = self.members.len();
         self.shared.state().exchanges.entry(key.clone()).or_default().blobs.insert(self.me, blob);
         self.shared.changed.notify_all();
-        self.shared.until(deadline, |state| {
+        let missing = || -> Vec<usize> {
+            let state = self.shared.state();
+            let Some(exchange) = state.exchanges.get(&key) else { return Vec::new() };
+            (0..size).filter(|rank| !exchange.blobs.contains_key(rank)).collect()
+        };
+        let ready = |state: &mut WorldState| {
             let exchange = state.exchanges.get_mut(&key)?;
             let missing = |rank: &usize| !exchange.blobs.contains_key(rank);
             let left = |rank: &usize| state.left.contains(&(self.path.clone(), *rank));
             if let Some(rank) = (0..size).find(|rank| missing(rank) && left(rank)) {
-                return Some(Err(format!("rank {rank} has left")));
+                return Some(Err(ControlError::Left(rank)));
             }
             (exchange.blobs.len() == size).then_some(())?;
             let blobs = (0..size).map(|rank| exchange.blobs[&rank].clone()).collect();
@@ -164,10 +231,17 @@ impl Control for ThreadControl {
                 state.exchanges.remove(&key);
             }
             Some(Ok(blobs))
-        })?
+        };
+        let slow = || {
+            if let Some(peer) = missing().first() {
+                self.check_calls(SlowWait { peer: *peer, step: 0, windows: (0, 1) });
+            }
+        };
+        let blobs = self.shared.until(deadline, ready, slow)?;
+        blobs.ok_or_else(|| ControlError::TimedOut { what: "an exchange", missing: missing() })
     }
 
-    fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, String> {
+    fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, ControlError> {
         let key = (self.path.clone(), locals[0]);
         let mut state = self.shared.state();
         let fresh = || (Arc::new(Region::new(Board::bytes(locals.len()))), 0);
@@ -181,7 +255,7 @@ impl Control for ThreadControl {
         Ok(Board::new(region, locals.len(), me))
     }
 
-    fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
+    fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream, ControlError> {
         let key = (self.path.clone(), self.me.min(peer), self.me.max(peer));
         let mut state = self.shared.state();
         let stream = state.streams.remove(&key).unwrap_or_else(|| {
@@ -192,29 +266,32 @@ impl Control for ThreadControl {
         Ok(AnyStream::Mem(stream))
     }
 
-    fn pulse(&self) -> Arc<Pulse> {
-        Arc::default()
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::clone(&self.activity)
     }
 
-    fn record(&self, sequence: u64, what: String) {
-        let text = format!("is in {what} (operation {sequence})");
-        self.shared.state().doing.insert((self.path.clone(), self.me), text);
+    fn note_wait(&self, wait: SlowWait) {
+        self.check_calls(wait);
     }
 
-    fn inquire(&self, peer: usize) -> Option<String> {
-        self.shared.state().doing.get(&(self.path.clone(), peer)).cloned()
+    fn compare(&self, peer: usize) -> Option<CallMismatch> {
+        let theirs = self.activity_of(peer)?;
+        self.activity.compare(peer, &theirs.excerpt(u64::MAX, usize::MAX))
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
-        let report = format!("rank {peer} {}", self.inquire(peer)?);
-        Some(Straggler { report, rank: Some(peer) })
+        self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), Instant::now());
+        let found = Diagnosis::follow(peer, &self.reports());
+        Some(Straggler { report: found.to_string(), rank: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
         let culprit = cause.culprit.map(|culprit| self.members[culprit]);
         let cause = Cause { culprit, ..cause };
         let mut state = self.shared.state();
-        let first = state.cause.take().map_or(cause.clone(), |known| known.min(cause));
+        // Of two failures of one kind in one operation the first one counts.
+        let known = state.cause.take();
+        let first = known.filter(|known| !cause.precedes(known)).unwrap_or(cause);
         state.cause = Some(first.clone());
         self.shared.alarm.raise();
         self.shared.changed.notify_all();
@@ -232,20 +309,15 @@ impl Control for ThreadControl {
         // Groups of one split have disjoint members, so the first one tells them apart.
         path.extend([number, world[0] as u64]);
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank is a member");
-        Arc::new(ThreadControl {
-            shared: Arc::clone(&self.shared),
-            path,
-            members: world,
-            me,
-            rounds: Mutex::new(0),
-        })
+        let group = GroupId { parent_epoch: epoch(self.group), counter: number };
+        Arc::new(ThreadControl::new(Arc::clone(&self.shared), group, path, world, me))
     }
 
-    fn leave(&self, sequence: u64) {
-        let text = format!("has left after operation {sequence}");
+    fn leave(&self, _: u64) {
         let mut state = self.shared.state();
-        state.doing.insert((self.path.clone(), self.me), text);
         state.left.insert((self.path.clone(), self.me));
+        self.forget(&mut state);
+        drop(state);
         self.shared.changed.notify_all();
     }
 }

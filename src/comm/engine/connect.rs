@@ -1,15 +1,33 @@
 //! The board and the streams of a group, made when a program first needs them.
 
+use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
+use crate::comm::error::Result;
 use crate::lower::Program;
+use crate::world::calls::CallRecord;
 use maypole_transports::board::Board;
+use std::sync::Arc;
 
 impl Engine {
+    /// Connects the ranks for `program`, which runs `call`. Peers that ask meanwhile learn that this
+    /// rank is in `call`.
+    pub(super) fn connect_for(&mut self, call: &Arc<CallRecord>, program: &Program) -> Result<()> {
+        self.health.record(call);
+        self.health.enter();
+        match self.connect(program) {
+            Ok(()) => {
+                self.health.exit_uncounted();
+                Ok(())
+            }
+            Err(error) => Err(self.explain_control(call.call.clone(), error)),
+        }
+    }
+
     /// Makes the board at the first call, and the streams of `program` that do not exist yet.
-    pub(super) fn connect(&mut self, program: &Program) -> Result<(), String> {
+    fn connect(&mut self, program: &Program) -> std::result::Result<(), ControlError> {
         let deadline = self.limits.deadline();
         if !self.connected {
-            self.check_memory()?;
+            self.check_memory().map_err(ControlError::Other)?;
             let locals = self.boards.locals(self.rank);
             let me = self.boards.index(self.rank);
             let board = self.health.control().board(&locals, me, deadline)?;
@@ -27,7 +45,7 @@ impl Engine {
     }
 
     /// Refuses a board that takes more memory than the user allows.
-    fn check_memory(&self) -> Result<(), String> {
+    fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
         let ranks = self.boards.locals(self.rank).len();
         let share = board_share(ranks);

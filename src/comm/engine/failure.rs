@@ -1,13 +1,18 @@
-//! The error of a program, or of a batch of messages, that did not complete.
+//! The error of a program, of a batch of messages, or of an exchange that did not complete.
 
+use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::error::Error;
+use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{BatchError, MessageBatch};
 use crate::execute::{ExecuteError, LinkError, Unexpected};
-use crate::world::service::CauseKind;
 use std::any::Any;
 use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a rank waits for the control plane to say why a connection has ended: because its peer
+/// left, or because it died.
+const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Records the failure, after which no call runs.
@@ -16,11 +21,22 @@ impl Engine {
         self.health.fail(error)
     }
 
+    /// Refuses `operation` if the communicator has failed, on this rank or on another one.
+    pub(crate) fn check_usable(&mut self, operation: impl FnOnce() -> String) -> Result<()> {
+        self.health.check()?;
+        if !self.health.is_alarmed() {
+            return Ok(());
+        }
+        let error = self.health.aborted(operation());
+        Err(self.fail(error))
+    }
+
     /// The error of `call`, whose program did not complete. The communicator has failed.
     #[cold]
     #[inline(never)]
     pub(super) fn explain_program(&mut self, call: CollectiveCall, failed: ExecuteError) -> Error {
-        self.explain_link(call.to_string(), failed.fold, Some(failed.peer), failed.error)
+        let ExecuteError { fold, peer, error } = failed;
+        self.explain_link(call.to_string(), fold, Some(peer), error)
     }
 
     /// The error of a batch of messages that did not complete. The communicator has failed.
@@ -28,17 +44,26 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn explain_batch(&mut self, batch: &MessageBatch<'_>, failed: BatchError) -> Error {
         let BatchError { member, peer, error } = failed;
-        let control = self.health.control();
-        // A rank that fails or leaves closes its links for messages. The control plane knows which
-        // of the two has happened.
-        let error = match error {
-            LinkError::Lost(_) if control.alarm().raised() => LinkError::Aborted,
-            LinkError::Lost(_) if control.has_left(peer.unwrap_or(self.rank)) => {
-                LinkError::PeerLeft
-            }
-            error => error,
-        };
         self.explain_link(batch.describe(member), batch.step(member), peer, error)
+    }
+
+    /// The error of `operation`, which is an exchange or needs a connection. The communicator has
+    /// failed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_control(&mut self, operation: String, error: ControlError) -> Error {
+        let link_error = match &error {
+            ControlError::Failed(_) => Some((None, LinkError::Aborted)),
+            ControlError::Left(rank) => Some((Some(*rank), LinkError::PeerLeft)),
+            ControlError::TimedOut { missing, .. } => {
+                missing.first().map(|rank| (Some(*rank), LinkError::TimedOut))
+            }
+            ControlError::Other(_) => None,
+        };
+        match link_error {
+            Some((peer, link_error)) => self.explain_link(operation, 0, peer, link_error),
+            None => self.unconnected(operation, error.to_string()),
+        }
     }
 
     /// The communicator has failed at `step` of `operation`, which waited for `peer`, or for any
@@ -50,9 +75,11 @@ impl Engine {
         peer: Option<usize>,
         error: LinkError,
     ) -> Error {
-        let rank = self.rank;
-        let sequence = self.health.sequence();
-        let whom = peer.unwrap_or(rank);
+        let whom = peer.unwrap_or(self.rank);
+        let error = match error {
+            LinkError::Lost(_) => self.await_fate(whom, error),
+            error => error,
+        };
         // A rank that has failed also leaves, and a wait may notice the leaving first.
         let left_after_failure =
             matches!(error, LinkError::PeerLeft) && self.health.control().alarm().raised();
@@ -60,46 +87,90 @@ impl Engine {
             let error = self.health.aborted(operation);
             return self.fail(error);
         }
-        let lost =
-            |why| Error::PeerLost { rank, peer: whom, operation: operation.clone(), sequence, why };
-        let (kind, error) = match error {
-            LinkError::Unconnected(why) => return self.unconnected(operation, why),
-            LinkError::Aborted => unreachable!("handled above"),
-            LinkError::Mismatch(unexpected) => {
-                let theirs = match unexpected {
-                    Unexpected::Call(_) => self.health.control().inquire(whom),
-                    Unexpected::Message(theirs) => Some(theirs),
-                };
-                let operation = operation.clone();
-                let error = Error::Mismatch { rank, peer: whom, operation, sequence, theirs };
-                (CauseKind::Mismatch, error)
-            }
-            LinkError::TimedOut => {
-                let operation = operation.clone();
-                let after = self.limits.allowed();
-                let error = match peer {
-                    Some(peer) => self.timed_out(peer, operation, step),
-                    None => Error::NoMessage { rank, operation, sequence, after },
-                };
-                (CauseKind::Timeout, error)
-            }
-            LinkError::PeerLeft => (CauseKind::Death, lost("it has left".to_owned())),
-            LinkError::Lost(fault) => (CauseKind::Death, lost(fault.to_string())),
+        let error = match self.mismatch(&operation, peer, &error) {
+            Some(found) => self.health.report_mismatch(operation, found),
+            None => match error {
+                LinkError::Unconnected(why) => self.health.unconnected(operation, why),
+                LinkError::TimedOut => {
+                    let missed = self.missed_deadline(peer, operation.clone(), step);
+                    self.health.report_deadline(operation, missed)
+                }
+                LinkError::PeerLeft => self.lost(operation, whom, "it has left".to_owned()),
+                LinkError::Lost(fault) => self.lost(operation, whom, fault.to_string()),
+                LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
+            },
         };
-        let blamed = if kind == CauseKind::Death { whom } else { rank };
-        let error = self.health.report(operation, error, kind, blamed);
         self.fail(error)
     }
 
-    /// The error of a wait for `peer` in `step` of `operation` that did not end in time.
-    pub(super) fn timed_out(&self, peer: usize, operation: String, step: usize) -> Error {
-        let straggler = self.health.control().locate(peer);
-        let culprit = straggler.as_ref().map_or(Some(peer), |straggler| straggler.rank);
-        Error::TimedOut {
+    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
+    /// ended. A rank that fails, leaves or dies closes its connections in each case.
+    fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
+        let control = self.health.control();
+        let alarm = control.alarm();
+        let deadline = Instant::now() + FATE_TIMEOUT;
+        while Instant::now() < deadline {
+            if alarm.raised() {
+                return LinkError::Aborted;
+            }
+            if control.has_left(peer) {
+                return LinkError::PeerLeft;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        error
+    }
+
+    /// The first two calls that do not match, if `error` may be a consequence of that.
+    fn mismatch(
+        &self,
+        operation: &str,
+        peer: Option<usize>,
+        error: &LinkError,
+    ) -> Option<CallMismatch> {
+        let peer = peer?;
+        let control = self.health.control();
+        let calls = |theirs| [(self.rank, operation), (peer, theirs)];
+        let sequence = self.health.sequence();
+        match error {
+            LinkError::Mismatch(Unexpected::Message(theirs)) => {
+                Some(CallMismatch::new(sequence, calls(theirs), None))
+            }
+            LinkError::Mismatch(Unexpected::Call(_)) => {
+                let unknown = || CallMismatch::new(sequence, calls("something else"), None);
+                Some(control.compare(peer).unwrap_or_else(unknown))
+            }
+            LinkError::TimedOut | LinkError::PeerLeft => control.compare(peer),
+            LinkError::Unconnected(_) | LinkError::Lost(_) | LinkError::Aborted => None,
+        }
+    }
+
+    /// The error of `operation`, which needs rank `peer`, and `peer` is gone.
+    fn lost(&self, operation: String, peer: usize, why: String) -> Error {
+        let error = Error::PeerLost {
             rank: self.rank,
             peer,
-            operation,
+            operation: operation.clone(),
             sequence: self.health.sequence(),
+            why,
+        };
+        self.health.report_loss(operation, error, peer)
+    }
+
+    /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
+    fn missed_deadline(
+        &self,
+        peer: Option<usize>,
+        operation: String,
+        step: usize,
+    ) -> MissedDeadline {
+        let straggler = peer.and_then(|peer| self.health.control().locate(peer));
+        let culprit = straggler.as_ref().map_or(peer, |straggler| straggler.rank);
+        MissedDeadline {
+            sequence: self.health.sequence(),
+            waiter: self.rank,
+            peer,
+            operation,
             step,
             after: self.limits.allowed(),
             detail: straggler.map(|straggler| straggler.report),
@@ -118,16 +189,13 @@ impl Engine {
     #[cold]
     pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
         let (member, _) = batch.awaited();
-        self.health.record(batch.describe(member));
-        self.health.enter();
+        self.health.begin_message(batch.describe(member));
     }
 
     /// Withdraws the record of a batch.
     #[cold]
     pub(crate) fn note_outside(&mut self) {
-        self.health.exit_uncounted();
-        // The next call records anew which call it is.
-        self.calls.forget_current();
+        self.health.end_message();
     }
 
     /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
@@ -147,5 +215,15 @@ impl Engine {
         }
         self.calls.forget_current();
         self.health.panicked(operation, panic);
+    }
+
+    /// This rank's thread panics and gives its communicator up. The communicator may have failed
+    /// before, and the thread may have panicked because of that.
+    #[cold]
+    pub(crate) fn gave_up_in_panic(&mut self) {
+        if !self.health.has_failed() {
+            self.calls.forget_current();
+            self.health.gave_up_in_panic();
+        }
     }
 }

@@ -3,7 +3,9 @@
 
 use crate::comm::control::Control;
 use crate::comm::error::{Error, Result};
-use crate::world::service::{Cause, CauseKind, Pulse};
+use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
+use maypole_transports::Alarm;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -12,7 +14,8 @@ use std::sync::Arc;
 pub(crate) struct Health {
     rank: usize,
     control: Arc<dyn Control>,
-    pulse: Arc<Pulse>,
+    activity: Arc<GroupActivity>,
+    alarm: Arc<Alarm>,
     /// Operations that have ended.
     sequence: u64,
     first_failure: Option<Error>,
@@ -20,7 +23,9 @@ pub(crate) struct Health {
 
 impl Health {
     pub(super) fn new(rank: usize, control: Arc<dyn Control>) -> Self {
-        Self { rank, pulse: control.pulse(), control, sequence: 0, first_failure: None }
+        let activity = control.activity();
+        let alarm = control.alarm();
+        Self { rank, control, activity, alarm, sequence: 0, first_failure: None }
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -39,24 +44,46 @@ impl Health {
     /// Records, for peers that ask, that this rank is in its next operation.
     #[inline(always)]
     pub(super) fn enter(&self) {
-        self.pulse.enter(self.sequence);
+        self.activity.pulse().enter(self.sequence);
     }
 
     /// Records that the operation has ended.
     #[inline(always)]
     pub(super) fn exit(&mut self) {
-        self.pulse.exit(self.sequence);
+        self.activity.pulse().exit(self.sequence);
         self.sequence += 1;
     }
 
     /// Records that the operation has ended, and does not count it.
     pub(super) fn exit_uncounted(&self) {
-        self.pulse.back(self.sequence);
+        self.activity.pulse().back(self.sequence);
     }
 
     /// Records what this rank's operations are from now on, for peers that ask.
-    pub(super) fn record(&self, operation: String) {
-        self.control.record(self.sequence, operation);
+    pub(super) fn record(&self, call: &Arc<CallRecord>) {
+        self.activity.begin(self.sequence, call);
+    }
+
+    /// Records which message this rank waits for, for peers that ask.
+    pub(super) fn begin_message(&self, message: String) {
+        self.activity.begin_message(self.sequence, message);
+    }
+
+    /// Withdraws the record of a message.
+    pub(super) fn end_message(&self) {
+        self.activity.end_message(self.sequence);
+    }
+
+    /// True once the group has failed, on whichever rank. The next call must not run: its peers may
+    /// have published their parts before they failed.
+    #[inline(always)]
+    pub(super) fn is_alarmed(&self) -> bool {
+        self.alarm.raised()
+    }
+
+    /// True while this rank is in an operation.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.activity.pulse().read().is_some_and(|(inside, _)| inside)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -77,14 +104,14 @@ impl Health {
 
     /// Records the failure, after which no call runs.
     pub(super) fn fail(&mut self, error: Error) -> Error {
-        self.first_failure = Some(error.clone());
+        self.first_failure.get_or_insert_with(|| error.clone());
         error
     }
 
     /// The error of an operation that ends because another rank has failed first.
     pub(super) fn aborted(&self, operation: String) -> Error {
         match self.control.cause() {
-            Some(cause) => self.aborted_by(operation, cause),
+            Some(cause) => self.error_of(operation, cause),
             None => Error::Aborted {
                 rank: self.rank,
                 operation,
@@ -96,45 +123,82 @@ impl Health {
         }
     }
 
-    fn aborted_by(&self, operation: String, first: Cause) -> Error {
-        Error::Aborted {
-            rank: self.rank,
-            operation,
-            sequence: self.sequence,
-            retryable: is_retryable(&first),
-            culprit: first.culprit,
-            cause: first.text,
+    /// The error of this rank, which gives up `operation`, if `first` is the first failure.
+    fn error_of(&self, operation: String, first: Cause) -> Error {
+        let rank = self.rank;
+        let sequence = self.sequence;
+        match first.detail {
+            Some(detail) if (detail.group, detail.lead) == self.control.identity() => {
+                match detail.event {
+                    CauseEvent::Mismatch(cause) => {
+                        Error::Mismatch { rank, operation, sequence, cause: Box::new(cause) }
+                    }
+                    CauseEvent::Deadline(cause) => {
+                        Error::TimedOut { rank, operation, sequence, cause: Box::new(cause) }
+                    }
+                }
+            }
+            _ => Error::Aborted {
+                rank,
+                operation,
+                sequence,
+                retryable: is_retryable(first.kind),
+                culprit: first.culprit,
+                cause: first.text,
+            },
         }
     }
 
-    /// Tells all ranks of a failure of `kind` that rank `blamed` has caused. Returns `error`, or
-    /// [`Error::Aborted`] if another failure came first.
-    pub(super) fn report(
-        &self,
-        operation: String,
-        error: Error,
-        kind: CauseKind,
-        blamed: usize,
-    ) -> Error {
+    /// Tells all ranks that the calls of two ranks do not match. Returns the error of this rank,
+    /// which gives up `operation`.
+    pub(super) fn report_mismatch(&self, operation: String, found: CallMismatch) -> Error {
+        let (group, lead) = self.control.identity();
+        let first = self.control.fail(Cause::mismatch(group, lead, self.rank, found));
+        self.error_of(operation, first)
+    }
+
+    /// Tells all ranks that a deadline has passed. Returns the error of this rank, which gives up
+    /// `operation`.
+    pub(super) fn report_deadline(&self, operation: String, missed: MissedDeadline) -> Error {
+        let (group, lead) = self.control.identity();
         let first = self.control.fail(Cause {
             sequence: self.sequence,
-            kind,
-            rank: blamed,
+            kind: CauseKind::Timeout,
+            rank: self.rank,
+            text: missed.to_string(),
+            culprit: missed.culprit,
+            detail: Some(Box::new(CauseDetail {
+                group,
+                lead,
+                event: CauseEvent::Deadline(missed),
+            })),
+        });
+        self.error_of(operation, first)
+    }
+
+    /// Tells all ranks that rank `peer` is lost, as `error` says. Returns `error`, or the error of
+    /// another failure that came first.
+    pub(super) fn report_loss(&self, operation: String, error: Error, peer: usize) -> Error {
+        let first = self.control.fail(Cause {
+            sequence: self.sequence,
+            kind: CauseKind::Death,
+            rank: peer,
             text: error.to_string(),
-            culprit: error.culprit(),
+            culprit: Some(peer),
+            detail: None,
         });
         // A rank that has failed leaves, which its peers may take for a death.
-        if first.kind == kind && (kind != CauseKind::Death || first.rank == blamed) {
+        if first.kind == CauseKind::Death && first.rank == peer {
             return error;
         }
-        self.aborted_by(operation, first)
+        self.error_of(operation, first)
     }
 
     /// The error if the ranks cannot be connected for `operation`. If another failure came first,
     /// the error names that failure. Otherwise all ranks are told of this one.
     pub(super) fn unconnected(&self, operation: String, why: String) -> Error {
         if let Some(cause) = self.control.cause() {
-            return self.aborted_by(operation, cause);
+            return self.error_of(operation, cause);
         }
         let error = Error::Connect { rank: self.rank, operation, why };
         self.control.fail(Cause {
@@ -143,6 +207,7 @@ impl Health {
             rank: self.rank,
             text: error.to_string(),
             culprit: None,
+            detail: None,
         });
         error
     }
@@ -157,20 +222,34 @@ impl Health {
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
         let text = format!("rank {rank} panicked in {operation} (operation {sequence}): {message}");
+        self.abort(operation.to_owned(), text);
+    }
+
+    /// Records that this rank's thread panics and gives its communicator up, and tells all ranks.
+    pub(super) fn gave_up_in_panic(&mut self) {
+        let rank = self.rank;
+        let sequence = self.sequence;
+        let operation = self.activity.title();
+        let text = match self.is_inside() {
+            true => format!("rank {rank} panicked in {operation} (operation {sequence})"),
+            false => format!("rank {rank} panicked outside a call"),
+        };
+        self.abort(operation, text);
+    }
+
+    /// Ends the group on all ranks by what this rank's program did, as `text` says.
+    fn abort(&mut self, operation: String, text: String) {
+        let rank = self.rank;
+        let sequence = self.sequence;
         let culprit = Some(rank);
-        self.fail(Error::Aborted {
-            rank,
-            operation: operation.to_owned(),
-            sequence,
-            cause: text.clone(),
-            retryable: false,
-            culprit,
-        });
-        self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text, culprit });
+        let cause = text.clone();
+        self.fail(Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit });
+        let kind = CauseKind::UserAbort;
+        self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
     }
 }
 
 /// True if the same program may succeed another time.
-fn is_retryable(cause: &Cause) -> bool {
-    matches!(cause.kind, CauseKind::Death | CauseKind::Timeout)
+fn is_retryable(kind: CauseKind) -> bool {
+    matches!(kind, CauseKind::Death | CauseKind::Timeout)
 }

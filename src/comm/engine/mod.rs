@@ -11,6 +11,7 @@
 //! | [`UserSchedules`] | the user's own schedules that were proved |
 //! | [`Observers`] | timing and recording of calls |
 
+pub(crate) mod agree;
 pub(crate) mod calls;
 pub(crate) mod conditions;
 mod connect;
@@ -19,6 +20,7 @@ mod health;
 pub(crate) mod limits;
 mod observers;
 pub(crate) mod settings;
+mod watcher;
 
 use crate::comm::api::observe::counters::Counters;
 use crate::comm::control::Control;
@@ -33,6 +35,7 @@ use crate::comm::engine::health::Health;
 use crate::comm::engine::limits::TimeLimits;
 use crate::comm::engine::observers::Observers;
 use crate::comm::engine::settings::CallSettings;
+use crate::comm::engine::watcher::GroupWatcher;
 use crate::comm::error::Result;
 use crate::execute::{ExecuteError, Executor};
 use crate::schedule::collective::Collective;
@@ -70,12 +73,11 @@ impl Engine {
         conditions: RunConditions,
     ) -> Self {
         let waiting = conditions.waiting;
-        let peers = Arc::clone(&control);
-        let has_left = Box::new(move |peer| peers.has_left(peer));
+        let watcher = Box::new(GroupWatcher(Arc::clone(&control)));
         Self {
             rank,
             limits: TimeLimits::new(waiting.timeout()),
-            executor: Executor::new(rank, waiting, control.alarm(), has_left),
+            executor: Executor::new(rank, waiting, control.alarm(), watcher),
             health: Health::new(rank, control),
             calls: PreparedCalls::new(boards.world()),
             connected: boards.locals(rank).len() == 1,
@@ -106,6 +108,13 @@ impl Engine {
 
     pub(crate) fn settings_mut(&mut self) -> &mut CallSettings {
         &mut self.settings
+    }
+
+    /// Says whether all ranks compare their calls before each one.
+    pub(crate) fn set_checked(&mut self, checked: bool) {
+        self.settings.set_checked(checked);
+        // The fast path compares nothing.
+        self.calls.forget_current();
     }
 
     pub(crate) fn limits(&self) -> &TimeLimits {
@@ -185,7 +194,7 @@ impl Engine {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        if !self.calls.is_fast(call, self.settings.plan()) {
+        if self.health.is_alarmed() || !self.calls.is_fast(call, self.settings.plan()) {
             return self.perform_slow(call, factor, input, output);
         }
         self.perform_at(self.calls.fast(), call, factor, input, output)
@@ -200,7 +209,12 @@ impl Engine {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
+        self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
+        if self.settings.is_checked() {
+            let record = Arc::clone(&self.calls.at(self.calls.current()).record);
+            self.check_call(&record)?;
+        }
         match self.observers {
             Some(_) => self.perform_observed(call, factor, input, output),
             None => self.perform_at(self.calls.current(), call, factor, input, output),
@@ -257,18 +271,19 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
-        self.health.check()?;
+        self.check_usable(|| call.to_string())?;
         let at = match self.calls.find(call, self.settings.plan()) {
             Some(at) => at,
             None => self.prepare(call)?,
         };
         self.set_current(at);
-        self.health.record(call.to_string());
+        self.health.record(&self.calls.at(at).record);
         Ok(())
     }
 
     fn set_current(&mut self, at: usize) {
-        self.calls.set_current(at, self.observers.is_some());
+        let slow = self.observers.is_some() || self.settings.is_checked();
+        self.calls.set_current(at, slow);
     }
 
     /// Makes sure that the next call is looked up.
@@ -317,14 +332,6 @@ impl Engine {
     /// What collectives have moved.
     pub(crate) fn counters(&self) -> Counters {
         self.calls.counters(self.executor.locals())
-    }
-
-    /// Exchanges blobs with all ranks, which all call this.
-    ///
-    /// # Errors
-    /// What prevented it, in words. The caller reports that by [`unconnected`](Self::unconnected).
-    pub(crate) fn exchange(&self, blob: Vec<u8>) -> std::result::Result<Vec<Vec<u8>>, String> {
-        self.health.control().exchange(blob, self.limits.deadline())
     }
 
     /// Counts one more group that is split off.

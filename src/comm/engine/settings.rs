@@ -10,6 +10,7 @@ pub(crate) struct CallSettings {
     plan: Option<PlanOverride>,
     preferred: Option<Algorithm>,
     deterministic: bool,
+    checked: bool,
     memory_limit: Option<usize>,
 }
 
@@ -51,6 +52,16 @@ impl CallSettings {
 
     pub(crate) fn set_deterministic(&mut self, deterministic: bool) {
         self.deterministic = deterministic;
+    }
+
+    /// True if all ranks compare their calls before each one.
+    #[inline]
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked
+    }
+
+    pub(crate) fn set_checked(&mut self, checked: bool) {
+        self.checked = checked;
     }
 
     /// The most bytes of shared memory that this rank may use, if there is a limit.

@@ -117,6 +117,7 @@ pub(crate) fn await_or_fail<T>(
                 rank,
                 text,
                 culprit: Some(rank),
+                detail: None,
             });
             done.recv_timeout(GRACE).ok()
         }

@@ -133,7 +133,7 @@ impl IncomingLink {
         let receive = &mut receives[at];
         let Envelope { kind, bytes, .. } = message.envelope;
         if !receive.fits(message.envelope) {
-            let theirs = format!("sends {} x {}", bytes / kind.size(), kind.name());
+            let theirs = format!("send({} x {})", bytes / kind.size(), kind.name());
             let error = LinkError::Mismatch(Unexpected::Message(theirs));
             return Err(BatchError::receive(at, Some(self.peer), error));
         }

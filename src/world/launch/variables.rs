@@ -86,6 +86,11 @@ pub const VARIABLES: &[Variable] = &[
         "`1`: every call combines floats in the order of the ranks, one by one. Default: `0`.",
     ),
     equal(
+        "MAYPOLE_CHECK",
+        "`1`: all ranks compare their calls before each one, so that the first call that does not \
+         match fails on every rank. Slow. Default: `0`.",
+    ),
+    equal(
         "MAYPOLE_TRACE",
         "File for a trace of all calls and messages, for ui.perfetto.dev: one of every host, or \
          with `{rank}` in its name one \

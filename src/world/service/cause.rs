@@ -1,6 +1,7 @@
 //! Why a world has failed. Causes are totally ordered, so that all ranks name the same first
 //! cause.
 
+use crate::world::calls::{CallMismatch, MissedDeadline};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -31,13 +32,53 @@ pub struct Cause {
     pub text: String,
     /// The rank to look at first; `None` if no single rank can be named.
     pub culprit: Option<usize>,
+    /// The same as data; `None` of a failure that only a sentence describes.
+    pub detail: Option<Box<CauseDetail>>,
+}
+
+/// A failure as data, for the members of the group in which it happened. Ranks are numbered as in
+/// that group.
+#[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct CauseDetail {
+    /// The group.
+    pub group: GroupId,
+    /// The world rank of the group's rank 0. Groups of one split have the same number and differ in
+    /// this.
+    pub lead: usize,
+    /// What happened.
+    pub event: CauseEvent,
+}
+
+/// What happened first in a group.
+#[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum CauseEvent {
+    /// Two ranks made different calls.
+    Mismatch(CallMismatch),
+    /// A deadline passed.
+    Deadline(MissedDeadline),
 }
 
 impl Cause {
     /// The death of `rank`, as the control plane notices it. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
         let text = format!("rank {rank} died: {how}");
-        Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank) }
+        Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank), detail: None }
+    }
+
+    /// The calls of two members of `group`, whose rank 0 is rank `lead` of the world, do not match.
+    /// `rank` is the world rank that noticed it.
+    pub(crate) fn mismatch(group: GroupId, lead: usize, rank: usize, found: CallMismatch) -> Self {
+        let sequence = found.sequence;
+        let text = found.to_string();
+        let detail = CauseDetail { group, lead, event: CauseEvent::Mismatch(found) };
+        let detail = Some(Box::new(detail));
+        Self { sequence, kind: CauseKind::Mismatch, rank, text, culprit: None, detail }
+    }
+
+    /// True if `self` comes before `other` in the order of causes. Of two failures of one kind in
+    /// one operation the one that rank 0 hears of first counts, so that no rank changes its mind.
+    pub(crate) fn precedes(&self, other: &Self) -> bool {
+        (self.sequence, self.kind) < (other.sequence, other.kind)
     }
 }
 

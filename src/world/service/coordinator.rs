@@ -1,8 +1,9 @@
 //! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or
 //! died. Pure: requests go in, notices come out, and time is an argument.
 
-use super::message::{ControlRequest, ExchangeRound, Notice};
-use super::{Cause, CauseKind, ProgressReport};
+use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound, Notice};
+use super::{Cause, CauseKind, GroupId, ProgressReport};
+use crate::world::calls::CallExcerpt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ pub(super) struct Coordinator {
     surveys: BTreeMap<u64, Survey>,
     next_survey: u64,
     left: BTreeMap<usize, u64>,
+    /// The last calls of ranks that have left, by group.
+    last_calls: BTreeMap<usize, Vec<(GroupId, CallExcerpt)>>,
     dead: BTreeSet<usize>,
     /// Ranks whose process has ended, with the time by which their connection ends or they count
     /// as dead.
@@ -46,6 +49,7 @@ impl Coordinator {
             surveys: BTreeMap::new(),
             next_survey: 0,
             left: BTreeMap::new(),
+            last_calls: BTreeMap::new(),
             dead: BTreeSet::new(),
             ending: BTreeMap::new(),
             announced: None,
@@ -102,7 +106,15 @@ impl Coordinator {
                 }
                 Vec::new()
             }
-            ControlRequest::Goodbye { last } => self.goodbye(from, last),
+            ControlRequest::Goodbye { last, calls } => {
+                self.last_calls.insert(from, calls);
+                self.goodbye(from, last)
+            }
+            ControlRequest::AskCalls { of, question } => self.ask_calls(from, of, question),
+            ControlRequest::TellCalls { to, question, calls } if to < self.world => {
+                vec![(to, Notice::Calls { rank: Some(from), question, calls })]
+            }
+            ControlRequest::TellCalls { .. } => Vec::new(),
         }
     }
 
@@ -116,7 +128,7 @@ impl Coordinator {
             // A failed rank soon ends, and then looks dead to its peers. That death is a
             // consequence.
             Some(_) if cause.kind == CauseKind::Death => false,
-            Some(announced) => cause < *announced,
+            Some(announced) => cause.precedes(announced),
         };
         if !is_first {
             return Vec::new();
@@ -153,6 +165,30 @@ impl Coordinator {
             .into_keys()
             .map(|member| (member, Notice::Incomplete { round: round.clone(), rank }))
             .collect()
+    }
+
+    /// Passes the question of `asker` on, or answers it for a rank that is gone.
+    fn ask_calls(&self, asker: usize, of: AskedRank, question: CallQuestion) -> Notices {
+        let rank = match of {
+            AskedRank::World(rank) => Some(rank),
+            AskedRank::Missing => self.missing_member(asker, question.group),
+        };
+        let here = |rank: &usize| *rank < self.world && !self.is_gone(*rank);
+        if let Some(rank) = rank.filter(here) {
+            return vec![(rank, Notice::AskCalls { asker, question })];
+        }
+        let known = rank.and_then(|rank| self.last_calls.get(&rank)).into_iter().flatten();
+        let mut known = known.filter(|(group, _)| *group == question.group);
+        let calls = known.next().map(|(_, calls)| calls.clone());
+        vec![(asker, Notice::Calls { rank, question, calls })]
+    }
+
+    /// The first member whose part is missing in the exchange of `group` that `asker` waits for.
+    fn missing_member(&self, asker: usize, group: GroupId) -> Option<usize> {
+        let mut open = self.rounds.iter();
+        let open = open.find(|(round, given)| round.group == group && given.contains_key(&asker));
+        let (round, given) = open?;
+        round.members.iter().copied().find(|member| !given.contains_key(member))
     }
 
     fn take_report(&mut self, from: usize, number: u64, report: ProgressReport) -> Notices {
@@ -234,7 +270,33 @@ mod tests {
     }
 
     fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
-        Cause { sequence, kind, rank, text: String::new(), culprit: None }
+        Cause { sequence, kind, rank, text: String::new(), culprit: None, detail: None }
+    }
+
+    fn goodbye(last: u64) -> ControlRequest {
+        ControlRequest::Goodbye { last, calls: vec![(GroupId::WORLD, CallExcerpt::default())] }
+    }
+
+    #[test]
+    fn a_question_about_calls_reaches_its_rank_or_is_answered_for_it() {
+        let mut root = Coordinator::new(3);
+        let now = Instant::now();
+        let question = CallQuestion { token: 1, group: GroupId::WORLD, end: 9 };
+        let ask = |of| ControlRequest::AskCalls { of, question };
+        let told = root.request(1, ask(AskedRank::World(2)), now);
+        assert!(matches!(told[..], [(2, Notice::AskCalls { asker: 1, .. })]));
+        let answer = ControlRequest::TellCalls { to: 1, question, calls: None };
+        let told = root.request(2, answer, now);
+        assert!(matches!(told[..], [(1, Notice::Calls { rank: Some(2), calls: None, .. })]));
+        let offer = ControlRequest::Contribute { round: round(&[0, 1, 2]), payload: Vec::new() };
+        root.request(1, offer, now);
+        let told = root.request(1, ask(AskedRank::Missing), now);
+        assert!(matches!(told[..], [(0, Notice::AskCalls { asker: 1, .. })]));
+        root.request(2, goodbye(5), now);
+        let told = root.request(1, ask(AskedRank::World(2)), now);
+        assert!(matches!(told[..], [(1, Notice::Calls { rank: Some(2), calls: Some(_), .. })]));
+        let told = root.request(1, ask(AskedRank::World(7)), now);
+        assert!(matches!(told[..], [(1, Notice::Calls { calls: None, .. })]));
     }
 
     #[test]
@@ -265,7 +327,7 @@ mod tests {
         };
         let mut say = |(from, request)| root.request(from, request, now);
         say(offer(0));
-        let told = say((2, ControlRequest::Goodbye { last: 5 }));
+        let told = say((2, goodbye(5)));
         assert!(
             told.iter().any(
                 |(to, notice)| *to == 0 && matches!(notice, Notice::Incomplete { rank: 2, .. })
@@ -292,7 +354,7 @@ mod tests {
     fn the_end_of_a_process_is_its_death_unless_it_said_goodbye() {
         let mut root = Coordinator::new(3);
         let now = Instant::now();
-        root.request(1, ControlRequest::Goodbye { last: 1 }, now);
+        root.request(1, goodbye(1), now);
         root.request(2, ControlRequest::ProcessEnded { rank: 1 }, now);
         assert_eq!(root.deadline(), None);
         root.request(1, ControlRequest::ProcessEnded { rank: 2 }, now);

@@ -1,6 +1,7 @@
 //! The messages on control connections, between rank 0 and every other rank.
 
 use super::{Cause, GroupId, ProgressReport};
+use crate::world::calls::CallExcerpt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,25 @@ pub(crate) struct ExchangeRound {
     pub(crate) group: GroupId,
     pub(crate) members: Vec<usize>,
     pub(crate) number: u64,
+}
+
+/// The rank whose calls are asked for.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) enum AskedRank {
+    /// This rank of the world.
+    World(usize),
+    /// A rank whose part is missing in the exchange that the sender waits for.
+    Missing,
+}
+
+/// A question about the calls of a rank.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct CallQuestion {
+    /// Tells the asker's questions apart; zero if no thread waits for the answer.
+    pub(crate) token: u64,
+    pub(crate) group: GroupId,
+    /// Calls before this operation are asked for.
+    pub(crate) end: u64,
 }
 
 /// A message from any rank to rank 0.
@@ -34,8 +54,12 @@ pub(crate) enum ControlRequest {
     Report { survey: u64, report: ProgressReport },
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
-    /// The sender leaves after this operation.
-    Goodbye { last: u64 },
+    /// The sender leaves after this operation. These are its last calls in each of its groups.
+    Goodbye { last: u64, calls: Vec<(GroupId, CallExcerpt)> },
+    /// Asks what a rank has called.
+    AskCalls { of: AskedRank, question: CallQuestion },
+    /// The answer to [`Notice::AskCalls`]; `None` if the sender is not in the group.
+    TellCalls { to: usize, question: CallQuestion, calls: Option<CallExcerpt> },
 }
 
 /// A message from rank 0 to any rank.
@@ -59,6 +83,10 @@ pub(crate) enum Notice {
     Left { rank: usize, last: u64 },
     /// Confirms the receiver's goodbye.
     Farewell,
+    /// Asks for the receiver's calls, for rank `asker`.
+    AskCalls { asker: usize, question: CallQuestion },
+    /// The calls of `rank`; `None` if they are not known.
+    Calls { rank: Option<usize>, question: CallQuestion, calls: Option<CallExcerpt> },
 }
 
 pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {

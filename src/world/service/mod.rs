@@ -18,11 +18,12 @@ mod state;
 mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
-pub use cause::{Cause, CauseKind, GroupId};
+pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
 pub use error::ServiceError;
-pub use progress::{Diagnosis, ProgressReport, ProgressTable, Pulse};
+pub use progress::{Diagnosis, ProgressReport, ProgressTable};
 
+use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
@@ -41,6 +42,9 @@ use thread::ServiceThread;
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many groups and how many of the last calls in each are told in a goodbye.
+const GROUPS_IN_GOODBYE: usize = 4;
+const RUNS_IN_GOODBYE: usize = 16;
 /// How long no lesser cause may come before the least known one counts as the first.
 const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
 /// How long rank 0 may take to answer a query.
@@ -141,14 +145,13 @@ impl Service {
     /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of
     /// every rank.
     ///
-    /// Rank 0 decides whether the death of a peer is a cause or a consequence, because a peer that
-    /// fails closes its connections, too. [`settle`](Self::settle) waits for the decision.
+    /// Rank 0 decides which of several failures is the first cause, and whether the death of a peer
+    /// is a consequence, because a peer that fails closes its connections, too.
+    /// [`settle`](Self::settle) waits for the decision.
     pub fn abort(&self, cause: Cause) {
-        let alone = self.world() == 1;
-        if alone || cause.kind != CauseKind::Death {
+        if self.world() == 1 {
             self.shared.learn(&cause);
-        }
-        if !alone {
+        } else {
             self.shared.request(ControlRequest::Abort(cause));
         }
     }
@@ -288,6 +291,34 @@ impl Service {
             .unwrap_or_else(|| vec![None; self.world()])
     }
 
+    /// Asks the awaited rank of `group` what it has called. If the calls do not match, the world
+    /// fails. Does not wait.
+    pub fn ask_calls(&self, group: GroupId, activity: &GroupActivity, awaited: WaitTarget) {
+        if self.world() > 1 {
+            self.shared.ask_calls(group, activity, awaited, 0);
+        }
+    }
+
+    /// Compares the calls of this rank in `group` with those of the group's rank `peer`. Returns the
+    /// first two calls that do not match, as far as that is known within a second. The world fails
+    /// then.
+    pub fn compare_calls(&self, group: GroupId, peer: usize) -> Option<CallMismatch> {
+        let activity = self.shared.progress.activity(group).filter(|_| self.world() > 1)?;
+        let token = self.shared.update(|state| {
+            state.next_survey += 1;
+            state.questions.insert(state.next_survey, None);
+            state.next_survey
+        });
+        self.shared.ask_calls(group, &activity, WaitTarget::Rank(peer), token);
+        let answered = |state: &mut state::ServiceState| {
+            let answer = state.questions.get(&token)?.clone();
+            answer.or_else(|| state.closed.is_some().then_some(None))
+        };
+        let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, answered);
+        self.shared.update(|state| state.questions.remove(&token));
+        activity.compare(peer, &answer??)
+    }
+
     /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank
     /// that does not answer, is outside the library, or is busy, or to a cycle. Takes at most a
     /// second.
@@ -322,7 +353,11 @@ impl Service {
             return Ok(());
         }
         self.shared.update(|state| state.leaving = true);
-        self.shared.request(ControlRequest::Goodbye { last: last_sequence });
+        let groups = self.shared.progress.open_groups().into_iter().take(GROUPS_IN_GOODBYE);
+        let calls =
+            groups.map(|(group, activity)| (group, activity.excerpt(u64::MAX, RUNS_IN_GOODBYE)));
+        let calls = calls.collect();
+        self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls });
         let over = |state: &mut state::ServiceState| {
             (state.farewell || state.closed.is_some()).then_some(())
         };

@@ -1,11 +1,11 @@
 //! Progress reports: what each rank does in each group, and which rank holds the others up
-//! according to all reports. An executor writes its report once a wait has become slow.
+//! according to all reports.
 
 use super::GroupId;
+use crate::world::calls::{GroupActivity, WaitTarget};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a rank last reported that it does in a group.
@@ -17,97 +17,82 @@ pub struct ProgressReport {
     pub sequence: u64,
     /// The call, in words.
     pub operation: String,
-    /// The world rank that it waits for.
+    /// The rank that it waits for. Where one rank tells another, a rank of the world.
     pub awaits: Option<usize>,
 }
 
-/// Whether a rank is in a call, and in which, as one atomic word: zero before the first operation,
-/// `2 n + 1` within operation `n`, `2 n + 2` after it. Writing it costs a call one store.
-#[derive(Debug, Default)]
-pub struct Pulse(AtomicU64);
-
-impl Pulse {
-    /// Operation `sequence` begins.
-    #[inline(always)]
-    pub fn enter(&self, sequence: u64) {
-        self.0.store(2 * sequence + 1, Ordering::Relaxed);
-    }
-
-    /// Operation `sequence` is over.
-    #[inline(always)]
-    pub fn exit(&self, sequence: u64) {
-        self.0.store(2 * sequence + 2, Ordering::Relaxed);
-    }
-
-    /// Undoes [`enter`](Self::enter): operation `sequence` has not begun.
-    pub fn back(&self, sequence: u64) {
-        self.0.store(2 * sequence, Ordering::Relaxed);
-    }
-
-    /// Whether the rank is in a call, and the number of its current or last operation; `None`
-    /// before the first.
-    fn read(&self) -> Option<(bool, u64)> {
-        let word = self.0.load(Ordering::Relaxed);
-        (word > 0).then(|| (word % 2 == 1, (word - 1) / 2))
+impl ProgressReport {
+    /// The report of a rank about a group. `number` gives the number by which a rank of the group is
+    /// reported.
+    pub(crate) fn of(activity: &GroupActivity, number: impl Fn(usize) -> usize) -> Self {
+        let (inside, sequence) = activity.pulse().read().unwrap_or_default();
+        let awaits = activity.pending_wait().and_then(|wait| match wait.awaited {
+            WaitTarget::Rank(rank) => Some(number(rank)),
+            WaitTarget::MissingMembers => None,
+        });
+        Self { inside, sequence, operation: activity.title(), awaits }
     }
 }
 
-/// The progress reports of one rank, one for each group. Written when a wait is slow, read by the
-/// service thread when another rank asks.
+/// What one rank does in each of its groups. Written by the rank's calls, read by the service thread
+/// when another rank asks.
 #[derive(Debug, Default)]
-pub struct ProgressTable(Mutex<HashMap<GroupId, GroupProgress>>);
+pub struct ProgressTable(Mutex<ActivityTable>);
 
 #[derive(Debug, Default)]
-struct GroupProgress {
-    report: ProgressReport,
-    pulse: Arc<Pulse>,
+struct ActivityTable {
+    open: HashMap<GroupId, Arc<GroupActivity>>,
+    /// Groups that this rank has left, the last ones. A member that still waits in such a group can
+    /// learn what this rank called there.
+    closed: VecDeque<(GroupId, Arc<GroupActivity>)>,
 }
+
+/// How many groups that a rank has left are remembered.
+const CLOSED_KEPT: usize = 16;
 
 impl ProgressTable {
-    /// Reports that `operation`, number `sequence`, has begun. Later operations count as the same
-    /// call until the next report.
-    pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
-        self.change(group, |report| {
-            *report = ProgressReport { inside: true, sequence, operation, awaits: None }
-        });
+    /// Returns the activity of this rank, which is `members[me]` of the world, in `group`.
+    pub fn open(&self, group: GroupId, members: &[usize], me: usize) -> Arc<GroupActivity> {
+        let mut table = self.table();
+        let activity = table.open.entry(group);
+        let fresh = || Arc::new(GroupActivity::new(members.to_vec(), me));
+        Arc::clone(activity.or_insert_with(fresh))
     }
 
-    /// Reports which world rank the current operation waits for.
-    pub fn awaits(&self, group: GroupId, peer: Option<usize>) {
-        self.change(group, |report| report.awaits = peer);
-    }
-
-    /// Reports that the call is over. The report still names it.
-    pub fn exit(&self, group: GroupId) {
-        self.change(group, |report| {
-            report.inside = false;
-            report.awaits = None;
-        });
-    }
-
-    /// The word that the calls of `group` write; its number overrules that of the report.
-    pub fn pulse(&self, group: GroupId) -> Arc<Pulse> {
-        Arc::clone(&self.groups().entry(group).or_default().pulse)
-    }
-
-    /// The report about `group`; an empty one if there is none.
-    pub fn report(&self, group: GroupId) -> ProgressReport {
-        let groups = self.groups();
-        let Some(GroupProgress { report, pulse }) = groups.get(&group) else {
-            return ProgressReport::default();
-        };
-        match pulse.read() {
-            Some((inside, sequence)) => ProgressReport { inside, sequence, ..report.clone() },
-            None => report.clone(),
+    /// Ends the activity in `group`.
+    pub fn close(&self, group: GroupId) {
+        let mut table = self.table();
+        let Some(activity) = table.open.remove(&group) else { return };
+        if table.closed.len() == CLOSED_KEPT {
+            table.closed.pop_front();
         }
+        table.closed.push_back((group, activity));
     }
 
-    fn groups(&self) -> MutexGuard<'_, HashMap<GroupId, GroupProgress>> {
+    /// Returns the activity in `group`, also shortly after it has [closed](Self::close).
+    pub fn activity(&self, group: GroupId) -> Option<Arc<GroupActivity>> {
+        let table = self.table();
+        let closed = || table.closed.iter().rev().find(|(closed, _)| *closed == group);
+        let found = table.open.get(&group).or_else(|| closed().map(|(_, activity)| activity));
+        found.map(Arc::clone)
+    }
+
+    /// Returns the activities in all open groups, by group.
+    pub fn open_groups(&self) -> BTreeMap<GroupId, Arc<GroupActivity>> {
+        let table = self.table();
+        table.open.iter().map(|(group, activity)| (*group, Arc::clone(activity))).collect()
+    }
+
+    /// Returns the report about `group`; an empty one if there is none.
+    pub fn report(&self, group: GroupId) -> ProgressReport {
+        let Some(activity) = self.activity(group) else { return ProgressReport::default() };
+        ProgressReport::of(&activity, |rank| activity.members()[rank])
+    }
+
+    fn table(&self) -> MutexGuard<'_, ActivityTable> {
+        // Every change is one insertion or removal, so a thread that panicked while it held the
+        // lock left the table whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, group: GroupId, change: impl FnOnce(&mut ProgressReport)) {
-        change(&mut self.groups().entry(group).or_default().report);
     }
 }
 
@@ -219,6 +204,8 @@ impl fmt::Display for Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::calls::CallRecord;
+    use std::time::Instant;
 
     fn inside(awaits: Option<usize>) -> Option<ProgressReport> {
         Some(ProgressReport { inside: true, sequence: 7, operation: "barrier".to_owned(), awaits })
@@ -244,19 +231,36 @@ mod tests {
     }
 
     #[test]
-    fn the_pulse_overrules_the_report() {
+    fn a_report_tells_the_operation_and_the_awaited_rank() {
         let progress = ProgressTable::default();
-        let pulse = progress.pulse(GroupId::WORLD);
-        progress.enter(GroupId::WORLD, 3, "barrier".to_owned());
+        assert_eq!(progress.report(GroupId::WORLD).to_string(), "has called nothing yet");
+        let activity = progress.open(GroupId::WORLD, &[4, 6], 0);
+        activity.begin(3, &Arc::new(CallRecord::new(1, "barrier")));
+        activity.pulse().enter(5);
+        activity.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
+        let report = progress.report(GroupId::WORLD);
         assert_eq!(
-            progress.report(GroupId::WORLD),
-            inside(None).map(|report| ProgressReport { sequence: 3, ..report }).unwrap()
+            (report.to_string().as_str(), report.awaits),
+            ("is in barrier (operation 5)", Some(6))
         );
-        pulse.enter(5);
-        assert_eq!(progress.report(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
-        pulse.exit(5);
-        let said = progress.report(GroupId::WORLD).to_string();
-        assert_eq!(said, "is outside the library; its last call was barrier (operation 5)");
+        activity.pulse().exit(5);
+        let report = progress.report(GroupId::WORLD);
+        let said = "is outside the library; its last call was barrier (operation 5)";
+        assert_eq!((report.to_string().as_str(), report.awaits), (said, None));
+    }
+
+    #[test]
+    fn groups_that_were_left_are_remembered_up_to_a_bound() {
+        let progress = ProgressTable::default();
+        let group = |counter| GroupId { parent_epoch: 1, counter };
+        for counter in 0..100_000 {
+            progress.open(group(counter), &[0, 1], 0);
+            progress.close(group(counter));
+        }
+        assert!(progress.open_groups().is_empty());
+        assert_eq!(progress.table().closed.len(), CLOSED_KEPT);
+        assert!(progress.activity(group(99_999)).is_some());
+        assert!(progress.activity(group(0)).is_none());
     }
 
     #[test]

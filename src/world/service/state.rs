@@ -1,8 +1,9 @@
 //! What a rank's calling threads and its service thread share: a state behind a lock. A waker
 //! tells the service thread of new requests, and a condition variable tells callers of changes.
 
-use super::message::{ControlRequest, ExchangeRound};
+use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound};
 use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
+use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
@@ -12,6 +13,9 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How often a thread that waits for the control plane checks whether a question about calls is due.
+const CALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct ServiceContext {
@@ -46,6 +50,8 @@ pub(crate) struct ServiceState {
     /// Number of exchanges that were begun, by group and members.
     pub(crate) rounds: HashMap<(GroupId, Vec<usize>), u64>,
     pub(crate) next_survey: u64,
+    /// Questions about calls that a thread waits for, and the answers that have come.
+    pub(crate) questions: HashMap<u64, Option<Option<CallExcerpt>>>,
     /// Connections that were refused because they did not prove the job's key.
     pub(crate) refused: u64,
     pub(crate) half_open: usize,
@@ -62,9 +68,9 @@ pub(crate) struct ServiceState {
 }
 
 impl ServiceState {
-    /// Keeps the lesser of `cause` and the known cause; true if that is `cause`.
+    /// Keeps the first of `cause` and the known cause; true if that is `cause`.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
-        let news = self.cause.as_ref().is_none_or(|known| cause < known);
+        let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
         if news {
             self.cause = Some(cause.clone());
             self.cause_since = Some(Instant::now());
@@ -146,16 +152,52 @@ impl ServiceContext {
     }
 
     /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the
-    /// service has ended.
+    /// service has ended. Meanwhile asks now and then whether the calls of the ranks that this rank
+    /// waits for match its own.
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,
         mut ready: impl FnMut(&mut ServiceState) -> Option<T>,
     ) -> Option<Result<T, ServiceError>> {
-        self.wait(deadline, |state| match ready(state) {
-            Some(it) => Some(Ok(it)),
-            None => state.failure().map(Err),
-        })
+        loop {
+            let pause = deadline.min(Instant::now() + CALL_CHECK_INTERVAL);
+            let ended = self.wait(pause, |state| match ready(state) {
+                Some(it) => Some(Ok(it)),
+                None => state.failure().map(Err),
+            });
+            if ended.is_some() || pause == deadline {
+                return ended;
+            }
+            self.check_calls();
+        }
+    }
+
+    /// For each group in which this rank waits: asks the awaited rank what it has called, if such a
+    /// question is due.
+    fn check_calls(&self) {
+        for (group, activity) in self.progress.open_groups() {
+            let Some(wait) = activity.pending_wait() else { continue };
+            if activity.wait(wait.awaited, wait.step, wait.windows, Instant::now()) {
+                self.ask_calls(group, &activity, wait.awaited, 0);
+            }
+        }
+    }
+
+    /// Asks the awaited rank of `group` what it has called. The service thread takes the answer and
+    /// fails the world if the calls do not match.
+    pub(crate) fn ask_calls(
+        &self,
+        group: GroupId,
+        activity: &GroupActivity,
+        awaited: WaitTarget,
+        token: u64,
+    ) {
+        let of = match awaited {
+            WaitTarget::Rank(rank) => AskedRank::World(activity.members()[rank]),
+            WaitTarget::MissingMembers => AskedRank::Missing,
+        };
+        let question = CallQuestion { token, group, end: activity.pulse().begun() };
+        self.request(ControlRequest::AskCalls { of, question });
     }
 }
 

@@ -1,12 +1,13 @@
 //! The service thread: sleeps until a connection, a calling thread or a deadline needs it.
 
 use super::coordinator::{Coordinator, Notices};
-use super::message::{ControlRequest, MAX_MESSAGE, Notice, decode};
+use super::message::{CallQuestion, ControlRequest, MAX_MESSAGE, Notice, decode};
 use super::state::ServiceContext;
 use super::{
     ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId,
     SILENCE_LIMIT,
 };
+use crate::world::calls::CallExcerpt;
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::{Watch, pidfd};
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 const WAKER: u64 = 0;
 const CONTROL: u64 = 1 << 40;
 const PROCESS: u64 = 2 << 40;
+
+/// The most entries of this rank's history that another rank is told.
+const RUNS_TOLD: usize = 64;
 
 /// Time between two signs of life.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -168,10 +172,36 @@ impl ServiceThread {
             Notice::Left { rank, last } => {
                 self.shared.update(|state| state.left.insert(rank, last));
             }
+            Notice::AskCalls { asker, question } => {
+                let activity = self.shared.progress.activity(question.group);
+                let calls = activity.map(|activity| activity.excerpt(question.end, RUNS_TOLD));
+                self.ask(ControlRequest::TellCalls { to: asker, question, calls });
+            }
+            Notice::Calls { rank, question, calls } => self.compare(rank, question, calls),
             // Rank 0 confirms its own goodbye at once, but waits for those of the others.
             Notice::Farewell if self.root.is_some() => {}
             Notice::Farewell => self.shared.update(|state| state.farewell = true),
         }
+    }
+
+    /// Compares the calls that `rank` has told with those of this rank. Fails the world if they do
+    /// not match.
+    fn compare(&mut self, rank: Option<usize>, question: CallQuestion, calls: Option<CallExcerpt>) {
+        let group = question.group;
+        let activity = self.shared.progress.activity(group);
+        if let (Some(activity), Some(rank), Some(calls)) = (activity, rank, &calls)
+            && let Some(peer) = activity.members().iter().position(|member| *member == rank)
+            && let Some(found) = activity.compare(peer, calls)
+        {
+            let lead = activity.members()[0];
+            let cause = Cause::mismatch(group, lead, self.shared.rank, found);
+            self.ask(ControlRequest::Abort(cause));
+        }
+        self.shared.update(|state| {
+            if let Some(answer) = state.questions.get_mut(&question.token) {
+                *answer = Some(calls);
+            }
+        });
     }
 
     fn read(&mut self, rank: usize) {

@@ -2,6 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::control::join::host_name;
+use crate::comm::engine::agree::named_call;
 use crate::comm::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
@@ -41,7 +42,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
+    /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn trace(&mut self, file: &str) -> Result<()> {
         self.engine.get().health().check()?;
         let rank = self.rank();
@@ -75,13 +77,12 @@ impl Communicator {
     fn exchange_clocks(&mut self, can_record: bool) -> Result<Vec<Option<ClockReading>>> {
         let mine = can_record.then(ClockReading::now);
         let engine = self.engine.get_mut();
-        let exchanged = engine.exchange(to_bytes(mine.as_ref())).and_then(|blobs| {
-            let reading = |(rank, blob): (usize, &Vec<u8>)| {
-                from_bytes(blob).map_err(|why| format!("rank {rank} did not call trace: {why}"))
-            };
-            blobs.iter().enumerate().map(reading).collect()
-        });
-        exchanged.map_err(|why| engine.unconnected("trace".to_owned(), why))
+        let blobs = engine.exchange(named_call("trace()"), to_bytes(mine.as_ref()))?;
+        let reading = |(rank, blob): (usize, &Vec<u8>)| {
+            from_bytes(blob).map_err(|why| format!("rank {rank} sent no clock reading: {why}"))
+        };
+        let readings: std::result::Result<_, _> = blobs.iter().enumerate().map(reading).collect();
+        readings.map_err(|why| engine.unconnected("trace()".to_owned(), why))
     }
 }
 

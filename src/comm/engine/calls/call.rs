@@ -6,6 +6,7 @@ use crate::comm::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
+use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, mix};
 use std::fmt;
 
@@ -125,6 +126,28 @@ impl CollectiveCall {
             CallCount::Even(count) => Layout::even(count, chunks),
             CallCount::Given(number) => given.get(number).layout(),
         }
+    }
+
+    /// Adds to `record` everything that the caller of every rank must pass alike.
+    pub(in crate::comm::engine) fn add_arguments(
+        &self,
+        record: CallRecord,
+        given: &InternedCounts,
+    ) -> CallRecord {
+        let mut record = record.with("collective", self.collective.name());
+        record = match self.count {
+            CallCount::Even(count) => record.with("count", count),
+            CallCount::Given(number) => record.with("counts of the ranks", given.get(number)),
+        };
+        record = record.with("type", self.kind.name());
+        if self.collective.reduces() {
+            record = record.with("operation", self.op);
+        }
+        if let Some(root) = self.collective.root() {
+            record = record.with("root", root);
+        }
+        let mode = if self.deterministic { "deterministic" } else { "free" };
+        record.with("order of combination", mode)
     }
 
     /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory

@@ -3,7 +3,11 @@
 use crate::schedule::Layout;
 use maypole_kernels::mix;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
+
+/// How many counts are printed.
+const COUNTS_SHOWN: usize = 32;
 
 /// The counts of a call, in a form that is quick to compare.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -39,6 +43,24 @@ impl RankCounts {
         };
         let words = rows.iter().flat_map(|row| row.iter().copied().chain([usize::MAX]));
         words.fold(rows.len() as u64, |hash, count| mix(hash ^ count as u64))
+    }
+}
+
+/// Prints the first counts, and says how many more there are. Counts that print alike and differ
+/// further on are told apart by their hash.
+impl fmt::Display for RankCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = match self {
+            Self::Blocks(counts) => std::slice::from_ref(counts),
+            Self::Pairs(counts) => counts,
+        };
+        let all: usize = rows.iter().map(Vec::len).sum();
+        let shown = rows.iter().flatten().take(COUNTS_SHOWN).map(usize::to_string);
+        f.write_str(&shown.collect::<Vec<_>>().join(" "))?;
+        match all.saturating_sub(COUNTS_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more of hash {:08x}", self.hash() >> 32),
+        }
     }
 }
 

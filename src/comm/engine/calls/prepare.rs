@@ -10,7 +10,9 @@ use crate::lower::{LoweringInput, lower};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Placement, Schedule};
 use crate::tuner::MeasuredTime;
+use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, BuiltInReducer, Region};
+use std::sync::Arc;
 
 /// What a program is made for, besides its call and schedules.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,8 @@ pub(in crate::comm::engine) struct LoweringLabel {
     pub(in crate::comm::engine) window: usize,
     /// What all ranks' calls are compared by.
     pub(in crate::comm::engine) fingerprint: u64,
+    /// The hash of the user's schedules; zero for algorithms of the table.
+    pub(in crate::comm::engine) user_schedules: u64,
 }
 
 impl Engine {
@@ -31,7 +35,8 @@ impl Engine {
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
         let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
         let algorithm = plan.algorithm.name();
-        let label = LoweringLabel { algorithm, window: plan.window, fingerprint };
+        let label =
+            LoweringLabel { algorithm, window: plan.window, fingerprint, user_schedules: 0 };
         let at = self.prepare_by(call, &schedules, label)?;
         self.calls.insert(call, self.settings.plan(), at);
         Ok(at)
@@ -58,7 +63,8 @@ impl Engine {
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program = lower(&input, self.rank, placement)
             .expect("schedules that the checker accepts complete");
-        self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
+        let record = Arc::new(self.record_of(call, label, layout.count() * element));
+        self.connect_for(&record, &program)?;
         let needs_staging = program.stages_input || call.op.scales();
         let staged = match needs_staging {
             true => held(call.collective.input(self.rank), &layout) * element,
@@ -67,9 +73,10 @@ impl Engine {
         Ok(self.calls.add(PreparedCall {
             call,
             plan: self.settings.plan(),
-            user_schedules: 0,
+            user_schedules: label.user_schedules,
             measured: MeasuredTime::default(),
             runs: 0,
+            record,
             reducer: reducer(call).into(),
             scratch: Region::new(program.scratch),
             staging: Region::new(staged),
@@ -77,6 +84,18 @@ impl Engine {
             notes: self.notes(call, label.algorithm, layout.count() * element, &program),
             program,
         }))
+    }
+
+    /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
+    fn record_of(&self, call: CollectiveCall, label: LoweringLabel, bytes: usize) -> CallRecord {
+        let counts = self.calls.counts();
+        let record = CallRecord::new(label.fingerprint, call.to_string());
+        let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);
+        let record = match label.user_schedules {
+            0 => record.choosing("bytes of a window", label.window),
+            hash => record.choosing("schedule", format!("{:08x}", hash >> 32)),
+        };
+        CallRecord { bytes: bytes as u64, ..record }
     }
 
     /// What this rank divides its result by: an average is divided where the result is.

@@ -7,6 +7,7 @@ use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};
 use crate::lower::Program;
 use crate::tuner::{MeasuredTime, PlanOverride};
+use crate::world::calls::CallRecord;
 use maypole_kernels::{Reducer, Region, Scalar, View, ViewMut, scale};
 use maypole_transports::HEAD;
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ pub(crate) struct PreparedCall {
     pub(in crate::comm::engine) measured: MeasuredTime,
     /// How often the call ran to its end.
     pub(in crate::comm::engine) runs: u64,
+    /// What other ranks are told of the call.
+    pub(in crate::comm::engine) record: Arc<CallRecord>,
     pub(in crate::comm::engine) program: Program,
     /// The description of the program for a recorder.
     pub(in crate::comm::engine) notes: Option<Arc<ProgramNotes>>,

@@ -78,7 +78,7 @@ impl Engine {
         call: CollectiveCall,
         schedules: Vec<Schedule>,
     ) -> Result<()> {
-        self.health.check()?;
+        self.check_usable(|| call.to_string())?;
         call.check_operation(self.rank)?;
         let schedules = Arc::from(schedules);
         let ProvedSchedules { hash, proof } =
@@ -92,7 +92,7 @@ impl Engine {
         };
         self.calls.at_mut(at).plan = self.settings.plan();
         self.set_current(at);
-        self.health.record(format!("{call} by the user's schedule {:08x}", hash >> 32));
+        self.health.record(&self.calls.at(at).record);
         Ok(())
     }
 
@@ -104,9 +104,9 @@ impl Engine {
     ) -> Result<usize> {
         let world = self.boards.world();
         let fingerprint = call.fingerprint_by(hash, WINDOW, world, self.calls.counts());
-        let label = LoweringLabel { algorithm: "own", window: WINDOW, fingerprint };
+        let label =
+            LoweringLabel { algorithm: "own", window: WINDOW, fingerprint, user_schedules: hash };
         let at = self.prepare_by(call, schedules, label)?;
-        self.calls.at_mut(at).user_schedules = hash;
         self.user_schedules.prepared.insert((call, hash), at);
         Ok(at)
     }

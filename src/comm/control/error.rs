@@ -1,0 +1,51 @@
+//! Why the ranks of a group could exchange nothing, or could not be connected.
+
+use crate::world::service::ServiceError;
+use std::fmt;
+
+/// Why a request to the control plane failed. Ranks are numbered as in the group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum ControlError {
+    /// The group has failed, for the reason in this sentence.
+    Failed(String),
+    /// This rank, which the request needs, has left.
+    Left(usize),
+    /// The deadline passed. These ranks have not taken part, as far as is known.
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        missing: Vec<usize>,
+    },
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl ControlError {
+    /// The same error in a group. `member` gives the rank in the group of a rank of the world.
+    pub(super) fn in_group(error: ServiceError, member: impl Fn(usize) -> Option<usize>) -> Self {
+        match error {
+            ServiceError::Aborted { cause } => Self::Failed(cause.text),
+            ServiceError::TimedOut { what, missing } => {
+                Self::TimedOut { what, missing: missing.into_iter().filter_map(member).collect() }
+            }
+            ServiceError::Left { rank } => match member(rank) {
+                Some(rank) => Self::Left(rank),
+                None => Self::Other(ServiceError::Left { rank }.to_string()),
+            },
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::Other(why) => f.write_str(why),
+            Self::Left(rank) => write!(f, "rank {rank} has left"),
+            Self::TimedOut { what, missing } => {
+                write!(f, "{what} did not end in time; missing:")?;
+                missing.iter().try_for_each(|rank| write!(f, " rank {rank}"))
+            }
+        }
+    }
+}

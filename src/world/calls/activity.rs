@@ -1,0 +1,197 @@
+//! What one rank does in one group: what it has called, and what it waits for.
+
+use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a wait has lasted when this rank first asks whether the calls match.
+const FIRST_QUESTION: Duration = Duration::from_millis(150);
+/// The longest time between two such questions.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a rank waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WaitTarget {
+    /// This rank of the group.
+    Rank(usize),
+    /// Members whose part of an exchange is missing.
+    MissingMembers,
+}
+
+/// A wait that has become slow.
+#[derive(Clone, Debug)]
+pub struct PendingWait {
+    /// The operation that waits.
+    pub sequence: u64,
+    /// What it waits for.
+    pub awaited: WaitTarget,
+    /// The fold of the program that waits; zero outside programs.
+    pub step: usize,
+    /// Windows that are over, and all windows.
+    pub windows: (u32, u32),
+    /// When the operation was first seen waiting.
+    pub since: Instant,
+    next_question: Instant,
+    pause: Duration,
+}
+
+/// What one rank does in one group. The rank's calls write it; any thread may read it.
+///
+/// A repeated call writes only its [pulse](Self::pulse), which is one store. Everything else is
+/// behind a lock, and is written when a rank makes another call than before, or when a wait has
+/// become slow.
+#[derive(Debug)]
+pub struct GroupActivity {
+    pulse: Pulse,
+    members: Vec<usize>,
+    me: usize,
+    state: Mutex<ActivityState>,
+}
+
+#[derive(Debug, Default)]
+struct ActivityState {
+    history: CallHistory,
+    /// The message that the rank is waiting for, beside the calls of the group.
+    message: Option<String>,
+    wait: Option<PendingWait>,
+}
+
+impl GroupActivity {
+    /// Makes the activity of the rank `members[me]` of the world. It has called nothing yet.
+    pub fn new(members: Vec<usize>, me: usize) -> Self {
+        Self { pulse: Pulse::default(), members, me, state: Mutex::default() }
+    }
+
+    /// Returns the word that calls write.
+    #[inline(always)]
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// Returns the members of the group: world ranks, by rank.
+    pub fn members(&self) -> &[usize] {
+        &self.members
+    }
+
+    /// Returns this rank, as numbered in the group.
+    pub fn rank(&self) -> usize {
+        self.me
+    }
+
+    /// Notes that the operations from `sequence` on are `call`.
+    pub fn begin(&self, sequence: u64, call: &Arc<CallRecord>) {
+        self.state().history.begin(sequence, call);
+    }
+
+    /// Notes that the rank waits for a message, after `sequence` operations.
+    pub fn begin_message(&self, sequence: u64, message: String) {
+        let mut state = self.state();
+        state.message = Some(message);
+        self.pulse.enter(sequence);
+    }
+
+    /// Notes that the rank waits for no message any more.
+    pub fn end_message(&self, sequence: u64) {
+        let mut state = self.state();
+        state.message = None;
+        self.pulse.back(sequence);
+    }
+
+    /// Notes what the rank waits for `now`. Returns true if it should ask now whether the calls
+    /// match: after a while, and then at growing intervals.
+    pub fn wait(
+        &self,
+        awaited: WaitTarget,
+        step: usize,
+        windows: (u32, u32),
+        now: Instant,
+    ) -> bool {
+        let sequence = self.pulse.read().map_or(0, |(_, sequence)| sequence);
+        let mut state = self.state();
+        state.wait.take_if(|wait| wait.sequence != sequence);
+        let wait = state.wait.get_or_insert_with(|| PendingWait {
+            sequence,
+            awaited,
+            step,
+            windows,
+            since: now,
+            next_question: now + FIRST_QUESTION,
+            pause: FIRST_QUESTION,
+        });
+        wait.awaited = awaited;
+        wait.step = step;
+        wait.windows = windows;
+        let due = now >= wait.next_question;
+        if due {
+            wait.pause = (2 * wait.pause).min(LONGEST_PAUSE);
+            wait.next_question = now + wait.pause;
+        }
+        due
+    }
+
+    /// Returns the wait of the current operation; `None` if the rank is in no operation, or has not
+    /// waited for long.
+    pub fn pending_wait(&self) -> Option<PendingWait> {
+        let state = self.state();
+        let (inside, sequence) = self.pulse.read()?;
+        state.wait.clone().filter(|wait| inside && wait.sequence == sequence)
+    }
+
+    /// Returns what the rank does now, or did last, in words; empty before the first call.
+    pub fn title(&self) -> String {
+        let state = self.state();
+        if let Some(message) = &state.message {
+            return message.clone();
+        }
+        state.history.last().map_or_else(String::new, |run| run.call.call.clone())
+    }
+
+    /// Returns true while the rank waits for a message.
+    pub fn is_in_message(&self) -> bool {
+        self.state().message.is_some()
+    }
+
+    /// Returns the record of the call that the rank makes now, or made last.
+    pub fn last_call(&self) -> Option<(Arc<CallRecord>, Instant)> {
+        self.state().history.last().map(|run| (Arc::clone(&run.call), run.since))
+    }
+
+    /// Returns the last `most` runs that begin before operation `end`.
+    pub fn excerpt(&self, end: u64, most: usize) -> CallExcerpt {
+        let state = self.state();
+        state.history.excerpt(end, most, self.begun(&state), self.pulse.completed())
+    }
+
+    /// Calls `visit` with every run that is kept, the oldest first, and with the number of
+    /// operations that have begun.
+    pub fn visit(&self, mut visit: impl FnMut(&super::CallRun, u64)) {
+        let state = self.state();
+        let begun = self.begun(&state);
+        state.history.runs().for_each(|run| visit(run, begun));
+    }
+
+    /// Compares this rank's calls with those of `peer`. Returns the first two calls that do not
+    /// match, the lower rank first.
+    pub fn compare(&self, peer: usize, theirs: &CallExcerpt) -> Option<CallMismatch> {
+        let state = self.state();
+        let (sequence, mine, theirs) = state.history.compare(self.begun(&state), theirs)?;
+        let [one, other] = if self.me < peer { [mine, theirs] } else { [theirs, mine] };
+        let difference = one.difference(other);
+        let calls = [(self.me.min(peer), &*one.call), (self.me.max(peer), &*other.call)];
+        Some(CallMismatch::new(sequence, calls, difference))
+    }
+
+    /// How many operations of the group have begun. A message is no operation of the group.
+    fn begun(&self, state: &ActivityState) -> u64 {
+        match state.message {
+            Some(_) => self.pulse.completed(),
+            None => self.pulse.begun(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ActivityState> {
+        // Every change is one assignment or insertion, so a thread that panicked while it held the
+        // lock left the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
