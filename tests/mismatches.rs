@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Scenario = fn(Communicator) -> Result<()>;
 
 /// The scenarios that rank processes know by name.
-const SCENARIOS: [(&str, Scenario); 10] = [
+const SCENARIOS: [(&str, Scenario); 11] = [
     ("other collective", other_collective),
     ("other algorithm", other_algorithm),
     ("other counts", other_counts),
@@ -30,6 +30,7 @@ const SCENARIOS: [(&str, Scenario); 10] = [
     ("other root, then close", other_root_then_close),
     ("late", late),
     ("both are root", both_are_root),
+    ("each is root, then close", each_is_root_then_close),
 ];
 
 fn sum(comm: &mut Communicator, count: usize) -> Result<()> {
@@ -47,7 +48,7 @@ fn other_collective(mut comm: Communicator) -> Result<()> {
 
 fn other_algorithm(mut comm: Communicator) -> Result<()> {
     let ring = comm.rank() == 1;
-    comm.set_algorithm(Some(if ring { Algorithm::Ring } else { Algorithm::Direct }));
+    comm.set_algorithm(Some(if ring { Algorithm::Ring } else { Algorithm::OneShot }));
     sum(&mut comm, 1000)?;
     comm.barrier()
 }
@@ -113,6 +114,13 @@ fn both_are_root(mut comm: Communicator) -> Result<()> {
     let root = comm.rank();
     comm.broadcast(&mut [1u8; 100], root)?;
     unreachable!("the calls were compared before they ran")
+}
+
+/// Every rank sends, and no rank waits for another one.
+fn each_is_root_then_close(mut comm: Communicator) -> Result<()> {
+    let root = comm.rank();
+    comm.broadcast(&mut [1u8; 100], root)?;
+    comm.close()
 }
 
 /// What a test needs to know of an error.
@@ -214,8 +222,8 @@ fn all_ranks_name_the_same_two_calls_and_what_they_gave_up() {
 fn calls_that_only_settings_tell_apart() {
     for (way, told) in run("other algorithm", 3, false) {
         let cause = one_cause(&way, &told);
-        let differ = cause.sentence.contains("they differ in algorithm (direct, ring)")
-            || cause.sentence.contains("they differ in algorithm (ring, direct)");
+        let differ = cause.sentence.contains("they differ in algorithm (one-shot, ring)")
+            || cause.sentence.contains("they differ in algorithm (ring, one-shot)");
         assert!(differ, "{way}: {cause:?}");
     }
 }
@@ -241,11 +249,11 @@ fn an_exchange_and_a_call_are_told_apart_at_once() {
 
 #[test]
 fn another_root_is_an_error_at_the_next_call_or_at_close() {
-    for name in ["other root, then a call", "other root, then close"] {
+    for name in ["other root, then a call", "other root, then close", "each is root, then close"] {
         for (way, told) in run(name, 3, false) {
             let cause = one_cause(&way, &told);
             assert!(cause.sentence.starts_with("ranks do not match: rank "), "{way}: {cause:?}");
-            assert!(cause.sentence.contains("root (0, 1)"), "{way}: {cause:?}");
+            assert!(cause.sentence.contains("they differ in root ("), "{way}: {cause:?}");
         }
     }
 }

@@ -105,8 +105,8 @@ fn the_straggler_is_named() {
 fn leaving_is_not_dying() {
     world(3, |service| {
         if service.rank() == 1 {
-            service.leave(9).unwrap();
-            service.leave(9).unwrap();
+            service.leave(9, false).unwrap();
+            service.leave(9, false).unwrap();
             return;
         }
         let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();

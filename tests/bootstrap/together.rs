@@ -17,7 +17,7 @@ fn worlds_of_several_sizes_join_and_exchange() {
                     (0..size).map(|rank| vec![rank as u8; usize::from(round) * 1000]).collect();
                 assert_eq!(all, expected);
             }
-            service.leave(3).unwrap();
+            service.leave(3, false).unwrap();
             assert!(service.cause().is_none());
         });
     }

@@ -5,23 +5,25 @@ use crate::comm::error::Result;
 
 impl Communicator {
     /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
-    /// Everything that was sent still arrives.
+    /// Everything that was sent still arrives. Then waits, for at most 5 s, until the other ranks
+    /// have made as many calls as this one, because they may find that the calls do not match. Ranks
+    /// that are processes wait for that when they close the last communicator of their world.
     ///
-    /// Dropping does the same, and never panics. A communicator that is dropped by a panic waits at
+    /// Dropping leaves, too, without that last wait, and never panics. A communicator that is dropped by a panic waits at
     /// most 5 s for its requests. Then it fails on all ranks: this rank has not left in order, and
     /// the others learn that it panicked. In a forked child dropping does nothing, because the
     /// parent is the rank.
     ///
     /// # Errors
-    /// None in this version.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
+    /// was not that of the other ranks, and no call has said so yet.
     pub fn close(mut self) -> Result<()> {
-        self.leave();
-        Ok(())
+        self.leave(true)
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, patient: bool) -> Result<()> {
         if std::mem::replace(&mut self.left, true) {
-            return;
+            return Ok(());
         }
         if self.engine.end_progress() {
             if std::thread::panicking() {
@@ -29,13 +31,17 @@ impl Communicator {
             }
             let (engine, links) = self.engine.with_message_links();
             links.leave(engine.health().has_failed(), engine.health().control());
-            engine.leave();
+            let failed = engine.health().has_failed();
+            engine.leave(patient && !failed);
+            return engine.health().check_closed();
         }
+        Ok(())
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.leave();
+        // Only a rank that closes its communicator is told.
+        let _ = self.leave(false);
     }
 }

@@ -78,8 +78,10 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// `number` is equal on all of them and was not used in this group before.
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control>;
 
-    /// Tells all ranks that this rank takes part in no operation from `sequence` on.
-    fn leave(&self, sequence: u64);
+    /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
+    /// waits for up to 5 s until all others have done as many operations, so that
+    /// [`cause`](Self::cause) tells whether the calls of all ranks matched.
+    fn leave(&self, sequence: u64, patient: bool);
 }
 
 /// A number for the groups that are split from `group`. Ranks that share a group came to it by the

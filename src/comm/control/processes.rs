@@ -175,9 +175,9 @@ impl Control for ProcessControl {
     }
 
     /// Only the last handle leaves, because groups may outlive the world that they were split from.
-    fn leave(&self, sequence: u64) {
+    fn leave(&self, sequence: u64, patient: bool) {
         if Arc::strong_count(&self.service) == 1
-            && let Err(error) = self.service.leave(sequence)
+            && let Err(error) = self.service.leave(sequence, patient)
         {
             tracing::warn!(%error, "the other ranks were not told that this rank has left");
         }

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// How often a thread that waits for others checks whether their calls match its own.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long a rank that closes its communicator waits for the others, and between two looks.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSING_PAUSE: Duration = Duration::from_micros(500);
+
 /// A group, by the numbers of the splits that led to it.
 type GroupPath = Vec<u64>;
 
@@ -166,6 +170,24 @@ impl ThreadControl {
         }
     }
 
+    /// Waits, for a bounded time, until all others have left or have done `completed` operations.
+    /// Then compares the calls of all. Fails the group if they do not match.
+    fn await_others(&self, completed: u64) {
+        let deadline = Instant::now() + CLOSING_TIMEOUT;
+        let is_behind = |rank: usize| {
+            let here = !self.has_left(rank);
+            here && self.activity_of(rank).is_some_and(|it| it.pulse().completed() < completed)
+        };
+        let others = || (0..self.members.len()).filter(|rank| *rank != self.me);
+        while self.cause().is_none() && others().any(is_behind) && Instant::now() < deadline {
+            std::thread::sleep(CLOSING_PAUSE);
+        }
+        let found = others().find_map(|peer| self.compare(peer));
+        if let Some(found) = found.filter(|_| self.cause().is_none()) {
+            self.fail(Cause::mismatch(self.group, self.members[0], self.me, found));
+        }
+    }
+
     /// What the ranks of the group report about themselves.
     fn reports(&self) -> Vec<Option<ProgressReport>> {
         let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
@@ -313,7 +335,10 @@ impl Control for ThreadControl {
         Arc::new(ThreadControl::new(Arc::clone(&self.shared), group, path, world, me))
     }
 
-    fn leave(&self, _: u64) {
+    fn leave(&self, sequence: u64, patient: bool) {
+        if patient {
+            self.await_others(sequence);
+        }
         let mut state = self.shared.state();
         state.left.insert((self.path.clone(), self.me));
         self.forget(&mut state);

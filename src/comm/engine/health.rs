@@ -81,6 +81,16 @@ impl Health {
         self.alarm.raised()
     }
 
+    /// The error of a rank that closes its communicator, whose calls were not those of the others.
+    /// Other failures are none of a rank that closes: its own calls are done.
+    pub(crate) fn check_closed(&self) -> Result<()> {
+        let unmatched = |cause: &Cause| cause.kind == CauseKind::Mismatch;
+        match self.control.cause().filter(unmatched) {
+            Some(cause) if !self.has_failed() => Err(self.error_of("close()".to_owned(), cause)),
+            _ => Ok(()),
+        }
+    }
+
     /// True while this rank is in an operation.
     pub(crate) fn is_inside(&self) -> bool {
         self.activity.pulse().read().is_some_and(|(inside, _)| inside)

@@ -353,9 +353,10 @@ impl Engine {
         group
     }
 
-    /// Leaves the group in order, after what was sent. May be called again.
-    pub(crate) fn leave(&mut self) {
+    /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns
+    /// by that whether its calls were those of the others.
+    pub(crate) fn leave(&mut self, patient: bool) {
         self.executor.streams().finish();
-        self.health.control().leave(self.health.sequence());
+        self.health.control().leave(self.health.sequence(), patient);
     }
 }

@@ -175,10 +175,7 @@ impl GroupActivity {
     pub fn compare(&self, peer: usize, theirs: &CallExcerpt) -> Option<CallMismatch> {
         let state = self.state();
         let (sequence, mine, theirs) = state.history.compare(self.begun(&state), theirs)?;
-        let [one, other] = if self.me < peer { [mine, theirs] } else { [theirs, mine] };
-        let difference = one.difference(other);
-        let calls = [(self.me.min(peer), &*one.call), (self.me.max(peer), &*other.call)];
-        Some(CallMismatch::new(sequence, calls, difference))
+        Some(CallMismatch::between(sequence, (self.me, mine), (peer, theirs)))
     }
 
     /// How many operations of the group have begun. A message is no operation of the group.

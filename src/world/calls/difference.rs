@@ -1,6 +1,7 @@
 //! The two first causes that ranks find out by comparing what they do. All ranks of the group are
 //! told the same cause, field by field.
 
+use super::CallRecord;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -59,6 +60,17 @@ impl CallMismatch {
     ) -> Self {
         let calls = calls.map(|(rank, call)| RankCall { rank, call: call.to_owned() });
         Self { sequence, calls, difference }
+    }
+
+    /// The calls of two ranks, the lower rank first.
+    pub(crate) fn between(
+        sequence: u64,
+        one: (usize, &CallRecord),
+        other: (usize, &CallRecord),
+    ) -> Self {
+        let [low, high] = if one.0 < other.0 { [one, other] } else { [other, one] };
+        let difference = low.1.difference(high.1);
+        Self::new(sequence, [(low.0, &*low.1.call), (high.0, &*high.1.call)], difference)
     }
 
     /// True if the sentence of the mismatch tells what `rank` called as operation `sequence`.

@@ -1,6 +1,6 @@
 //! The calls of one rank in one group, the last ones by number.
 
-use super::CallRecord;
+use super::{CallMismatch, CallRecord};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,21 +73,27 @@ impl CallHistory {
     ) -> Option<(u64, &'a CallRecord, &'a CallRecord)> {
         let mine: Vec<(u64, &CallRecord)> =
             self.0.iter().map(|run| (run.first, &*run.call)).collect();
-        let theirs_known: Vec<(u64, &CallRecord)> =
-            theirs.runs.iter().map(|(first, call)| (*first, call)).collect();
-        let start = mine.first()?.0.max(theirs_known.first()?.0);
-        let end = begun.min(theirs.begun);
-        let firsts = mine.iter().chain(&theirs_known).map(|(first, _)| *first);
-        let mut numbers: Vec<u64> =
-            firsts.chain([start]).filter(|number| (start..end).contains(number)).collect();
-        numbers.sort_unstable();
-        numbers.into_iter().find_map(|number| {
-            let my_call = call_at(&mine, number)?;
-            let their_call = call_at(&theirs_known, number)?;
-            let differ = my_call.fingerprint != their_call.fingerprint;
-            differ.then_some((number, my_call, their_call))
-        })
+        first_difference(&mine, &theirs.runs(), begun.min(theirs.begun))
     }
+}
+
+/// The first operation before `end` that differs, with both calls. Both lists are in order.
+fn first_difference<'a>(
+    mine: &[(u64, &'a CallRecord)],
+    theirs: &[(u64, &'a CallRecord)],
+    end: u64,
+) -> Option<(u64, &'a CallRecord, &'a CallRecord)> {
+    let start = mine.first()?.0.max(theirs.first()?.0);
+    let firsts = mine.iter().chain(theirs).map(|(first, _)| *first);
+    let mut numbers: Vec<u64> =
+        firsts.chain([start]).filter(|number| (start..end).contains(number)).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().find_map(|number| {
+        let my_call = call_at(mine, number)?;
+        let their_call = call_at(theirs, number)?;
+        let differ = my_call.fingerprint != their_call.fingerprint;
+        differ.then_some((number, my_call, their_call))
+    })
 }
 
 fn call_at<'a>(runs: &[(u64, &'a CallRecord)], number: u64) -> Option<&'a CallRecord> {
@@ -105,6 +111,20 @@ pub struct CallExcerpt {
     /// The number of the first operation of each run, and what was called. Runs follow one another
     /// without a gap.
     pub runs: Vec<(u64, CallRecord)>,
+}
+
+impl CallExcerpt {
+    fn runs(&self) -> Vec<(u64, &CallRecord)> {
+        self.runs.iter().map(|(first, call)| (*first, call)).collect()
+    }
+
+    /// Compares the calls of rank `me`, which these are, with those of rank `peer`. Returns the
+    /// first two calls that do not match, the lower rank first.
+    pub fn compare(&self, me: usize, peer: usize, theirs: &Self) -> Option<CallMismatch> {
+        let end = self.begun.min(theirs.begun);
+        let (sequence, mine, theirs) = first_difference(&self.runs(), &theirs.runs(), end)?;
+        Some(CallMismatch::between(sequence, (me, mine), (peer, theirs)))
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or
 //! died. Pure: requests go in, notices come out, and time is an argument.
 
+use super::farewells::Farewells;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound, Notice};
 use super::{Cause, CauseKind, GroupId, ProgressReport};
 use crate::world::calls::CallExcerpt;
@@ -11,6 +12,9 @@ use std::time::{Duration, Instant};
 const SURVEY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long after the end of a process its connection may still be open.
 const CLOSING_TIME: Duration = Duration::from_millis(200);
+
+/// The number of the survey that asks for [`Farewells`].
+const FAREWELLS: u64 = u64::MAX;
 
 /// Notices, each with the rank that it is for.
 pub(super) type Notices = Vec<(usize, Notice)>;
@@ -24,6 +28,8 @@ pub(super) struct Coordinator {
     left: BTreeMap<usize, u64>,
     /// The last calls of ranks that have left, by group.
     last_calls: BTreeMap<usize, Vec<(GroupId, CallExcerpt)>>,
+    /// Goodbyes that are not confirmed yet.
+    farewells: Farewells,
     dead: BTreeSet<usize>,
     /// Ranks whose process has ended, with the time by which their connection ends or they count
     /// as dead.
@@ -50,6 +56,7 @@ impl Coordinator {
             next_survey: 0,
             left: BTreeMap::new(),
             last_calls: BTreeMap::new(),
+            farewells: Farewells::default(),
             dead: BTreeSet::new(),
             ending: BTreeMap::new(),
             announced: None,
@@ -75,7 +82,11 @@ impl Coordinator {
     ) -> Notices {
         match request {
             ControlRequest::Heartbeat => Vec::new(),
-            ControlRequest::Abort(cause) => self.abort(cause),
+            ControlRequest::Abort(cause) => {
+                let mut out = self.abort(cause);
+                out.extend(self.release(now));
+                out
+            }
             ControlRequest::Contribute { round, payload } => self.contribute(from, round, payload),
             ControlRequest::AskMissing { round } => {
                 let given = self.rounds.get(&round);
@@ -99,16 +110,27 @@ impl Coordinator {
                 );
                 asked
             }
-            ControlRequest::Report { survey, report } => self.take_report(from, survey, report),
+            ControlRequest::Report { survey, report } => {
+                let mut out = self.take_report(from, survey, report);
+                out.extend(self.release(now));
+                out
+            }
             ControlRequest::ProcessEnded { rank } => {
                 if rank < self.world && !self.is_gone(rank) {
                     self.ending.entry(rank).or_insert(now + CLOSING_TIME);
                 }
                 Vec::new()
             }
-            ControlRequest::Goodbye { last, calls } => {
-                self.last_calls.insert(from, calls);
-                self.goodbye(from, last)
+            ControlRequest::Goodbye { last, calls, patient } => {
+                let mut out = self.goodbye(from, last);
+                if patient && self.announced.is_none() {
+                    self.farewells.hold(from, last, now);
+                } else {
+                    out.push((from, Notice::Farewell));
+                }
+                out.extend(self.take_last_calls(from, last, calls));
+                out.extend(self.release(now));
+                out
             }
             ControlRequest::AskCalls { of, question } => self.ask_calls(from, of, question),
             ControlRequest::TellCalls { to, question, calls } if to < self.world => {
@@ -119,7 +141,46 @@ impl Coordinator {
     }
 
     fn to_all(&self, notice: impl Fn() -> Notice) -> Notices {
-        (0..self.world).filter(|rank| !self.is_gone(*rank)).map(|rank| (rank, notice())).collect()
+        let hears = |rank: &usize| !self.is_gone(*rank) || self.farewells.holds(*rank);
+        (0..self.world).filter(hears).map(|rank| (rank, notice())).collect()
+    }
+
+    /// Keeps the last calls of a rank that leaves, for ranks that ask, and compares them with those
+    /// of ranks that left before.
+    fn take_last_calls(
+        &mut self,
+        from: usize,
+        last: u64,
+        calls: Vec<(GroupId, CallExcerpt)>,
+    ) -> Notices {
+        self.farewells.note(from, last);
+        let of_world = calls.iter().find(|(group, _)| *group == GroupId::WORLD);
+        let found = of_world.and_then(|(_, calls)| self.farewells.compare(from, calls));
+        self.last_calls.insert(from, calls);
+        found.map_or_else(Vec::new, |found| {
+            self.abort(Cause::mismatch(GroupId::WORLD, 0, from, found))
+        })
+    }
+
+    /// Confirms the goodbyes whose ranks need not wait any more.
+    fn release(&mut self, now: Instant) -> Notices {
+        let Self { farewells, left, dead, world, announced, .. } = self;
+        let ranks = match announced {
+            Some(_) => farewells.release_all(),
+            None => farewells
+                .release(*world, now, |rank| left.contains_key(&rank) || dead.contains(&rank)),
+        };
+        ranks.into_iter().map(|rank| (rank, Notice::Farewell)).collect()
+    }
+
+    /// Asks the ranks that are here how many operations they have done, if a goodbye waits for that.
+    fn ask_for_farewells(&mut self, now: Instant) -> Notices {
+        if !self.farewells.is_question_due(now) {
+            return Vec::new();
+        }
+        let here = (0..self.world).filter(|rank| !self.is_gone(*rank));
+        let ask = Notice::AskProgress { survey: FAREWELLS, group: GroupId::WORLD };
+        here.map(|rank| (rank, ask.clone())).collect()
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
@@ -192,6 +253,10 @@ impl Coordinator {
     }
 
     fn take_report(&mut self, from: usize, number: u64, report: ProgressReport) -> Notices {
+        if number == FAREWELLS {
+            self.farewells.note(from, report.completed);
+            return Vec::new();
+        }
         let Some(survey) = self.surveys.get_mut(&number) else { return Vec::new() };
         survey.reports[from] = Some(report);
         survey.awaited.remove(&from);
@@ -211,7 +276,6 @@ impl Coordinator {
     fn goodbye(&mut self, from: usize, last: u64) -> Notices {
         self.left.insert(from, last);
         let mut out = self.to_all(|| Notice::Left { rank: from, last });
-        out.push((from, Notice::Farewell));
         let waits = |round: &ExchangeRound, given: &BTreeMap<usize, Vec<u8>>| {
             round.members.contains(&from) && !given.contains_key(&from)
         };
@@ -230,6 +294,7 @@ impl Coordinator {
     /// The connection of `rank` has ended.
     pub(super) fn ended(&mut self, rank: usize, how: &str) -> Notices {
         self.ending.remove(&rank);
+        self.farewells.forget(&[rank]);
         if self.is_gone(rank) {
             return Vec::new();
         }
@@ -239,7 +304,8 @@ impl Coordinator {
 
     /// When [`pass`](Self::pass) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.surveys.values().map(|survey| survey.until).chain(self.ending.values().copied()).min()
+        let surveys = self.surveys.values().map(|survey| survey.until);
+        surveys.chain(self.ending.values().copied()).chain(self.farewells.deadline()).min()
     }
 
     /// Does what is due.
@@ -256,6 +322,8 @@ impl Coordinator {
         for rank in overdue {
             out.extend(self.ended(rank, "its process ended"));
         }
+        out.extend(self.ask_for_farewells(now));
+        out.extend(self.release(now));
         out
     }
 }
@@ -263,10 +331,11 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::service::GroupId;
+    use crate::world::service::message::ExchangePurpose;
 
     fn round(members: &[usize]) -> ExchangeRound {
-        ExchangeRound { group: GroupId::WORLD, members: members.to_vec(), number: 1 }
+        let purpose = ExchangePurpose::Operation;
+        ExchangeRound { group: GroupId::WORLD, purpose, members: members.to_vec(), number: 1 }
     }
 
     fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
@@ -274,7 +343,8 @@ mod tests {
     }
 
     fn goodbye(last: u64) -> ControlRequest {
-        ControlRequest::Goodbye { last, calls: vec![(GroupId::WORLD, CallExcerpt::default())] }
+        let calls = vec![(GroupId::WORLD, CallExcerpt::default())];
+        ControlRequest::Goodbye { last, calls, patient: false }
     }
 
     #[test]

@@ -10,10 +10,21 @@ pub(crate) const MAX_JOIN_MESSAGE: usize = 64 << 10;
 /// Most bytes of a message from a rank that has joined.
 pub(crate) const MAX_MESSAGE: usize = 16 << 20;
 
+/// What an exchange is for. Exchanges for different purposes are numbered apart, so that ranks which
+/// do different things do not take each other's parts.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+pub(crate) enum ExchangePurpose {
+    /// An operation of the group.
+    Operation,
+    /// Handing out shared memory.
+    SharedMemory,
+}
+
 /// One exchange, equal on all its members.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub(crate) struct ExchangeRound {
     pub(crate) group: GroupId,
+    pub(crate) purpose: ExchangePurpose,
     pub(crate) members: Vec<usize>,
     pub(crate) number: u64,
 }
@@ -55,7 +66,8 @@ pub(crate) enum ControlRequest {
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
     /// The sender leaves after this operation. These are its last calls in each of its groups.
-    Goodbye { last: u64, calls: Vec<(GroupId, CallExcerpt)> },
+    /// A patient sender waits for the confirmation until the others have done the same operations.
+    Goodbye { last: u64, calls: Vec<(GroupId, CallExcerpt)>, patient: bool },
     /// Asks what a rank has called.
     AskCalls { of: AskedRank, question: CallQuestion },
     /// The answer to [`Notice::AskCalls`]; `None` if the sender is not in the group.
@@ -63,7 +75,7 @@ pub(crate) enum ControlRequest {
 }
 
 /// A message from rank 0 to any rank.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Notice {
     /// Sign of life.
     Heartbeat,
@@ -110,6 +122,7 @@ mod tests {
     fn messages_survive_the_wire() {
         let round = ExchangeRound {
             group: GroupId { parent_epoch: 1, counter: 2 },
+            purpose: ExchangePurpose::Operation,
             members: vec![0, 3],
             number: 9,
         };

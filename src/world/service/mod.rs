@@ -11,6 +11,7 @@ mod connection;
 mod coordinator;
 mod data_connections;
 mod error;
+mod farewells;
 pub(crate) mod message;
 mod progress;
 mod segments;
@@ -28,7 +29,7 @@ use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
-use message::{ControlRequest, ExchangeRound, MAX_MESSAGE};
+use message::{ControlRequest, ExchangePurpose, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
 use std::collections::BTreeMap;
 use std::io;
@@ -197,6 +198,18 @@ impl Service {
         payload: Vec<u8>,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
+        self.exchange_for(ExchangePurpose::Operation, group, members, payload, deadline)
+    }
+
+    /// As [`exchange`](Self::exchange), for another purpose.
+    fn exchange_for(
+        &self,
+        purpose: ExchangePurpose,
+        group: GroupId,
+        members: &[usize],
+        payload: Vec<u8>,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, ServiceError> {
         self.check_members(members)?;
         let most = (MAX_MESSAGE - 65_536) / members.len();
         if payload.len() > most {
@@ -208,7 +221,7 @@ impl Service {
         if members.len() == 1 {
             return Ok(vec![payload]);
         }
-        let round = self.next_round(group, members);
+        let round = self.next_round(purpose, group, members);
         self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
         match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
@@ -252,11 +265,16 @@ impl Service {
         )))
     }
 
-    fn next_round(&self, group: GroupId, members: &[usize]) -> ExchangeRound {
+    fn next_round(
+        &self,
+        purpose: ExchangePurpose,
+        group: GroupId,
+        members: &[usize],
+    ) -> ExchangeRound {
         let mut state = self.shared.state();
-        let number = state.rounds.entry((group, members.to_vec())).or_default();
+        let number = state.rounds.entry((group, purpose, members.to_vec())).or_default();
         *number += 1;
-        ExchangeRound { group, members: members.to_vec(), number: *number }
+        ExchangeRound { group, purpose, members: members.to_vec(), number: *number }
     }
 
     fn missing_members(&self, round: ExchangeRound) -> Vec<usize> {
@@ -338,12 +356,14 @@ impl Service {
     }
 
     /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until the
-    /// others have left. No rank waits longer than 5 s. Idempotent; later requests fail.
+    /// others have left. A `patient` rank waits until the others have left, have done as many
+    /// operations, or have failed; after a failure [`cause`](Self::cause) has the reason. No rank
+    /// waits longer than 5 s. Idempotent; later requests fail.
     ///
     /// # Errors
     /// [`ServiceError::TimedOut`] if the goodbye was not confirmed in time. The service has ended
     /// nevertheless.
-    pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
+    pub fn leave(&self, last_sequence: u64, patient: bool) -> Result<(), ServiceError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if self.shared.is_forked() {
@@ -357,9 +377,12 @@ impl Service {
         let calls =
             groups.map(|(group, activity)| (group, activity.excerpt(u64::MAX, RUNS_IN_GOODBYE)));
         let calls = calls.collect();
-        self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls });
+        self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls, patient });
+        // Rank 0 serves the others until they have left, also after a failure.
+        let ends_by_failure = patient && self.rank() != 0;
         let over = |state: &mut state::ServiceState| {
-            (state.farewell || state.closed.is_some()).then_some(())
+            let failed = ends_by_failure && state.cause.is_some();
+            (failed || state.farewell || state.closed.is_some()).then_some(())
         };
         let heard = self.shared.wait(Instant::now() + GOODBYE_TIMEOUT, over);
         self.shared.update(|state| state.stop = true);
@@ -384,7 +407,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         let last = self.shared.progress.report(GroupId::WORLD).sequence;
-        if let Err(error) = self.leave(last) {
+        if let Err(error) = self.leave(last, false) {
             tracing::warn!(%error, "left without a confirmed goodbye");
         }
     }

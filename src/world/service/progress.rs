@@ -15,6 +15,8 @@ pub struct ProgressReport {
     pub inside: bool,
     /// The number of the operation.
     pub sequence: u64,
+    /// How many operations are over.
+    pub completed: u64,
     /// The call, in words.
     pub operation: String,
     /// The rank that it waits for. Where one rank tells another, a rank of the world.
@@ -30,7 +32,8 @@ impl ProgressReport {
             WaitTarget::Rank(rank) => Some(number(rank)),
             WaitTarget::MissingMembers => None,
         });
-        Self { inside, sequence, operation: activity.title(), awaits }
+        let completed = activity.pulse().completed();
+        Self { inside, sequence, completed, operation: activity.title(), awaits }
     }
 }
 
@@ -208,7 +211,8 @@ mod tests {
     use std::time::Instant;
 
     fn inside(awaits: Option<usize>) -> Option<ProgressReport> {
-        Some(ProgressReport { inside: true, sequence: 7, operation: "barrier".to_owned(), awaits })
+        let operation = "barrier".to_owned();
+        Some(ProgressReport { inside: true, sequence: 7, completed: 7, operation, awaits })
     }
 
     #[test]
@@ -216,6 +220,7 @@ mod tests {
         let outside = Some(ProgressReport {
             inside: false,
             sequence: 6,
+            completed: 7,
             operation: "barrier".to_owned(),
             awaits: None,
         });

@@ -1,6 +1,7 @@
 //! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to
 //! the others over a Unix socket.
 
+use super::message::ExchangePurpose;
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, initiate, respond};
@@ -48,7 +49,9 @@ impl Service {
             return Segment::create(bytes).map_err(failed);
         }
         if maker != self.rank() {
-            let announced = self.exchange(group, local_members, Vec::new(), deadline)?;
+            let purpose = ExchangePurpose::SharedMemory;
+            let announced =
+                self.exchange_for(purpose, group, local_members, Vec::new(), deadline)?;
             let at = local_members
                 .iter()
                 .position(|member| *member == maker)
@@ -60,7 +63,7 @@ impl Service {
         let made = Segment::create(bytes)
             .and_then(|segment| Ok((segment, listen_abstract(local_members.len())?)));
         let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
-        self.exchange(group, local_members, name, deadline)?;
+        self.exchange_for(ExchangePurpose::SharedMemory, group, local_members, name, deadline)?;
         let (segment, (listener, _)) = made.map_err(failed)?;
         let receivers = local_members.iter().copied().filter(|member| *member != maker).collect();
         self.send_to_all(group, &segment, &listener, receivers, deadline)?;
