@@ -46,6 +46,8 @@ const HEADS: Option<TensorCut> = Some(TensorCut { dimension: 0, groups: 3 });
 
 /// The most parameters of a model: with AdamW they take a TiB.
 const MOST: f64 = (1u64 << 36) as f64;
+/// The most tensors of a model: their list takes some hundred MiB.
+const MOST_TENSORS: f64 = (1u64 << 20) as f64;
 
 impl Config {
     /// Whether there can be such a model. Sizes are called by the options of `train` that give
@@ -69,6 +71,13 @@ impl Config {
             let sizes = "--width, --context, --layers and --experts";
             return Err(format!(
                 "{sizes} make about {parameters:.0e} parameters, and {MOST:.0e} is the most: give less"
+            ));
+        }
+        let tensors = layers * (12.0 + 4.0 * experts as f64);
+        if tensors > MOST_TENSORS {
+            return Err(format!(
+                "--layers and --experts make about {tensors:.0e} tensors, \
+                 and {MOST_TENSORS:.0e} is the most: give less"
             ));
         }
         if !width.is_multiple_of(heads) {

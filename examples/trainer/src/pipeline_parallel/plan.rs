@@ -43,6 +43,9 @@ pub struct StagePass {
     pub chunk: usize,
 }
 
+/// The most passes of a plan, of all ranks together.
+const MOST_PASSES: usize = 1 << 20;
+
 /// The schedules there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelineSchedule {
@@ -110,7 +113,8 @@ impl PipelineSchedule {
     /// The plan for `ranks` ranks and `micros` micro-batches.
     ///
     /// # Errors
-    /// A sentence, if micro-batches do not come in groups of `ranks`, as interleaving needs.
+    /// A sentence, if micro-batches do not come in groups of `ranks`, as interleaving needs, or if
+    /// the lists of all ranks would have more than a million operations.
     ///
     /// # Panics
     /// If there is no rank, no micro-batch or no stage.
@@ -121,10 +125,20 @@ impl PipelineSchedule {
         );
         if self.chunks() > 1 && !micros.is_multiple_of(ranks) {
             let why = format!(
-                "{micros} micro-batches do not come in groups of {ranks}, as {} needs",
-                self.name()
+                "{micros} micro-batches do not come in groups of {ranks}, as {} needs: \
+                 give --micros {}",
+                self.name(),
+                micros.next_multiple_of(ranks)
             );
             return Err(why);
+        }
+        let passes = [ranks, micros, self.chunks()].into_iter().try_fold(2, usize::checked_mul);
+        if passes.is_none_or(|passes| passes > MOST_PASSES) {
+            let chunks = self.chunks();
+            return Err(format!(
+                "{micros} micro-batches through {chunks} stages on each of {ranks} ranks are \
+                 more than {MOST_PASSES} passes: give fewer micro-batches"
+            ));
         }
         let ops = (0..ranks).map(|rank| self.ops(rank, ranks, micros)).collect();
         Ok(PipelinePlan { ranks, chunks: self.chunks(), micros, ops })

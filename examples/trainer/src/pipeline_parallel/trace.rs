@@ -128,6 +128,7 @@ pub fn simulate(
     cost: impl Fn(usize, StagePass) -> f64,
 ) -> Result<PipelineTrace, String> {
     let mut done = Vec::<PassSpan>::new();
+    let mut ends = HashMap::new();
     let mut free = vec![0.0f64; plan.ranks];
     let mut next = vec![0; plan.ranks];
     let total: usize = plan.ops.iter().map(Vec::len).sum();
@@ -137,15 +138,14 @@ pub fn simulate(
             while let Some(op) = plan.ops[rank].get(next[rank]).copied() {
                 let ready = match plan.before(rank, op) {
                     None => Some(0.0),
-                    Some((of, needed)) => {
-                        done.iter().find(|it| (it.rank, it.op) == (of, needed)).map(|it| it.end)
-                    }
+                    Some(needed) => ends.get(&needed).copied(),
                 };
                 let Some(ready) = ready else { break };
                 let start = free[rank].max(ready);
                 let work = cost(rank, op);
                 free[rank] = start + work;
                 done.push(PassSpan { rank, op, start, end: free[rank], work });
+                ends.insert((rank, op), free[rank]);
                 next[rank] += 1;
             }
         }

@@ -118,11 +118,7 @@ impl Setup {
         self.check_sequence(config, rows)?;
         self.check_experts(config)?;
         let stages = self.mesh.size(MeshAxis::Pp);
-        let groups = || format!("give --micros {}", self.micros.next_multiple_of(stages));
-        self.schedule
-            .plan(stages, self.micros)
-            .map(drop)
-            .map_err(|why| format!("{why}: {}", groups()))
+        self.schedule.plan(stages, self.micros).map(drop)
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
