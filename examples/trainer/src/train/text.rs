@@ -17,15 +17,67 @@ use std::ops::Range;
 pub struct DataFingerprint {
     /// Of what tokens stand for: a model is of no use with others.
     pub vocabulary: u64,
-    /// Of the text and of which rows are drawn: a run may go on with another text, but it does not
-    /// go on as if it had not stopped.
-    pub rows: u64,
+    /// Of the text, as tokens: a run may go on with another one, but it does not go on as if it had
+    /// not stopped.
+    pub text: u64,
+}
+
+/// Tokens, each in as few bytes as the largest of them needs: the text of a run may be most of what
+/// is in memory.
+#[derive(Clone, Debug)]
+enum Tokens {
+    Bytes(Vec<u8>),
+    Short(Vec<u16>),
+    Long(Vec<u32>),
+}
+
+impl Tokens {
+    fn new(tokens: Vec<u32>) -> Self {
+        match tokens.iter().max().copied().unwrap_or(0) {
+            ..=0xff => Self::Bytes(tokens.iter().map(|token| *token as u8).collect()),
+            ..=0xffff => Self::Short(tokens.iter().map(|token| *token as u16).collect()),
+            _ => Self::Long(tokens),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(tokens) => tokens.len(),
+            Self::Short(tokens) => tokens.len(),
+            Self::Long(tokens) => tokens.len(),
+        }
+    }
+
+    /// Appends those in `range` to `to`.
+    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) {
+        match self {
+            Self::Bytes(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
+            Self::Short(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
+            Self::Long(tokens) => to.extend_from_slice(&tokens[range]),
+        }
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        match self {
+            Self::Bytes(tokens) => Self::Bytes(tokens.split_off(at)),
+            Self::Short(tokens) => Self::Short(tokens.split_off(at)),
+            Self::Long(tokens) => Self::Long(tokens.split_off(at)),
+        }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        match self {
+            Self::Bytes(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
+            Self::Short(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
+            Self::Long(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
+        }
+    }
 }
 
 /// A text as tokens, and how rows are drawn from it.
 #[derive(Clone, Debug)]
 pub struct Text {
-    tokens: Vec<u32>,
+    tokens: Tokens,
     context: usize,
     seed: u64,
 }
@@ -36,6 +88,10 @@ impl Text {
     /// # Panics
     /// If the text is not longer than a row.
     pub fn new(tokens: Vec<u32>, context: usize, seed: u64) -> Self {
+        Self::of(Tokens::new(tokens), context, seed)
+    }
+
+    fn of(tokens: Tokens, context: usize, seed: u64) -> Self {
         assert!(
             tokens.len() > context,
             "a text of {} tokens has no row of {context} and a target",
@@ -48,8 +104,8 @@ impl Text {
     ///
     /// # Panics
     /// If the text is not longer than a row.
-    pub fn of_bytes(bytes: &[u8], context: usize, seed: u64) -> Self {
-        Self::new(bytes.iter().map(|byte| u32::from(*byte)).collect(), context, seed)
+    pub fn of_bytes(bytes: impl Into<Vec<u8>>, context: usize, seed: u64) -> Self {
+        Self::of(Tokens::Bytes(bytes.into()), context, seed)
     }
 
     /// A language of one sentence form in endless variation, for tests that need no file: it can be
@@ -68,7 +124,7 @@ impl Text {
                 pick(4, &["two", "four"])
             );
         }
-        Self::of_bytes(text.as_bytes(), context, seed)
+        Self::of_bytes(text, context, seed)
     }
 
     /// The first nine tenths of the text, to train on, and the last tenth, to judge by: no row of
@@ -76,19 +132,14 @@ impl Text {
     pub fn divided(mut self) -> Option<(Self, Self)> {
         let held = self.tokens.split_off(self.tokens.len() - self.tokens.len() / 10);
         (held.len() > self.context).then(|| {
-            let held = Self::new(held, self.context, self.seed);
+            let held = Self::of(held, self.context, self.seed);
             (self, held)
         })
     }
 
-    /// A number that stands for all rows of the run.
+    /// A number that stands for the whole text.
     pub fn fingerprint(&self) -> u64 {
-        fingerprint(
-            self.tokens
-                .iter()
-                .map(|token| u64::from(*token))
-                .chain([self.context as u64, self.seed]),
-        )
+        self.tokens.fingerprint()
     }
 
     /// Rows number `rows` of the run; the weight of each token is `weight`.
@@ -121,9 +172,9 @@ impl Text {
         let mut targets = empty();
         let mut positions = empty();
         for start in starts {
-            let text = &self.tokens[*start..][..self.context + 1];
-            tokens.extend_from_slice(&text[..self.context]);
-            targets.extend_from_slice(&text[1..]);
+            let end = start + self.context;
+            self.tokens.read(*start..end, &mut tokens);
+            self.tokens.read(start + 1..end + 1, &mut targets);
             positions.extend(0..self.context as u32);
         }
         TokenBatch { rows: starts.len(), tokens, targets, positions, weight }
