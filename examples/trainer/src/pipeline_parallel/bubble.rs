@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::pipeline_parallel::plan::PipelineSchedule;
     use crate::pipeline_parallel::trace::{equal_stages, simulate};
-    use crate::ranks::timeline::shares;
+    use crate::ranks::shares::TimeShares;
 
     fn noted(kind: RankActivity, start: f64, end: f64) -> TimeSpan {
         let [start, end] = [start, end].map(Duration::from_secs_f64);
@@ -125,8 +125,22 @@ mod tests {
         (all, own)
     }
 
+    /// Seconds of a forward pass, a backward pass, an update, a wait and a bubble, each moment in
+    /// one of them; and of communication beside them.
     fn seconds(spans: &[TimeSpan]) -> [f64; 6] {
-        shares(spans).map(|share| (share.as_secs_f64() * 1e6).round() / 1e6)
+        let shares = TimeShares::of(spans, Duration::ZERO..Duration::from_secs(1_000));
+        let beside = spans.iter().filter(|span| span.kind == RankActivity::Communication);
+        let beside: Duration = beside.map(|span| span.end - span.start).sum();
+        let alone = [
+            RankActivity::Forward,
+            RankActivity::Backward,
+            RankActivity::Update,
+            RankActivity::Wait,
+            RankActivity::Bubble,
+        ];
+        let [forward, backward, update, wait, bubble] = alone.map(|kind| shares.part(kind));
+        [forward, backward, update, wait, bubble, beside]
+            .map(|time| (time.as_secs_f64() * 1e6).round() / 1e6)
     }
 
     #[test]
@@ -171,8 +185,7 @@ mod tests {
     #[test]
     fn clocks_may_differ_and_one_rank_has_no_bubble() {
         let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.5]);
-        let bubble = seconds(&account(Vec::new(), &own, &all, Duration::ZERO))
-            [RankActivity::Bubble as usize];
+        let bubble = seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[4];
         assert_eq!(bubble, 0.5 + 2.0, "it began later, and so waited less");
         let alone = PipelineTrace { ranks: 1, ..own.clone() };
         let wait = noted(RankActivity::Wait, 7.0, 9.0);

@@ -205,6 +205,17 @@ impl RankGroup {
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
+    /// Returns `bytes` of rank `root`, on every rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn broadcast_bytes(&self, bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
+        if self.world == 1 {
+            return Ok(bytes);
+        }
+        self.call(|comm| comm.broadcast_bytes(bytes, root))
+    }
+
     /// Returns the sum of `mine` over all ranks, added in rank order whatever the group's order is.
     ///
     /// # Errors

@@ -6,11 +6,12 @@
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
 //! | [`shard`] | one rank's part of something that is divided evenly |
 //! | [`traffic`] | bytes that a rank sends, by group |
-//! | [`timeline`] | spans of computation and communication of one rank |
+//! | [`timeline`], [`shares`] | spans of computation and communication of one rank; where its time went |
 
 pub mod exchange;
 pub mod group;
 pub mod mesh;
 pub mod shard;
+pub mod shares;
 pub mod timeline;
 pub mod traffic;

@@ -1,5 +1,5 @@
-//! Where a rank's time went: spans of compute, of sending and of waiting, for the shares and for
-//! the picture.
+//! What a rank did when: spans of compute, of sending and of waiting, for the shares
+//! ([`crate::ranks::shares`]) and for the picture.
 //!
 //! A collective that was started runs on a thread of its own. Its span is beside what the rank does
 //! meanwhile: where it lies beside a backward pass, it is hidden; where it lies beside a wait, it
@@ -21,25 +21,43 @@ pub enum RankActivity {
     Wait,
     /// Waiting for other stages of the pipeline: the bubble ([`crate::pipeline_parallel::bubble`]).
     Bubble,
+    /// Moving experts to other ranks.
+    Moving,
+    /// Writing a checkpoint, and waiting for the other ranks to have written theirs.
+    Saving,
+    /// Judging the model by text that it has not seen.
+    Validation,
     /// A collective at work while this rank may compute.
     Communication,
 }
 
 impl RankActivity {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Forward,
         Self::Backward,
         Self::Update,
         Self::Wait,
         Self::Bubble,
+        Self::Moving,
+        Self::Saving,
+        Self::Validation,
         Self::Communication,
     ];
 
     /// The name in a picture.
     pub fn name(self) -> &'static str {
-        ["forward", "backward", "update", "exposed communication", "bubble", "communication"]
-            [self as usize]
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Update => "update",
+            Self::Wait => "exposed communication",
+            Self::Bubble => "bubble",
+            Self::Moving => "moving experts",
+            Self::Saving => "saving",
+            Self::Validation => "validation",
+            Self::Communication => "communication",
+        }
     }
 }
 
@@ -54,7 +72,13 @@ pub struct TimeSpan {
     pub end: Duration,
 }
 
+/// The most spans that a timeline holds: far more than one step makes.
+const MOST_SPANS: usize = 1 << 16;
+
 /// A handle on one rank's spans; clones record in the same list, on whichever thread.
+///
+/// Spans stay until [`take`](Self::take) is called. A program that never takes them, however long
+/// it runs, holds the last 32,768 to 65,536: the older half is dropped when there are more.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     began: Instant,
@@ -79,7 +103,11 @@ impl Timeline {
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: TimeSpan) {
         // A panic while the lock was held leaves the list valid.
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        if spans.len() >= MOST_SPANS {
+            spans.drain(..MOST_SPANS / 2);
+        }
+        spans.push(span);
     }
 
     /// How long ago it began.
@@ -93,44 +121,20 @@ impl Timeline {
     }
 }
 
-/// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass
-/// is a wait.
-pub fn shares(spans: &[TimeSpan]) -> [Duration; 6] {
-    let total = |kind: RankActivity| -> Duration {
-        spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
-    };
-    let mut shares = RankActivity::ALL.map(total);
-    for wait in spans.iter().filter(|span| span.kind == RankActivity::Wait) {
-        let passes = |kind| !matches!(kind, RankActivity::Wait | RankActivity::Communication);
-        let around = |span: &&TimeSpan| {
-            passes(span.kind) && span.start <= wait.start && wait.end <= span.end
-        };
-        if let Some(around) = spans.iter().find(around) {
-            shares[around.kind as usize] =
-                shares[around.kind as usize].saturating_sub(wait.end - wait.start);
-        }
-    }
-    shares
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_within_a_pass_is_counted_once() {
-        let span = |kind, start, end| TimeSpan {
-            kind,
-            start: Duration::from_secs(start),
-            end: Duration::from_secs(end),
-        };
-        let spans = [
-            span(RankActivity::Communication, 1, 7),
-            span(RankActivity::Wait, 2, 3),
-            span(RankActivity::Forward, 0, 5),
-            span(RankActivity::Wait, 6, 7),
-            span(RankActivity::Update, 7, 9),
-        ];
-        assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0, 6]);
+    fn spans_that_are_never_taken_are_bounded_and_the_last_ones_stay() {
+        let timeline = Timeline::default();
+        for nth in 0..200_000 {
+            let end = Duration::from_nanos(nth);
+            timeline.note(TimeSpan { kind: RankActivity::Wait, start: end, end });
+        }
+        let spans = timeline.take();
+        assert!(spans.len() <= MOST_SPANS && spans.len() >= MOST_SPANS / 2, "{}", spans.len());
+        assert_eq!(spans.last().unwrap().end, Duration::from_nanos(199_999));
+        assert!(spans.is_sorted_by_key(|span| span.end));
     }
 }

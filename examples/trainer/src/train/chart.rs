@@ -18,8 +18,70 @@ fn open(height: f64, title: &str) -> String {
     )
 }
 
-/// The loss of each step, from `first` on.
-pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
+/// The most points of a curve: more than there are dots across a screen.
+const MOST_POINTS: usize = 4_096;
+
+/// The losses of a run, however long it is: up to 4,096 steps each step is a point, of longer runs
+/// each point is the mean of 2, 4, 8 ... steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossCurve {
+    first: u64,
+    steps: u64,
+    /// Steps of a point.
+    each: u64,
+    points: Vec<f64>,
+    /// The finite losses of the point to come, and how many they are.
+    coming: (f64, u64),
+}
+
+impl LossCurve {
+    /// A curve without steps; the one to come is number `first`.
+    pub fn new(first: u64) -> Self {
+        Self { first, steps: 0, each: 1, points: Vec::new(), coming: (0.0, 0) }
+    }
+
+    /// Adds the loss of the next step.
+    pub fn push(&mut self, loss: f64) {
+        if loss.is_finite() {
+            let (sum, count) = self.coming;
+            self.coming = (sum + loss, count + 1);
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(self.each) {
+            self.points.push(mean(std::mem::take(&mut self.coming)));
+        }
+        if self.points.len() == MOST_POINTS {
+            let pair = |pair: &[f64; 2]| {
+                let finite = pair.iter().copied().filter(|loss| loss.is_finite());
+                mean(finite.fold((0.0, 0), |(sum, count), loss| (sum + loss, count + 1)))
+            };
+            self.points = self.points.as_chunks::<2>().0.iter().map(pair).collect();
+            self.each *= 2;
+        }
+    }
+
+    /// The number of the step to come.
+    pub fn next(&self) -> u64 {
+        self.first + self.steps
+    }
+
+    fn points(&self) -> Vec<f64> {
+        let mut points = self.points.clone();
+        points.extend((self.coming.1 > 0).then(|| mean(self.coming)));
+        points
+    }
+}
+
+/// Of no finite losses it is not a number.
+fn mean((sum, count): (f64, u64)) -> f64 {
+    sum / count as f64
+}
+
+/// The loss of each step.
+pub fn curve(losses: &LossCurve, title: &str) -> String {
+    let first = losses.first;
+    let last = losses.next().saturating_sub(1);
+    let losses = losses.points();
     let height = 360.0;
     let top = 36.0;
     let bottom = 28.0;
@@ -55,7 +117,6 @@ pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
         points.join(" ")
     );
     let y = height - 8.0;
-    let last = first + losses.len() as u64 - 1;
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">step {first}</text>");
     let _ = writeln!(
         out,
@@ -117,7 +178,17 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
 }
 
 fn colour(kind: RankActivity) -> &'static str {
-    ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9", "#e0a526"][kind as usize]
+    match kind {
+        RankActivity::Forward => "#3b6fb6",
+        RankActivity::Backward => "#3f8f5b",
+        RankActivity::Update => "#8a6bb0",
+        RankActivity::Wait => "#c8553d",
+        RankActivity::Bubble => "#d9d9d9",
+        RankActivity::Moving => "#5fb3b3",
+        RankActivity::Saving => "#8c6d46",
+        RankActivity::Validation => "#444444",
+        RankActivity::Communication => "#e0a526",
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +198,12 @@ mod tests {
 
     #[test]
     fn every_step_is_a_point_and_every_span_a_box() {
-        let drawn = curve(&[5.5, 3.25, f64::NAN, 2.0], 10, "loss <now>");
+        let of = |first, losses: &[f64]| {
+            let mut curve = LossCurve::new(first);
+            losses.iter().for_each(|loss| curve.push(*loss));
+            curve
+        };
+        let drawn = curve(&of(10, &[5.5, 3.25, f64::NAN, 2.0]), "loss <now>");
         let points = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(points.split(' ').count(), 3, "what is no number is no point");
         assert!(
@@ -135,7 +211,7 @@ mod tests {
                 && drawn.contains("step 13<")
                 && drawn.contains("loss &lt;now>")
         );
-        assert!(curve(&[], 0, "").ends_with("</svg>\n"));
+        assert!(curve(&of(0, &[]), "").ends_with("</svg>\n"));
         let span = |kind, start, end| TimeSpan {
             kind,
             start: Duration::from_millis(start),
@@ -157,5 +233,20 @@ mod tests {
             place(RankActivity::Wait) < place(RankActivity::Communication),
             "what runs beside all of it is drawn last"
         );
+    }
+
+    #[test]
+    fn a_long_run_is_thinned_and_its_last_loss_stays() {
+        let mut long = LossCurve::new(1);
+        for step in 0..1_000_000u32 {
+            long.push(if step % 2 == 0 { f64::NAN } else { 1.0 + 2.0 * f64::from(step % 4) });
+        }
+        assert!(long.points.capacity() <= 2 * MOST_POINTS, "{}", long.points.capacity());
+        assert!(long.points.len() >= MOST_POINTS / 4, "{}", long.points.len());
+        // Odd steps are 3 and 7 in turn.
+        assert!(long.points.iter().all(|point| (point - 5.0).abs() < 1e-9), "{:?}", long.points);
+        assert_eq!(long.next(), 1_000_001);
+        let drawn = curve(&long, "");
+        assert!(drawn.contains(">step 1<") && drawn.contains(">step 1000000<"));
     }
 }
