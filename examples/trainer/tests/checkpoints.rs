@@ -7,14 +7,20 @@ use maypole_trainer::check::verify::{Recipe, TrainingOutcome};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
-use maypole_trainer::tensor::precision::LossScale;
-use maypole_trainer::train::checkpoint::{self, CheckpointError, latest, load, save};
+use maypole_trainer::tensor::precision::{LossScale, Precision};
+use maypole_trainer::train::checkpoint::CheckpointError;
+use maypole_trainer::train::checkpoint::export::export;
+use maypole_trainer::train::checkpoint::history;
+use maypole_trainer::train::checkpoint::load::load;
+use maypole_trainer::train::checkpoint::manifest::Manifest;
+use maypole_trainer::train::checkpoint::save::save;
+use maypole_trainer::train::checkpoint::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use maypole_trainer::train::session::TrainingSession;
 use maypole_trainer::train::text::DataFingerprint;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn recipe(steps: u64) -> Recipe {
@@ -47,7 +53,7 @@ fn run_as(
         let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe.session(&group, sharding);
         prepare(&mut session, &group);
-        resume(&mut session, folder);
+        resume(&mut session, &group, folder);
         // Nobody writes the next before everybody has read the last.
         group.sum(0.0).unwrap();
         let mut outcome = recipe
@@ -62,10 +68,14 @@ fn run_as(
     outcomes.into_iter().next().unwrap()
 }
 
-fn resume(session: &mut TrainingSession<f32>, folder: &Path) {
-    if let Some(place) = latest(folder) {
-        load(session, &place).unwrap();
+fn resume(session: &mut TrainingSession<f32>, group: &RankGroup, folder: &Path) {
+    if let Some(place) = history::latest(folder).unwrap() {
+        load(session, group, &place).unwrap();
     }
+}
+
+fn latest(folder: &Path) -> Option<PathBuf> {
+    history::latest(folder).unwrap()
 }
 
 const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
@@ -133,8 +143,8 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
         let second = run(6, halves.path());
         assert_eq!(uninterrupted.losses, [first.losses, second.losses].concat(), "{sharding:?}");
         assert_eq!(uninterrupted.weights, second.weights, "{sharding:?}");
-        let [whole, halves] = [whole, halves]
-            .map(|folder| checkpoint::manifest(&latest(folder.path()).unwrap()).unwrap());
+        let [whole, halves] =
+            [whole, halves].map(|folder| Manifest::read(&latest(folder.path()).unwrap()).unwrap());
         assert_eq!(whole, halves);
         assert_eq!(
             whole.scale.unwrap().factor,
@@ -164,7 +174,8 @@ fn damage_and_other_models_are_said() {
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
     let fails = |recipe: &Recipe| {
-        load(&mut recipe.session(&RankGroup::single(), DATA), &place).unwrap_err()
+        let group = RankGroup::single();
+        load(&mut recipe.session(&group, DATA), &group, &place).unwrap_err()
     };
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
     assert!(matches!(fails(&other), CheckpointError::Other { .. }));
@@ -172,19 +183,28 @@ fn damage_and_other_models_are_said() {
         fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }),
         CheckpointError::Other { .. }
     ));
-    let of = |vocabulary, rows| Some(DataFingerprint { vocabulary, rows });
+    let of = |vocabulary, text| {
+        let data = DataFingerprint { vocabulary, text };
+        let precision = Precision::F32;
+        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data })
+    };
     let tokens = tempfile::tempdir().unwrap();
     let steps = recipe(1);
-    run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
-    let mut session = steps.session(&RankGroup::single(), DATA);
-    session.source = of(2, 1);
-    let error = load(&mut session, &latest(tokens.path()).unwrap()).unwrap_err();
+    run_as(&steps, 1, DATA, tokens.path(), |session, _| session.settings = of(1, 1));
+    let alone = RankGroup::single();
+    let mut session = steps.session(&alone, DATA);
+    session.settings = of(2, 1);
+    let place_of_tokens = latest(tokens.path()).unwrap();
+    let error = load(&mut session, &alone, &place_of_tokens).unwrap_err();
     assert!(
         matches!(error, CheckpointError::Other { .. }),
         "tokens stand for something else: {error}"
     );
-    session.source = of(1, 2);
-    load(&mut session, &latest(tokens.path()).unwrap()).expect("another text may follow");
+    session.settings = of(1, 1);
+    assert_eq!(load(&mut session, &alone, &place_of_tokens).unwrap(), []);
+    session.settings = of(1, 2);
+    let changes = load(&mut session, &alone, &place_of_tokens).expect("another text may follow");
+    assert_eq!(changes.iter().map(|change| change.option).collect::<Vec<_>>(), ["--data"]);
     let part = place.join("rank-001.safetensors");
     let bytes = fs::read(&part).unwrap();
     fs::write(&part, &bytes[..bytes.len() - 4]).unwrap();
@@ -207,7 +227,7 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
     assert!(
         matches!(
             (&errors[0], &errors[1]),
-            (CheckpointError::File { .. }, CheckpointError::Rank(0))
+            (CheckpointError::File { .. }, CheckpointError::Rank { rank: 0, .. })
         ),
         "{errors:?}"
     );
@@ -229,7 +249,7 @@ fn exported_tensors_have_names_and_shapes() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = run(&recipe(1), 4, Sharding::Zero2, folder.path());
     let file = folder.path().join("model.safetensors");
-    checkpoint::export(&latest(folder.path()).unwrap(), &file).unwrap();
+    export(&latest(folder.path()).unwrap(), &file).unwrap();
     let bytes = fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(tensors.tensor("block.1.qkv.weight").unwrap().shape(), [192, 64]);

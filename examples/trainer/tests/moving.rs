@@ -10,9 +10,11 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::random::random;
-use maypole_trainer::train::checkpoint::{latest, load, save};
+use maypole_trainer::train::checkpoint::history::latest;
+use maypole_trainer::train::checkpoint::load::load;
+use maypole_trainer::train::checkpoint::reshard::{ParameterRun as Piece, RunPool, runs};
+use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::reshard::{ParameterRun as Piece, RunPool, runs};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
@@ -99,12 +101,13 @@ fn experts_move_under_local_sgd_too() {
 type State = [Vec<f32>; 3];
 
 fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> State {
-    let mut pool = RunPool::default();
+    let whole = Piece { start: 0, len: ParameterLayout::whole(config).len() };
+    let mut pool = RunPool::wanting(&[whole]);
     let mut state = State::default();
     for (runs, [weights, first, second]) in parts {
         pool.add(&runs, [&weights, &first, &second]);
     }
-    pool.read(Piece { start: 0, len: ParameterLayout::whole(config).len() }, &mut state).unwrap();
+    pool.read(whole, &mut state).unwrap();
     state
 }
 
@@ -231,8 +234,8 @@ impl Watched<'_> {
             let mut worker =
                 Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
             (self.prepare)(&mut worker);
-            if let Some(place) = latest(self.folder) {
-                load(&mut worker.session, &place).unwrap();
+            if let Some(place) = latest(self.folder).unwrap() {
+                load(&mut worker.session, &worker.groups.world, &place).unwrap();
             }
             let mut losses = Vec::new();
             let mut here = Vec::new();

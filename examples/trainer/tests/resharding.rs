@@ -8,7 +8,9 @@ use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-use maypole_trainer::train::checkpoint::{latest, load, save};
+use maypole_trainer::train::checkpoint::history::latest;
+use maypole_trainer::train::checkpoint::load::load;
+use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
@@ -41,8 +43,8 @@ fn train_as(
         let mut worker = Worker::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
         prepare(&mut worker);
         worker.session.clip = Some(1.0);
-        if let Some(place) = latest(from) {
-            load(&mut worker.session, &place).unwrap();
+        if let Some(place) = latest(from).unwrap() {
+            load(&mut worker.session, &worker.groups.world, &place).unwrap();
         }
         let text = text(config);
         let mut losses = Vec::new();
@@ -64,7 +66,7 @@ fn state(config: &Config, setup: &Setup, from: &Path) -> Vec<u8> {
 }
 
 fn first_part(folder: &Path) -> Vec<u8> {
-    fs::read(latest(folder).unwrap().join("rank-000.safetensors")).unwrap()
+    fs::read(latest(folder).unwrap().unwrap().join("rank-000.safetensors")).unwrap()
 }
 
 /// Every form in which a dense model can be spread, on one to eight ranks.
@@ -113,7 +115,7 @@ fn every_pair(config: &Config, setups: &[Setup]) {
             let there = tempfile::tempdir().unwrap();
             // No step is done: what is read is written again, in other parts.
             train(config, to, 0, here.path(), there.path());
-            let files = fs::read_dir(latest(there.path()).unwrap()).unwrap().count();
+            let files = fs::read_dir(latest(there.path()).unwrap().unwrap()).unwrap().count();
             assert_eq!(files, to.mesh.world() + 1, "a part a rank, and the manifest");
             let what =
                 format!("from {} {:?} to {} {:?}", from.mesh, from.sharding, to.mesh, to.sharding);

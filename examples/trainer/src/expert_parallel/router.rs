@@ -17,9 +17,10 @@
 //! ones; Fedus et al., "Switch Transformers" (2021), for the loss `experts * sum_e f_e P_e`.
 
 use crate::tensor::math::Real;
+use serde::{Deserialize, Serialize};
 
 /// How tokens choose.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Router {
     /// Experts of a layer.
     pub experts: usize,

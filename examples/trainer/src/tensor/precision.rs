@@ -27,7 +27,30 @@ use crate::tensor::norm::NormInputs;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::marker::PhantomData;
+
+/// The numbers that layers compute with.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits.
+    F32,
+    /// 16 bits, with the range of 32.
+    Bf16,
+    /// 16 bits, with a [`LossScale`].
+    F16,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
 
 /// A 16-bit float.
 pub trait HalfFloat: FloatElement {

@@ -8,7 +8,7 @@
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
-//! | [`checkpoint`], [`reshard`] | to disk and back; from any mesh to any other |
+//! | [`checkpoint`] | to disk and back; from any mesh to any other |
 //! | [`chart`] | pictures of a run |
 
 pub mod bpe;
@@ -17,7 +17,6 @@ pub mod checkpoint;
 pub mod clip;
 pub mod optim;
 pub mod passes;
-pub mod reshard;
 pub mod sample;
 pub mod schedule;
 pub mod session;

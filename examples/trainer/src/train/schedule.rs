@@ -18,6 +18,18 @@ pub enum RateShape {
     Linear,
 }
 
+impl RateShape {
+    /// The name of the shape, as `--shape` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Cosine => "cosine",
+            Self::Wsd => "wsd",
+            Self::Linear => "linear",
+        }
+    }
+}
+
 /// The rate of each step of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -11,11 +11,11 @@ use crate::ranks::group::RankGroup;
 use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::Real;
 use crate::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
+use crate::train::checkpoint::settings::RunSettings;
 use crate::train::clip::{GradientNorm, factor};
 use crate::train::optim::{Optimizer, Rule};
 use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
-use crate::train::text::DataFingerprint;
 use maypole::Result;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -47,8 +47,8 @@ pub struct TrainingSession<T> {
     pub losses: RankGroup,
     /// False if another rank of `losses` has the loss of the same tokens and brings it.
     pub brings_loss: bool,
-    /// The description of the training data for checkpoints, if there is one.
-    pub source: Option<DataFingerprint>,
+    /// What checkpoints say of the run beside what is in this session, if anything.
+    pub settings: Option<RunSettings>,
     /// Where the time goes.
     pub timeline: Timeline,
     /// Steps done.
@@ -113,7 +113,7 @@ impl<T: Real> TrainingSession<T> {
             routing: Rc::default(),
             losses,
             brings_loss: true,
-            source: None,
+            settings: None,
             timeline,
             step: 0,
         }

@@ -7,7 +7,9 @@ use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome}
 use crate::data_parallel::sharding::Sharding;
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::tensor::precision::LossScale;
-use crate::train::checkpoint::{load, save};
+use crate::train::checkpoint::history::latest;
+use crate::train::checkpoint::load::load;
+use crate::train::checkpoint::save::save;
 use crate::train::optim::Rule;
 use crate::train::schedule::RateSchedule;
 use crate::train::session::TrainingSession;
@@ -243,8 +245,9 @@ fn resharded(axis: &'static str) -> TourRow {
         let outcomes = Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Ranks);
             let mut session = recipe.session(&group, sharding);
-            if let Some(place) = crate::train::checkpoint::latest(&folder) {
-                load(&mut session, &place).expect("it was written just now");
+            let last = latest(&folder).expect("the folder for temporary files is readable");
+            if let Some(place) = last {
+                load(&mut session, &group, &place).expect("it was written just now");
             }
             // No rank writes before all ranks have read.
             group.sum(0.0).expect("all ranks are here");

@@ -31,10 +31,18 @@ pub fn runs(layout: &ParameterLayout, part: Range<usize>) -> Vec<ParameterRun> {
     layout.pieces().filter_map(overlap).collect()
 }
 
+impl ParameterRun {
+    fn end(&self) -> usize {
+        self.start + self.len
+    }
+}
+
 /// Numbers of some runs, by where they lie in the whole model: one for each of some buffers, `N` of
 /// which go together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RunPool<const N: usize> {
+    /// What is kept of the runs that are added: apart from one another, and ascending.
+    wanted: Vec<ParameterRun>,
     runs: Vec<(ParameterRun, [Vec<f32>; N])>,
 }
 
@@ -47,20 +55,41 @@ impl std::error::Error for MissingParameters {}
 impl fmt::Display for MissingParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ParameterRun { start, len } = self.0;
-        write!(f, "nobody has parameters {start} to {} of the whole model", start + len - 1)
+        write!(f, "no part has parameters {start} to {} of the whole model", start + len - 1)
     }
 }
 
 impl<const N: usize> RunPool<N> {
+    /// A pool that keeps the elements of these runs, whatever is added.
+    pub fn wanting(runs: &[ParameterRun]) -> Self {
+        let mut sorted = runs.to_vec();
+        sorted.sort();
+        let mut wanted: Vec<ParameterRun> = Vec::new();
+        for run in sorted.into_iter().filter(|run| run.len > 0) {
+            match wanted.last_mut().filter(|last| run.start <= last.end()) {
+                Some(last) => last.len = last.end().max(run.end()) - last.start,
+                None => wanted.push(run),
+            }
+        }
+        Self { wanted, runs: Vec::new() }
+    }
+
     /// Adds runs whose numbers lie one after the other in each of `buffers`. An empty buffer stands
     /// for zeros.
+    ///
+    /// # Panics
+    /// If a buffer that is not empty is shorter than the runs.
     pub fn add(&mut self, runs: &[ParameterRun], buffers: [&[f32]; N]) {
         let mut at = 0;
         for run in runs {
-            let numbers = buffers.map(|buffer| {
-                buffer.get(at..at + run.len).map_or(vec![0.0; run.len], <[f32]>::to_vec)
-            });
-            self.runs.push((*run, numbers));
+            for part in wanted_of(&self.wanted, *run) {
+                let from = at + part.start - run.start;
+                let numbers = buffers.map(|buffer| match buffer {
+                    [] => vec![0.0; part.len],
+                    _ => buffer[from..from + part.len].to_vec(),
+                });
+                self.runs.push((part, numbers));
+            }
             at += run.len;
         }
         self.runs.sort_by_key(|(run, _)| *run);
@@ -92,8 +121,18 @@ impl<const N: usize> RunPool<N> {
     /// runs that overlap.
     fn covering(&self, at: usize) -> Option<&(ParameterRun, [Vec<f32>; N])> {
         let after = self.runs.partition_point(|(run, _)| run.start <= at);
-        self.runs[..after].iter().rev().find(|(run, _)| at < run.start + run.len)
+        self.runs[..after].iter().rev().find(|(run, _)| at < run.end())
     }
+}
+
+/// What of `run` is in `wanted`, which is ascending.
+fn wanted_of(wanted: &[ParameterRun], run: ParameterRun) -> impl Iterator<Item = ParameterRun> {
+    let first = wanted.partition_point(|it| it.end() <= run.start);
+    let touching = wanted[first..].iter().take_while(move |it| it.start < run.end());
+    touching.map(move |it| {
+        let start = it.start.max(run.start);
+        ParameterRun { start, len: it.end().min(run.end()) - start }
+    })
 }
 
 #[cfg(test)]
@@ -102,7 +141,7 @@ mod tests {
 
     #[test]
     fn runs_are_found_across_parts_and_missing_ones_are_named() {
-        let mut pool = RunPool::<2>::default();
+        let mut pool = RunPool::<2>::wanting(&[ParameterRun { start: 0, len: 10 }]);
         pool.add(
             &[ParameterRun { start: 6, len: 2 }, ParameterRun { start: 0, len: 2 }],
             [&[6.0, 7.0, 0.0, 1.0], &[]],
@@ -112,6 +151,22 @@ mod tests {
         pool.read(ParameterRun { start: 1, len: 6 }, &mut read).unwrap();
         assert_eq!(read, [vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![0.0, 1.0, 1.0, 1.0, 1.0, 0.0]]);
         let missing = pool.read(ParameterRun { start: 6, len: 4 }, &mut read).unwrap_err();
-        assert_eq!(missing.to_string(), "nobody has parameters 8 to 9 of the whole model");
+        assert_eq!(missing.to_string(), "no part has parameters 8 to 9 of the whole model");
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_kept() {
+        let run = |start, len| ParameterRun { start, len };
+        let mut pool = RunPool::<1>::wanting(&[run(8, 2), run(2, 2), run(3, 2), run(20, 0)]);
+        assert_eq!(pool.wanted, [run(2, 3), run(8, 2)]);
+        let numbers: Vec<f32> = (0..12u8).map(f32::from).collect();
+        pool.add(&[run(0, 3), run(3, 9), run(30, 0)], [&numbers]);
+        let kept: Vec<_> = pool.runs.iter().map(|(run, _)| *run).collect();
+        assert_eq!(kept, [run(2, 1), run(3, 2), run(8, 2)]);
+        let mut read = [vec![]];
+        pool.read(run(2, 3), &mut read).unwrap();
+        pool.read(run(8, 2), &mut read).unwrap();
+        assert_eq!(read, [[2.0, 3.0, 4.0, 8.0, 9.0]]);
+        assert_eq!(pool.read(run(4, 2), &mut read), Err(MissingParameters(run(5, 1))));
     }
 }

@@ -1,0 +1,83 @@
+//! Reading: a session on any mesh is put where a checkpoint was left.
+
+use crate::ranks::group::RankGroup;
+use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
+use crate::train::checkpoint::part::read_parts;
+use crate::train::checkpoint::reshard::{RunPool, runs};
+use crate::train::checkpoint::settings::{SettingChange, changes, refuse_others};
+use crate::train::checkpoint::{CheckpointError, agree, damaged};
+use crate::train::session::TrainingSession;
+use std::path::Path;
+
+/// Puts `session`, which may be on any mesh, where the checkpoint in `place` was left, and returns
+/// what this run does otherwise than the one that wrote it. All ranks of `world` call it. Every
+/// file is compared with its digest first.
+///
+/// # Errors
+/// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
+/// The session is as it was then, unless ranks lost one another.
+pub fn load(
+    session: &mut TrainingSession<f32>,
+    world: &RankGroup,
+    place: &Path,
+) -> Result<Vec<SettingChange>, CheckpointError> {
+    let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
+    same_everywhere(world, &digest, &place.join(MANIFEST))?;
+    let buffers = agree(world, read(session, &manifest, place))?;
+    let differing = changes(&manifest, session);
+    install(session, &manifest, buffers);
+    session.store.share()?;
+    Ok(differing)
+}
+
+/// Ranks whose hosts have folders of their own would go on from different steps.
+fn same_everywhere(
+    world: &RankGroup,
+    digest: &blake3::Hash,
+    path: &Path,
+) -> Result<(), CheckpointError> {
+    let all = world.gather(digest.as_bytes())?;
+    let digests = all.as_chunks::<32>().0;
+    match digests.iter().position(|digest| *digest != digests[0]) {
+        None => Ok(()),
+        Some(rank) => Err(CheckpointError::Unlike { path: path.to_owned(), rank }),
+    }
+}
+
+/// The weights and both averages of what this rank updates.
+fn read(
+    session: &mut TrainingSession<f32>,
+    manifest: &Manifest,
+    place: &Path,
+) -> Result<[Vec<f32>; 3], CheckpointError> {
+    refuse_others(manifest, session, place)?;
+    let layout = session.store.layout().clone();
+    let owned = session.store.owned();
+    let parts = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
+    let wanted: Vec<_> = parts.flat_map(|part| runs(&layout, part)).collect();
+    let mut pool = RunPool::wanting(&wanted);
+    read_parts(place, &manifest.parts, &mut pool)?;
+    let mut buffers: [Vec<f32>; 3] = Default::default();
+    for run in wanted {
+        let read = pool.read(run, &mut buffers);
+        read.map_err(|why| damaged(&place.join(MANIFEST), None, why))?;
+    }
+    Ok(buffers)
+}
+
+fn install(session: &mut TrainingSession<f32>, manifest: &Manifest, buffers: [Vec<f32>; 3]) {
+    let [weights, first, second] = buffers;
+    let mut rest = &weights[..];
+    for run in &mut session.store.owned() {
+        let (own, after) = rest.split_at(run.weights.len());
+        run.weights.copy_from_slice(own);
+        rest = after;
+    }
+    if session.optimizer.rule.states() > 0 {
+        session.optimizer.first = first;
+        session.optimizer.second = second;
+    }
+    session.step = manifest.step;
+    session.optimizer.steps = manifest.updates;
+    session.scale = session.scale.map(|own| manifest.scale.unwrap_or(own));
+}

@@ -1,0 +1,168 @@
+//! Checkpoints: each rank writes what it updates, and any mesh can go on from it.
+//!
+//! * **Sharded:** the writing. No rank gathers the model; the copies of a data-parallel group write
+//!   a part each.
+//! * **Collective:** one number a rank after each stage of writing or reading, so that all ranks go
+//!   on or all fail; 40 bytes a rank for the digests of the parts.
+//! * **Cost:** 12 bytes a parameter with AdamW (weights and two averages), divided by all ranks to
+//!   write. To read, every rank reads every part, one after the other, and keeps what it needs: it
+//!   holds its own numbers and one part at a time.
+//!
+//! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
+//! rank, which says in its header which runs of the whole model its numbers are (see [`reshard`]).
+//! It appears in one moment: files are written and flushed in `step-00000100.partial`, and the
+//! folder gets its name when all ranks are done. A run that is killed while it writes leaves a
+//! folder that is never read. A run that cannot write removes what it has written.
+//!
+//! # What is believed
+//!
+//! Nothing. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
+//! own. Every file is compared with them before a number of it is used, whether to resume, to move
+//! to another mesh or to export. A file that was changed, cut short, lengthened, lost or exchanged
+//! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
+//! too: nobody could tell them from a damaged one.
+//!
+//! The manifest also has the [settings](settings) of the run. A run that goes on with others is
+//! told which ones differ; it is refused where it would make no sense: another model, another
+//! optimizer, another vocabulary.
+//!
+//! # What a resumed run is
+//!
+//! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
+//! rates are functions of the step, so there is no state besides, but for the scale of losses in
+//! `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
+//! Experts [move](crate::expert_parallel::rebalance) by loads that are counted from the last
+//! move on: a checkpoint of a step at which they did not move has lost the count, so that they may
+//! move otherwise, which changes losses by rounding alone.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`manifest`] | the page that a checkpoint begins with, and its digest |
+//! | [`part`] | the file of one rank |
+//! | [`reshard`] | from the parts of any mesh to those of any other |
+//! | [`settings`] | what decides a run beside its weights, and what a change of it means |
+//! | [`history`] | which checkpoints are in a folder, and which of them are kept |
+//! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
+
+pub mod export;
+mod files;
+pub mod history;
+pub mod load;
+pub mod manifest;
+pub mod part;
+pub mod reshard;
+pub mod save;
+pub mod settings;
+
+use crate::ranks::group::RankGroup;
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a checkpoint was not written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// A file cannot be written or read. The disk's fault, or the path's.
+    #[error("{path}: {why}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// A file is not what was written there: it was changed, cut short, lengthened, exchanged or
+    /// lost. Nothing of the checkpoint is used.
+    #[error(
+        "{path}{}: {why}; put the file back as it was, or remove {} to go on from an earlier checkpoint",
+        part_of(*rank),
+        path.parent().unwrap_or(path).display()
+    )]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// The rank that wrote it; none wrote the manifest alone.
+        rank: Option<usize>,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The checkpoint is of another model, another optimizer, or other tokens.
+    #[error("{path} has {theirs}, and this run {ours}: give it the same, or a folder of its own")]
+    Other {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        theirs: String,
+        /// What this run has.
+        ours: String,
+    },
+    /// Two ranks read different checkpoints by the same path.
+    #[error(
+        "{path}: rank {rank} reads another manifest than rank 0: \
+         give a folder that is the same on all hosts"
+    )]
+    Unlike {
+        /// The manifest.
+        path: PathBuf,
+        /// The first rank whose manifest differs.
+        rank: usize,
+    },
+    /// Ranks [train apart](crate::data_parallel::local_sgd).
+    #[error(
+        "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
+    )]
+    Apart,
+    /// Another rank failed, for the reason that it gives.
+    #[error("rank {rank} failed: {why}")]
+    Rank {
+        /// The first rank that failed.
+        rank: usize,
+        /// Its error, as a sentence.
+        why: String,
+    },
+    /// Ranks could not tell one another how it went.
+    #[error(transparent)]
+    Collective(#[from] maypole::Error),
+}
+
+fn part_of(rank: Option<usize>) -> String {
+    rank.map_or_else(String::new, |rank| format!(", the part of rank {rank}"))
+}
+
+/// All ranks go on, or all fail with the same first cause: the first rank that failed returns its
+/// error, and every other rank returns [`CheckpointError::Rank`] with the sentence of that one.
+fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
+    let failures = match world.gather(&[u8::from(mine.is_err())]) {
+        Ok(failures) => failures,
+        // A rank that has a cause of its own does not name the loss of its peers instead.
+        Err(lost) => return mine.and(Err(lost.into())),
+    };
+    let Some(rank) = failures.iter().position(|failed| *failed != 0) else { return mine };
+    let sentence = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    let told = world.broadcast_bytes(sentence.into_bytes(), rank);
+    if world.rank() == rank {
+        return mine;
+    }
+    let why = told.map(|why| String::from_utf8_lossy(&why).into_owned());
+    // Whether the sentence arrived or not, that rank failed.
+    let why = why.unwrap_or_else(|lost| lost.to_string());
+    Err(CheckpointError::Rank { rank, why })
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
+    let path = path.to_owned();
+    move |why| CheckpointError::File { path: path.clone(), why }
+}
+
+fn damaged(path: &Path, rank: Option<usize>, why: impl Display) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_owned(), rank, why: why.to_string() }
+}
+
+/// A file of a checkpoint that cannot be read: one that is lost is damage, all else is the disk's.
+fn unreadable(path: &Path, rank: Option<usize>) -> impl Fn(io::Error) -> CheckpointError + use<> {
+    let path = path.to_owned();
+    move |why| match why.kind() {
+        io::ErrorKind::NotFound => damaged(&path, rank, "it is missing"),
+        _ => CheckpointError::File { path: path.clone(), why },
+    }
+}

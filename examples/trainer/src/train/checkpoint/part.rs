@@ -1,0 +1,137 @@
+//! The part of a checkpoint that one rank writes: three buffers in a safetensors file, and in its
+//! header the runs of the whole model that their numbers are.
+
+use crate::train::checkpoint::manifest::{PartDigest, part_name};
+use crate::train::checkpoint::reshard::{ParameterRun, RunPool};
+use crate::train::checkpoint::{CheckpointError, damaged, failed, unreadable};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The tensors of a part: weights and both averages of the optimizer.
+const NAMES: [&str; 3] = ["weights", "first", "second"];
+
+/// The numbers of one rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankPart<'a> {
+    /// Which elements of the whole model they are.
+    pub runs: Vec<ParameterRun>,
+    /// Weights, averages of gradients and averages of squares; an average that the optimizer does
+    /// not have is empty.
+    pub buffers: [Cow<'a, [f32]>; 3],
+}
+
+impl RankPart<'_> {
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// A sentence of the format's: its header has more than 100 MB.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
+        let runs: Vec<[usize; 2]> = self.runs.iter().map(|run| [run.start, run.len]).collect();
+        let runs = serde_json::to_string(&runs).expect("numbers are JSON");
+        let header = HashMap::from([("runs".to_owned(), runs)]);
+        let views = NAMES.iter().zip(&self.buffers).map(|(name, buffer)| {
+            let bytes = bytemuck::cast_slice(buffer);
+            let view = TensorView::new(Dtype::F32, vec![buffer.len()], bytes);
+            (*name, view.expect("four bytes a number"))
+        });
+        safetensors::serialize(views, Some(header)).map_err(|why| why.to_string())
+    }
+
+    /// Reads the bytes of a file. All sizes in the result go together.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<RankPart<'static>, String> {
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;
+        let header = header.metadata().as_ref().and_then(|header| header.get("runs"));
+        let runs: Vec<[usize; 2]> = serde_json::from_str(header.ok_or("its header names no runs")?)
+            .map_err(|why| why.to_string())?;
+        let runs: Vec<ParameterRun> =
+            runs.into_iter().map(|[start, len]| ParameterRun { start, len }).collect();
+        let mut buffers: [Cow<'static, [f32]>; 3] = Default::default();
+        for (buffer, name) in buffers.iter_mut().zip(NAMES) {
+            let tensor = tensors.tensor(name).map_err(|why| why.to_string())?;
+            if tensor.dtype() != Dtype::F32 {
+                return Err(format!("its {name} are {:?} and not F32", tensor.dtype()));
+            }
+            *buffer = Cow::Owned(bytemuck::allocation::pod_collect_to_vec(tensor.data()));
+        }
+        let part = RankPart { runs, buffers };
+        part.check()?;
+        Ok(part)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let end = |run: &ParameterRun| run.start.checked_add(run.len);
+        if let Some(run) = self.runs.iter().find(|run| end(run).is_none()) {
+            return Err(format!("it has {} numbers from number {} on", run.len, run.start));
+        }
+        let lengths = self.runs.iter().map(|run| run.len);
+        let length = lengths.fold(0usize, usize::saturating_add);
+        let weights = self.buffers[0].len();
+        if length != weights {
+            return Err(format!("its runs have {length} numbers, and it has {weights} weights"));
+        }
+        for (name, buffer) in NAMES.iter().zip(&self.buffers).skip(1) {
+            let averages = buffer.len();
+            if averages != weights && averages != 0 {
+                return Err(format!("it has {averages} {name} averages of {weights} weights"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `pool` wants of the parts of the checkpoint in `place`, each compared with its digest
+/// first. One part at a time is in memory.
+pub(super) fn read_parts(
+    place: &Path,
+    parts: &[PartDigest],
+    pool: &mut RunPool<3>,
+) -> Result<(), CheckpointError> {
+    for (rank, digest) in parts.iter().enumerate() {
+        let path = place.join(part_name(rank));
+        let bytes = read(&path, rank, digest)?;
+        if let Some(why) = difference(&bytes, digest, parts) {
+            return Err(damaged(&path, Some(rank), why));
+        }
+        let part = RankPart::from_bytes(&bytes).map_err(|why| damaged(&path, Some(rank), why))?;
+        pool.add(&part.runs, part.buffers.each_ref().map(|buffer| &**buffer));
+    }
+    Ok(())
+}
+
+/// The bytes of a file, and at most one more than there should be.
+fn read(path: &Path, rank: usize, digest: &PartDigest) -> Result<Vec<u8>, CheckpointError> {
+    let file = File::open(path).map_err(unreadable(path, Some(rank)))?;
+    let length = file.metadata().map_err(failed(path))?.len();
+    if length != digest.bytes {
+        let way = if length < digest.bytes { "cut short" } else { "lengthened" };
+        let why = format!("it was {way}: it has {length} bytes of {}", digest.bytes);
+        return Err(damaged(path, Some(rank), why));
+    }
+    let mut bytes = Vec::new();
+    file.take(digest.bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(failed(path))?;
+    Ok(bytes)
+}
+
+/// What is wrong with a file of these bytes, if anything is.
+fn difference(bytes: &[u8], digest: &PartDigest, parts: &[PartDigest]) -> Option<String> {
+    let found = blake3::hash(bytes);
+    if found == digest.blake3 {
+        return None;
+    }
+    if let Some(other) = parts.iter().find(|part| part.blake3 == found) {
+        return Some(format!("it is {}: files were exchanged", other.file));
+    }
+    let written = digest.blake3;
+    Some(format!(
+        "it was changed after it was written: its digest is {found}, and the manifest has {written}"
+    ))
+}

@@ -1,0 +1,148 @@
+//! Writing: all ranks at once, and the checkpoint appears in one moment.
+
+use crate::ranks::group::RankGroup;
+use crate::ranks::shard::Shard;
+use crate::train::checkpoint::files::{remove_folder, rename_folder, sync_folder, write};
+use crate::train::checkpoint::history::{folder_name, partial_name};
+use crate::train::checkpoint::manifest::{MANIFEST, Manifest, PartDigest, RunState, part_name};
+use crate::train::checkpoint::part::RankPart;
+use crate::train::checkpoint::reshard::runs;
+use crate::train::checkpoint::{CheckpointError, agree, failed};
+use crate::train::session::TrainingSession;
+use std::borrow::Cow;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Writes a checkpoint of `session` below `folder` and returns where. All ranks of `world` call it,
+/// with the same step; `copy` says which of the ranks that update the same parameters this one is.
+///
+/// # Errors
+/// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
+/// No checkpoint appears then, and what was written of it is removed.
+pub fn save(
+    session: &mut TrainingSession<f32>,
+    world: &RankGroup,
+    copy: Shard,
+    folder: &Path,
+) -> Result<PathBuf, CheckpointError> {
+    if session.store.diverges() {
+        return Err(CheckpointError::Apart);
+    }
+    let place = folder.join(folder_name(session.step));
+    let partial = folder.join(partial_name(session.step));
+    let saved = write_all(session, world, copy, &partial, &place);
+    if world.rank() == 0 && saved.is_err() {
+        // Every rank is done with it, or lost. The cause is in `saved`.
+        let _ = remove_folder(&partial);
+    }
+    saved.map(|()| place)
+}
+
+fn write_all(
+    session: &mut TrainingSession<f32>,
+    world: &RankGroup,
+    copy: Shard,
+    partial: &Path,
+    place: &Path,
+) -> Result<(), CheckpointError> {
+    let first = world.rank() == 0;
+    agree(world, if first { begin(partial) } else { Ok(()) })?;
+    let rank = world.rank();
+    let part = agree(world, write_part(session, copy, rank, &partial.join(part_name(rank))))?;
+    let digests = gather_digests(world, &part)?;
+    let end = || {
+        let manifest = Manifest::new(state(session), digests);
+        write(&partial.join(MANIFEST), &manifest.to_bytes())?;
+        appear(partial, place)
+    };
+    agree(world, if first { end() } else { Ok(()) })
+}
+
+/// An empty folder. What an interrupted run left under the same name must not become part of this
+/// checkpoint.
+fn begin(partial: &Path) -> Result<(), CheckpointError> {
+    remove_folder(partial)?;
+    fs::create_dir_all(partial).map_err(failed(partial))
+}
+
+fn state(session: &TrainingSession<f32>) -> RunState {
+    let TrainingSession { step, scale, settings, schedule, clip, .. } = session;
+    RunState {
+        config: session.store.layout().config.clone(),
+        step: *step,
+        updates: session.optimizer.steps,
+        rule: session.optimizer.rule,
+        scale: *scale,
+        schedule: *schedule,
+        clip: *clip,
+        settings: settings.clone(),
+    }
+}
+
+fn write_part(
+    session: &mut TrainingSession<f32>,
+    copy: Shard,
+    rank: usize,
+    path: &Path,
+) -> Result<PartDigest, CheckpointError> {
+    let bytes = own_part(session, copy).to_bytes();
+    let bytes = bytes.map_err(|why| failed(path)(io::Error::other(why)))?;
+    write(path, &bytes)?;
+    Ok(PartDigest::new(rank, &bytes))
+}
+
+/// The numbers that this rank writes.
+fn own_part(session: &mut TrainingSession<f32>, copy: Shard) -> RankPart<'static> {
+    let copies = session.store.copies();
+    let layout = session.store.layout().clone();
+    let owned = session.store.owned();
+    let ranges: Vec<_> =
+        owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
+    let mut list = Vec::new();
+    let mut buffers = [Vec::new(), Vec::new(), Vec::new()];
+    let averages = [&session.optimizer.first, &session.optimizer.second];
+    for ((part, state), run) in divide(&ranges, copies, copy).into_iter().zip(&owned) {
+        buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
+        for (buffer, average) in buffers[1..].iter_mut().zip(averages) {
+            buffer.extend_from_slice(average.get(state..state + part.len()).unwrap_or(&[]));
+        }
+        list.extend(runs(&layout, part));
+    }
+    RankPart { runs: list, buffers: buffers.map(Cow::Owned) }
+}
+
+/// Which runs of what this rank updates it writes, as parts of the flat buffer and of the
+/// optimizer's state.
+fn divide(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize>, usize)> {
+    let copy = if copies == 1 { Shard::WHOLE } else { copy };
+    let mut before = 0;
+    let part = |run: &Range<usize>| {
+        let mine = copy.range(run.len());
+        let state = before + mine.start;
+        before += run.len();
+        (run.start + mine.start..run.start + mine.end, state)
+    };
+    owned.iter().map(part).collect()
+}
+
+/// The digests of all parts, in rank order.
+fn gather_digests(world: &RankGroup, own: &PartDigest) -> Result<Vec<PartDigest>, CheckpointError> {
+    let bytes = world.gather(&[own.bytes])?;
+    let hashes = world.gather(own.blake3.as_bytes())?;
+    let hashes = hashes.as_chunks::<32>().0.iter().map(|hash| blake3::Hash::from_bytes(*hash));
+    let parts = bytes.into_iter().zip(hashes).enumerate();
+    Ok(parts
+        .map(|(rank, (bytes, blake3))| PartDigest { file: part_name(rank), bytes, blake3 })
+        .collect())
+}
+
+/// Gives the folder its name, so that it stays even if the power goes.
+fn appear(partial: &Path, place: &Path) -> Result<(), CheckpointError> {
+    sync_folder(partial)?;
+    rename_folder(partial, place)?;
+    sync_folder(place.parent().unwrap_or(Path::new("")))?;
+    // What this checkpoint replaces, if anything.
+    remove_folder(partial)
+}
