@@ -1,5 +1,6 @@
 //! `train bench`.
 
+use crate::output;
 use maypole_trainer::check::bench::measure;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::train::setup::Setup;
@@ -35,21 +36,18 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         .map_err(anyhow::Error::msg)?;
     anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
     let speed = measure(&config, rows, steps);
-    println!(
+    output::line(format_args!(
         "{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps",
         config.parameters()
-    );
-    println!(
+    ))?;
+    output::line(format_args!(
         "matrix products of linear layers alone  {:>8.0} tokens a second of processor time",
         speed.products
-    );
-    println!(
+    ))?;
+    output::line(format_args!(
         "forward, backward and AdamW             {:>8.0} tokens a second of processor time",
         speed.training
-    );
-    println!(
-        "share of the ceiling                    {:>8.0} %",
-        100.0 * speed.training / speed.products
-    );
-    Ok(())
+    ))?;
+    let share = 100.0 * speed.training / speed.products;
+    Ok(output::line(format_args!("share of the ceiling                    {share:>8.0} %"))?)
 }

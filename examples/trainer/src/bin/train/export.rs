@@ -1,8 +1,11 @@
 //! `train export`: writes trained weights for other tools.
 
-use crate::outputs;
+use crate::output;
+use crate::output::files;
 use anyhow::Context;
-use maypole_trainer::train::checkpoint::{export, latest};
+use maypole_trainer::train::checkpoint::export::export;
+use maypole_trainer::train::checkpoint::history::latest;
+use maypole_trainer::train::checkpoint::manifest::MANIFEST;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -15,16 +18,16 @@ pub(crate) struct ExportArgs {
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let ExportArgs { checkpoint, file } = args;
-    let place = if checkpoint.join("manifest.json").exists() {
+    let place = if checkpoint.join(MANIFEST).exists() {
         Some(checkpoint.clone())
     } else {
-        latest(checkpoint)
+        latest(checkpoint)?
     };
     let place = place.with_context(|| {
         format!("there is no checkpoint in {}: see --save", checkpoint.display())
     })?;
-    outputs::try_file("export", file)?;
-    export(&place, file)?;
-    println!("{} holds the weights of {}", file.display(), place.display());
-    Ok(())
+    files::try_file("export", file)?;
+    export(&place, file).with_context(|| format!("export to {}", file.display()))?;
+    let text = format!("{} holds the weights of {}", file.display(), place.display());
+    Ok(output::line(text)?)
 }

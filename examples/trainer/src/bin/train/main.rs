@@ -4,16 +4,15 @@
 mod bench;
 mod export;
 mod options;
-mod outputs;
+mod output;
 mod plan;
-mod progress;
 mod ranks;
-mod record;
 mod run;
 mod tour;
 
 use clap::Parser;
 use maypole_trainer::check::faults::PlantedFault;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
@@ -42,29 +41,35 @@ enum TrainCommand {
 }
 
 fn main() -> ExitCode {
-    match obey(TrainCommand::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("train: {error:#}");
-            ExitCode::FAILURE
-        }
+    let done = match TrainCommand::try_parse() {
+        Ok(command) => obey(command).map(|()| ExitCode::SUCCESS),
+        Err(text) => explain(&text),
+    };
+    done.unwrap_or_else(|error| output::failure(&error))
+}
+
+/// Prints the help or the version, or says on standard error which option is wrong.
+fn explain(text: &clap::Error) -> anyhow::Result<ExitCode> {
+    if text.use_stderr() {
+        text.exit();
     }
+    let help = text.render();
+    let terminal = std::io::stdout().is_terminal();
+    let help = if terminal { help.ansi().to_string() } else { help.to_string() };
+    output::print(help.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn obey(command: TrainCommand) -> anyhow::Result<()> {
     match command {
         TrainCommand::Run(args) if args.lists_faults() => {
-            print!("{}", PlantedFault::list());
-            Ok(())
+            Ok(output::print(PlantedFault::list().as_bytes())?)
         }
         TrainCommand::Run(args) => ranks::start(&args.resolve()?),
         TrainCommand::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
         TrainCommand::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
         TrainCommand::Export(args) => export::run(&args),
         TrainCommand::Plan(args) => plan::draw(&args),
-        TrainCommand::Combine => {
-            plan::combinations();
-            Ok(())
-        }
+        TrainCommand::Combine => plan::combinations(),
     }
 }

@@ -1,8 +1,9 @@
 //! The options of a run: from flags, else from a file, else defaults.
 
+mod data;
 mod sense;
 
-use crate::outputs;
+use crate::output::files;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
@@ -11,15 +12,17 @@ use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Config, divisor};
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
+use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::checkpoint::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use maypole_trainer::train::text::Text;
+use maypole_trainer::train::text::{DataFingerprint, Text};
 use maypole_trainer::{data_parallel::replicated, pipeline_parallel::plan};
 use serde::Deserialize;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct TrainArgs {
@@ -121,6 +124,8 @@ options! {
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
+    /// Checkpoints to keep: older ones are removed when a new one is whole [default: all].
+    keep: usize,
     /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on
     /// goes on with it, from the step of the checkpoint.
     losses: PathBuf,
@@ -131,14 +136,6 @@ options! {
     /// Start the ranks as processes instead of threads.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     processes: bool,
-}
-
-/// Numbers of a layer's arithmetic.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Precision {
-    F32,
-    Bf16,
-    F16,
 }
 
 /// A run, settled.
@@ -156,6 +153,8 @@ pub(crate) struct TrainingJob {
     pub(crate) seed: u64,
     pub(crate) save: Option<PathBuf>,
     pub(crate) save_every: u64,
+    /// Checkpoints to keep.
+    pub(crate) keep: Option<usize>,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sample: usize,
     pub(crate) processes: bool,
@@ -167,8 +166,27 @@ pub(crate) struct TrainingJob {
     pub(crate) bpe: Bpe,
 }
 
-const PLAYS: &[&[u8]] =
-    &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
+impl TrainingJob {
+    /// The folder of checkpoints, if one is written after step `step`.
+    pub(crate) fn saves_after(&self, step: u64) -> Option<&Path> {
+        let due = step.is_multiple_of(self.save_every) || step == self.schedule.steps;
+        self.save.as_deref().filter(|_| due)
+    }
+
+    /// What a checkpoint says of this run.
+    pub(crate) fn settings(&self) -> RunSettings {
+        let data =
+            DataFingerprint { vocabulary: self.bpe.fingerprint(), text: self.text.fingerprint() };
+        RunSettings {
+            rows: self.rows,
+            seed: self.seed,
+            precision: self.precision,
+            router: self.setup.router,
+            fault: self.setup.fault.map(PlantedFault::name),
+            data,
+        }
+    }
+}
 
 impl TrainArgs {
     /// True of `--fault list`, which explains the mistakes and trains nothing.
@@ -207,7 +225,10 @@ impl TrainOptions {
         let precision = self.precision(&setup)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
-        let (bpe, text, held_out) = self.text(config.context, seed)?;
+        // The process that starts the others has one too.
+        let processes =
+            if self.processes == Some(true) { setup.mesh.world() as u64 + 1 } else { 1 };
+        let (bpe, text, held_out) = self.text(config.context, seed, processes)?;
         config.vocab = bpe.vocab();
         setup.sharding = self.sharding(&config)?;
         Ok(TrainingJob {
@@ -219,6 +240,7 @@ impl TrainOptions {
             rebalance: self.rebalance,
             save: self.save,
             save_every: self.save_every.unwrap_or(100),
+            keep: self.keep,
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
@@ -270,36 +292,9 @@ impl TrainOptions {
             return Ok(());
         }
         for (flag, folder) in [("--save", &self.save), ("--svg", &self.svg)] {
-            folder.as_deref().map_or(Ok(()), |folder| outputs::try_folder(flag, folder))?;
+            folder.as_deref().map_or(Ok(()), |folder| files::try_folder(flag, folder))?;
         }
-        self.losses.as_deref().map_or(Ok(()), |file| outputs::try_file("--losses", file))
-    }
-
-    /// What is learnt, what by, and what it is judged by.
-    fn text(&self, context: usize, seed: u64) -> anyhow::Result<(Bpe, Text, Text)> {
-        let bytes = match &self.data {
-            Some(path) => {
-                fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
-            }
-            None => PLAYS.concat(),
-        };
-        let seen = &bytes[..bytes.len() - bytes.len() / 10];
-        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(seen, vocab));
-        let tokens = bpe.encode(&bytes);
-        let length = tokens.len();
-        let too_short = || {
-            let most = (length / 10).saturating_sub(1);
-            let give =
-                if most > 0 { format!(" --context {most} or less, or") } else { String::new() };
-            let what = format!(
-                "the text has {length} tokens, and rows of {context} do not fit in its last tenth"
-            );
-            format!("{what}: give{give} a longer text as --data")
-        };
-        ensure!(length > context, too_short());
-        let (text, held_out) =
-            Text::new(tokens, context, seed).divided().with_context(too_short)?;
-        Ok((bpe, text, held_out))
+        self.losses.as_deref().map_or(Ok(()), |file| files::try_file("--losses", file))
     }
 
     fn setup(&self, config: &Config) -> anyhow::Result<Setup> {

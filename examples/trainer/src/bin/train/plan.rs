@@ -1,6 +1,7 @@
 //! `train plan`: draws pipelines. `train combine`: prints the axes that combine.
 
-use crate::outputs;
+use crate::output;
+use crate::output::files;
 use maypole_trainer::check::combine;
 use maypole_trainer::pipeline_parallel::draw::{svg, text};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -29,7 +30,7 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
         PipelineSchedule::OneForwardOneBackward,
         PipelineSchedule::Interleaved(2),
     ];
-    args.svg.as_deref().map_or(Ok(()), |folder| outputs::try_folder("--svg", folder))?;
+    args.svg.as_deref().map_or(Ok(()), |folder| files::try_folder("--svg", folder))?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(
             args.ranks > 0 && args.micros > 0,
@@ -40,23 +41,23 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
         let name = schedule.name();
         let idle = trace.idle();
         let formula = schedule.idle(args.ranks, args.micros);
-        println!(
+        output::line(format_args!(
             "{name}: idle {:.1} % (formula {:.1} %), rank 0 holds {:.1} micro-batches at most",
             100.0 * idle,
             100.0 * formula,
             trace.held(0)
-        );
+        ))?;
         let columns = (trace.length() * plan.chunks as f64).round() as usize;
-        println!("{}", text(&trace, columns.clamp(1, 110)));
+        output::line(text(&trace, columns.clamp(1, 110)))?;
         if let Some(folder) = &args.svg {
             let file = folder.join(format!("{}.svg", name.replace(':', "-")));
             let title = format!("{name}, {} ranks, {} micro-batches", args.ranks, args.micros);
-            outputs::write("--svg", &file, svg(&trace, &title))?;
+            files::write("--svg", &file, svg(&trace, &title))?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn combinations() {
-    print!("{}", combine::table());
+pub(crate) fn combinations() -> anyhow::Result<()> {
+    Ok(output::print(combine::table().as_bytes())?)
 }

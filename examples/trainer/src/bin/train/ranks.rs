@@ -1,14 +1,18 @@
 //! Starts ranks: by a launcher, as threads of this process, or as processes started here.
 
 use crate::options::TrainingJob;
+use crate::output::{self, OutputError};
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
 use maypole::world::launch::from_vars;
+use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_transports::process::in_own_group;
+use std::io::{ErrorKind, PipeReader, Read, pipe};
 use std::net::{Ipv4Addr, TcpListener};
+use std::panic::resume_unwind;
 use std::process::{Child, Command};
-use std::thread::sleep;
+use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
 /// The rank of this process and the number of ranks, as a launcher sets them. Without a launcher:
@@ -46,21 +50,44 @@ pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     if job.processes {
         return processes(ranks);
     }
-    Communicator::run_local(ranks, |comm| rank(comm, job)).into_iter().collect()
+    first_cause(Communicator::run_local(ranks, |comm| rank(comm, job)))
+}
+
+/// The error of a run of several ranks: a cause, if a rank has one, before what followed from it on
+/// others.
+fn first_cause(results: Vec<anyhow::Result<()>>) -> anyhow::Result<()> {
+    let mut errors: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
+    errors.sort_by_key(|error| match error {
+        error if output::is_closed(error) => 0,
+        error if !follows(error) => 1,
+        _ => 2,
+    });
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// True if an error tells that another rank failed, or may do so.
+fn follows(error: &anyhow::Error) -> bool {
+    let relayed = matches!(
+        error.downcast_ref(),
+        Some(CheckpointError::Rank { .. } | CheckpointError::Collective(_))
+    );
+    relayed || error.downcast_ref::<maypole::Error>().is_some()
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does
-/// the end of this process. Must be called by the main thread: the ranks end when the thread that
+/// the end of this process. What ranks print goes through this process, so that they all end when
+/// nobody reads it any more. Must be called by the main thread: the ranks end when the thread that
 /// started them ends.
 fn processes(ranks: usize) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
     // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
     // again while the port is taken.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let (printed, printer) = pipe().context("no pipe to the ranks")?;
     let mut children = Vec::new();
     for rank in 0..ranks {
         let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1));
+        command.args(std::env::args_os().skip(1)).stdout(printer.try_clone()?);
         for (name, value) in [("MAYPOLE_RANK", rank), ("MAYPOLE_LOCAL_RANK", rank)] {
             command.env(name, value.to_string());
         }
@@ -71,11 +98,34 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
         command.env("MAYPOLE_JOB", format!("train-{}", std::process::id()));
         children.push(in_own_group(&mut command).spawn().context("a rank cannot be started")?);
     }
-    supervise(children)
+    // The ranks have it now: the pipe ends when they do.
+    drop(printer);
+    let relay = thread::spawn(move || relay(printed));
+    let ended = supervise(children, &relay);
+    match relay.join() {
+        Ok(relayed) => relayed.map_err(anyhow::Error::from).and(ended),
+        Err(panic) => resume_unwind(panic),
+    }
 }
 
-/// Waits for all ranks. When a rank fails, stops the others.
-fn supervise(mut running: Vec<Child>) -> anyhow::Result<()> {
+/// Prints what ranks print, until they have ended or nobody reads it.
+fn relay(mut printed: PipeReader) -> Result<(), OutputError> {
+    let mut bytes = [0; 8192];
+    loop {
+        match printed.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => output::print(&bytes[..count])?,
+            Err(why) if why.kind() == ErrorKind::Interrupted => {}
+            Err(why) => return Err(OutputError::Failed("what ranks print".into(), why)),
+        }
+    }
+}
+
+/// Waits for all ranks. When a rank fails, or what they print cannot be printed, stops the others.
+fn supervise(
+    mut running: Vec<Child>,
+    relay: &JoinHandle<Result<(), OutputError>>,
+) -> anyhow::Result<()> {
     let mut failed = None;
     while !running.is_empty() {
         let mut still = Vec::new();
@@ -87,19 +137,28 @@ fn supervise(mut running: Vec<Child>) -> anyhow::Result<()> {
             }
         }
         running = still;
-        if failed.is_some() {
+        let unread = relay.is_finished() && !running.is_empty();
+        if failed.is_some() && !unread {
             // The other ranks detect the failure themselves. Give them a moment to report it.
             sleep(Duration::from_secs(2));
-            for child in &mut running {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            running.clear();
+        }
+        if failed.is_some() || unread {
+            stop(&mut running);
         }
         sleep(Duration::from_millis(20));
     }
     match failed {
         None => Ok(()),
         Some(status) => bail!("a rank failed: {status}"),
+    }
+}
+
+fn stop(running: &mut Vec<Child>) {
+    for child in running.iter_mut() {
+        // It may have ended by itself meanwhile.
+        let _ = child.kill();
+    }
+    for mut child in running.drain(..) {
+        let _ = child.wait();
     }
 }

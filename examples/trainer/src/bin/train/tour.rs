@@ -1,6 +1,7 @@
 //! `train tour`.
 
-use crate::outputs;
+use crate::output;
+use crate::output::files;
 use maypole_trainer::check::tour::checks;
 use maypole_trainer::check::tour::row::{NOTE, heading};
 use std::path::PathBuf;
@@ -27,25 +28,25 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
         "--only: no row has this text in its name; the rows are {}",
         names()
     );
-    args.json.as_deref().map_or(Ok(()), |path| outputs::try_file("--json", path))?;
-    println!("{}", heading());
+    args.json.as_deref().map_or(Ok(()), |path| files::try_file("--json", path))?;
+    output::line(heading())?;
     for check in checks().into_iter().filter(|check| wanted(check.axis)) {
         let row = check.run()?;
-        println!("{}", row.line());
+        output::line(row.line())?;
         rows.push(row);
     }
-    println!("{NOTE}");
+    output::line(NOTE)?;
     if let Some(path) = &args.json {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
         let array = format!("[\n{}\n]\n", lines.join(",\n"));
-        outputs::write("--json", path, array)?;
+        files::write("--json", path, array)?;
     }
     let all = rows.len();
     let good = rows.iter().filter(|row| row.pass).count();
-    println!(
+    output::line(format_args!(
         "{good} of {all} agree with one process, each within its criterion; {:.0} s",
         start.elapsed().as_secs_f64()
-    );
+    ))?;
     anyhow::ensure!(good == all, "{} comparisons failed", all - good);
     Ok(())
 }

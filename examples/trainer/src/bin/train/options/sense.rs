@@ -17,6 +17,7 @@ impl TrainOptions {
             ("micros", self.micros == Some(0)),
             ("rows", self.rows == Some(0)),
             ("save-every", self.save_every == Some(0)),
+            ("keep", self.keep == Some(0)),
             ("rebalance", self.rebalance == Some(0)),
             ("group", self.group == Some(0)),
         ];
@@ -126,6 +127,11 @@ impl TrainOptions {
                 self.save_every.is_some(),
                 self.save.is_some(),
                 "--save-every says when, and --save where is missing",
+            ),
+            (
+                self.keep.is_some(),
+                self.save.is_some(),
+                "--keep says how many checkpoints stay, and --save where is missing",
             ),
             (
                 warms,

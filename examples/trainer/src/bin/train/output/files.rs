@@ -6,14 +6,20 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Makes sure that the file that `flag` names can be written. What is in it stays.
+/// Makes sure that the file that `flag` names can be written. What is in it stays, and where there
+/// was no file there is none.
 pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
-    if fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo()) {
+    let metadata = fs::metadata(path);
+    if metadata.as_ref().is_ok_and(|file| file.file_type().is_fifo()) {
         // The reader of a pipe would take the end of the trial for the end of the data.
         return Ok(());
     }
     let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).with_context(|| unusable(flag, path))
+    opened.map(drop).with_context(|| unusable(flag, path))?;
+    if metadata.is_err() {
+        fs::remove_file(path).with_context(|| unusable(flag, path))?;
+    }
+    Ok(())
 }
 
 /// Makes sure that the folder that `flag` names is there, and that files can be made in it.

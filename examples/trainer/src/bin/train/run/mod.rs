@@ -1,0 +1,218 @@
+//! `train run` on one rank.
+
+mod progress;
+mod record;
+mod report;
+mod resume;
+
+use crate::options::TrainingJob;
+use crate::output;
+use anyhow::ensure;
+use half::{bf16, f16};
+use maypole::Communicator;
+use maypole::schedule::hosts::Hosts;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::rebalance::ExpertMove;
+use maypole_trainer::pipeline_parallel::bubble::account;
+use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
+use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::ranks::shares::RunClock;
+use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
+use maypole_trainer::tensor::precision::{LossScale, Precision};
+use maypole_trainer::train::chart::LossCurve;
+use maypole_trainer::train::checkpoint::save::save;
+use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
+use maypole_trainer::train::session::{StepOutcome, TrainingSession};
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::validation::validation_loss;
+use maypole_trainer::train::worker::Worker;
+use progress::StepProgress;
+use record::LossRecord;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread::available_parallelism;
+
+/// Trains, saves, draws, judges and writes.
+pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
+    let shared = share_cores(comm.hosts());
+    let optimizer = (job.rule, job.schedule);
+    let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, optimizer)?;
+    prepare(&mut worker, job);
+    if worker.groups.world.rank() == 0 {
+        let map = job.setup.mesh.map();
+        output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
+    }
+    resume::resume(&mut worker, job)?;
+    let mut clock = RunClock::start(&worker.session.timeline);
+    let (losses, last) = train(&mut worker, job, shared, &mut clock)?;
+    report::report(&mut worker, job, &last, &losses, &clock.run())?;
+    ensure!(
+        last.loss.is_finite(),
+        "the loss of step {} is not a number: {}",
+        worker.session.step,
+        remedy(job)
+    );
+    match alone(&mut worker, job)? {
+        Some(whole) => finish(whole.session, job, &mut clock, shared),
+        None => Ok(()),
+    }
+}
+
+fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) {
+    match job.precision {
+        Precision::F32 => {}
+        Precision::Bf16 => worker.narrow::<bf16>(job.seed),
+        Precision::F16 => worker.narrow::<f16>(job.seed),
+    }
+    let session = &mut worker.session;
+    session.clip = job.clip;
+    session.settings = Some(job.settings());
+    session.gpt.recompute = job.recompute;
+    session.scale = (job.precision == Precision::F16).then(LossScale::default);
+}
+
+/// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
+/// taken to be as this one.
+fn share_cores(hosts: &Hosts) -> bool {
+    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+    hosts.sizes().into_iter().any(|ranks| ranks > cores)
+}
+
+/// What to try when a loss is no number any more.
+fn remedy(job: &TrainingJob) -> String {
+    let rate = format!("try a --rate below {:?}", job.schedule.peak);
+    let clip = if job.clip.is_none() { ", --clip 1" } else { "" };
+    let precision = if job.precision == Precision::F32 { "" } else { ", --precision f32" };
+    rate + clip + precision
+}
+
+/// What the last step left behind.
+struct LastStep {
+    spans: Vec<TimeSpan>,
+    /// What all stages of this rank's pipeline did, if there was a step.
+    pipeline: Option<PipelineTrace>,
+    /// Whether ranks share cores.
+    shared: bool,
+    loss: f64,
+}
+
+fn train(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    shared: bool,
+    clock: &mut RunClock,
+) -> anyhow::Result<(LossCurve, LastStep)> {
+    let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
+    let steps = job.schedule.steps;
+    let me = worker.groups.world.rank();
+    let mut progress = StepProgress::new(me, worker.session.step, steps, shared);
+    let file = job.losses.as_deref().filter(|_| me == 0);
+    let (mut record, mut losses) = LossRecord::new(file, worker.session.step)?;
+    let tokens = (job.rows * job.config.context) as u64;
+    while worker.session.step < steps {
+        let (outcome, step) = one_step(worker, job, shared)?;
+        last = step;
+        clock.end_period(&last.spans);
+        losses.push(last.loss);
+        record.step(worker.session.step, outcome.report)?;
+        progress.step(worker.session.step, last.loss, tokens, clock)?;
+        // Only a scale keeps such a step from the weights: without one there is nothing left to
+        // train or to save.
+        if !last.loss.is_finite() && worker.session.scale.is_none() {
+            break;
+        }
+        if job.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
+            let moves = clock.record(RankActivity::Moving, || worker.rebalance())?;
+            progress.say(worker.session.step, &balance(&moves))?;
+        }
+        if let Some(folder) = job.saves_after(worker.session.step) {
+            let removed =
+                clock.record(RankActivity::Saving, || save_and_remove(worker, job, folder))?;
+            removed.map_or(Ok(()), |why| progress.say(worker.session.step, &why))?;
+        }
+    }
+    progress.done();
+    Ok((losses, last))
+}
+
+/// A step, and what is shown of it.
+fn one_step(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    shared: bool,
+) -> anyhow::Result<(StepOutcome, LastStep)> {
+    let timeline = worker.session.timeline.clone();
+    let start = timeline.now();
+    let outcome = worker.step(&job.text, job.rows)?;
+    let noted = timeline.take();
+    let pipeline = worker.gather_trace(&outcome)?;
+    // What ranks tell one another here is measuring, and no communication of the step.
+    timeline.take();
+    let spans = account(noted, &outcome.trace, &pipeline, start);
+    let loss = outcome.report.loss;
+    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss }))
+}
+
+/// Writes a checkpoint, then removes those that are not kept; returns why an old one stays.
+fn save_and_remove(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    folder: &Path,
+) -> anyhow::Result<Option<String>> {
+    let copies = worker.groups.copies.shard();
+    save(&mut worker.session, &worker.groups.world, copies, folder)?;
+    Ok(if worker.groups.world.rank() == 0 { resume::remove_old(job) } else { None })
+}
+
+/// How uneven the ranks of `ep` were by layer, and how even they are where experts moved.
+fn balance(moves: &[ExpertMove]) -> String {
+    let layer = |it: &ExpertMove| {
+        let [before, after] = it.uneven;
+        if it.any() { format!("{before:.2} -> {after:.2}") } else { format!("{before:.2}") }
+    };
+    format!(
+        "rows of the busiest rank over the mean, by layer: {}",
+        moves.iter().map(layer).collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// The whole model, trained, on rank 0 alone.
+fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<Worker<f32>>> {
+    let world = worker.groups.world.clone();
+    let weights = whole_weights(&mut worker.session, &world)?;
+    if world.rank() != 0 {
+        return Ok(None);
+    }
+    let setup =
+        Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let comm = Communicator::local(1).remove(0);
+    let mut alone =
+        Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    alone.session.store.owned()[0].weights.copy_from_slice(&weights);
+    Ok(Some(alone))
+}
+
+/// What the model has learnt, as a number and as text, and the time that all of it took.
+fn finish(
+    session: TrainingSession<f32>,
+    job: &TrainingJob,
+    clock: &mut RunClock,
+    shared: bool,
+) -> anyhow::Result<()> {
+    let TrainingSession { mut gpt, mut store, .. } = session;
+    let judge = || validation_loss(&mut gpt, &mut *store, &job.held_out);
+    let loss = clock.record(RankActivity::Validation, judge)?;
+    ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
+    output::line(format_args!(
+        "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
+    ))?;
+    output::line(format_args!("rank 0 in all, {}", report::time_line(&clock.run(), shared)))?;
+    if job.sample == 0 {
+        return Ok(());
+    }
+    let prompt = job.bpe.encode(b"KING.\n");
+    let draw = Sampling { temperature: 0.8, seed: job.seed };
+    let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
+    let text = job.bpe.decode(&[prompt, tokens].concat());
+    Ok(output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?)
+}

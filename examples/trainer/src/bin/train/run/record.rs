@@ -1,0 +1,144 @@
+//! The losses of a run in a file, for programs that compare or draw them: one JSON object a step.
+
+use anyhow::Context;
+use maypole_trainer::train::chart::LossCurve;
+use maypole_trainer::train::session::StepReport;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The file of losses that rank 0 writes, if `--losses` names one.
+pub(super) struct LossRecord(Option<(File, PathBuf)>);
+
+/// `{"step":1,"loss":5.58,"norm":1.2,"rate":0.0003}`: steps count from 1, and the loss is that
+/// before the step.
+#[derive(Serialize)]
+struct LossLine {
+    step: u64,
+    #[serde(flatten)]
+    report: StepReport,
+}
+
+/// The step of an existing line. Its numbers are `null` where they are not finite.
+#[derive(Deserialize)]
+struct EarlierLine {
+    step: u64,
+    loss: Option<f64>,
+}
+
+/// The most bytes of a line: several times what [`LossLine`] takes.
+const MOST_BYTES: u64 = 1_024;
+
+impl LossRecord {
+    /// A new file, or, if `done` steps were done before, the one that is there up to that step; and
+    /// the losses in it, of the last steps before that one without a gap.
+    pub(super) fn new(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, LossCurve)> {
+        let none = LossCurve::new(done + 1);
+        let Some(path) = path else { return Ok((Self(None), none)) };
+        let cannot = || format!("--losses: cannot write {}", path.display());
+        let earlier = if done > 0 { cut_back(path, done).with_context(cannot)? } else { none };
+        let mut options = OpenOptions::new();
+        let options =
+            if done > 0 { options.append(true) } else { options.write(true).truncate(true) };
+        let file = options.create(true).open(path).with_context(cannot)?;
+        Ok((Self(Some((file, path.to_owned()))), earlier))
+    }
+
+    /// Writes the line of step number `step`.
+    pub(super) fn step(&mut self, step: u64, report: StepReport) -> anyhow::Result<()> {
+        let Some((file, path)) = &mut self.0 else { return Ok(()) };
+        let line = serde_json::to_string(&LossLine { step, report })? + "\n";
+        file.write_all(line.as_bytes())
+            .with_context(|| format!("--losses: cannot write {}", path.display()))
+    }
+}
+
+/// Takes out of a file what comes after step `done`: a run that was killed did steps after its last
+/// checkpoint, which are done again. Pipes, terminals and wherever `/dev/stdout` leads have no
+/// past.
+fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
+    if !path.is_file() || path.starts_with("/dev") {
+        return Ok(LossCurve::new(done + 1));
+    }
+    let path = path.canonicalize()?;
+    let mut new = path.clone().into_os_string();
+    new.push(".partial");
+    let new = Path::new(&new);
+    let kept = keep_until(&path, new, done).and_then(|(losses, changed)| {
+        // In one moment, so that a run that is killed here leaves the old file or the new one.
+        if changed {
+            fs::rename(new, &path)?
+        } else {
+            fs::remove_file(new)?
+        }
+        Ok(losses)
+    });
+    if kept.is_err() {
+        // The error that is returned is the cause.
+        let _ = fs::remove_file(new);
+    }
+    kept
+}
+
+/// Copies the lines of steps up to `done` to another file: their losses, and whether any line was
+/// left out. Reads line by line, however long the file is.
+fn keep_until(from: &Path, to: &Path, done: u64) -> io::Result<(LossCurve, bool)> {
+    let mut text = BufReader::new(File::open(from)?);
+    let mut kept = BufWriter::new(File::create(to)?);
+    let mut losses = LossCurve::new(done + 1);
+    let mut changed = false;
+    let mut line = Vec::new();
+    while read_line(&mut text, &mut line)? {
+        let earlier: Option<EarlierLine> = serde_json::from_slice(&line).ok();
+        let Some(EarlierLine { step, loss }) = earlier.filter(|it| it.step <= done) else {
+            changed = true;
+            continue;
+        };
+        if losses.next() != step {
+            losses = LossCurve::new(step);
+        }
+        losses.push(loss.unwrap_or(f64::NAN));
+        changed |= !line.ends_with(b"\n");
+        kept.write_all(line.trim_ascii_end())?;
+        kept.write_all(b"\n")?;
+    }
+    kept.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    // What is drawn goes on with the next step.
+    Ok((if losses.next() == done + 1 { losses } else { LossCurve::new(done + 1) }, changed))
+}
+
+/// Reads the next line; false at the end. Of a line that is too long to be one of ours only the
+/// beginning is kept, which is no JSON.
+fn read_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    text.take(MOST_BYTES).read_until(b'\n', line)?;
+    if line.len() as u64 == MOST_BYTES && !line.ends_with(b"\n") {
+        text.skip_until(b'\n')?;
+    }
+    Ok(!line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_anything_is_cut_back_to_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("losses");
+        let long = format!("{{\"step\":2,\"loss\":1.5,\"more\":\"{}\"}}\n", "x".repeat(100_000));
+        let line = |step: u64| format!("{{\"step\":{step},\"loss\":{step}.5}}\n");
+        let text = [&line(1), "\u{0}\u{fffd}\n", &long, &line(3), &line(4), &line(9), "{\"st"];
+        fs::write(&path, text.concat()).unwrap();
+        let losses = cut_back(&path, 4).unwrap();
+        let mut expected = LossCurve::new(3);
+        expected.push(3.5);
+        expected.push(4.5);
+        assert_eq!(losses, expected, "the last steps without a gap");
+        let left = fs::read_to_string(&path).unwrap();
+        assert_eq!(left, [line(1), line(3), line(4)].concat());
+        assert_eq!(cut_back(&path, 6).unwrap(), LossCurve::new(7), "steps 5 and 6 are missing");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,71 @@
+//! Where a run begins: at the last checkpoint, if there is one, and what it says of it.
+
+use crate::options::TrainingJob;
+use crate::output;
+use anyhow::Context;
+use maypole_trainer::train::checkpoint::CheckpointError;
+use maypole_trainer::train::checkpoint::history::{CheckpointHistory, agreed};
+use maypole_trainer::train::checkpoint::load::load;
+use maypole_trainer::train::checkpoint::settings::SettingChange;
+use maypole_trainer::train::worker::Worker;
+use std::path::Path;
+
+/// Puts `worker` where the last complete checkpoint was left, if the job has a folder of them. All
+/// ranks call it; rank 0 says from where the run goes on, which checkpoints it passes over, and
+/// what it does otherwise.
+pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+    let Some(folder) = &job.save else { return Ok(()) };
+    let world = worker.groups.world.clone();
+    let (history, place) = agreed(&world, folder)?;
+    let Some(place) = place else {
+        let start = "beginning with step 1";
+        return if world.rank() == 0 { say_interrupted(&history, start) } else { Ok(()) };
+    };
+    let changes = load(&mut worker.session, &world, &place)?;
+    let step = worker.session.step;
+    if let Some(why) = too_few(step, job.schedule.steps, &place) {
+        // Every rank finds this; one says it.
+        return match world.rank() {
+            0 => Err(anyhow::Error::msg(why)),
+            _ => Err(CheckpointError::Rank { rank: 0, why }.into()),
+        };
+    }
+    if world.rank() == 0 {
+        say_interrupted(&history, &format!("going on from step {step}"))?;
+        say(&place, &changes)?;
+    }
+    Ok(())
+}
+
+fn too_few(done: u64, steps: u64, place: &Path) -> Option<String> {
+    (done > steps).then(|| {
+        format!(
+            "{} has {done} steps behind it, and --steps {steps} is fewer: \
+             give --steps {done} or more, or another --save",
+            place.display()
+        )
+    })
+}
+
+fn say_interrupted(history: &CheckpointHistory, instead: &str) -> anyhow::Result<()> {
+    let Some(last) = history.interrupted().last() else { return Ok(()) };
+    Ok(output::line(format_args!("{last}, {instead}"))?)
+}
+
+fn say(place: &Path, changes: &[SettingChange]) -> anyhow::Result<()> {
+    output::line(format_args!("from {}", place.display()))?;
+    for change in changes {
+        output::line(format_args!("changed since then: {change}"))?;
+    }
+    Ok(())
+}
+
+/// Removes all but the last `--keep` checkpoints, if that is given; returns what went wrong. Rank 0
+/// calls it. A checkpoint too many is no reason to stop a run.
+pub(super) fn remove_old(job: &TrainingJob) -> Option<String> {
+    let keep = job.keep?;
+    let folder = job.save.as_deref()?;
+    let removed = CheckpointHistory::read(folder).and_then(|history| history.keep_last(keep));
+    let removed = removed.with_context(|| format!("--keep {keep}: an old checkpoint stays"));
+    removed.err().map(|why| format!("{why:#}"))
+}
