@@ -93,8 +93,8 @@ pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf
 pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 #[doc(inline)]
 pub use comm::{
-    Communicator, Counters, Group, Local, Moved, Operation, Request, Scope, Sent, Transport,
-    UnknownTransport, Within, wait_all,
+    Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request, Scope, Sent,
+    Transport, UnknownTransport, Within, wait_all,
 };
 
 /// The README's example compiles and runs.

@@ -11,6 +11,7 @@ pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};
+pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
 pub use control::join::{Transport, UnknownTransport};

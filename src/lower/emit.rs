@@ -26,6 +26,17 @@ pub(super) struct Emitter<'a> {
     order: Vec<Vec<usize>>,
 }
 
+/// The lists of a program while they grow.
+#[derive(Default)]
+struct ProgramLists {
+    folds: Vec<Fold>,
+    sources: Vec<FoldSource>,
+    posts: Vec<u32>,
+    flushes: Vec<Flush>,
+    scratch: usize,
+    longest_staged: usize,
+}
+
 impl<'a> Emitter<'a> {
     pub(super) fn new(
         request: &'a LoweringInput<'a>,
@@ -56,15 +67,8 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn emit(&self, stages_input: bool) -> Program {
-        let numberings: Vec<_> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
-        let links = self.remotes.iter().map(|peer| {
-            let posts = Numbering::new(
-                &self.stages_of(self.me, |fold| fold.to.contains(peer)),
-                self.windows,
-            );
-            StreamLink { peer: *peer as u32, posts }
-        });
-        let totals: Vec<u64> = numberings.iter().map(Numbering::total).collect();
+        let numberings: Box<[_]> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
+        let totals: Box<[u64]> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
         let depth = if self_crediting {
@@ -72,39 +76,47 @@ impl<'a> Emitter<'a> {
         } else {
             self.strategy.depth
         };
-        let mut program = Program {
+        let mut lists = ProgramLists::default();
+        for at in &self.order[self.me] {
+            self.emit_fold(*at, &mut lists);
+        }
+        Program {
             windows: self.windows,
-            folds: Vec::new(),
-            sources: Vec::new(),
-            posts: Vec::new(),
-            flushes: Vec::new(),
+            folds: lists.folds.into(),
+            sources: lists.sources.into(),
+            posts: lists.posts.into(),
+            flushes: lists.flushes.into(),
             first_of: self.first_of(),
             class: self.strategy.class,
             mask: depth as u64 - 1,
             self_crediting,
             stages_input,
-            scratch: 0,
+            scratch: lists.scratch,
             fingerprint: self.request.fingerprint,
-            streams: links.collect(),
-            longest_staged: 0,
+            streams: self.links(),
+            longest_staged: lists.longest_staged,
             numberings,
             totals,
-        };
-        for at in &self.order[self.me] {
-            self.emit_fold(*at, &mut program);
         }
-        program
+    }
+
+    fn links(&self) -> Box<[StreamLink]> {
+        let link = |peer: &usize| {
+            let stages = self.stages_of(self.me, |fold| fold.to.contains(peer));
+            StreamLink { peer: *peer as u32, posts: Numbering::new(&stages, self.windows) }
+        };
+        self.remotes.iter().map(link).collect()
     }
 
     /// `first_of[s]`: the first fold of stage `s` or later.
-    fn first_of(&self) -> Vec<u32> {
+    fn first_of(&self) -> Box<[u32]> {
         let stages: Vec<u32> =
             self.order[self.me].iter().map(|at| self.strategy.stages[self.me][*at]).collect();
         let deepest = stages.last().copied().unwrap_or(0);
         (0..=deepest + 1).map(|stage| stages.partition_point(|s| *s < stage) as u32).collect()
     }
 
-    fn emit_fold(&self, at: usize, program: &mut Program) {
+    fn emit_fold(&self, at: usize, program: &mut ProgramLists) {
         let fold = &self.strategy.all[self.me][at];
         let first = program.sources.len() as u32;
         let mut senders = self.strategy.matching.senders(&self.strategy.all, self.me, at);

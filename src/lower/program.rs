@@ -125,26 +125,40 @@ pub struct StreamLink {
 
 /// Numbers the publications of one rank in clock order, with windows overlapped, without listing
 /// them.
+///
+/// With one window, publications are in the order of the folds, and nothing is listed at all. With
+/// several, two lists cover the stages from the first publishing fold to the last.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Numbering {
-    /// `before[s]`: publishing folds of a stage below `s`.
-    before: Vec<u32>,
-    /// `sum[t]`: publications before clock `t` if the number of windows were unlimited.
-    sum: Vec<u64>,
+    /// Publishing folds.
+    folds: u32,
     windows: u32,
+    /// The lowest stage of a publishing fold.
+    first: u32,
+    /// `before[s]`: publishing folds of a stage below `first + s`.
+    before: Box<[u32]>,
+    /// `sum[t]`: publications before clock `first + t` if the number of windows were unlimited.
+    sum: Box<[u64]>,
 }
 
 impl Numbering {
     /// The numbering of publishing folds with these stages, ascending, over `windows` windows.
     pub(super) fn new(stages: &[u32], windows: u32) -> Self {
-        let deepest = stages.last().copied().unwrap_or(0);
-        let before: Vec<u32> =
-            (0..=deepest + 1).map(|s| stages.partition_point(|x| *x < s) as u32).collect();
-        let mut sum = vec![0];
-        for clock in 0..=deepest {
-            sum.push(sum[clock as usize] + u64::from(before[clock as usize + 1]));
+        let folds = stages.len() as u32;
+        let (Some(first), Some(last)) = (stages.first(), stages.last()) else {
+            return Self { windows, ..Self::default() };
+        };
+        if windows == 1 {
+            return Self { folds, windows, ..Self::default() };
         }
-        Self { before, sum, windows }
+        let below = |stage| stages.partition_point(|other| *other < stage) as u32;
+        let before: Box<[u32]> = (*first..=last + 1).map(below).collect();
+        let counted = before[1..].iter().scan(0, |sum, folds| {
+            *sum += u64::from(*folds);
+            Some(*sum)
+        });
+        let sum = std::iter::once(0).chain(counted).collect();
+        Self { folds, windows, first: *first, before, sum }
     }
 
     /// The position of window `k` of publishing fold `nth` among the rank's publications of this
@@ -162,44 +176,49 @@ impl Numbering {
 
     /// Publications of one call.
     pub fn total(&self) -> u64 {
-        u64::from(self.windows) * u64::from(*self.before.last().unwrap_or(&0))
+        u64::from(self.windows) * u64::from(self.folds)
+    }
+
+    /// Bytes of its lists.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.before) + size_of_val(&*self.sum)
     }
 
     fn below(&self, stage: u32) -> u32 {
-        self.before[(stage as usize).min(self.before.len() - 1)]
+        let stage = stage.saturating_sub(self.first) as usize;
+        self.before[stage.min(self.before.len() - 1)]
     }
 
     fn until(&self, clock: u32) -> u64 {
+        let clock = clock.saturating_sub(self.first) as usize;
         let last = self.sum.len() - 1;
-        match self.sum.get(clock as usize) {
+        match self.sum.get(clock) {
             Some(sum) => *sum,
-            None => {
-                self.sum[last]
-                    + (clock as usize - last) as u64 * u64::from(self.before[self.before.len() - 1])
-            }
+            None => self.sum[last] + (clock - last) as u64 * u64::from(self.folds),
         }
     }
 }
 
-/// One rank's schedule, lowered.
+/// One rank's schedule, lowered. Communicators keep many programs, so the lists have no room to
+/// spare.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// How many windows.
     pub windows: u32,
     /// Folds by stage, then in the order of the schedule.
-    pub folds: Vec<Fold>,
+    pub folds: Box<[Fold]>,
     /// Sources of all folds.
-    pub sources: Vec<FoldSource>,
+    pub sources: Box<[FoldSource]>,
     /// Streams that folds post to, as indices of `streams`.
-    pub posts: Vec<u32>,
+    pub posts: Box<[u32]>,
     /// Posts that folds wait for.
-    pub flushes: Vec<Flush>,
+    pub flushes: Box<[Flush]>,
     /// `first_of[s]`: the first fold of stage `s` or later; one entry more than there are stages.
-    pub first_of: Vec<u32>,
+    pub first_of: Box<[u32]>,
     /// How each local rank's publications are numbered.
-    pub numberings: Vec<Numbering>,
+    pub numberings: Box<[Numbering]>,
     /// How many publications each local rank makes in one run.
-    pub totals: Vec<u64>,
+    pub totals: Box<[u64]>,
     /// Where publications lie on boards.
     pub class: SlotClass,
     /// Data slots in use, less one.
@@ -214,7 +233,7 @@ pub struct Program {
     /// A hash of everything that the calls of all ranks must agree on.
     pub fingerprint: u64,
     /// The streams in use.
-    pub streams: Vec<StreamLink>,
+    pub streams: Box<[StreamLink]>,
     /// Bytes of the longest message that a stream brings to be folded rather than stored.
     pub longest_staged: usize,
 }
@@ -223,6 +242,20 @@ impl Program {
     /// Number of stages.
     pub fn stages(&self) -> u32 {
         (self.first_of.len() - 1) as u32
+    }
+
+    /// Bytes of all of its lists. The program itself comes on top.
+    pub fn bytes(&self) -> usize {
+        let numberings = self.numberings.iter().chain(self.streams.iter().map(|link| &link.posts));
+        size_of_val(&*self.folds)
+            + size_of_val(&*self.sources)
+            + size_of_val(&*self.posts)
+            + size_of_val(&*self.flushes)
+            + size_of_val(&*self.first_of)
+            + size_of_val(&*self.numberings)
+            + size_of_val(&*self.totals)
+            + size_of_val(&*self.streams)
+            + numberings.map(Numbering::bytes).sum::<usize>()
     }
 }
 

@@ -116,6 +116,7 @@ impl Communicator {
         let deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
         engine.settings_mut().prefer(algorithm);
         engine.settings_mut().limit_memory(named("MAYPOLE_MEMORY")?);
+        engine.settings_mut().limit_programs(named("MAYPOLE_PROGRAM_MEMORY")?);
         engine.settings_mut().set_deterministic(deterministic);
         engine.set_checked(named::<Switch>("MAYPOLE_CHECK")?.is_some_and(|it| it.0));
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {

@@ -23,12 +23,15 @@ pub(crate) mod settings;
 mod watcher;
 
 use crate::comm::api::observe::counters::Counters;
+use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::control::Control;
 use crate::comm::element::Factor;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::choice::PlanChooser;
 use crate::comm::engine::calls::counts::{CallCount, RankCounts};
-use crate::comm::engine::calls::prepared::{PreparedCall, PreparedCalls};
+use crate::comm::engine::calls::prepared::{
+    PreparedCall, PreparedCalls, ProgramKey, ProgramSource,
+};
 use crate::comm::engine::calls::user_schedules::UserSchedules;
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::health::Health;
@@ -232,7 +235,7 @@ impl Engine {
     ) -> Result<()> {
         self.health.enter();
         let prepared = self.calls.at(at);
-        let buffers = prepared.buffers(factor, input, output);
+        let buffers = self.calls.buffers(at, factor, input, output);
         let done = self.executor.run(&prepared.program, &prepared.reducer, &buffers);
         self.finish(at, call, output, done)
     }
@@ -272,7 +275,8 @@ impl Engine {
     #[inline(never)]
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
         self.check_usable(|| call.to_string())?;
-        let at = match self.calls.find(call, self.settings.plan()) {
+        let source = ProgramSource::Table(self.settings.plan());
+        let at = match self.calls.find(ProgramKey { call, source }) {
             Some(at) => at,
             None => self.prepare(call)?,
         };
@@ -326,7 +330,12 @@ impl Engine {
 
     /// The name of `counts`, by which calls are compared.
     pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        self.calls.intern(counts, self.executor.locals())
+        self.calls.intern(counts)
+    }
+
+    /// The programs that are kept, and those that were made and dropped.
+    pub(crate) fn program_cache(&self) -> ProgramCache {
+        self.calls.cache(self.settings.program_memory())
     }
 
     /// What collectives have moved.

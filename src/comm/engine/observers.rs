@@ -87,7 +87,7 @@ impl Engine {
         let at = self.calls.current();
         let executor = &mut self.executor;
         let prepared = self.calls.at(at);
-        let buffers = prepared.buffers(factor, input, output);
+        let buffers = self.calls.buffers(at, factor, input, output);
         let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
         let done = match (recorder, &prepared.notes) {
             (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {

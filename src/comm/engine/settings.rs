@@ -4,6 +4,10 @@ use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::tuner::PlanOverride;
 
+/// Most bytes of the programs that a communicator keeps, unless the user says otherwise: those of
+/// about a thousand calls among a few ranks.
+const PROGRAM_MEMORY: usize = 8 << 20;
+
 /// The user's settings for the calls that follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallSettings {
@@ -12,6 +16,7 @@ pub(crate) struct CallSettings {
     deterministic: bool,
     checked: bool,
     memory_limit: Option<usize>,
+    program_memory: Option<usize>,
 }
 
 impl CallSettings {
@@ -71,5 +76,14 @@ impl CallSettings {
 
     pub(crate) fn limit_memory(&mut self, bytes: Option<usize>) {
         self.memory_limit = bytes;
+    }
+
+    /// The most bytes of programs that are kept for calls to come.
+    pub(crate) fn program_memory(&self) -> usize {
+        self.program_memory.unwrap_or(PROGRAM_MEMORY)
+    }
+
+    pub(crate) fn limit_programs(&mut self, bytes: Option<usize>) {
+        self.program_memory = bytes;
     }
 }

@@ -47,6 +47,14 @@ impl CallRecord {
         self
     }
 
+    /// Bytes that it takes, its words included.
+    pub(crate) fn memory(&self) -> usize {
+        let pairs = self.arguments.iter().chain(&self.choices);
+        let words = pairs.map(|(name, value)| name.capacity() + value.capacity()).sum::<usize>();
+        let lists = self.arguments.capacity() + self.choices.capacity();
+        size_of::<Self>() + self.call.capacity() + words + lists * size_of::<(String, String)>()
+    }
+
     /// Returns what differs in two calls of the same thing, in words: name and both values of each
     /// argument, or of each choice if the arguments are equal. `None` if different things are
     /// called, or if nothing that has a name differs.

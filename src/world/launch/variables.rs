@@ -105,6 +105,11 @@ pub const VARIABLES: &[Variable] = &[
         "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank.",
     ),
     each(
+        "MAYPOLE_PROGRAM_MEMORY",
+        "Most bytes of the programs that each communicator keeps for calls that are repeated; those \
+         that were not used for the longest time are dropped. Default: 8388608 (8 MiB).",
+    ),
+    each(
         "MAYPOLE_TUNE",
         "The file of costs that `maypole tune` has measured, or `off` for the built-in costs; \
          that of rank 0 counts. \

@@ -2,4 +2,5 @@
 
 pub(crate) mod counters;
 mod explain;
+pub(crate) mod programs;
 mod trace;

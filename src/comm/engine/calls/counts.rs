@@ -15,7 +15,7 @@ pub(crate) enum CallCount {
     /// Elements of the vector, or of every rank's block.
     Even(usize),
     /// The counts that have this number in [`InternedCounts`].
-    Given(u32),
+    Given(u64),
 }
 
 /// Counts that differ from rank to rank.
@@ -33,6 +33,15 @@ impl RankCounts {
             Self::Blocks(counts) => Layout::given(counts),
             Self::Pairs(counts) => Layout::pairs(counts),
         }
+    }
+
+    /// Bytes of all counts.
+    fn bytes(&self) -> usize {
+        let counts = match self {
+            Self::Blocks(counts) => counts.len(),
+            Self::Pairs(counts) => counts.iter().map(|row| row.len() + 3).sum(),
+        };
+        counts * size_of::<usize>()
     }
 
     /// A hash of all counts, equal in every process.
@@ -64,36 +73,128 @@ impl fmt::Display for RankCounts {
     }
 }
 
-/// All counts that calls have passed so far. Equal counts have one number.
+/// Counts with the number of programs that were made for them.
+#[derive(Debug)]
+struct Interned {
+    counts: Arc<RankCounts>,
+    programs: usize,
+}
+
+/// The counts that programs were made for, and those that were named last. Equal counts have one
+/// number. A number is never used for other counts.
 #[derive(Debug, Default)]
 pub(crate) struct InternedCounts {
-    known: Vec<Arc<RankCounts>>,
-    numbers: HashMap<Arc<RankCounts>, u32>,
+    known: HashMap<u64, Interned>,
+    numbers: HashMap<Arc<RankCounts>, u64>,
+    next: u64,
+    /// The number of the counts that were named last. They have no program yet if their call is
+    /// about to be prepared.
+    latest: Option<u64>,
 }
 
 impl InternedCounts {
     pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        if let Some(number) = self.numbers.get(&counts) {
-            return CallCount::Given(*number);
+        let number = match self.numbers.get(&counts) {
+            Some(number) => *number,
+            None => self.add(counts),
+        };
+        if let Some(before) = self.latest.replace(number) {
+            self.forget_unused(before);
         }
-        let number = self.known.len() as u32;
-        let counts = Arc::new(counts);
-        self.known.push(Arc::clone(&counts));
-        self.numbers.insert(counts, number);
         CallCount::Given(number)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.known.len()
+    fn add(&mut self, counts: RankCounts) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let counts = Arc::new(counts);
+        self.known.insert(number, Interned { counts: Arc::clone(&counts), programs: 0 });
+        self.numbers.insert(counts, number);
+        number
     }
 
     /// # Panics
-    /// If no such counts were numbered.
-    pub(crate) fn get(&self, number: u32) -> &RankCounts {
-        &self.known[number as usize]
+    /// If no such counts are known.
+    pub(crate) fn get(&self, number: u64) -> &RankCounts {
+        &self.known[&number].counts
     }
 
-    pub(crate) fn hash(&self, number: u32) -> u64 {
+    pub(crate) fn hash(&self, number: u64) -> u64 {
         self.get(number).hash()
+    }
+
+    /// Bytes that the counts of a call take.
+    pub(super) fn bytes(&self, count: CallCount) -> usize {
+        match count {
+            CallCount::Even(_) => 0,
+            CallCount::Given(number) => self.get(number).bytes(),
+        }
+    }
+
+    /// Keeps the counts of a call until [`release`](Self::release): it has a program now.
+    pub(super) fn retain(&mut self, count: CallCount) {
+        if let CallCount::Given(number) = count
+            && let Some(interned) = self.known.get_mut(&number)
+        {
+            interned.programs += 1;
+        }
+    }
+
+    /// Forgets the counts of a call whose program was dropped, unless another program has them or
+    /// they were named last.
+    pub(super) fn release(&mut self, count: CallCount) {
+        if let CallCount::Given(number) = count
+            && let Some(interned) = self.known.get_mut(&number)
+        {
+            interned.programs -= 1;
+            self.forget_unused(number);
+        }
+    }
+
+    fn forget_unused(&mut self, number: u64) {
+        let is_used = self.known.get(&number).is_none_or(|interned| interned.programs > 0);
+        if is_used || self.latest == Some(number) {
+            return;
+        }
+        if let Some(interned) = self.known.remove(&number) {
+            self.numbers.remove(&interned.counts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(count: CallCount) -> u64 {
+        let CallCount::Given(number) = count else { panic!("{count:?} has no number") };
+        number
+    }
+
+    #[test]
+    fn counts_without_a_program_last_until_others_are_named() {
+        let mut counts = InternedCounts::default();
+        for length in 0..1000 {
+            let named = number(counts.intern(RankCounts::Blocks(vec![length; 3])));
+            assert_eq!(counts.get(named), &RankCounts::Blocks(vec![length; 3]));
+            assert_eq!((counts.known.len(), counts.numbers.len()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn counts_last_as_long_as_one_of_their_programs() {
+        let mut counts = InternedCounts::default();
+        let kept = counts.intern(RankCounts::Blocks(vec![1, 2]));
+        counts.retain(kept);
+        counts.retain(kept);
+        counts.intern(RankCounts::Pairs(vec![vec![7; 2]; 2]));
+        assert_eq!(counts.intern(RankCounts::Blocks(vec![1, 2])), kept);
+        counts.intern(RankCounts::Blocks(vec![9]));
+        counts.release(kept);
+        assert!(counts.known.contains_key(&number(kept)));
+        counts.release(kept);
+        assert!(!counts.known.contains_key(&number(kept)));
+        let again = counts.intern(RankCounts::Blocks(vec![1, 2]));
+        assert_ne!(again, kept, "a number is never used again");
     }
 }

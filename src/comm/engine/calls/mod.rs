@@ -7,4 +7,6 @@ pub(crate) mod counts;
 mod order;
 mod prepare;
 pub(super) mod prepared;
+mod recent;
 pub(super) mod user_schedules;
+mod workspace;

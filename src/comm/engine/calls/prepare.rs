@@ -4,14 +4,15 @@ use crate::comm::element::ReduceOp;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
 use crate::comm::engine::calls::order::schedules_of;
-use crate::comm::engine::calls::prepared::PreparedCall;
+use crate::comm::engine::calls::prepared::{PreparedCall, ProgramSource};
+use crate::comm::engine::calls::workspace::WorkspaceNeed;
 use crate::comm::error::Result;
 use crate::lower::{LoweringInput, lower};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Placement, Schedule};
 use crate::tuner::MeasuredTime;
 use crate::world::calls::CallRecord;
-use maypole_kernels::{BinaryOp, BuiltInReducer, Region};
+use maypole_kernels::{BinaryOp, BuiltInReducer};
 use std::sync::Arc;
 
 /// What a program is made for, besides its call and schedules.
@@ -23,8 +24,8 @@ pub(in crate::comm::engine) struct LoweringLabel {
     pub(in crate::comm::engine) window: usize,
     /// What all ranks' calls are compared by.
     pub(in crate::comm::engine) fingerprint: u64,
-    /// The hash of the user's schedules; zero for algorithms of the table.
-    pub(in crate::comm::engine) user_schedules: u64,
+    /// What the program is found by, besides its call.
+    pub(in crate::comm::engine) source: ProgramSource,
 }
 
 impl Engine {
@@ -35,11 +36,9 @@ impl Engine {
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
         let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
         let algorithm = plan.algorithm.name();
-        let label =
-            LoweringLabel { algorithm, window: plan.window, fingerprint, user_schedules: 0 };
-        let at = self.prepare_by(call, &schedules, label)?;
-        self.calls.insert(call, self.settings.plan(), at);
-        Ok(at)
+        let source = ProgramSource::Table(self.settings.plan());
+        let label = LoweringLabel { algorithm, window: plan.window, fingerprint, source };
+        self.prepare_by(call, &schedules, label)
     }
 
     /// Lowers `schedules`, which are proved, and connects the ranks that they name.
@@ -66,24 +65,26 @@ impl Engine {
         let record = Arc::new(self.record_of(call, label, layout.count() * element));
         self.connect_for(&record, &program)?;
         let needs_staging = program.stages_input || call.op.scales();
-        let staged = match needs_staging {
+        let staging = match needs_staging {
             true => held(call.collective.input(self.rank), &layout) * element,
             false => 0,
         };
-        Ok(self.calls.add(PreparedCall {
+        let need =
+            WorkspaceNeed { scratch: program.scratch, staging, stages_input: program.stages_input };
+        let prepared = PreparedCall {
             call,
             plan: self.settings.plan(),
-            user_schedules: label.user_schedules,
+            source: label.source,
             measured: MeasuredTime::default(),
             runs: 0,
             record,
             reducer: reducer(call).into(),
-            scratch: Region::new(program.scratch),
-            staging: Region::new(staged),
+            need,
             divisor: self.divisor(call),
             notes: self.notes(call, label.algorithm, layout.count() * element, &program),
             program,
-        }))
+        };
+        Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
     }
 
     /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
@@ -91,9 +92,11 @@ impl Engine {
         let counts = self.calls.counts();
         let record = CallRecord::new(label.fingerprint, call.to_string());
         let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);
-        let record = match label.user_schedules {
-            0 => record.choosing("bytes of a window", label.window),
-            hash => record.choosing("schedule", format!("{:08x}", hash >> 32)),
+        let record = match label.source {
+            ProgramSource::Table(_) => record.choosing("bytes of a window", label.window),
+            ProgramSource::User(hash) => {
+                record.choosing("schedule", format!("{:08x}", hash >> 32))
+            }
         };
         CallRecord { bytes: bytes as u64, ..record }
     }

@@ -1,31 +1,51 @@
 //! The calls of a communicator that have programs.
+//!
+//! Calls keep their programs, so that a call that is repeated only runs. A program that calls with
+//! ever new lengths would keep ever more of them, so programs have a budget in bytes: before one is
+//! added, those that were not used for the longest time are dropped until it fits. Each rank does
+//! this by itself. Dropping a program is a local fact like placement: no other rank notices, because
+//! a program that is made again is the same.
 
 use crate::comm::api::observe::counters::Counters;
+use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
+use crate::comm::engine::calls::recent::RecentlyUsed;
+use crate::comm::engine::calls::workspace::{Workspace, WorkspaceNeed};
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};
 use crate::lower::Program;
 use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::calls::CallRecord;
-use maypole_kernels::{Reducer, Region, Scalar, View, ViewMut, scale};
+use maypole_kernels::{Reducer, Scalar, View, ViewMut};
 use maypole_transports::HEAD;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Stands for no call.
 const NONE: usize = usize::MAX;
-/// How many different sets of counts have programs at a time.
-const MAX_COUNTS: usize = 256;
+
+/// Where the schedules of a program come from.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(in crate::comm::engine) enum ProgramSource {
+    /// The table of algorithms, for calls under this plan.
+    Table(Option<PlanOverride>),
+    /// The user; the hash of the schedules.
+    User(u64),
+}
+
+/// What a program is found by.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(in crate::comm::engine) struct ProgramKey {
+    pub(in crate::comm::engine) call: CollectiveCall,
+    pub(in crate::comm::engine) source: ProgramSource,
+}
 
 /// A call that has a program.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
     pub(in crate::comm::engine) call: CollectiveCall,
     pub(in crate::comm::engine) plan: Option<PlanOverride>,
-    /// The hash of the user's schedules that the program was lowered from; zero for algorithms of
-    /// the table.
-    pub(in crate::comm::engine) user_schedules: u64,
+    pub(in crate::comm::engine) source: ProgramSource,
     /// How long the call took while calls were timed.
     pub(in crate::comm::engine) measured: MeasuredTime,
     /// How often the call ran to its end.
@@ -36,38 +56,33 @@ pub(crate) struct PreparedCall {
     /// The description of the program for a recorder.
     pub(in crate::comm::engine) notes: Option<Arc<ProgramNotes>>,
     pub(in crate::comm::engine) reducer: Reducer,
-    pub(in crate::comm::engine) scratch: Region,
-    /// A copy of the input, where the program overwrites the caller's input before it is read, or
-    /// where the input is multiplied first.
-    pub(in crate::comm::engine) staging: Region,
+    /// The working memory of the program. It holds a copy of the input where the program overwrites
+    /// the caller's input before it is read, or where the input is multiplied first.
+    pub(in crate::comm::engine) need: WorkspaceNeed,
     /// The number that the result is divided by.
     pub(in crate::comm::engine) divisor: Option<u64>,
 }
 
 impl PreparedCall {
-    /// The memory that the program works on. If the program needs a staging copy of the input, this
-    /// makes it.
-    #[inline(always)]
-    pub(in crate::comm::engine) fn buffers<'a>(
-        &'a self,
-        factor: Option<Scalar>,
-        input: View<'a>,
-        output: ViewMut<'a>,
-    ) -> Buffers<'a> {
-        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
-        if let Some(factor) = factor {
-            scale(self.staging.view(), input, factor);
-            buffers.input = self.staging.view().as_view();
-        } else if self.program.stages_input {
-            self.staging.view().copy_from(input);
-            buffers.input = self.staging.view().as_view();
-        }
-        buffers
+    fn key(&self) -> ProgramKey {
+        ProgramKey { call: self.call, source: self.source }
+    }
+
+    /// Bytes that the call takes while it is kept, its entry in the map among them.
+    fn bytes(&self, counts: &InternedCounts) -> usize {
+        let entry = 2 * size_of::<ProgramKey>();
+        let program = size_of::<Self>() + self.program.bytes();
+        // Notes have a program of their own.
+        let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
+        entry + program + notes + self.record.memory() + counts.bytes(self.call.count)
     }
 
     /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
     fn count(&self, locals: &[usize], counters: &mut Counters) {
         let runs = self.runs;
+        if runs == 0 {
+            return;
+        }
         let traffic = self.program.traffic();
         *counters.calls.entry(self.call.collective.name()).or_default() += runs;
         for (local, bytes) in locals.iter().zip(&traffic.to_locals) {
@@ -92,14 +107,19 @@ fn moved(runs: u64, messages: u64, payload: u64, bytes: u64) -> Moved {
 #[derive(Debug)]
 pub(crate) struct PreparedCalls {
     calls: Vec<PreparedCall>,
-    by_call: HashMap<(CollectiveCall, Option<PlanOverride>), usize>,
+    /// The place of each call in `calls`.
+    places: RecentlyUsed<ProgramKey, usize>,
     counts: InternedCounts,
+    workspace: Workspace,
     /// The call made last, or [`NONE`] if the next one must be looked up.
     current: usize,
     /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
     fast: usize,
     /// The bytes and messages of calls that were dropped.
     past: Counters,
+    /// Programs that were made so far, and those that were dropped to make room.
+    lowered: u64,
+    evicted: u64,
 }
 
 impl PreparedCalls {
@@ -107,45 +127,97 @@ impl PreparedCalls {
     pub(in crate::comm::engine) fn new(world: usize) -> Self {
         Self {
             calls: Vec::new(),
-            by_call: HashMap::new(),
+            places: RecentlyUsed::default(),
             counts: InternedCounts::default(),
+            workspace: Workspace::default(),
             current: NONE,
             fast: NONE,
             past: Counters::new(world),
+            lowered: 0,
+            evicted: 0,
         }
     }
 
-    /// The place of `call` under `plan`, if it was prepared from the table of algorithms.
-    pub(in crate::comm::engine) fn find(
-        &self,
-        call: CollectiveCall,
-        plan: Option<PlanOverride>,
-    ) -> Option<usize> {
-        self.by_call.get(&(call, plan)).copied()
+    /// The place of the call of `key`, if it has a program. It counts as used now.
+    pub(in crate::comm::engine) fn find(&mut self, key: ProgramKey) -> Option<usize> {
+        self.places.get(&key).copied()
     }
 
-    /// Adds a call and returns its place.
-    pub(in crate::comm::engine) fn add(&mut self, call: PreparedCall) -> usize {
-        self.calls.push(call);
-        self.calls.len() - 1
-    }
-
-    /// Makes the call at `at` the answer to [`find`](Self::find) for `call` under `plan`.
-    pub(in crate::comm::engine) fn insert(
+    /// Adds a call and returns its place. First drops those that were not used for the longest
+    /// time, until all take at most `budget` bytes. `locals` are the ranks of this rank's board.
+    pub(in crate::comm::engine) fn add(
         &mut self,
-        call: CollectiveCall,
-        plan: Option<PlanOverride>,
-        at: usize,
-    ) {
-        self.by_call.insert((call, plan), at);
+        call: PreparedCall,
+        budget: usize,
+        locals: &[usize],
+    ) -> usize {
+        self.counts.retain(call.call.count);
+        let bytes = call.bytes(&self.counts);
+        let mut grown_for_a_dropped_call = false;
+        while let Some(oldest) = self.places.evict(bytes, budget) {
+            grown_for_a_dropped_call |= self.workspace.is_due_to(self.calls[oldest].need);
+            self.remove(oldest, locals);
+        }
+        if grown_for_a_dropped_call {
+            let all = self.calls.iter().map(|kept| kept.need);
+            self.workspace.shrink(all.fold(call.need, WorkspaceNeed::and));
+        }
+        self.workspace.grow(call.need);
+        let at = self.calls.len();
+        self.places.insert(call.key(), at, bytes);
+        self.calls.push(call);
+        self.lowered += 1;
+        at
     }
 
-    pub(in crate::comm::engine) fn get(&self, at: usize) -> Option<&PreparedCall> {
-        self.calls.get(at)
+    /// Drops the call at `at`, which is no longer in `places`. The last call takes its place.
+    fn remove(&mut self, at: usize, locals: &[usize]) {
+        let gone = self.calls.swap_remove(at);
+        gone.count(locals, &mut self.past);
+        self.counts.release(gone.call.count);
+        self.evicted += 1;
+        if let Some(moved) = self.calls.get(at) {
+            self.places.replace(&moved.key(), at);
+        }
+        let last = self.calls.len();
+        for place in [&mut self.current, &mut self.fast] {
+            *place = match *place {
+                place if place == at => NONE,
+                place if place == last => at,
+                place => place,
+            };
+        }
     }
 
     pub(in crate::comm::engine) fn iter(&self) -> impl Iterator<Item = &PreparedCall> {
         self.calls.iter()
+    }
+
+    /// The programs that are kept, and those that were made and dropped, under a budget of `budget`
+    /// bytes.
+    pub(in crate::comm::engine) fn cache(&self, budget: usize) -> ProgramCache {
+        ProgramCache {
+            lowered: self.lowered,
+            evicted: self.evicted,
+            kept: self.places.len(),
+            bytes: self.places.bytes(),
+            budget,
+        }
+    }
+
+    /// The memory that the call at `at` works on, from `input` to `output`.
+    ///
+    /// # Panics
+    /// If there is no such call.
+    #[inline(always)]
+    pub(in crate::comm::engine) fn buffers<'a>(
+        &'a self,
+        at: usize,
+        factor: Option<Scalar>,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
+        self.workspace.buffers(self.calls[at].need, factor, input, output)
     }
 
     /// # Panics
@@ -214,17 +286,18 @@ impl PreparedCalls {
 
     /// Drops all prepared calls. `locals` are the ranks of this rank's board.
     pub(in crate::comm::engine) fn clear(&mut self, locals: &[usize]) {
-        self.past = self.counters(locals);
+        while let Some(oldest) = self.places.evict(usize::MAX, 0) {
+            self.remove(oldest, locals);
+        }
         self.calls = Vec::new();
-        self.by_call = HashMap::new();
-        self.forget_current();
+        self.places = RecentlyUsed::default();
+        self.workspace = Workspace::default();
     }
 
     /// What collectives have moved. `locals` are the ranks of this rank's board.
     pub(in crate::comm::engine) fn counters(&self, locals: &[usize]) -> Counters {
         let mut counters = self.past.clone();
-        let ran = self.calls.iter().filter(|prepared| prepared.runs > 0);
-        ran.for_each(|prepared| prepared.count(locals, &mut counters));
+        self.calls.iter().for_each(|prepared| prepared.count(locals, &mut counters));
         counters
     }
 
@@ -233,17 +306,8 @@ impl PreparedCalls {
         &self.counts
     }
 
-    /// The name of `counts`, by which calls are compared. Every call may bring new counts, so all
-    /// counts and their programs are dropped once there are too many.
-    pub(in crate::comm::engine) fn intern(
-        &mut self,
-        counts: RankCounts,
-        locals: &[usize],
-    ) -> CallCount {
-        if self.counts.len() > MAX_COUNTS {
-            self.counts = InternedCounts::default();
-            self.clear(locals);
-        }
+    /// The name of `counts`, by which calls are compared. It is good for the next call.
+    pub(in crate::comm::engine) fn intern(&mut self, counts: RankCounts) -> CallCount {
         self.counts.intern(counts)
     }
 }

@@ -4,19 +4,17 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::order::objection_to_proof;
 use crate::comm::engine::calls::prepare::LoweringLabel;
-use crate::comm::engine::calls::prepared::PreparedCalls;
+use crate::comm::engine::calls::prepared::{ProgramKey, ProgramSource};
+use crate::comm::engine::calls::recent::RecentlyUsed;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 use maypole_kernels::mix;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most bytes of a window: what a slot of a board holds.
 const WINDOW: usize = 32 << 10;
-/// How many different schedules are remembered.
-const MAX_SCHEDULES: usize = 64;
 
 /// What is known of the schedules of all ranks that were proved.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +24,15 @@ struct ProvedSchedules {
     proof: Proof,
 }
 
-/// The user's schedules that were proved, and the calls that were prepared from them.
+/// The user's schedules that were proved, except those that were not used for a long time.
 #[derive(Debug, Default)]
 pub(in crate::comm::engine) struct UserSchedules {
-    proved: HashMap<(Collective, Arc<[Schedule]>), ProvedSchedules>,
-    /// By call and hash of its schedules: the place of the prepared call.
-    prepared: HashMap<(CollectiveCall, u64), usize>,
+    proved: RecentlyUsed<(Collective, Arc<[Schedule]>), ProvedSchedules>,
 }
 
 impl UserSchedules {
-    /// Proves `schedules`, unless they were proved before.
+    /// Proves `schedules`, unless they were proved before. All that are remembered take at most
+    /// `budget` bytes, or are one.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words.
@@ -44,6 +41,7 @@ impl UserSchedules {
         rank: usize,
         call: CollectiveCall,
         schedules: &Arc<[Schedule]>,
+        budget: usize,
     ) -> Result<ProvedSchedules> {
         let key = (call.collective, Arc::clone(schedules));
         if let Some(known) = self.proved.get(&key) {
@@ -54,19 +52,11 @@ impl UserSchedules {
         let proof = verify(call.collective, schedules, Placement::Apart).map_err(|flaw| {
             call.invalid(rank, format!("the schedules do something else: {flaw}"))
         })?;
-        if self.proved.len() >= MAX_SCHEDULES {
-            *self = Self::default();
-        }
         let known = ProvedSchedules { hash: hash(schedules), proof };
-        self.proved.insert(key, known);
+        let bytes = bytes(schedules);
+        while self.proved.evict(bytes, budget).is_some() {}
+        self.proved.insert(key, known, bytes);
         Ok(known)
-    }
-
-    /// The place of `call` by the schedules of this hash, if `calls` still has it.
-    fn find(&self, call: CollectiveCall, hash: u64, calls: &PreparedCalls) -> Option<usize> {
-        let at = *self.prepared.get(&(call, hash))?;
-        let prepared = calls.get(at)?;
-        (prepared.call == call && prepared.user_schedules == hash).then_some(at)
     }
 }
 
@@ -81,12 +71,14 @@ impl Engine {
         self.check_usable(|| call.to_string())?;
         call.check_operation(self.rank)?;
         let schedules = Arc::from(schedules);
+        let budget = self.settings.program_memory();
         let ProvedSchedules { hash, proof } =
-            self.user_schedules.prove(self.rank, call, &schedules)?;
+            self.user_schedules.prove(self.rank, call, &schedules, budget)?;
         if let Some(objection) = objection_to_proof(call, proof) {
             return Err(call.invalid(self.rank, format!("the user's algorithm {objection}")));
         }
-        let at = match self.user_schedules.find(call, hash, &self.calls) {
+        let source = ProgramSource::User(hash);
+        let at = match self.calls.find(ProgramKey { call, source }) {
             Some(at) => at,
             None => self.prepare_by_user(call, &schedules, hash)?,
         };
@@ -104,12 +96,16 @@ impl Engine {
     ) -> Result<usize> {
         let world = self.boards.world();
         let fingerprint = call.fingerprint_by(hash, WINDOW, world, self.calls.counts());
-        let label =
-            LoweringLabel { algorithm: "own", window: WINDOW, fingerprint, user_schedules: hash };
-        let at = self.prepare_by(call, schedules, label)?;
-        self.user_schedules.prepared.insert((call, hash), at);
-        Ok(at)
+        let source = ProgramSource::User(hash);
+        let label = LoweringLabel { algorithm: "own", window: WINDOW, fingerprint, source };
+        self.prepare_by(call, schedules, label)
     }
+}
+
+/// Bytes of all steps of all ranks.
+fn bytes(schedules: &[Schedule]) -> usize {
+    let steps: usize = schedules.iter().map(|schedule| schedule.steps.len()).sum();
+    size_of_val(schedules) + steps * size_of::<Step>()
 }
 
 /// A hash of all steps of all ranks, equal in every process. Never zero.

@@ -1,0 +1,352 @@
+//! Nothing that a communicator keeps grows without bound: programs of ever new lengths, counts and
+//! schedules, and groups that are made and dropped.
+//!
+//! Memory is measured from outside, by an allocator that counts what is live.
+
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::{Schedule, Step, input, output};
+use maypole::tuner::Plan;
+use maypole::{Communicator, Factor, Local, Operation, ReduceOp};
+use spawn::{World, role, say};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Counts the bytes that are live, and the allocations so far.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: passes every request on to the system's allocator, and only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on to our caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on to our caller.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_add(size, Ordering::Relaxed);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on to our caller.
+        unsafe { System.realloc(old, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: passed on to our caller.
+        unsafe { System.dealloc(old, layout) }
+    }
+}
+
+/// Tests run one after the other, because they count the bytes of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Far more than what lists and maps vary by, and far less than what any of these loops would keep.
+const SLACK: usize = 300_000;
+
+/// Bytes that are live while all ranks are between two steps.
+fn live(comm: &mut Communicator) -> usize {
+    comm.barrier().unwrap();
+    let live = LIVE.load(Ordering::Relaxed);
+    comm.barrier().unwrap();
+    live
+}
+
+/// Asserts that the last half of `steps` steps keeps no more memory than the first half did.
+#[track_caller]
+fn is_flat(local: &Local, steps: usize, step: impl Fn(&mut Communicator, usize) + Sync) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    local.run(|mut comm| {
+        (0..steps / 2).for_each(|number| step(&mut comm, number));
+        let before = live(&mut comm);
+        (steps / 2..steps).for_each(|number| step(&mut comm, number));
+        let after = live(&mut comm);
+        assert!(after < before + SLACK, "{before} bytes grew to {after}: {:?}", comm.programs());
+    });
+}
+
+/// Two ranks joined by a board, and two joined by streams.
+fn pairs() -> [Local; 2] {
+    [Local::new(2), Local::new(2).hosts(&[0, 1])]
+}
+
+/// A plan that needs no prices, so that most of the time goes into what is tested.
+fn plan(comm: &mut Communicator) {
+    comm.set_plan(Some(Plan { algorithm: Algorithm::TwoShot, window: 32 << 10 }));
+}
+
+/// How many lengths a test goes through: enough to fill the budget several times. `MAYPOLE_LENGTHS`
+/// asks for more.
+fn lengths() -> usize {
+    std::env::var("MAYPOLE_LENGTHS").map_or(4000, |lengths| lengths.parse().unwrap())
+}
+
+/// A budget that fewer lengths fill.
+const BUDGET: usize = 1 << 20;
+
+#[test]
+fn a_new_length_every_step_keeps_no_more_memory() {
+    for local in pairs() {
+        let lengths = lengths();
+        let data = Mutex::new(vec![vec![1.0f32; lengths]; 2]);
+        is_flat(&local, lengths, |comm, number| {
+            if number == 0 {
+                plan(comm);
+                comm.set_program_memory(BUDGET);
+            }
+            let mut mine = std::mem::take(&mut data.lock().unwrap()[comm.rank()]);
+            comm.all_reduce(&mut mine[..number + 1], ReduceOp::Max).unwrap();
+            data.lock().unwrap()[comm.rank()] = mine;
+            let programs = comm.programs();
+            assert!(programs.bytes <= BUDGET && programs.kept > 200, "{programs:?}");
+            assert_eq!(programs.evicted, programs.lowered - programs.kept as u64);
+        });
+    }
+}
+
+/// What a program says that it takes is what the allocator sees.
+#[test]
+fn a_program_takes_the_bytes_that_are_counted() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for local in pairs() {
+        local.run(|mut comm| {
+            plan(&mut comm);
+            let mut data = vec![1.0f32; 1000];
+            comm.all_reduce(&mut data, ReduceOp::Max).unwrap();
+            let (programs, before) = (comm.programs(), live(&mut comm));
+            for length in 1..1000 {
+                comm.all_reduce(&mut data[..length], ReduceOp::Max).unwrap();
+            }
+            let (more, after) = (comm.programs(), live(&mut comm));
+            assert_eq!(more.lowered - programs.lowered, 1000, "the barrier is one of them");
+            let counted = 2 * (more.bytes - programs.bytes);
+            let grown = after - before;
+            assert!(counted < 2 * grown && grown < 2 * counted, "{counted} and {grown}");
+            assert!(counted / 2000 < 2000, "{} bytes a program", counted / 2000);
+        });
+    }
+}
+
+/// A length that was used lately has its program still: it is not lowered again, and the same
+/// length twice in a row allocates nothing.
+#[test]
+fn the_second_use_of_a_recent_length_only_runs() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for local in pairs() {
+        local.run(|mut comm| {
+            plan(&mut comm);
+            comm.set_program_memory(BUDGET);
+            let mut data = vec![1.0f32; 3000];
+            for length in 1..3000 {
+                comm.all_reduce(&mut data[..length], ReduceOp::Max).unwrap();
+            }
+            let full = comm.programs();
+            assert!(full.evicted > 1000, "{full:?}");
+            for _ in 0..3 {
+                for length in 2900..3000 {
+                    comm.all_reduce(&mut data[..length], ReduceOp::Max).unwrap();
+                }
+            }
+            assert_eq!(comm.programs(), full);
+            for _ in 0..3 {
+                comm.barrier().unwrap();
+            }
+            comm.all_reduce(&mut data[..2950], ReduceOp::Max).unwrap();
+            comm.all_reduce(&mut data[..2950], ReduceOp::Max).unwrap();
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            for _ in 0..100 {
+                comm.all_reduce(&mut data[..2950], ReduceOp::Max).unwrap();
+            }
+            // Rank 1 may be in an earlier or later call than rank 0 while rank 0 counts; neither
+            // allocates anything.
+            assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
+            // Both ranks are done with counting before either goes on.
+            comm.all_reduce(&mut data[..2950], ReduceOp::Max).unwrap();
+            comm.all_reduce(&mut data[..1], ReduceOp::Max).unwrap();
+            assert_eq!(comm.programs().lowered, full.lowered + 2, "the barrier, and the first");
+        });
+    }
+}
+
+/// Counters are those of all calls, with or without their programs.
+#[test]
+fn counters_survive_their_programs() {
+    let counted = |budget: usize| {
+        Local::new(3).hosts(&[0, 0, 1]).run(|mut comm| {
+            comm.set_program_memory(budget);
+            for length in [5, 70_000, 5, 9, 5, 70_000] {
+                comm.all_reduce(&mut vec![1u32; length], ReduceOp::Sum).unwrap();
+                comm.barrier().unwrap();
+            }
+            (comm.counters(), comm.programs().evicted > 5)
+        })
+    };
+    for (few, many) in counted(0).into_iter().zip(counted(8 << 20)) {
+        assert_eq!(few.0, many.0);
+        assert_eq!((few.1, many.1), (true, false));
+    }
+}
+
+/// The results are right while programs are dropped all the time, in place or not, scaled or not,
+/// by the user's operation or schedule, and while calls are timed.
+#[test]
+fn dropping_programs_changes_no_result() {
+    for budget in [0, 3000, 20_000] {
+        for local in pairs() {
+            local.run(|mut comm| {
+                comm.set_program_memory(budget);
+                let add = Operation::new("add", true, |more: &[u64], sum: &mut [u64]| {
+                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                });
+                let five = Factor::new(5.0);
+                for round in 0..3 {
+                    for length in [1, 3, 40_000, 7, 100_000, 2] {
+                        let mine = vec![comm.rank() as u64 + 1; length];
+                        let mut sum = vec![0; length];
+                        comm.all_reduce_into(&mine, &mut sum, ReduceOp::Sum).unwrap();
+                        assert!(sum.iter().all(|sum| *sum == 3));
+                        comm.all_reduce_into(&mine, &mut sum, ReduceOp::PreMulSum(five)).unwrap();
+                        assert!(sum.iter().all(|sum| *sum == 15));
+                        let mut both = mine.clone();
+                        comm.all_reduce_with(&mut both, &add).unwrap();
+                        assert!(both.iter().all(|sum| *sum == 3));
+                        let mut both = mine.clone();
+                        comm.run(swap(round), Collective::AllReduce, &mut both, ReduceOp::Sum)
+                            .unwrap();
+                        assert!(both.iter().all(|sum| *sum == 3));
+                        if round == 1 {
+                            let _ = comm.explain(Collective::AllReduce, length);
+                        }
+                    }
+                }
+                let programs = comm.programs();
+                assert!(programs.kept == 1 || programs.bytes <= budget, "{programs:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn new_counts_every_step_keep_no_more_memory() {
+    for local in pairs() {
+        is_flat(&local, 1500, |comm, number| {
+            if number == 0 {
+                comm.set_program_memory(200_000);
+                comm.set_algorithm(None);
+            }
+            let rank = comm.rank();
+            let counts = [number, number / 2];
+            let mine = vec![rank as u16; counts[rank]];
+            let mut all = vec![7; number + number / 2];
+            comm.all_gather_v(&mine, &mut all, &counts).unwrap();
+            assert!(all[..number].iter().all(|it| *it == 0));
+            assert!(all[number..].iter().all(|it| *it == 1));
+            let (sends, receives) = (vec![rank as u8; 2 * number], &mut vec![7; 2 * number]);
+            comm.all_to_all_v(&sends, &[number; 2], receives, &[number; 2]).unwrap();
+            assert!(receives[number..].iter().all(|it| *it == 1));
+        });
+    }
+}
+
+/// Two ranks swap ten chunks in an order that `number` chooses, and add what comes to their own.
+fn swap(number: usize) -> impl Fn(usize) -> Schedule {
+    move |rank| {
+        let other = 1 - rank;
+        let mut chunks: Vec<usize> = (0..10).collect();
+        let mut left = number;
+        for at in 1..10 {
+            chunks.swap(at, left % (at + 1));
+            left /= at + 1;
+        }
+        let steps = chunks.into_iter().flat_map(|chunk| {
+            [
+                Step::Send { from: input(chunk), to: other },
+                Step::Copy { from: input(chunk), into: output(chunk) },
+                Step::RecvReduce { into: output(chunk), from: other },
+            ]
+        });
+        Schedule::new(10, steps.collect())
+    }
+}
+
+#[test]
+fn new_schedules_every_step_keep_no_more_memory() {
+    for local in pairs() {
+        is_flat(&local, 600, |comm, number| {
+            if number == 0 {
+                comm.set_program_memory(200_000);
+            }
+            let mut data = [comm.rank() as u32 + 1; 30];
+            comm.run(swap(number), Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap();
+            assert_eq!(data, [3; 30]);
+        });
+    }
+}
+
+/// The memory of this process as the kernel counts it, in bytes.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+fn act(role: &str, mut comm: Communicator) {
+    match role {
+        "lengths" => each_length(&mut comm),
+        _ => panic!("{role}"),
+    }
+}
+
+fn each_length(comm: &mut Communicator) {
+    plan(comm);
+    let lengths = lengths();
+    let mut data = vec![1.0f32; lengths];
+    for length in 1..=lengths {
+        comm.all_reduce(&mut data[..length], ReduceOp::Max).unwrap();
+        if length % (lengths / 2) == 0 {
+            say("memory", resident());
+        }
+    }
+    say("programs", format!("{:?}", comm.programs()));
+}
+
+#[test]
+fn processes_that_call_with_ever_new_lengths_stay_as_large_as_they_are() {
+    for transport in ["shm", "tcp"] {
+        let world = World::new("lengths", 2)
+            .set("MAYPOLE_TRANSPORT", transport)
+            .set("MAYPOLE_PROGRAM_MEMORY", BUDGET);
+        for rank in world.start().succeed() {
+            let memory = rank.said("memory");
+            let memory: Vec<usize> = memory.iter().map(|bytes| bytes.parse().unwrap()).collect();
+            assert!(memory[1] < memory[0] + 1_500_000, "{transport}: {memory:?}");
+            println!("{transport}: {memory:?} bytes, {}", rank.said("programs")[0]);
+        }
+    }
+}
+
+/// Runs as a rank process of another test.
+#[test]
+#[ignore = "a rank of another test"]
+fn a_rank_of_another_test() {
+    if let Some(role) = role() {
+        act(&role, Communicator::from_env().unwrap());
+    }
+}
