@@ -126,6 +126,17 @@ pub enum Error {
         /// The culprit of the first failure: see [`Error::culprit`].
         culprit: Option<usize>,
     },
+    /// This process was forked from the one that made the communicator, which goes on being the
+    /// rank. Make a communicator in the process that calls it: fork before joining, or start
+    /// processes that run a program of their own.
+    #[error(
+        "rank {rank}: this communicator was created before fork, and only the process that created \
+         it may use it: create one in the child, or start the child by exec (in Python: 'spawn')"
+    )]
+    Forked {
+        /// The rank that the parent is.
+        rank: usize,
+    },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
     Connect {
@@ -170,7 +181,7 @@ impl Error {
     /// | | retryable | [harmless](Self::is_harmless) |
     /// |---|---|---|
     /// | `Invalid`, `Unsupported`, `Value` | no | yes |
-    /// | `Mismatch` | no | no |
+    /// | `Mismatch`, `Forked` | no | no |
     /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
@@ -178,7 +189,8 @@ impl Error {
             Self::Invalid { .. }
             | Self::Unsupported { .. }
             | Self::Value { .. }
-            | Self::Mismatch { .. } => false,
+            | Self::Mismatch { .. }
+            | Self::Forked { .. } => false,
             Self::TimedOut { .. } | Self::PeerLost { .. } => true,
             Self::Connect { .. } | Self::Join(_) => true,
             Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
@@ -194,6 +206,7 @@ impl Error {
             | Self::TimedOut { rank, .. }
             | Self::PeerLost { rank, .. }
             | Self::Aborted { rank, .. }
+            | Self::Forked { rank }
             | Self::Connect { rank, .. } => Some(*rank),
             Self::Unsupported { .. } | Self::Failed { .. } | Self::Join(_) => None,
         }
@@ -211,7 +224,7 @@ impl Error {
     /// | `PeerLost` | the rank that is gone |
     /// | `Aborted`, `Failed` | as in the first failure; none if not in this communicator |
     /// | `Mismatch` | none: either of the two calls may be the wrong one |
-    /// | `Unsupported`, `Connect`, `Join` | none |
+    /// | `Unsupported`, `Forked`, `Connect`, `Join` | none |
     pub fn culprit(&self) -> Option<usize> {
         match self {
             Self::Invalid { rank, .. } => Some(*rank),
@@ -220,6 +233,7 @@ impl Error {
             Self::Aborted { culprit, .. } | Self::Failed { culprit, .. } => *culprit,
             Self::Mismatch { .. }
             | Self::Unsupported { .. }
+            | Self::Forked { .. }
             | Self::Connect { .. }
             | Self::Join(_) => None,
         }
@@ -236,7 +250,7 @@ impl Error {
             | Self::PeerLost { operation, .. }
             | Self::Aborted { operation, .. }
             | Self::Connect { operation, .. } => Some(operation),
-            Self::Failed { .. } | Self::Join(_) => None,
+            Self::Failed { .. } | Self::Forked { .. } | Self::Join(_) => None,
         }
     }
 }

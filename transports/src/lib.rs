@@ -16,6 +16,7 @@ pub mod cores;
 #[cfg(target_os = "linux")]
 pub mod deadline;
 pub mod descriptor;
+pub mod fork;
 pub mod mem;
 mod parts;
 #[cfg(target_os = "linux")]
@@ -39,6 +40,7 @@ pub mod watch;
 
 pub use alarm::{Alarm, ForegroundWait};
 pub use board::Board;
+pub use fork::OwnerProcess;
 pub use mem::Mem;
 #[cfg(target_os = "linux")]
 pub use pipe::Pipe;

@@ -9,6 +9,7 @@ use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -88,8 +89,12 @@ impl Pipe {
         Self { segment, outgoing, incoming }
     }
 
+    /// Either ring. In a forked child there is none, because a child does not inherit the memory.
     #[inline]
-    fn ring(&self, layout: RingLayout) -> ByteRing<'_> {
+    fn ring(&self, layout: RingLayout) -> Result<ByteRing<'_>, Fault> {
+        if !self.segment.is_mapped() {
+            return Err(Fault::Io(io::Error::other("the stream was created before fork")));
+        }
         let all = self.segment.view();
         let start = all.slice(layout.counters, size_of::<RingCounters>()).as_mut_ptr();
         let start: NonNull<u8> = NonNull::new(start).expect("a mapping has an address");
@@ -98,21 +103,24 @@ impl Pipe {
         // integers alone, for which every bit pattern is a value, and these bytes are never used as
         // anything else.
         let counters = unsafe { start.cast::<RingCounters>().as_ref() };
-        ByteRing { counters, bytes: all.slice(layout.bytes, layout.capacity) }
+        Ok(ByteRing { counters, bytes: all.slice(layout.bytes, layout.capacity) })
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.ring(self.outgoing).end();
-        self.ring(self.incoming).abandon();
+        // A forked child has nothing to end: its parent is the writer and the reader.
+        if let (Ok(outgoing), Ok(incoming)) = (self.ring(self.outgoing), self.ring(self.incoming)) {
+            outgoing.end();
+            incoming.abandon();
+        }
     }
 }
 
 impl Stream for Pipe {
     #[inline]
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
-        self.ring(self.outgoing).put(unsent(head, body, skip))
+        self.ring(self.outgoing)?.put(unsent(head, body, skip))
     }
 
     #[inline]
@@ -122,7 +130,7 @@ impl Stream for Pipe {
         body: ViewMut<'_>,
         skip: usize,
     ) -> Result<usize, Fault> {
-        self.ring(self.incoming).take(unfilled(head, body, skip))
+        self.ring(self.incoming)?.take(unfilled(head, body, skip))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -130,6 +138,8 @@ impl Stream for Pipe {
     }
 
     fn finish(&mut self) {
-        self.ring(self.outgoing).end();
+        if let Ok(outgoing) = self.ring(self.outgoing) {
+            outgoing.end();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! while another process uses it: a process that touches a missing page is killed. A receiver
 //! checks the seals and the length before it maps a segment.
 
+use crate::fork::OwnerProcess;
 use maypole_kernels::ViewMut;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
@@ -43,6 +44,8 @@ pub struct Segment {
     memory: OwnedFd,
     start: NonNull<u8>,
     len: usize,
+    /// The process that has the mapping.
+    owner: OwnerProcess,
 }
 
 // SAFETY: a `Segment` owns its mapping and makes no reference to the bytes; views are bounded by a
@@ -101,14 +104,27 @@ impl Segment {
             memory,
             start: NonNull::new(start.cast()).expect("mmap does not map page zero"),
             len,
+            owner: OwnerProcess::current(),
         };
         // SAFETY: the range is the mapping just made; the advice changes nothing in this process.
         unsafe { madvise(start, len, Advice::LinuxDontFork)? };
         Ok(segment)
     }
 
+    /// Returns true in the process that mapped the segment, and false in its forked children,
+    /// which do not inherit the mapping.
+    #[inline]
+    pub fn is_mapped(&self) -> bool {
+        self.owner.is_current()
+    }
+
     /// Returns a view of all bytes.
+    ///
+    /// # Panics
+    /// In a forked child.
+    #[inline]
     pub fn view(&self) -> ViewMut<'_> {
+        assert!(self.is_mapped(), "the shared memory was mapped before fork");
         // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no
         // reference to its bytes is ever made.
         unsafe { ViewMut::from_raw(self.start, self.len) }
@@ -128,6 +144,10 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if !self.is_mapped() {
+            // Something else of this child may lie at the address.
+            return;
+        }
         // SAFETY: exactly the mapping made in `map`, and no view of it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }

@@ -7,6 +7,7 @@
 
 mod close;
 pub(crate) mod error;
+pub(crate) mod forked;
 pub(crate) mod join;
 mod join_report;
 pub(crate) mod local;

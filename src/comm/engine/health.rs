@@ -5,7 +5,7 @@ use crate::comm::control::Control;
 use crate::comm::error::{Error, Result};
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
-use maypole_transports::Alarm;
+use maypole_transports::{Alarm, OwnerProcess};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Health {
     rank: usize,
+    /// The process that is the rank. A forked child is not.
+    owner: OwnerProcess,
     control: Arc<dyn Control>,
     activity: Arc<GroupActivity>,
     alarm: Arc<Alarm>,
@@ -22,10 +24,29 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(rank: usize, control: Arc<dyn Control>) -> Self {
+    pub(super) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
         let activity = control.activity();
         let alarm = control.alarm();
-        Self { rank, control, activity, alarm, sequence: 0, first_failure: None }
+        Self { rank, owner, control, activity, alarm, sequence: 0, first_failure: None }
+    }
+
+    /// True unless this process was forked from the one that is the rank.
+    #[inline(always)]
+    pub(super) fn is_in_own_process(&self) -> bool {
+        self.owner.is_current()
+    }
+
+    /// The process that is the rank.
+    pub(super) fn owner(&self) -> OwnerProcess {
+        self.owner
+    }
+
+    /// Refuses to go on in a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.owner.is_current() {
+            true => Ok(()),
+            false => Err(Error::Forked { rank: self.rank }),
+        }
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -100,8 +121,9 @@ impl Health {
         self.first_failure.is_some()
     }
 
-    /// Refuses to go on after a failure.
+    /// Refuses to go on after a failure, and in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_process()?;
         match &self.first_failure {
             Some(first) => Err(Error::Failed {
                 first: first.to_string(),

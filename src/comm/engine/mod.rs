@@ -25,6 +25,7 @@ mod watcher;
 use crate::comm::api::observe::counters::Counters;
 use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::control::Control;
+use crate::comm::control::forked::ForkedControl;
 use crate::comm::element::Factor;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::choice::PlanChooser;
@@ -45,7 +46,7 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::{Explanation, MeasuredTime, Plan};
 use maypole_kernels::{CustomReducer, Reducer, Scalar, View, ViewMut, divide};
-use maypole_transports::Waiting;
+use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -75,13 +76,35 @@ impl Engine {
         control: Arc<dyn Control>,
         conditions: RunConditions,
     ) -> Self {
+        Self::of_process(OwnerProcess::current(), rank, boards, control, conditions)
+    }
+
+    /// The engine that a child has, which was forked from the process `owner` while that process
+    /// used the engine in another thread. Every call of it returns
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub(crate) fn of_parent(
+        owner: OwnerProcess,
+        rank: usize,
+        boards: Boards,
+        conditions: RunConditions,
+    ) -> Self {
+        Self::of_process(owner, rank, boards, Arc::new(ForkedControl::default()), conditions)
+    }
+
+    fn of_process(
+        owner: OwnerProcess,
+        rank: usize,
+        boards: Boards,
+        control: Arc<dyn Control>,
+        conditions: RunConditions,
+    ) -> Self {
         let waiting = conditions.waiting;
         let watcher = Box::new(GroupWatcher(Arc::clone(&control)));
         Self {
             rank,
             limits: TimeLimits::new(waiting.timeout()),
             executor: Executor::new(rank, waiting, control.alarm(), watcher),
-            health: Health::new(rank, control),
+            health: Health::new(rank, owner, control),
             calls: PreparedCalls::new(boards.world()),
             connected: boards.locals(rank).len() == 1,
             boards,
@@ -118,6 +141,11 @@ impl Engine {
         self.settings.set_checked(checked);
         // The fast path compares nothing.
         self.calls.forget_current();
+    }
+
+    /// The process that is the rank.
+    pub(crate) fn owner(&self) -> OwnerProcess {
+        self.health.owner()
     }
 
     pub(crate) fn limits(&self) -> &TimeLimits {
@@ -197,7 +225,8 @@ impl Engine {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        if self.health.is_alarmed() || !self.calls.is_fast(call, self.settings.plan()) {
+        let is_fast = self.calls.is_fast(call, self.settings.plan());
+        if !is_fast || self.health.is_alarmed() || !self.health.is_in_own_process() {
             return self.perform_slow(call, factor, input, output);
         }
         self.perform_at(self.calls.fast(), call, factor, input, output)
@@ -264,6 +293,7 @@ impl Engine {
     /// Makes `call` the current one, if it is not.
     #[inline]
     fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
+        self.health.check_process()?;
         if self.calls.is_current(call, self.settings.plan()) {
             return Ok(());
         }

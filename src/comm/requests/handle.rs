@@ -9,10 +9,12 @@
 //! after requests must wait for the requests anyway.
 
 use crate::comm::engine::Engine;
+use crate::comm::engine::conditions::RunConditions;
+use crate::comm::error::{Error, Result};
 use crate::comm::requests::progress::Progress;
 use crate::execute::messages::MessageLinks;
 use crate::schedule::hosts::Boards;
-use maypole_transports::Alarm;
+use maypole_transports::{Alarm, OwnerProcess};
 use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +26,19 @@ pub(crate) struct RankEngine {
     collectives: Engine,
     /// Links for messages between two ranks.
     message_links: MessageLinks,
+}
+
+impl RankEngine {
+    fn new(collectives: Engine) -> Self {
+        let message_links = MessageLinks::new(collectives.rank(), collectives.boards().world());
+        Self { collectives, message_links }
+    }
+
+    /// What a forked child has while the engine is with a thread of its parent.
+    fn of_parent(handle: &EngineHandle) -> Self {
+        let EngineHandle { owner, rank, conditions, boards, .. } = handle;
+        Self::new(Engine::of_parent(*owner, *rank, boards.clone(), *conditions))
+    }
 }
 
 /// A handle on the engine, which may be with another thread.
@@ -40,20 +55,21 @@ pub(crate) struct EngineHandle {
     /// The thread that runs requests, from the first request on.
     progress: Option<Progress>,
     /// The process of that thread: a forked child has our memory without the thread.
-    process: u32,
+    owner: OwnerProcess,
+    conditions: RunConditions,
 }
 
 impl EngineHandle {
     pub(crate) fn new(engine: Engine) -> Self {
-        let message_links = MessageLinks::new(engine.rank(), engine.boards().world());
         Self {
             rank: engine.rank(),
             boards: engine.boards().clone(),
             timeout: engine.limits().timeout(),
             alarm: engine.health().control().alarm(),
-            here: OnceCell::from(Box::new(RankEngine { collectives: engine, message_links })),
+            owner: engine.owner(),
+            conditions: *engine.conditions(),
+            here: OnceCell::from(Box::new(RankEngine::new(engine))),
             progress: None,
-            process: std::process::id(),
         }
     }
 
@@ -66,7 +82,8 @@ impl EngineHandle {
             alarm: Arc::clone(&self.alarm),
             here: OnceCell::new(),
             progress: None,
-            process: self.process,
+            owner: self.owner,
+            conditions: self.conditions,
         }
     }
 
@@ -122,6 +139,9 @@ impl EngineHandle {
     /// Changes the engine in turn: after the requests in flight and before later ones. Does not
     /// wait for any.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
+        if self.is_forked() {
+            return change(self.get_mut());
+        }
         match self.here.get_mut() {
             Some(here) => change(&mut here.collectives),
             None => self.progress().run(Box::new(|comm| change(comm.engine.get_mut()))),
@@ -137,15 +157,9 @@ impl EngineHandle {
         self.progress = Some(progress);
     }
 
-    /// The thread that has the engine, or can have it.
-    ///
-    /// # Panics
-    /// In a forked child, which would wait for ever.
+    /// The thread that has the engine, or can have it. A forked child has no such thread and must
+    /// not ask.
     pub(crate) fn progress(&self) -> &Progress {
-        assert!(
-            !self.is_forked(),
-            "a communicator with requests was made before this process was forked"
-        );
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
@@ -181,14 +195,27 @@ impl EngineHandle {
         self.here.get_mut().expect("the engine is here after waiting")
     }
 
-    fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+    /// True in a forked child, whose parent is the rank.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.owner.is_current()
+    }
+
+    /// Refuses to go on in a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.is_forked() {
+            false => Ok(()),
+            true => Err(Error::Forked { rank: self.rank }),
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn wait(&self) -> &RankEngine {
-        self.here.get_or_init(|| self.progress().recall())
+        self.here.get_or_init(|| match self.is_forked() {
+            false => self.progress().recall(),
+            // The thread that has the engine runs in the parent.
+            true => Box::new(RankEngine::of_parent(self)),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::error::{Error, Result};
 use crate::comm::requests::progress::Progress;
-use maypole_transports::Alarm;
+use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -22,22 +22,32 @@ type RequestOutcome<B> = thread::Result<Result<B>>;
 /// and its buffers are dropped afterwards. A later call says whether it failed.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
-    outcome: Receiver<RequestOutcome<B>>,
+    /// Empty once the outcome is known.
+    outcome: Option<Receiver<RequestOutcome<B>>>,
     done: Option<RequestOutcome<B>>,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
+    /// The process whose thread runs the operation.
+    owner: OwnerProcess,
+    rank: usize,
 }
 
 impl<B> Request<B> {
     /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns at once.
     /// Does not block.
     pub fn test(&mut self) -> bool {
-        if self.done.is_none() {
-            self.done = match self.outcome.try_recv() {
+        if !self.owner.is_current() {
+            return true;
+        }
+        if let Some(outcome) = &self.outcome {
+            self.done = match outcome.try_recv() {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
             };
+            if self.done.is_some() {
+                self.outcome = None;
+            }
         }
         self.done.is_some()
     }
@@ -46,16 +56,30 @@ impl<B> Request<B> {
     ///
     /// # Errors
     /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
-    /// when the operation runs. After an error the buffers are lost.
+    /// when the operation runs. After an error the buffers are lost. [`Error::Forked`] in a child
+    /// of the process that started the request, where the operation does not run.
     ///
     /// # Panics
     /// If a function of the user's panicked in the call, with the same panic.
-    pub fn wait(self) -> Result<B> {
+    pub fn wait(mut self) -> Result<B> {
+        if !self.owner.is_current() {
+            return Err(Error::Forked { rank: self.rank });
+        }
         let _wait = self.alarm.begin_foreground_wait();
-        let outcome = self
-            .done
-            .unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));
+        let come = self.outcome.take().map(|outcome| outcome.recv());
+        let come = come.map(|come| come.unwrap_or_else(|_| Ok(Err(abandoned()))));
+        let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<B> Drop for Request<B> {
+    /// In a forked child, leaves the channel as it is: the other end may have held its lock when
+    /// the process forked.
+    fn drop(&mut self) {
+        if !self.owner.is_current() {
+            std::mem::forget(self.outcome.take());
+        }
     }
 }
 
@@ -93,6 +117,7 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
 /// A job, and the request that tells its caller the outcome.
 pub(crate) fn task<'a, B: Send + 'a>(
     alarm: Arc<Alarm>,
+    rank: usize,
     mut buffers: B,
     call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'a,
 ) -> (RequestJob<'a>, Request<B>) {
@@ -107,7 +132,8 @@ pub(crate) fn task<'a, B: Send + 'a>(
         // The receiver is gone if the request was detached.
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
     };
-    (Box::new(job), Request { outcome, done: None, alarm })
+    let owner = OwnerProcess::current();
+    (Box::new(job), Request { outcome: Some(outcome), done: None, alarm, owner, rank })
 }
 
 impl Communicator {
@@ -143,13 +169,13 @@ impl Communicator {
         buffers: B,
         call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let (job, request) = task(Arc::clone(&self.engine.alarm), buffers, call);
+        let (job, request) = task(Arc::clone(&self.engine.alarm), self.rank(), buffers, call);
         self.queue(job);
         request
     }
 
     fn queue(&mut self, job: RequestJob<'static>) {
-        if self.world() == 1 {
+        if self.world() == 1 || self.engine.is_forked() {
             return job(self);
         }
         if !self.engine.has_progress() {

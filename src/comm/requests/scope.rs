@@ -19,6 +19,7 @@ use std::thread::{self, Builder};
 pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
     alarm: Arc<Alarm>,
+    rank: usize,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -39,7 +40,7 @@ impl<'scope> Scope<'scope, '_> {
         buffers: B,
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
     ) -> Request<B> {
-        let (job, request) = task(Arc::clone(&self.alarm), buffers, call);
+        let (job, request) = task(Arc::clone(&self.alarm), self.rank, buffers, call);
         match &mut self.runner {
             RequestRunner::Inline(comm) => job(comm),
             RequestRunner::Thread(jobs) => jobs.send(job).expect("the thread ends after its scope"),
@@ -83,8 +84,9 @@ impl Communicator {
     ) -> R {
         let mut lent = Box::new(self.without_engine());
         lent.engine.put(self.engine.take());
+        let runs_inline = self.world() == 1 || self.engine.is_forked();
         let (mut lent, result) =
-            if self.world() == 1 { run_inline(lent, body) } else { run_beside(lent, body) };
+            if runs_inline { run_inline(lent, body) } else { run_beside(lent, body) };
         self.engine.put(lent.engine.take());
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -96,8 +98,9 @@ fn run_inline<'scope, 'env: 'scope, R>(
     body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
     let alarm = Arc::clone(&comm.engine.alarm);
-    let mut scope =
-        Scope { runner: RequestRunner::Inline(comm), alarm, scope: PhantomData, env: PhantomData };
+    let rank = comm.rank();
+    let runner = RequestRunner::Inline(comm);
+    let mut scope = Scope { runner, alarm, rank, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
     match scope.runner {
         RequestRunner::Inline(comm) => (comm, result),
@@ -128,6 +131,7 @@ fn run_beside<'env, R>(
         let mut scope = Scope {
             runner: RequestRunner::Thread(jobs),
             alarm,
+            rank,
             scope: PhantomData,
             env: PhantomData,
         };

@@ -28,6 +28,7 @@ use crate::execute::{Awaited, ExecuteError, RunObserver};
 use crate::schedule::trace::{TraceLane, events};
 pub use file::TraceFile;
 use maypole_kernels::mix;
+use maypole_transports::OwnerProcess;
 use maypole_transports::clock::monotonic_ns;
 pub use messages::MessageRecord;
 pub use notes::ProgramNotes;
@@ -87,6 +88,7 @@ pub struct Recorder {
     lanes: Arc<AtomicU64>,
     /// The rank in the group that all others were split from.
     rank: usize,
+    owner: OwnerProcess,
     /// The number of the group: equal on all of its members, and different for every other group.
     group: u64,
     lane: TraceLane,
@@ -129,7 +131,8 @@ impl Recorder {
             part: part.to_owned(),
         };
         let events = Vec::with_capacity(BATCH);
-        Self { file, lanes, rank, group, lane, events, left: MOST, last: 0, since: 0 }
+        let owner = OwnerProcess::current();
+        Self { file, lanes, rank, owner, group, lane, events, left: MOST, last: 0, since: 0 }
     }
 
     /// The name of the group; empty for a world.
@@ -240,8 +243,11 @@ impl RunObserver for Recorder {
 }
 
 impl Drop for Recorder {
+    /// In a forked child the events belong to the parent, which writes them.
     fn drop(&mut self) {
-        self.write();
+        if self.owner.is_current() {
+            self.write();
+        }
     }
 }
 

@@ -364,14 +364,11 @@ impl Service {
     /// [`ServiceError::TimedOut`] if the goodbye was not confirmed in time. The service has ended
     /// nevertheless.
     pub fn leave(&self, last_sequence: u64, patient: bool) -> Result<(), ServiceError> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(thread) = thread else { return Ok(()) };
         if self.shared.is_forked() {
-            // The thread runs in the parent process, so it can be neither joined nor detached
-            // here.
-            std::mem::forget(thread);
             return Ok(());
         }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(()) };
         self.shared.update(|state| state.leaving = true);
         let groups = self.shared.progress.open_groups().into_iter().take(GROUPS_IN_GOODBYE);
         let calls =
@@ -406,6 +403,12 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            // The thread runs in the parent process, so it can be neither joined nor detached
+            // here. Its locks may be held for ever.
+            let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+            return std::mem::forget(thread.take());
+        }
         let last = self.shared.progress.report(GroupId::WORLD).sequence;
         if let Err(error) = self.leave(last, false) {
             tracing::warn!(%error, "left without a confirmed goodbye");

@@ -1,0 +1,85 @@
+//! The control plane of a forked child: there is none. The parent is the rank, and the child must
+//! not touch what it has inherited.
+
+use crate::comm::control::error::ControlError;
+use crate::comm::control::{Control, Straggler};
+use crate::execute::messages::Connector;
+use crate::execute::{AnyStream, SlowWait};
+use crate::world::calls::{CallMismatch, GroupActivity};
+use crate::world::service::{Cause, GroupId};
+use maypole_transports::{Alarm, Board};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why nothing works.
+const FORKED: &str = "the communicator was created before fork";
+
+/// Stands for the control plane where a child cannot reach its parent's.
+#[derive(Debug, Default)]
+pub(crate) struct ForkedControl {
+    alarm: Arc<Alarm>,
+}
+
+impl Connector for ForkedControl {
+    fn dial(&self, _: usize, _: Instant) -> Result<AnyStream, String> {
+        Err(FORKED.to_owned())
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        Vec::new()
+    }
+
+    fn has_left(&self, _: usize) -> bool {
+        false
+    }
+}
+
+impl Control for ForkedControl {
+    fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.alarm)
+    }
+
+    fn identity(&self) -> (GroupId, usize) {
+        (GroupId::WORLD, 0)
+    }
+
+    fn exchange(&self, _: Vec<u8>, _: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
+        Err(ControlError::Other(FORKED.to_owned()))
+    }
+
+    fn board(&self, _: &[usize], _: usize, _: Instant) -> Result<Board, ControlError> {
+        Err(ControlError::Other(FORKED.to_owned()))
+    }
+
+    fn stream(&self, _: usize, _: Instant) -> Result<AnyStream, ControlError> {
+        Err(ControlError::Other(FORKED.to_owned()))
+    }
+
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::new(GroupActivity::new(vec![0], 0))
+    }
+
+    fn note_wait(&self, _: SlowWait) {}
+
+    fn compare(&self, _: usize) -> Option<CallMismatch> {
+        None
+    }
+
+    fn locate(&self, _: usize) -> Option<Straggler> {
+        None
+    }
+
+    fn fail(&self, cause: Cause) -> Cause {
+        cause
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        None
+    }
+
+    fn subgroup(&self, _: &[usize], _: u64) -> Arc<dyn Control> {
+        Arc::new(Self::default())
+    }
+
+    fn leave(&self, _: u64, _: bool) {}
+}
