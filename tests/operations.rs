@@ -257,3 +257,40 @@ fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
         }
     }
 }
+
+/// A fold takes 16 sources. Of 17 ranks and more, a second fold goes on with the result of the
+/// first on its left, by every algorithm that combines so many ranks at once.
+#[test]
+fn more_ranks_than_a_fold_has_sources_are_combined_in_order() {
+    let boards = [17, 18, 33].map(|world| vec![0; world]);
+    let streams = (0..17).collect();
+    for hosts in boards.into_iter().chain([streams]) {
+        let world = hosts.len();
+        let kept = run(&hosts, |mut comm| {
+            let op = operation("compose", false, compose);
+            let mine = numbers(comm.rank(), 40);
+            let mut kept = Vec::new();
+            for algorithm in Algorithm::named() {
+                comm.set_algorithm(Some(algorithm));
+                let mut all = vec![0; 40];
+                match comm.all_reduce_into_with(&mine, &mut all, &op) {
+                    Ok(()) => assert_eq!(all, expected(world, 40, compose), "{algorithm}"),
+                    Err(error) if error.is_harmless() => continue,
+                    Err(error) => panic!("{algorithm}: {error}"),
+                }
+                kept.push(algorithm);
+            }
+            for root in [0, world - 1] {
+                comm.set_algorithm(Some(Algorithm::Linear));
+                let mut data = mine.clone();
+                comm.reduce_with(&mut data, &op, root).unwrap();
+                let root_has =
+                    if comm.rank() == root { expected(world, 40, compose) } else { mine.clone() };
+                assert_eq!(data, root_has, "to {root}");
+            }
+            kept
+        });
+        let shots = [Algorithm::OneShot, Algorithm::TwoShot];
+        assert!(kept.iter().all(|kept| shots.iter().all(|shot| kept.contains(shot))), "{kept:?}");
+    }
+}

@@ -57,6 +57,23 @@ fn every_machine_has_the_best_ring() {
     assert!(checked >= if larger { OWN + 75 } else { 15 }, "{checked} machines");
 }
 
+/// Three devices have one ring. Its worst link is the one by which the last device leads back to the
+/// first, wherever the ring begins.
+#[test]
+fn the_link_that_closes_a_ring_counts() {
+    for closing in [PathClass::Net, PathClass::Sys, PathClass::Pxb] {
+        let mut links = vec![vec![PathClass::NvLink(4); 3]; 3];
+        (0..3).for_each(|device| links[device][device] = PathClass::Same);
+        links[2][0] = closing;
+        links[0][2] = closing;
+        assert_eq!(bottleneck(&links, &[0, 1, 2]), Some(closing));
+        for order in [[1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            assert_eq!(bottleneck(&links, &order), Some(closing), "{order:?}");
+        }
+        assert_eq!(ring(&links).bottleneck, Some(closing));
+    }
+}
+
 /// The rings of the lines `Channel 00/08 :    0   1`.
 fn channels(log: &str) -> Vec<Vec<usize>> {
     let after = |line: &str| {

@@ -143,6 +143,29 @@ fn a_wrong_key_is_reported_on_both_sides() {
     assert!(errors[1].to_string().contains("give all ranks the same key"));
 }
 
+/// No key is not a key that fits all: neither a rank without a key is let in by a rank 0 that has
+/// one, nor the other way round.
+#[test]
+fn a_key_on_one_side_alone_lets_nobody_in() {
+    for keyless in [0, 1] {
+        let config = JoinConfig { join_timeout: Duration::from_secs(1), ..job(2) };
+        assert!(config.key.is_some_and(|key| key != [0; 32]));
+        let forget = |config: &mut JoinConfig| {
+            if config.rank == keyless {
+                config.key = None;
+            }
+        };
+        let errors = each(&config, forget, |service| service.map(drop).unwrap_err());
+        assert!(
+            matches!(&errors[0], JoinError::Missing { ranks, note, .. }
+                if ranks == &[1] && note.contains("job key")),
+            "rank {keyless} has no key: {}",
+            errors[0]
+        );
+        assert!(matches!(&errors[1], JoinError::WrongKey { rank: 1, .. }), "{}", errors[1]);
+    }
+}
+
 #[test]
 fn another_job_on_the_port_is_not_joined() {
     let ours = JoinConfig { join_timeout: Duration::from_secs(1), ..job(2) };

@@ -22,7 +22,7 @@ pub(crate) fn soon() -> Instant {
 }
 
 /// A new job. Its ports are used by no other test of this process, and its name is used by no other
-/// process.
+/// process. Its key is never all zeros, which stands for no key.
 pub(crate) fn job(world: usize) -> JoinConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub(crate) fn job(world: usize) -> JoinConfig {
         ports: (base..base + 8).collect(),
         data_ports: None,
         job: format!("{}-{number}", std::process::id()),
-        key: Some([number as u8; 32]),
+        key: Some([number as u8 | 1; 32]),
         host: None,
         equal: vec![("MAYPOLE_COLOUR".to_owned(), "red".to_owned())],
         insecure_without_key: false,

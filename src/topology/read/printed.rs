@@ -99,3 +99,33 @@ impl fmt::Display for PrintedClass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every word of every tool, with what it means. No reader of the library made this table.
+    #[test]
+    fn every_word_means_the_class_of_its_name() {
+        let meanings = [
+            ("X", PathClass::Same),
+            ("PSB", PathClass::Pix),
+            ("PIX", PathClass::Pix),
+            ("PXB", PathClass::Pxb),
+            ("PHB", PathClass::Phb),
+            ("NODE", PathClass::Node),
+            ("SYS", PathClass::Sys),
+            ("SOC", PathClass::Sys),
+        ];
+        assert_eq!(PrintedClass::WORDS.len(), meanings.len());
+        for (word, meaning) in meanings {
+            let known = PrintedClass::WORDS.iter().find(|(known, _)| *known == word);
+            let (_, class) = known.unwrap_or_else(|| panic!("{word} is not known"));
+            assert_eq!(class.class(), meaning, "{word}");
+            assert_eq!(class.to_string(), word);
+        }
+        assert_eq!(PrintedClass::NvLink(12).class(), PathClass::NvLink(12));
+        assert_eq!(PrintedClass::Xgmi(None).class(), PathClass::Xgmi(1));
+        assert_eq!(PrintedClass::Xgmi(Some(3)).class(), PathClass::Xgmi(3));
+    }
+}

@@ -76,6 +76,27 @@ fn another_key_job_or_session_is_refused() {
     handshake(&secret(1, "j"), &other_session, Purpose::Join).unwrap();
 }
 
+/// What goes over the wire first, byte by byte: processes of other builds must agree on it.
+#[test]
+fn a_preamble_has_its_fields_and_nothing_else() {
+    let binding = Binding {
+        purpose: Purpose::Segment,
+        group: [0x0102_0304_0506_0708, 9],
+        lane: 0x0a0b_0c0d,
+        initiator: 14,
+        responder: 0x0f00_0000,
+    };
+    let encoded = binding.encode("j");
+    // Magic and version, job, purpose, two words of the group, lane, initiator, responder.
+    assert_eq!(PREAMBLE, 8 + 8 + 1 + 2 * 8 + 4 + 4 + 4);
+    assert_eq!(&encoded[..7], b"maypole");
+    assert_eq!(encoded[8..16], job_hash("j"));
+    assert_eq!(encoded[16], 3);
+    assert_eq!(encoded[17..33], [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(encoded[33..], [13, 12, 11, 10, 14, 0, 0, 0, 0, 0, 0, 15]);
+    assert_eq!(Binding::decode(&encoded, "j").unwrap(), binding);
+}
+
 #[test]
 fn an_altered_preamble_is_noticed() {
     let secret = secret(1, "j");
