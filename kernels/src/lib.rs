@@ -8,6 +8,6 @@ mod mix;
 mod types;
 
 pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
-pub use memory::{Region, View, ViewMut};
+pub use memory::{Region, SharedRegion, View, ViewMut};
 pub use mix::mix;
 pub use types::{BinaryOp, DataType, Scalar};

@@ -1,19 +1,36 @@
-//! Handles to bytes that several threads or processes may touch at the same time.
+//! Handles to bytes that may overlap.
 //!
 //! A buffer that the user lent, a slot of a peer's board and a part of a peer's registered memory
 //! are all *views* to an executor. A [`View`] may be read, a [`ViewMut`] may be read and written.
-//! Both may be copied freely and may overlap one another, and no Rust reference to their bytes is
-//! ever made. So a race with another thread or process gives wrong numbers, never undefined
-//! behaviour in safe code. To keep this promise, only three places touch the bytes: this module,
-//! the reductions of this crate, and the transports.
+//! Both may be copied freely and may overlap one another, like cells, and no Rust reference to their
+//! bytes is ever made.
+//!
+//! Views stay in their thread, and so does whatever lends them in safe code: a [`Region`] may be
+//! sent to another thread, but not shared. So safe code cannot race on bytes. Memory that threads or
+//! processes do share, a [`SharedRegion`] or a segment of the transports, lends no view in safe
+//! code: the board and the streams, whose protocols say who may touch which bytes when, take theirs
+//! in unsafe code.
+
+mod shared;
 
 use bytemuck::{NoUninit, Pod};
+pub use shared::SharedRegion;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Bytes that may be read during `'a`. Cheap to copy; neither `Send` nor `Sync`.
+/// Bytes that may be read during `'a`. Cheap to copy; neither `Send` nor `Sync`:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<maypole_kernels::View<'static>>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<maypole_kernels::View<'static>>();
+/// ```
 ///
 /// ```
 /// use maypole_kernels::View;
@@ -29,7 +46,13 @@ pub struct View<'a> {
     lives: PhantomData<&'a Cell<u8>>,
 }
 
-/// Bytes that may be read and written during `'a`. Like a slice of [`Cell`]s, several may overlap.
+/// Bytes that may be read and written during `'a`. Like a slice of [`Cell`]s, several may overlap,
+/// and none leaves its thread:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<maypole_kernels::ViewMut<'static>>();
+/// ```
 ///
 /// ```
 /// use maypole_kernels::ViewMut;
@@ -229,8 +252,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]. Used for scratch space, and
-/// for boards of ranks that are threads of one process.
+/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]. Used for scratch space.
+/// Threads share a [`SharedRegion`] instead: this one is not `Sync`, because every view of it may
+/// write.
+///
+/// ```compile_fail,E0277
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<maypole_kernels::Region>();
+/// ```
 ///
 /// ```
 /// use maypole_kernels::Region;
@@ -246,11 +275,8 @@ pub struct Region {
 }
 
 // SAFETY: a `Region` owns its bytes and makes no reference to them; views are bounded by a borrow
-// of it.
+// of it, so none is left in the thread that it comes from.
 unsafe impl Send for Region {}
-// SAFETY: the only access is through views, whose reads and writes assume nothing about other
-// accesses (module docs).
-unsafe impl Sync for Region {}
 
 impl Region {
     /// Alignment of every region: a page.

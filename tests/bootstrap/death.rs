@@ -1,6 +1,6 @@
 //! Processes that are killed or stopped.
 
-use super::{WORLD, cause, everybody, job, soon};
+use super::{WORLD, cause, everybody, job, read, soon, write};
 use maypole::world::bootstrap::{JoinConfig, join};
 use maypole::world::service::{Cause, CauseKind, Diagnosis};
 use std::io::{BufRead, BufReader};
@@ -23,9 +23,9 @@ fn child() {
     let service = join(JoinConfig { key: Some([1; 32]), ..config }).unwrap();
     println!("joined");
     let segment = service.share(WORLD, &everybody(&service), 4096, soon()).unwrap();
-    segment.view().slice(rank, 1).fill_from(&[rank as u8 + 1]);
+    write(&segment, rank, rank as u8 + 1);
     service.exchange(WORLD, &everybody(&service), vec![], soon()).unwrap();
-    let bytes = segment.view().slice(0, world).as_view().to_vec();
+    let bytes = read(&segment, 0, world);
     assert_eq!(bytes, (1..=world as u8).collect::<Vec<_>>());
     println!("shared");
     while !service.alarm().raised() {
@@ -101,7 +101,7 @@ fn a_stopped_process_is_silent_and_not_dead() {
     };
     let service = join(config).unwrap();
     let segment = service.share(WORLD, &[0, 1], 4096, soon()).unwrap();
-    segment.view().slice(0, 1).fill_from(&[1]);
+    write(&segment, 0, 1);
     service.exchange(WORLD, &[0, 1], vec![], soon()).unwrap();
     other.says("shared");
     assert!(matches!(service.ask_where(WORLD, 1), Diagnosis::Outside { rank: 1, .. }));

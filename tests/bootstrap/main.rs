@@ -10,12 +10,25 @@ mod together;
 
 use maypole::world::bootstrap::{JoinConfig, JoinError, join};
 use maypole::world::service::{Cause, CauseKind, GroupId, Service};
+use maypole_transports::shm::Segment;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A limit above everything that the tests take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const WORLD: GroupId = GroupId::WORLD;
+
+/// Writes one byte of a segment. Each rank has bytes of its own.
+pub(crate) fn write(segment: &Segment, at: usize, byte: u8) {
+    // SAFETY: no other rank writes the byte, and others read it after an exchange.
+    unsafe { segment.view() }.slice(at, 1).fill_from(&[byte]);
+}
+
+/// Reads bytes of a segment that were written before an exchange.
+pub(crate) fn read(segment: &Segment, at: usize, len: usize) -> Vec<u8> {
+    // SAFETY: no rank writes after the exchange.
+    unsafe { segment.view() }.slice(at, len).as_view().to_vec()
+}
 
 pub(crate) fn soon() -> Instant {
     Instant::now() + LONG

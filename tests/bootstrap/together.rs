@@ -1,6 +1,6 @@
 //! What ranks that have joined can do together.
 
-use super::{LONG, WORLD, each, everybody, job, soon, world};
+use super::{LONG, WORLD, each, everybody, job, read, soon, world, write};
 use maypole::world::service::{GroupId, ServiceError};
 use std::io::{Read, Write};
 
@@ -78,10 +78,10 @@ fn ranks_of_one_host_share_memory() {
                 continue;
             }
             let segment = service.share(WORLD, locals, 5000, soon()).unwrap();
-            segment.view().slice(me * 8, 1).fill_from(&[me as u8 + 1]);
+            write(&segment, me * 8, me as u8 + 1);
             service.exchange(WORLD, locals, vec![], soon()).unwrap();
             for peer in locals {
-                assert_eq!(segment.view().slice(peer * 8, 1).as_view().to_vec(), [*peer as u8 + 1]);
+                assert_eq!(read(&segment, peer * 8, 1), [*peer as u8 + 1]);
             }
         }
     });

@@ -7,7 +7,7 @@ use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement, Schedule};
-use maypole_kernels::{BinaryOp, BuiltInReducer, Region, View, ViewMut};
+use maypole_kernels::{BinaryOp, BuiltInReducer, Region, SharedRegion, View, ViewMut};
 use maypole_transports::board::Board;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::{Alarm, Waiting, mem};
@@ -29,7 +29,7 @@ pub(crate) struct World {
 impl World {
     /// One executor a rank, joined by boards and streams.
     fn executors(&self, alarm: &Arc<Alarm>) -> Vec<Executor> {
-        let mut boards: HashMap<usize, Arc<Region>> = HashMap::new();
+        let mut boards: HashMap<usize, Arc<SharedRegion>> = HashMap::new();
         let mut executors = Vec::new();
         for (rank, host) in self.hosts.iter().enumerate() {
             let locals: Vec<usize> =
@@ -43,7 +43,7 @@ impl World {
             if locals.len() > 1 {
                 let region = boards
                     .entry(*host)
-                    .or_insert_with(|| Arc::new(Region::new(Board::bytes(locals.len()))));
+                    .or_insert_with(|| Arc::new(SharedRegion::new(Board::bytes(locals.len()))));
                 let me = locals
                     .iter()
                     .position(|peer| *peer == rank)

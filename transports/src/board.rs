@@ -23,6 +23,7 @@ mod protocol;
 
 use maypole_kernels::{View, ViewMut};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE};
 use protocol::line;
@@ -142,31 +143,40 @@ pub struct Mismatch {
 ///
 /// # Safety
 /// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and
-/// stays mapped for writing until the value is dropped; no code makes references to it.
+/// stays mapped for writing until the value is dropped; nothing but boards touches it.
 pub unsafe trait BoardMemory: Send {
-    /// Returns a view of all bytes.
-    fn bytes(&self) -> ViewMut<'_>;
+    /// Returns the address of the first byte, and the number of bytes.
+    fn bytes(&self) -> (NonNull<u8>, usize);
 }
 
 // SAFETY: a region's allocation is page-aligned and zeroed, and stays where it is until the last
-// `Arc` goes.
-unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::Region> {
-    fn bytes(&self) -> ViewMut<'_> {
-        self.view()
+// `Arc` goes; safe code cannot touch its bytes.
+unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::SharedRegion> {
+    fn bytes(&self) -> (NonNull<u8>, usize) {
+        (NonNull::new(self.as_ptr()).expect("a region's start"), self.len())
     }
 }
 
 // SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the
-// segment is dropped.
+// segment is dropped; safe code cannot touch its bytes.
 #[cfg(target_os = "linux")]
 unsafe impl BoardMemory for crate::shm::Segment {
-    fn bytes(&self) -> ViewMut<'_> {
-        self.view()
+    fn bytes(&self) -> (NonNull<u8>, usize) {
+        (self.start(), self.len())
     }
 }
 
 /// One rank's view of the board of its host. After [`new`](Self::new), no method waits, allocates,
 /// locks or enters the kernel.
+///
+/// # What the ranks of a board owe each other
+///
+/// A board holds no more than its protocol, and the protocol is kept by all ranks together: each
+/// passes the positions, audiences and [credits](Self::credit) of *one* program that was lowered
+/// from the schedules of all ranks. Lowering proves by a trial run that no slot of such a program is
+/// written while a reader in its audience may read it, and the fingerprint of each publication shows
+/// that its writer runs the same program. No check at run time could take the place of that proof:
+/// a credit stands for a counter that nobody writes.
 pub struct Board {
     protocol: BoardProtocol<MappedWords>,
     _memory: Box<dyn BoardMemory>,
@@ -199,22 +209,23 @@ impl Board {
     /// Touches the slots of `me` first, so that their pages lie near its core.
     ///
     /// # Panics
-    /// If `memory` is smaller than [`Board::bytes`] or `me` is not below `ranks`.
+    /// If `memory` is smaller than [`Board::bytes`], `me` is not below `ranks`, or the board has
+    /// this rank already: two that wrote as one rank would write to the same bytes.
     pub fn new(memory: impl BoardMemory + 'static, ranks: usize, me: usize) -> Self {
-        let bytes = memory.bytes();
+        let (start, len) = memory.bytes();
         assert!(
-            bytes.len() >= Self::bytes(ranks),
-            "a board of {ranks} ranks needs {} bytes, and the memory has {}",
+            len >= Self::bytes(ranks),
+            "a board of {ranks} ranks needs {} bytes, and the memory has {len}",
             Self::bytes(ranks),
-            bytes.len()
         );
         assert!(me < ranks, "local rank {me} is not on a board of {ranks} ranks");
-        let start = NonNull::new(bytes.as_mut_ptr()).expect("a view's start");
         assert!(
             (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
             "a board starts at a multiple of {LINE_STRIDE}"
         );
         let shared = MappedWords { start, geometry: Geometry::new(ranks) };
+        let taken = shared.occupied(me).swap(1, Ordering::Relaxed);
+        assert_eq!(taken, 0, "the board has a local rank {me} already");
         let board = Self { protocol: BoardProtocol::new(shared, me), _memory: Box::new(memory) };
         board.touch();
         board

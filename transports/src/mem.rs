@@ -6,7 +6,7 @@
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::stream::{Fault, HEAD, Stream};
-use maypole_kernels::{Region, View, ViewMut};
+use maypole_kernels::{SharedRegion, View, ViewMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -100,18 +100,21 @@ impl Stream for Mem {
 /// One direction of a stream within a process.
 #[derive(Debug)]
 struct MemDirection {
-    bytes: Region,
+    bytes: SharedRegion,
     counters: RingCounters,
 }
 
 impl MemDirection {
     fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a stream between threads must hold at least one byte");
-        Self { bytes: Region::new(capacity), counters: RingCounters::default() }
+        Self { bytes: SharedRegion::new(capacity), counters: RingCounters::default() }
     }
 
     fn ring(&self) -> ByteRing<'_> {
-        ByteRing { counters: &self.counters, bytes: self.bytes.view() }
+        // SAFETY: `pair` gives each direction one end that writes and one end that reads, and both
+        // use it through exclusive borrows. The ring lets the writer touch free bytes alone and the
+        // reader bytes that were written, and its counters order the two.
+        ByteRing { counters: &self.counters, bytes: unsafe { self.bytes.view() } }
     }
 }
 

@@ -12,12 +12,22 @@ use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most bytes in flight from the writing end to the reading end: few enough to stay in a core's
 /// cache.
 const FORWARD_BYTES: usize = 128 << 10;
 /// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
+
+/// Says of each end whether it exists. It is the start of the segment, so that no segment ever has
+/// two ends of a kind, which would write to the same bytes.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct PipeEnds {
+    writer: AtomicU64,
+    reader: AtomicU64,
+}
 
 /// Where a ring lies in the segment. Offsets are in bytes from the start of the segment.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +38,14 @@ struct RingLayout {
     capacity: usize,
 }
 
+/// Bytes before those of the rings.
+const HEADER: usize = size_of::<PipeEnds>() + 2 * size_of::<RingCounters>();
+
 const FORWARD: RingLayout =
-    RingLayout { counters: 0, bytes: 2 * size_of::<RingCounters>(), capacity: FORWARD_BYTES };
+    RingLayout { counters: size_of::<PipeEnds>(), bytes: HEADER, capacity: FORWARD_BYTES };
 const BACKWARD: RingLayout = RingLayout {
-    counters: size_of::<RingCounters>(),
-    bytes: 2 * size_of::<RingCounters>() + FORWARD_BYTES,
+    counters: size_of::<PipeEnds>() + size_of::<RingCounters>(),
+    bytes: HEADER + FORWARD_BYTES,
     capacity: BACKWARD_BYTES,
 };
 
@@ -66,26 +79,36 @@ pub struct Pipe {
 
 impl Pipe {
     /// Bytes of the segment, which must be all zero when the first end is made.
-    pub const BYTES: usize = 2 * size_of::<RingCounters>() + FORWARD_BYTES + BACKWARD_BYTES;
+    pub const BYTES: usize = HEADER + FORWARD_BYTES + BACKWARD_BYTES;
 
     /// Makes the end that mostly writes.
     ///
     /// # Panics
-    /// If the segment does not have [`Pipe::BYTES`].
+    /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn writer(segment: Segment) -> Self {
-        Self::new(segment, FORWARD, BACKWARD)
+        Self::new(segment, |ends| &ends.writer, FORWARD, BACKWARD)
     }
 
     /// Makes the end that mostly reads.
     ///
     /// # Panics
-    /// If the segment does not have [`Pipe::BYTES`].
+    /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn reader(segment: Segment) -> Self {
-        Self::new(segment, BACKWARD, FORWARD)
+        Self::new(segment, |ends| &ends.reader, BACKWARD, FORWARD)
     }
 
-    fn new(segment: Segment, outgoing: RingLayout, incoming: RingLayout) -> Self {
+    fn new(
+        segment: Segment,
+        mine: impl Fn(&PipeEnds) -> &AtomicU64,
+        outgoing: RingLayout,
+        incoming: RingLayout,
+    ) -> Self {
         assert_eq!(segment.len(), Self::BYTES, "the segment of a pipe must have Pipe::BYTES");
+        // SAFETY: the segment starts at a page and is longer than the ends, which are atomic
+        // integers alone; these bytes are never used as anything else.
+        let ends = unsafe { segment.start().cast::<PipeEnds>().as_ref() };
+        let taken = mine(ends).swap(1, Ordering::Relaxed);
+        assert_eq!(taken, 0, "the segment has this end of the pipe already");
         Self { segment, outgoing, incoming }
     }
 
@@ -95,7 +118,10 @@ impl Pipe {
         if !self.segment.is_mapped() {
             return Err(Fault::Io(io::Error::other("the stream was created before fork")));
         }
-        let all = self.segment.view();
+        // SAFETY: each end of a segment exists once (`PipeEnds`), and sends and receives through an
+        // exclusive borrow. A ring lets its writer touch free bytes alone and its reader bytes that
+        // were written, and its counters order the two.
+        let all = unsafe { self.segment.view() };
         let start = all.slice(layout.counters, size_of::<RingCounters>()).as_mut_ptr();
         let start: NonNull<u8> = NonNull::new(start).expect("a mapping has an address");
         // SAFETY: the slice above lies in the mapping, which starts at a page and lives as long as
@@ -141,5 +167,54 @@ impl Stream for Pipe {
         if let Ok(outgoing) = self.ring(self.outgoing) {
             outgoing.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(segment: &Segment) -> Segment {
+        Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), Pipe::BYTES).unwrap()
+    }
+
+    #[test]
+    #[should_panic(expected = "has this end of the pipe already")]
+    fn a_segment_has_one_writer() {
+        let segment = Segment::create(Pipe::BYTES).unwrap();
+        let _writer = Pipe::writer(same(&segment));
+        let _reader = Pipe::reader(same(&segment));
+        Pipe::writer(segment);
+    }
+
+    #[test]
+    #[should_panic(expected = "has this end of the pipe already")]
+    fn a_segment_has_one_reader_even_after_it_is_dropped() {
+        let segment = Segment::create(Pipe::BYTES).unwrap();
+        drop(Pipe::reader(same(&segment)));
+        Pipe::reader(segment);
+    }
+
+    /// A child neither moves bytes nor ends the stream of its parent.
+    #[test]
+    fn a_forked_child_has_no_stream() {
+        let segment = Segment::create(Pipe::BYTES).unwrap();
+        let mut reader = Pipe::reader(same(&segment));
+        let mut writer = Some(Pipe::writer(segment));
+        // SAFETY: the child takes no lock.
+        let said = unsafe {
+            crate::fork::in_forked_child(|| {
+                let mut child = writer.take().unwrap();
+                let sent = child.send(&[7; HEAD], View::EMPTY, 0).map_err(|it| it.to_string());
+                child.finish();
+                drop(child);
+                format!("{sent:?}")
+            })
+        };
+        assert!(said.unwrap().contains("created before fork"));
+        let mut head = [0; HEAD];
+        assert_eq!(reader.receive(&mut head, ViewMut::EMPTY, 0).unwrap(), 0);
+        writer.as_mut().unwrap().send(&[7; HEAD], View::EMPTY, 0).unwrap();
+        assert_eq!(reader.receive(&mut head, ViewMut::EMPTY, 0).unwrap(), HEAD);
     }
 }

@@ -5,7 +5,10 @@
 //! while another process uses it: a process that touches a missing page is killed. A receiver
 //! checks the seals and the length before it maps a segment.
 
+mod buffer;
+
 use crate::fork::OwnerProcess;
+pub use buffer::SharedBuffer;
 use maypole_kernels::ViewMut;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
@@ -25,9 +28,10 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// The byte that a descriptor is sent with, because a message needs at least one.
 const MARK: u8 = b'S';
 
-/// Zeroed memory that processes of one host share. Lends views, as a
-/// [`Region`](maypole_kernels::Region) does: a write of another process at the wrong moment gives
-/// wrong numbers, never undefined behaviour in safe code.
+/// Zeroed memory that processes of one host share. Safe code can make it, pass it on and put a
+/// [`Board`](crate::Board) or a [`Pipe`](crate::Pipe) into it, but cannot touch its bytes: only such
+/// a protocol knows which rank may touch which bytes when. A [`SharedBuffer`] has no protocol and
+/// can be copied to and from.
 ///
 /// A forked child does not inherit the mapping.
 ///
@@ -35,9 +39,18 @@ const MARK: u8 = b'S';
 /// use maypole_transports::shm::Segment;
 /// let mine = Segment::create(10_000)?;
 /// let theirs = Segment::from_fd(mine.fd().try_clone_to_owned()?, 10_000)?;
-/// mine.view().slice(9_000, 3).fill_from(b"abc");
-/// assert_eq!(theirs.view().slice(9_000, 3).as_view().to_vec(), b"abc");
+/// // SAFETY: no other thread or process has these segments.
+/// unsafe {
+///     mine.view().slice(9_000, 3).fill_from(b"abc");
+///     assert_eq!(theirs.view().slice(9_000, 3).as_view().to_vec(), b"abc");
+/// }
 /// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// Without a word about who else touches the bytes, there is no view:
+///
+/// ```compile_fail,E0133
+/// maypole_transports::shm::Segment::create(8).unwrap().view();
 /// ```
 #[derive(Debug)]
 pub struct Segment {
@@ -51,8 +64,8 @@ pub struct Segment {
 // SAFETY: a `Segment` owns its mapping and makes no reference to the bytes; views are bounded by a
 // borrow of it.
 unsafe impl Send for Segment {}
-// SAFETY: the only access is through views, whose reads and writes assume nothing about other
-// accesses.
+// SAFETY: safe methods read its address, its length and its descriptor alone, which do not change.
+// Who takes a view promises that there is no race.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -62,7 +75,12 @@ impl Segment {
     /// # Errors
     /// If `len` is zero, or the system has no memory or no descriptor left.
     pub fn create(len: usize) -> io::Result<Self> {
-        let memory = memfd_create("maypole", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        Self::create_named("maypole", len)
+    }
+
+    /// Makes a segment whose memory has this name.
+    fn create_named(name: &str, len: usize) -> io::Result<Self> {
+        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, len as u64)?;
         fcntl_add_seals(&memory, SEALS)?;
         Self::map(memory, len)
@@ -118,16 +136,31 @@ impl Segment {
         self.owner.is_current()
     }
 
-    /// Returns a view of all bytes.
+    /// Returns the address of the first byte. Dereferencing it is the caller's responsibility.
     ///
     /// # Panics
     /// In a forked child.
     #[inline]
-    pub fn view(&self) -> ViewMut<'_> {
+    pub fn start(&self) -> NonNull<u8> {
         assert!(self.is_mapped(), "the shared memory was mapped before fork");
+        self.start
+    }
+
+    /// Returns a view of all bytes.
+    ///
+    /// # Panics
+    /// In a forked child.
+    ///
+    /// # Safety
+    /// While the view or a copy of it is used, no other thread or process touches the same bytes,
+    /// except that several may read bytes that none of them writes. The caller has a protocol that
+    /// makes sure of that among the processes that keep to it, with the memory ordering that it
+    /// needs.
+    #[inline]
+    pub unsafe fn view(&self) -> ViewMut<'_> {
         // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no
-        // reference to its bytes is ever made.
-        unsafe { ViewMut::from_raw(self.start, self.len) }
+        // reference to its bytes is ever made. The caller excludes races.
+        unsafe { ViewMut::from_raw(self.start(), self.len) }
     }
 
     /// Returns the number of bytes; never zero.
@@ -220,11 +253,14 @@ mod tests {
     fn a_segment_crosses_a_socket() {
         let (here, there) = UnixStream::pair().unwrap();
         let mine = Segment::create(5000).unwrap();
-        assert_eq!(mine.view().as_view().to_vec(), [0; 5000]);
+        // SAFETY: no other thread or process has the segment.
+        assert_eq!(unsafe { mine.view() }.as_view().to_vec(), [0; 5000]);
         send_segment(&here, &mine).unwrap();
         let theirs = receive_segment(&there, 5000).unwrap();
-        theirs.view().slice(4999, 1).fill_from(&[9]);
-        assert_eq!(mine.view().slice(4999, 1).as_view().to_vec(), [9]);
+        // SAFETY: as above.
+        unsafe { theirs.view() }.slice(4999, 1).fill_from(&[9]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { mine.view() }.slice(4999, 1).as_view().to_vec(), [9]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport};
-use maypole_kernels::Region;
+use maypole_kernels::SharedRegion;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
 use std::collections::{HashMap, HashSet};
@@ -36,7 +36,7 @@ pub(crate) struct SharedWorld {
 #[derive(Debug, Default)]
 struct WorldState {
     exchanges: HashMap<(GroupPath, u64), PendingExchange>,
-    boards: HashMap<(GroupPath, usize), (Arc<Region>, usize)>,
+    boards: HashMap<(GroupPath, usize), (Arc<SharedRegion>, usize)>,
     streams: HashMap<(GroupPath, usize, usize), Mem>,
     /// Streams for messages that their receivers have not taken, by receiver.
     calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
@@ -266,7 +266,7 @@ impl Control for ThreadControl {
     fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, ControlError> {
         let key = (self.path.clone(), locals[0]);
         let mut state = self.shared.state();
-        let fresh = || (Arc::new(Region::new(Board::bytes(locals.len()))), 0);
+        let fresh = || (Arc::new(SharedRegion::new(Board::bytes(locals.len()))), 0);
         let (region, takers) = state.boards.entry(key.clone()).or_insert_with(fresh);
         *takers += 1;
         let region = Arc::clone(region);

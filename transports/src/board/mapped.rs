@@ -12,6 +12,8 @@ pub(super) const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) ranks: usize,
+    /// Offset of the words that say which ranks there are.
+    pub(super) occupied: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,
     /// Offset of the lines.
@@ -25,12 +27,13 @@ pub(super) struct Geometry {
 impl Geometry {
     pub(super) const fn new(ranks: usize) -> Self {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
-        let lines = (ranks * row).next_multiple_of(PAGE);
+        let occupied = ranks * row;
+        let lines = (occupied + ranks * size_of::<u64>()).next_multiple_of(PAGE);
         let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
         let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, row, lines, data, stride }
+        Self { ranks, occupied, row, lines, data, stride }
     }
 
     pub(super) const fn bytes(self) -> usize {
@@ -61,6 +64,15 @@ impl MappedWords {
         // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
         // `self`.
         unsafe { at.cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl MappedWords {
+    /// Not zero once there is a board of `rank`.
+    pub(super) fn occupied(&self, rank: usize) -> &AtomicU64 {
+        debug_assert!(rank < self.geometry.ranks);
+        // SAFETY: within the row of words, one a rank, that the geometry has for this.
+        self.word(unsafe { self.start.add(self.geometry.occupied + rank * size_of::<u64>()) })
     }
 }
 

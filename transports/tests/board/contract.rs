@@ -1,7 +1,7 @@
 //! The contract of the board, over memory that several threads share.
 
 use super::boards;
-use maypole_kernels::Region;
+use maypole_kernels::SharedRegion;
 use maypole_transports::Board;
 use maypole_transports::board::{
     CHUNK, ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL, SMALL_SLOTS,
@@ -337,7 +337,7 @@ fn slots_do_not_overlap() {
 
 #[test]
 fn the_last_of_64_ranks_reads_and_is_waited_for() {
-    let region = Arc::new(Region::new(Board::bytes(MAX_RANKS)));
+    let region = Arc::new(SharedRegion::new(Board::bytes(MAX_RANKS)));
     let first = Board::new(Arc::clone(&region), MAX_RANKS, 0);
     let last = Board::new(region, MAX_RANKS, MAX_RANKS - 1);
     let full =
@@ -373,13 +373,13 @@ fn a_board_of_65_ranks_is_refused() {
 #[test]
 #[should_panic(expected = "a board of 2 ranks needs")]
 fn a_board_in_too_little_memory_is_refused() {
-    Board::new(Arc::new(Region::new(Board::bytes(2) - 1)), 2, 0);
+    Board::new(Arc::new(SharedRegion::new(Board::bytes(2) - 1)), 2, 0);
 }
 
 #[test]
 #[should_panic(expected = "local rank 2 is not on a board of 2 ranks")]
 fn a_rank_that_is_not_on_the_board_is_refused() {
-    Board::new(Arc::new(Region::new(Board::bytes(2))), 2, 2);
+    Board::new(Arc::new(SharedRegion::new(Board::bytes(2))), 2, 2);
 }
 
 #[test]
@@ -411,4 +411,12 @@ fn peers_must_be_on_the_board() {
         let text = panic.downcast_ref::<String>().expect("a message");
         assert!(text.contains("local rank 2 is not on a board of 2 ranks"), "{text}");
     }
+}
+
+#[test]
+#[should_panic(expected = "the board has a local rank 1 already")]
+fn a_rank_is_on_a_board_once() {
+    let region = Arc::new(SharedRegion::new(Board::bytes(2)));
+    let _first = [0, 1].map(|me| Board::new(Arc::clone(&region), 2, me));
+    Board::new(region, 2, 1);
 }

@@ -1,12 +1,12 @@
 //! The contract of the board for ranks that are threads: all use one region.
 
-use maypole_kernels::Region;
+use maypole_kernels::SharedRegion;
 use maypole_transports::Board;
 use std::sync::Arc;
 
 /// Returns the view of one board that each rank has.
 fn boards(ranks: usize) -> Vec<Board> {
-    let region = Arc::new(Region::new(Board::bytes(ranks)));
+    let region = Arc::new(SharedRegion::new(Board::bytes(ranks)));
     (0..ranks).map(|me| Board::new(Arc::clone(&region), ranks, me)).collect()
 }
 

@@ -10,9 +10,8 @@ use crate::perf::benchmark::{Benchmark, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use anyhow::{Context, Result, ensure};
 use maypole::Communicator;
-use maypole_kernels::View;
 use maypole_transports::clock::monotonic_ns;
-use maypole_transports::shm::Segment;
+use maypole_transports::shm::SharedBuffer;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -174,15 +173,15 @@ fn clock_cost() -> u64 {
 
 /// This rank's shared memory, which the next rank reads, and that of the rank before.
 struct SharedMemoryMover {
-    mine: Segment,
-    before: Segment,
+    mine: SharedBuffer,
+    before: SharedBuffer,
 }
 
 impl SharedMemoryMover {
     /// Collective; all ranks are processes, or threads, of this host and this user.
     fn new(comm: &mut Communicator, len: usize) -> Result<Self> {
-        let mine =
-            Segment::create(len).context("cannot make shared memory for the machine's limit")?;
+        let mine = SharedBuffer::create(len)
+            .context("cannot make shared memory for the machine's limit")?;
         let place = [u64::from(std::process::id()), mine.fd().as_raw_fd() as u64];
         let mut places = vec![0; place.len() * comm.world()];
         comm.all_gather(&place, &mut places)?;
@@ -195,7 +194,7 @@ impl SharedMemoryMover {
             .open(&path)
             .with_context(|| format!("cannot open {path}"))?;
         let before =
-            Segment::from_fd(file.into(), len).context("cannot map another rank's memory")?;
+            SharedBuffer::from_fd(file.into(), len).context("cannot map another rank's memory")?;
         // A rank may close its descriptor only after its neighbour has opened it.
         comm.barrier()?;
         Ok(Self { mine, before })
@@ -204,11 +203,11 @@ impl SharedMemoryMover {
 
 impl ByteMover for SharedMemoryMover {
     fn prepare(&mut self, from: &[u8]) {
-        self.mine.view().slice(0, from.len()).copy_from(View::of(from));
+        self.mine.store(from);
     }
 
     fn exchange(&mut self, _: &[u8], into: &mut [u8]) -> Result<()> {
-        self.before.view().slice(0, into.len()).as_view().copy_to(into);
+        self.before.load(into);
         Ok(())
     }
 
