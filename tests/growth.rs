@@ -302,6 +302,62 @@ fn new_schedules_every_step_keep_no_more_memory() {
     }
 }
 
+/// Splits a group off, uses it or not, and drops it.
+fn split_and_drop(comm: &mut Communicator, number: usize) {
+    let mut group = comm.split(Some(0), 0).unwrap().unwrap();
+    if number.is_multiple_of(50) {
+        // Groups that have links and boards, of which one was never taken by its receiver.
+        let mut sum = [1u32; 5];
+        group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert_eq!(sum, [2; 5]);
+        let other = 1 - group.rank();
+        group.send(&[7u8; 10], other, 3).unwrap();
+        if number.is_multiple_of(100) {
+            group.recv(&mut [0u8; 10], other, 3).unwrap();
+        }
+    }
+}
+
+/// How many groups a test makes. `MAYPOLE_GROUPS` asks for more.
+fn groups() -> usize {
+    std::env::var("MAYPOLE_GROUPS").map_or(2000, |groups| groups.parse().unwrap())
+}
+
+#[test]
+fn groups_that_are_split_off_and_dropped_leave_nothing() {
+    for local in pairs() {
+        is_flat(&local, 5 * groups(), split_and_drop);
+    }
+}
+
+#[test]
+fn groups_of_processes_that_are_split_off_and_dropped_leave_nothing() {
+    for transport in ["shm", "tcp"] {
+        let world = World::new("groups", 2).set("MAYPOLE_TRANSPORT", transport);
+        for rank in world.start().succeed() {
+            let memory = rank.said("memory");
+            let memory: Vec<usize> = memory.iter().map(|bytes| bytes.parse().unwrap()).collect();
+            assert!(memory[1] < memory[0] + SLACK, "{transport}: {memory:?} bytes are live");
+            let files = rank.said("descriptors");
+            assert_eq!(files[0], files[1], "{transport}: descriptors");
+            println!("{transport}: {memory:?} bytes are live, {} descriptors", files[1]);
+        }
+    }
+}
+
+fn each_group(comm: &mut Communicator) {
+    let groups = groups();
+    for number in 0..=groups {
+        split_and_drop(comm, number);
+        if number == groups / 2 || number == groups {
+            comm.barrier().unwrap();
+            say("memory", LIVE.load(Ordering::Relaxed));
+            say("descriptors", std::fs::read_dir("/proc/self/fd").unwrap().count());
+            comm.barrier().unwrap();
+        }
+    }
+}
+
 /// The memory of this process as the kernel counts it, in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -311,6 +367,7 @@ fn resident() -> usize {
 fn act(role: &str, mut comm: Communicator) {
     match role {
         "lengths" => each_length(&mut comm),
+        "groups" => each_group(&mut comm),
         _ => panic!("{role}"),
     }
 }

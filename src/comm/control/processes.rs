@@ -186,6 +186,6 @@ impl Control for ProcessControl {
 
 impl Drop for ProcessControl {
     fn drop(&mut self) {
-        self.service.progress().close(self.group);
+        self.service.leave_group(self.group);
     }
 }

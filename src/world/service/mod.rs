@@ -12,6 +12,7 @@ mod coordinator;
 mod data_connections;
 mod error;
 mod farewells;
+mod left_groups;
 pub(crate) mod message;
 mod progress;
 mod segments;

@@ -1,6 +1,7 @@
 //! What a rank's calling threads and its service thread share: a state behind a lock. A waker
 //! tells the service thread of new requests, and a condition variable tells callers of changes.
 
+use super::left_groups::LeftGroups;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
 use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
@@ -49,6 +50,8 @@ pub(crate) struct ServiceState {
     pub(crate) arrived: HashMap<(GroupId, usize, u32), TcpStream>,
     /// Number of exchanges that were begun, by group, purpose and members.
     pub(crate) rounds: HashMap<(GroupId, ExchangePurpose, Vec<usize>), u64>,
+    /// Groups that this rank has left.
+    pub(crate) left_groups: LeftGroups,
     pub(crate) next_survey: u64,
     /// Questions about calls that a thread waits for, and the answers that have come.
     pub(crate) questions: HashMap<u64, Option<Option<CallExcerpt>>>,

@@ -287,7 +287,13 @@ impl ServiceThread {
             return;
         }
         let key = (GroupId { parent_epoch, counter }, initiator, lane);
-        self.shared.update(|state| state.arrived.insert(key, authenticated.stream));
+        self.shared.update(|state| {
+            // The peer is in a call of a group that this rank has left. It finds the connection
+            // closed, and asks the control plane.
+            if !state.left_groups.contains(key.0) {
+                state.arrived.insert(key, authenticated.stream);
+            }
+        });
     }
 
     /// Does what is due at `now`.
