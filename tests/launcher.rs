@@ -470,19 +470,160 @@ fn what_a_rank_leaves_running_is_stopped() {
 }
 
 #[test]
-fn output_of_a_process_that_left_the_job_is_not_waited_for() {
-    // It keeps the pipe open from a session of its own, where no signal of the launcher reaches
-    // it.
+fn what_a_rank_leaves_in_another_session_is_stopped() {
+    // The second process leaves its rank's session from within another session.
     let folder = tempfile::tempdir().unwrap();
     let fifo = fifo(folder.path());
+    let inner = format!("echo pid $$; echo > {fifo}; exec sleep {FOREVER}");
     let leave = format!(
-        "setsid sh -c 'echo pid $$; echo > {fifo}; exec sleep {FOREVER}' & read line < {fifo}"
+        "setsid sh -c '{inner}' & read line < {fifo}; \
+         setsid sh -c 'setsid sh -c \"{}\" & wait' & read line < {fifo}",
+        inner.replace('$', "\\$")
     );
-    let job = Running::start(run("-n 1 --tag-output", &leave));
+    let (code, lines) = complete(run("-n 1 --tag-output", &leave));
+    assert_eq!(code, 0, "{lines:?}");
+    let pids: Vec<&str> =
+        lines.iter().filter_map(|line| Some(line.split_once("pid ")?.1)).collect();
+    assert_eq!(pids.len(), 2, "{lines:?}");
+    assert!(pids.iter().all(|pid| is_gone(pid)), "{lines:?}");
+}
+
+#[test]
+fn a_process_in_another_session_that_ignores_signals_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    let deaf =
+        format!("trap '' TERM; echo pid $$; echo > {fifo}; while :; do sleep {FOREVER}; done");
+    let script = format!("setsid sh -c \"{}\" & read line < {fifo}", deaf.replace('$', "\\$"));
+    let (code, lines) = complete(run("-n 1 --tag-output --grace 0.2", &script));
+    let pid = lines.iter().find_map(|line| Some(line.split_once("pid ")?.1)).expect("it spoke");
+    assert_eq!(code, 0, "{lines:?}");
+    assert!(is_gone(pid));
+}
+
+/// The children of a process, with their states.
+fn children(of: u32) -> Vec<(String, char)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let stats = entries.filter_map(|entry| {
+        let pid = entry.file_name().into_string().ok()?;
+        pid.parse::<u32>().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?.chars().next()?;
+        (fields.next()? == of.to_string()).then_some((pid, state))
+    });
+    stats.collect()
+}
+
+#[test]
+fn processes_that_ranks_leave_behind_are_collected_while_the_job_runs() {
+    let script = "i=0; while [ $i -lt 50 ]; do (setsid true &); i=$((i+1)); done; echo all; \
+                  read line";
+    let mut command = run("-n 1 --tag-output", script);
+    command.stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    job.wait_for("all");
+    eventually("no ended process is kept", || {
+        children(job.child.id()).iter().all(|(_, state)| *state != 'Z')
+    });
+    drop(job.child.stdin.take());
+    job.end();
+}
+
+#[test]
+fn processes_from_before_the_job_are_no_part_of_it() {
+    let mut command = Command::new("sh");
+    let script = format!("sleep {FOREVER} & echo pid $!; exec \"$0\" run -n 1 -- true");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
+    command.stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = line.trim().strip_prefix("pid ").unwrap();
+    assert_eq!(wait(&mut child), 0);
+    assert!(!is_gone(pid));
+    kill("KILL", pid);
+}
+
+#[test]
+fn output_that_a_stranger_keeps_open_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    let job = Running::start(run("-n 1 --tag-output", &format!("echo pid $$; read line < {fifo}")));
     let pid = job.wait_for("pid ").split("pid ").nth(1).unwrap().to_owned();
+    let script = format!("exec 3>/proc/{pid}/fd/1; echo > {fifo}; exec sleep {FOREVER}");
+    let mut stranger = Command::new("sh").args(["-c", &script]).spawn().unwrap();
     job.wait_for("keeps the output open");
     assert_eq!(job.end().0, 0);
-    kill("KILL", &pid);
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+/// More ranks than start within the time that a test takes to answer a line.
+const MANY: usize = 1000;
+
+#[test]
+fn a_signal_is_served_while_ranks_start() {
+    let job = Running::start(run(
+        &format!("-n {MANY} --no-tag-output"),
+        &format!("[ $RANK = 0 ] && echo ready; exec sleep {FOREVER}"),
+    ));
+    job.wait_for("ready");
+    job.signal("TERM");
+    let told = job.wait_for("SIGTERM passed on to rank");
+    assert!(told.contains("were not started"), "{told}");
+    assert_eq!(job.end().0, 128 + 15);
+}
+
+#[test]
+fn a_failure_is_served_while_ranks_start() {
+    let script = format!("echo started; [ $RANK = 0 ] && exit 3; exec sleep {FOREVER}");
+    let (code, lines) = complete(run(&format!("-n {MANY} --no-tag-output"), &script));
+    let started = lines.iter().filter(|line| *line == "started").count();
+    assert_eq!(code, 3, "{lines:?}");
+    assert!(started < MANY, "all {started} ranks were started");
+}
+
+#[test]
+fn more_ranks_than_processes_are_refused_with_the_arithmetic() {
+    for line in ["run -n 999999999 -- true", "perf -n 999999999 barrier"] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let (code, out, error) = output(maypole(&arguments));
+        assert_eq!((code, out.as_str()), (2, ""), "{line}: {error}");
+        for part in ["-n 999999999 needs 999999999 processes", "are in use", "ranks can start"] {
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}
+
+/// `maypole` under limits that `ulimit` sets.
+fn under(limits: &str, line: &str) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("{limits} && exec \"$0\" {line}");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn more_ranks_than_descriptors_are_refused_with_the_arithmetic() {
+    let (code, _, error) = output(under("ulimit -n 200", "run -n 100 -- true"));
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("-n 100 needs 364 descriptors"), "{error}");
+    assert!(error.contains("the hard limit is 200"), "{error}");
+}
+
+#[test]
+fn the_launcher_raises_its_own_limit_of_descriptors_alone() {
+    let (code, lines) = complete(under("ulimit -Sn 100", "run -n 20 -- sh -c 'ulimit -Sn'"));
+    assert_eq!((code, lines.len()), (0, 20), "{lines:?}");
+    assert!(lines.iter().all(|line| line.ends_with("] 100")), "{lines:?}");
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_and_kills_nothing() {
+    let (code, _, error) = output(under("ulimit -f 0", "run -n 1 -- true"));
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
 }
 
 #[test]
@@ -513,6 +654,7 @@ fn a_program_that_cannot_be_started_is_named() {
         code == 127 && error.contains("`/no/such/program`") && error.contains("No such file"),
         "{code} {error}"
     );
+    assert_eq!(error.matches("No such file").count(), 1, "the cause is told once: {error}");
     let (code, _, error) = output(maypole(&["run", "-n", "2", "--", "/etc/passwd"]));
     assert!(code == 126 && error.contains("Permission denied"), "{code} {error}");
     let (code, _, _) = output(maypole(&["run", "-n", "0", "--", "true"]));

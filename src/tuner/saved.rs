@@ -88,16 +88,42 @@ impl TableLocation {
         }
     }
 
+    /// Checks whether [`store`](Self::store) can write: makes the directory, and writes and removes
+    /// a file there. Measuring takes long, so a program checks before it measures.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    ///
+    /// ```
+    /// use maypole::tuner::saved::TableLocation;
+    /// let nowhere = TableLocation::File("/proc/no/such/folder/costs".into());
+    /// assert!(nowhere.probe().unwrap_err().to_string().contains("/proc/no/such/folder/costs"));
+    /// ```
+    pub fn probe(&self) -> Result<(), TableFileError> {
+        let path = self.file()?;
+        // As long as a table, so that a full disk is noticed.
+        let sample = CostTable::BUILT_IN.to_string();
+        write_beside(path, &sample)
+            .and_then(fs::remove_file)
+            .map_err(|source| TableFileError::Io { path: path.to_owned(), source })
+    }
+
+    /// The file of the table.
+    fn file(&self) -> Result<&Path, TableFileError> {
+        match self {
+            Self::File(path) | Self::Cache(Some(path)) => Ok(path),
+            Self::BuiltIn | Self::Cache(None) => Err(TableFileError::Nowhere),
+        }
+    }
+
     /// Writes the table as a whole or not at all, and returns the path of the file.
     ///
     /// # Errors
     /// [`TableFileError`] if there is no file for the table, or if the file cannot be written.
     pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
-        let (Self::File(path) | Self::Cache(Some(path))) = self else {
-            return Err(TableFileError::Nowhere);
-        };
+        let path = self.file()?;
         write(path, &table.to_string())
-            .map_err(|source| TableFileError::Io { path: path.clone(), source })?;
+            .map_err(|source| TableFileError::Io { path: path.to_owned(), source })?;
         Ok(path)
     }
 }
@@ -107,7 +133,8 @@ impl CostTable {
     /// one. If a file cannot be read, prints the error and uses the built-in table.
     pub fn tuned() -> Self {
         TableLocation::from_env().load().unwrap_or_else(|error| {
-            eprintln!("maypole: {error}; using the built-in costs");
+            // A program whose standard error is closed goes on all the same.
+            let _ = writeln!(io::stderr(), "maypole: {error}; using the built-in costs");
             Self::BUILT_IN
         })
     }
@@ -126,20 +153,40 @@ fn read(path: &Path) -> Result<CostTable, TableFileError> {
 /// Writes a file beside `path` and renames it to `path`, so that a reader never finds half of a
 /// table.
 fn write(path: &Path, text: &str) -> io::Result<()> {
+    let beside = write_beside(path, text)?;
+    let renamed = fs::rename(&beside, path);
+    if renamed.is_err() {
+        discard(&beside);
+    }
+    renamed
+}
+
+/// Writes a file in the folder of `path`, under a name of this process, and returns its path. Leaves
+/// no file where it fails.
+fn write_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = folder.join(name);
     let written = fs::File::create(&beside)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // The rest of the file is of no use. If it cannot be removed, the error stays the same.
-        let _ = fs::remove_file(&beside);
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    match written {
+        Ok(()) => Ok(beside),
+        Err(error) => {
+            discard(&beside);
+            Err(error)
+        }
     }
-    written
+}
+
+/// Removes a file that is of no use. If it cannot be removed, the error that is told stays the same.
+fn discard(path: &Path) {
+    let _ = fs::remove_file(path);
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::process::{Child, Command};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
-    set_parent_process_death_signal, test_kill_process_group, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, getrlimit, kill_process,
+    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setrlimit,
+    test_kill_process_group, waitid,
 };
 
 /// Makes `command` start its process as the leader of its own group. The kernel kills the process
@@ -41,6 +42,75 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Makes `command` start its process with this soft limit of open descriptors, whatever the limit
+/// of this process is then. So a launcher may raise its own limit, and the processes that it starts
+/// have the limit that the user gave.
+///
+/// # Examples
+///
+/// ```
+/// use maypole_transports::process;
+/// use std::process::Command;
+/// let output = process::with_descriptor_limit(Command::new("sh").args(["-c", "ulimit -n"]), 77)
+///     .output()?;
+/// assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "77");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn with_descriptor_limit(command: &mut Command, soft: u64) -> &mut Command {
+    // SAFETY: between fork and exec, code may do only async-signal-safe things. The closure makes
+    // two system calls and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            let limit = getrlimit(Resource::Nofile);
+            Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit })?)
+        })
+    }
+}
+
+/// Makes this process the parent of every process that one of its descendants leaves behind,
+/// instead of the machine's first process. So no descendant can leave by starting a session of its
+/// own: it becomes a child of this process when its parent ends.
+///
+/// # Errors
+///
+/// What the kernel reports, for instance in a sandbox that forbids the call.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Sends a signal to one child of this process. The kernel does not reuse the number of a child
+/// until this process has [collected](collect) it, so the signal cannot reach another process. A
+/// child that has ended is no error.
+///
+/// # Errors
+///
+/// `InvalidInput` for a number that is no signal, and `EPERM` for a child that has changed its user.
+pub fn signal_child(child: u32, signal: i32) -> io::Result<()> {
+    match kill_process(pid(child)?, named(signal)?) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Collects a child that has ended, and returns whether it has: its number may be reused then. Does
+/// not wait. For an adopted child, which no [`Child`] stands for.
+///
+/// # Examples
+///
+/// ```
+/// use maypole_transports::process;
+/// let child = std::process::Command::new("true").spawn()?;
+/// process::await_end(child.id())?;
+/// assert!(process::collect(child.id()));
+/// assert!(!process::collect(child.id()), "it was collected already");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn collect(child: u32) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let collected = pid(child).map(|child| waitid(WaitId::Pid(child), options));
+    matches!(collected, Ok(Ok(Some(_))))
+}
+
 /// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An
 /// empty group is no error.
 ///
@@ -53,10 +123,7 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group
 /// belongs to another user.
 pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
-    let signal = Signal::from_named_raw(signal).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal"))
-    })?;
-    match kill_process_group(pid(leader.id())?, signal) {
+    match kill_process_group(pid(leader.id())?, named(signal)?) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -100,6 +167,12 @@ pub fn await_end(child: u32) -> io::Result<ProcessEnd> {
             }
         }
     }
+}
+
+fn named(signal: i32) -> io::Result<Signal> {
+    Signal::from_named_raw(signal).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal"))
+    })
 }
 
 fn pid(number: u32) -> io::Result<Pid> {

@@ -90,6 +90,11 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// Returns the soft limit of open descriptors, or `None` if there is none.
+pub fn descriptor_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// Returns the effective user of this process.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -1,11 +1,10 @@
 //! `maypole draw`: draws the steps of every rank in a collective, as text or as an SVG picture.
 
-use crate::names;
-use anyhow::{Context, Result, bail};
+use crate::{names, output};
+use anyhow::{Result, bail};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::draw;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -54,13 +53,9 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     match args.svg {
         None => {
             let ranks = args.ranks;
-            write!(stdout(), "{title}, {ranks} ranks\n\n{}", draw::text(&schedules))?;
+            output::print(format_args!("{title}, {ranks} ranks\n\n{}", draw::text(&schedules)))?;
         }
-        Some(path) if path.as_os_str() == "-" => {
-            write!(stdout(), "{}", draw::svg(&schedules, &title))?;
-        }
-        Some(path) => std::fs::write(&path, draw::svg(&schedules, &title))
-            .with_context(|| format!("cannot write --svg {}", path.display()))?,
+        Some(path) => output::save("--svg", &path, draw::svg(&schedules, &title))?,
     }
     Ok(ExitCode::SUCCESS)
 }

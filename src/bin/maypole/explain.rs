@@ -1,6 +1,6 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
-use crate::{names, sizes, tune};
+use crate::{names, output, sizes, tune};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -86,7 +86,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     }
     let explanation = if alone { args.predict(collective) } else { args.measure(collective)? };
     if launched.rank == 0 {
-        print!("{explanation}");
+        output::print(&explanation)?;
     }
     ensure!(
         explanation.choice.is_ok(),

@@ -7,6 +7,7 @@ mod draw;
 mod explain;
 mod key;
 mod names;
+mod output;
 mod perf;
 mod run;
 mod simulate;
@@ -15,9 +16,16 @@ mod statistics;
 mod topo;
 mod tune;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
+
+/// The exit code after wrong arguments, and where the program cannot do what they ask for.
+const USAGE: u8 = 2;
 
 /// Collective communication from first principles: run, measure, draw, predict and explain
 /// collectives.
@@ -42,7 +50,16 @@ enum MaypoleCommand {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(message) => return show(&message),
+    };
+    dispatch(command).unwrap_or_else(|error| failure(&error))
+}
+
+fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
+    survive_file_limits()?;
+    match command {
         MaypoleCommand::Run(args) => run::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
         MaypoleCommand::Draw(args) => draw::main(args),
@@ -52,9 +69,38 @@ fn main() -> ExitCode {
         MaypoleCommand::Key(args) => key::main(args),
         MaypoleCommand::Topo(args) => topo::main(args),
         MaypoleCommand::Doctor(args) => doctor::main(args),
+    }
+}
+
+/// Turns the signal by which the kernel ends a process that writes beyond `ulimit -f` into an error
+/// of that write. Ranks do not inherit this.
+fn survive_file_limits() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map(drop)
+        .context("cannot install a signal handler")
+}
+
+/// Prints the help, the version, or what is wrong with the arguments.
+fn show(message: &clap::Error) -> ExitCode {
+    if message.use_stderr() {
+        // A failure is ignored, because no place is left to report it.
+        let _ = message.print();
+        return ExitCode::from(USAGE);
+    }
+    let text = message.render();
+    let shown = if std::io::stdout().is_terminal() {
+        output::print(text.ansi())
+    } else {
+        output::print(text)
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("maypole: {error:#}");
-        ExitCode::from(2)
-    })
+    shown.map_or_else(|error| failure(&error.into()), |()| ExitCode::SUCCESS)
+}
+
+/// Prints an error that ends the program. A reader that closed its pipe gets none.
+fn failure(error: &anyhow::Error) -> ExitCode {
+    if output::is_closed_pipe(error) {
+        return ExitCode::from(output::CLOSED_PIPE);
+    }
+    output::complain(output::sentence(error));
+    ExitCode::from(USAGE)
 }

@@ -7,6 +7,7 @@
 //! `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the lines
 //! give alpha, beta and gamma.
 
+use crate::output::{self, OutputError};
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
@@ -72,6 +73,10 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
             UsableCores::count([&UsableCores::of_this_thread()]) >= 2,
             "two ranks need two cores, and this process may use only one"
         );
+        // Found now rather than after all the measuring.
+        if let Some(location) = args.location() {
+            location.probe().context("cannot save the table")?;
+        }
         return start(2);
     }
     ensure!(
@@ -80,19 +85,47 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         launched.world
     );
     let mut world = Communicator::from_env()?;
-    let (table, error) = settled(&mut world, args.samples)?;
-    if launched.rank == 0 && !args.dry_run {
+    let location = args.location();
+    if !agreed(&mut world, location.as_ref().map_or(Ok(()), TableLocation::probe))? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some((table, error)) = settled(&mut world, args.samples)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let (0, Some(location)) = (launched.rank, location) {
         let percent = (error * 100.0).round();
         ensure!(
             error <= TOLERANCE || args.force,
             "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the \
              host is idle, or use --force"
         );
-        let place = args.output.map_or_else(TableLocation::from_env, TableLocation::File);
-        let path = place.store(&table).context("cannot save the table")?;
-        println!("saved in {}", path.display());
+        let path = location.store(&table).context("cannot save the table")?;
+        output::print_line(format_args!("saved in {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl TuneArgs {
+    /// Where the table is saved; `None` with `--dry-run`.
+    fn location(&self) -> Option<TableLocation> {
+        let named = self.output.clone().map(TableLocation::File);
+        (!self.dry_run).then(|| named.unwrap_or_else(TableLocation::from_env))
+    }
+}
+
+/// Returns whether both ranks go on. Rank 0 goes on if `mine` is no error, and rank 1 as rank 0
+/// does, so that neither waits for the other.
+///
+/// # Errors
+///
+/// On rank 0, the error in `mine`.
+fn agreed<E: Into<anyhow::Error>>(world: &mut Communicator, mine: Result<(), E>) -> Result<bool> {
+    let mut goes_on = [u8::from(mine.is_ok())];
+    world.broadcast(&mut goes_on, 0)?;
+    if world.rank() == 0 {
+        mine.map_err(Into::into)?;
+    }
+    Ok(goes_on[0] == 1)
 }
 
 /// Starts ranks: this program again, with the same arguments.
@@ -112,32 +145,40 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
     Ok(run::launch(again, ranks, &options)?.code().into())
 }
 
-/// Measures until the lines fit well enough, at most [`ATTEMPTS`] times.
-fn settled(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
+/// Measures until the lines fit well enough, at most [`ATTEMPTS`] times. `None` on rank 1 if rank 0
+/// cannot print.
+fn settled(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, f64)>> {
     let mut attempts = 0;
     loop {
-        let (table, error) = measure(world, samples)?;
+        let Some((table, error)) = measure(world, samples)? else { return Ok(None) };
         attempts += 1;
         // Rank 0's error decides, so that both ranks stop together.
         let mut errors = [error];
         world.broadcast(&mut errors, 0)?;
         if errors[0] <= TOLERANCE || attempts == ATTEMPTS {
-            return Ok((table, errors[0]));
+            return Ok(Some((table, errors[0])));
         }
     }
 }
 
-fn measure(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
-    let mut report = FitReport { shows: world.rank() == 0, error: 0.0 };
-    report.head();
+/// Measures each kind of link. `None` on rank 1 if rank 0 cannot print.
+fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, f64)>> {
+    let mut report = FitReport::new(world.rank() == 0);
     let mut board = RankPair { comm: world.over(Transport::Shm)?, samples };
-    let tiny = report.fit("tiny", &board.series(&TINY)?);
-    let small = report.fit("small", &board.series(&SMALL)?);
+    let mut table = CostTable::BUILT_IN;
+    table.tiny = report.fit("tiny", &board.series(&TINY)?);
+    if !agreed(world, report.print())? {
+        return Ok(None);
+    }
+    table.small = report.fit("small", &board.series(&SMALL)?);
     // These sizes lie close together; a small one is added so that the line determines alpha.
-    let chunk = report.fit("chunk", &board.series(&[&[SMALL[0]][..], &CHUNK].concat())?);
+    table.chunk = report.fit("chunk", &board.series(&[&[SMALL[0]][..], &CHUNK].concat())?);
+    if !agreed(world, report.print())? {
+        return Ok(None);
+    }
     let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
-    let tcp = report.fit("tcp", &stream.series(&TCP)?);
-    Ok((CostTable { tiny, small, chunk, tcp, ..CostTable::BUILT_IN }, report.error))
+    table.tcp = report.fit("tcp", &stream.series(&TCP)?);
+    Ok(agreed(world, report.print())?.then_some((table, report.error)))
 }
 
 /// The times of one size in picoseconds: one way, and combined both ways.
@@ -193,28 +234,33 @@ impl RankPair {
     }
 }
 
-/// Fits the costs and, on rank 0, prints the fit.
+/// Fits the costs and, on rank 0, shows the fit.
 struct FitReport {
     shows: bool,
+    /// The lines that have not been printed yet.
+    text: String,
     /// The largest error of a line so far, relative to the measured time.
     error: f64,
 }
 
 impl FitReport {
-    fn head(&self) {
-        if self.shows {
-            println!(
-                "# microseconds of a message one way, and of a reduction both ways, measured and \
-                 fitted"
-            );
-            println!(
-                "#{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}",
-                "link", "bytes", "one way", "fitted", "combined", "fitted"
-            );
-        }
+    fn new(shows: bool) -> Self {
+        let text = format!(
+            "# microseconds of a message one way, and of a reduction both ways, measured and \
+             fitted\n\
+             #{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+            "link", "bytes", "one way", "fitted", "combined", "fitted"
+        );
+        Self { shows, text, error: 0.0 }
     }
 
-    /// Fits the costs to the measured times, and prints both.
+    /// Prints the lines since the last call.
+    fn print(&mut self) -> std::result::Result<(), OutputError> {
+        let text = std::mem::take(&mut self.text);
+        if self.shows { output::print(text) } else { Ok(()) }
+    }
+
+    /// Fits the costs to the measured times, and adds the lines that show both.
     fn fit(&mut self, name: &str, points: &[TunePoint]) -> Costs {
         let of = |time: fn(&TunePoint) -> f64| {
             fit_line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
@@ -222,22 +268,18 @@ impl FitReport {
         let ping = of(|it| it.ping);
         let fold = of(|it| it.fold);
         for point in points {
-            let off = (ping.at(point.bytes as f64) / point.ping - 1.0).abs();
+            let size = point.bytes as f64;
+            let off = (ping.at(size) / point.ping - 1.0).abs();
             self.error = self.error.max(off);
-        }
-        if self.shows {
-            for TunePoint { bytes, ping: one_way, fold: combined } in points {
-                let size = *bytes as f64;
-                let times = [*one_way, ping.at(size), *combined, fold.at(size)]
-                    .map(|time| format!("{:>10.3}", time / 1e6));
-                println!(" {name:>6} {:>8} {}", sizes::name(*bytes), times.join(" "));
-            }
+            let times = [point.ping, ping.at(size), point.fold, fold.at(size)]
+                .map(|time| format!("{:>10.3}", time / 1e6));
+            self.text +=
+                &format!(" {name:>6} {:>8} {}\n", sizes::name(point.bytes), times.join(" "));
         }
         let costs = costs(ping, fold);
-        if self.shows {
-            let Costs { alpha, beta, gamma } = costs;
-            println!("# {name}: alpha {alpha} ps, beta {beta} ps/KiB, gamma {gamma} ps/KiB");
-        }
+        let Costs { alpha, beta, gamma } = costs;
+        self.text +=
+            &format!("# {name}: alpha {alpha} ps, beta {beta} ps/KiB, gamma {gamma} ps/KiB\n");
         costs
     }
 }

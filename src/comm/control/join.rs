@@ -17,6 +17,7 @@ use crate::world::service::Service;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::fmt;
+use std::io::Write;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -128,7 +129,8 @@ impl Communicator {
         if named::<LogLevel>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
             && comm.rank() == 0
         {
-            eprintln!("{}", comm.summary());
+            // A program whose standard error is closed goes on all the same.
+            let _ = writeln!(std::io::stderr(), "{}", comm.summary());
         }
         Ok(comm)
     }

@@ -75,7 +75,8 @@ impl TraceFile {
     /// Prints on standard error what is wrong with the file. Only the first call prints.
     pub fn complain(&self, what: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
-            eprintln!("maypole: {}: {what}", self.path.display());
+            // A program whose standard error is closed goes on all the same.
+            let _ = writeln!(io::stderr(), "maypole: {}: {what}", self.path.display());
         }
     }
 }

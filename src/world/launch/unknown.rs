@@ -1,6 +1,7 @@
 //! Variables that look like maypole's own but are not: most often a typing error.
 
 use super::VARIABLES;
+use std::io::Write;
 use std::sync::Once;
 
 const PREFIX: &str = "MAYPOLE_";
@@ -15,7 +16,8 @@ pub(crate) fn warn_of_unknown_variables(rank: usize) {
     TOLD.call_once(|| {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for warning in warnings(names) {
-            eprintln!("{warning}");
+            // A program whose standard error is closed goes on all the same.
+            let _ = writeln!(std::io::stderr(), "{warning}");
         }
     });
 }

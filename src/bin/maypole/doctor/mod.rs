@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::output;
+
 /// Check what this machine offers to a job, and say how to mend what is missing.
 ///
 /// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail).
@@ -99,12 +101,12 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();
-        println!(
-            "{}",
-            json!({ "version": env!("CARGO_PKG_VERSION"), "worst": worst.name(), "findings": all })
-        );
+        let version = env!("CARGO_PKG_VERSION");
+        let report = json!({ "version": version, "worst": worst.name(), "findings": all });
+        output::print_line(report)?;
     } else {
-        findings.iter().for_each(|finding| println!("{}", finding.line()));
+        let lines = findings.iter().map(|finding| finding.line() + "\n");
+        output::print(lines.collect::<String>())?;
     }
     Ok(if worst == Severity::Problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

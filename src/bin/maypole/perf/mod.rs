@@ -128,11 +128,14 @@ fn code(measured: Result<PerfOutcome>) -> ExitCode {
         Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
         Ok(PerfOutcome { wrong: 0, .. }) => INTERRUPTED.into(),
         Ok(PerfOutcome { wrong, .. }) => {
-            eprintln!("maypole: {wrong} elements were wrong; the table shows where (#wrong)");
+            crate::output::complain(format_args!(
+                "{wrong} elements were wrong; the table shows where (#wrong)"
+            ));
             FAILED.into()
         }
+        Err(error) if crate::output::is_closed_pipe(&error) => crate::output::CLOSED_PIPE.into(),
         Err(error) => {
-            eprintln!("maypole: {error:#}");
+            crate::output::complain(crate::output::sentence(&error));
             FAILED.into()
         }
     }

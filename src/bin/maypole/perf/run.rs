@@ -39,13 +39,13 @@ pub(crate) fn run(
         .first_mut()
         .context("no transport joins these ranks; see `maypole topo`")?;
     let report = match first.rank() {
-        0 => Some(PerfOutput::new(points.len() * transports, settings)?),
+        0 => Some(PerfOutput::new(points.len() * transports, settings, stop)?),
         _ => None,
     };
     let mapping = RankMapping::exchange(first, settings.bind)?;
     let costs = *first.costs();
     let mut perf_run = PerfRun { settings, mapping, stop, report };
-    perf_run.say(|run| machine::describe(&run.mapping) + "\n" + &table::head())?;
+    perf_run.say(|mapping| machine::describe(mapping) + "\n" + &table::head());
     if let Some(report) = &mut perf_run.report {
         report.describe(|| machine::facts(&perf_run.mapping, &costs));
     }
@@ -56,7 +56,7 @@ pub(crate) fn run(
         }
         stopped = stopped || perf_run.measure(transport, comm, &points)?;
     }
-    let Some(report) = perf_run.report else { return Ok(PerfOutcome::default()) };
+    let Some(mut report) = perf_run.report else { return Ok(PerfOutcome::default()) };
     report.end(perf_run.mapping.is_one_machine(), stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped })
 }
@@ -66,12 +66,14 @@ struct PerfRun<'a> {
     mapping: RankMapping,
     stop: &'a AtomicBool,
     /// On rank 0 only.
-    report: Option<PerfOutput>,
+    report: Option<PerfOutput<'a>>,
 }
 
 impl PerfRun<'_> {
-    fn say(&self, text: impl FnOnce(&Self) -> String) -> Result<()> {
-        self.report.as_ref().map_or(Ok(()), |report| report.say(&text(self)))
+    fn say(&mut self, text: impl FnOnce(&RankMapping) -> String) {
+        if let Some(report) = &mut self.report {
+            report.say(&text(&self.mapping));
+        }
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
@@ -110,7 +112,7 @@ impl PerfRun<'_> {
             let (_, oracle) = oracle.as_ref().expect("just made");
             let row = self.point(&mut sampler, transport, *point, oracle)?;
             if let Some(report) = &mut self.report {
-                report.add(&row)?;
+                report.add(&row);
             }
             if sampler.stopped {
                 break;

@@ -1,7 +1,9 @@
-//! Forwards the output of ranks: whole lines, each tagged with its rank.
+//! The output of ranks as whole lines, each tagged with its rank.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
+
+use crate::output::OutputError;
 
 /// Held during each write, so that lines stay whole even where standard output and standard error
 /// go to the same terminal or file.
@@ -12,31 +14,28 @@ static WRITING: Mutex<()> = Mutex::new(());
 const LONGEST: usize = 16 << 20;
 
 /// The launcher's stream to which lines are forwarded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputStream {
     Out,
     Error,
 }
 
 impl OutputStream {
-    fn write(self, text: &[u8]) -> io::Result<()> {
+    /// Writes whole lines.
+    pub(super) fn write(self, lines: &[u8]) -> Result<(), OutputError> {
         let _whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
             OutputStream::Out => {
                 let mut out = io::stdout().lock();
-                out.write_all(text)?;
-                out.flush()
+                let written = out.write_all(lines).and_then(|()| out.flush());
+                written.map_err(|error| OutputError::new("standard output", error))
             }
-            OutputStream::Error => io::stderr().lock().write_all(text),
+            OutputStream::Error => {
+                let written = io::stderr().lock().write_all(lines);
+                written.map_err(|error| OutputError::new("standard error", error))
+            }
         }
     }
-}
-
-/// Copies all lines of a rank to one of the launcher's streams until the rank closes its end.
-/// Returns early where the launcher's stream is closed; the rank's next write then fails with a
-/// broken pipe, as it would without a launcher.
-pub(super) fn forward(from: impl Read, tag: &str, to: OutputStream) {
-    let _ = tag_lines(from, tag, LONGEST, |lines| to.write(lines));
 }
 
 /// True while a write to one of the launcher's streams is in progress, possibly blocked by a slow
@@ -49,50 +48,49 @@ pub(super) fn are_being_written() -> bool {
 /// progress: the launcher may have ranks to stop, and a slow reader must not delay that.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
-    let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());
+    crate::output::complain(text);
 }
 
-/// Passes whole lines to `write`, each with the tag before it. Lines that arrive in one read are
-/// passed in one call. An unfinished last line gets a newline.
-fn tag_lines(
-    mut from: impl Read,
-    tag: &str,
+/// Cuts the output of a rank into lines, and puts the rank's tag before each.
+pub(super) struct LineTagger {
+    tag: String,
     longest: usize,
-    mut write: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut bytes = vec![0; 16 << 10];
-    let mut unfinished = Vec::new();
-    let mut tagged = Vec::new();
-    loop {
-        let read = match from.read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        for piece in bytes[..read].split_inclusive(|byte| *byte == b'\n') {
-            unfinished.extend_from_slice(piece);
-            if piece.ends_with(b"\n") || unfinished.len() >= longest {
-                finish(&mut unfinished, tag, &mut tagged);
+    unfinished: Vec<u8>,
+    tagged: Vec<u8>,
+}
+
+impl LineTagger {
+    pub(super) fn new(tag: String) -> Self {
+        Self { tag, longest: LONGEST, unfinished: Vec::new(), tagged: Vec::new() }
+    }
+
+    /// Takes bytes of the rank, and returns the lines that they end.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> &[u8] {
+        self.tagged.clear();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.unfinished.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.unfinished.len() >= self.longest {
+                self.end_line();
             }
         }
-        if read == 0 && !unfinished.is_empty() {
-            finish(&mut unfinished, tag, &mut tagged);
-        }
-        if !tagged.is_empty() {
-            write(&tagged)?;
-            tagged.clear();
-        }
-        if read == 0 {
-            return Ok(());
-        }
+        &self.tagged
     }
-}
 
-/// Appends the tag, `line` and a newline to `tagged`, and empties `line`.
-fn finish(line: &mut Vec<u8>, tag: &str, tagged: &mut Vec<u8>) {
-    tagged.extend_from_slice(tag.as_bytes());
-    tagged.append(line);
-    if !tagged.ends_with(b"\n") {
-        tagged.push(b'\n');
+    /// Returns the last line, if it is unfinished, with a newline.
+    pub(super) fn finish(&mut self) -> &[u8] {
+        self.tagged.clear();
+        if !self.unfinished.is_empty() {
+            self.end_line();
+        }
+        &self.tagged
+    }
+
+    fn end_line(&mut self) {
+        self.tagged.extend_from_slice(self.tag.as_bytes());
+        self.tagged.append(&mut self.unfinished);
+        if !self.tagged.ends_with(b"\n") {
+            self.tagged.push(b'\n');
+        }
     }
 }
 
@@ -100,24 +98,18 @@ fn finish(line: &mut Vec<u8>, tag: &str, tagged: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Returns one piece on each read.
-    struct Pieces<'a>(std::slice::Iter<'a, &'a str>);
-
-    impl Read for Pieces<'_> {
-        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-            self.0.next().map_or(Ok(0), |piece| piece.as_bytes().read(bytes))
-        }
-    }
-
     /// Compares all that is written, with a `/` after each write.
     fn check(pieces: &[&str], expected: &str) {
+        let mut tagger = LineTagger { longest: 8, ..LineTagger::new("> ".to_owned()) };
         let mut written = String::new();
-        let write = |lines: &[u8]| {
-            written += std::str::from_utf8(lines).unwrap();
-            written += "/";
-            Ok(())
+        let mut write = |lines: &[u8]| {
+            if !lines.is_empty() {
+                written += std::str::from_utf8(lines).unwrap();
+                written += "/";
+            }
         };
-        tag_lines(Pieces(pieces.iter()), "> ", 8, write).unwrap();
+        pieces.iter().for_each(|piece| write(tagger.feed(piece.as_bytes())));
+        write(tagger.finish());
         assert_eq!(written, expected, "{pieces:?}");
     }
 
@@ -133,13 +125,5 @@ mod tests {
     #[test]
     fn an_endless_line_is_cut() {
         check(&["12345", "6789", "x\n"], "> 123456789\n/> x\n/");
-    }
-
-    #[test]
-    fn a_closed_stream_ends_the_copying() {
-        let closed = tag_lines(Pieces(["a\n", "b\n"].iter()), "", 8, |_| {
-            Err(io::ErrorKind::BrokenPipe.into())
-        });
-        assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

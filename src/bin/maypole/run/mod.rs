@@ -1,13 +1,19 @@
 //! `maypole run`: starts N ranks of a program on this host and waits until all have ended.
 //!
-//! Three promises. Lines of different ranks never mix. The rank that failed *first* is named with
-//! its own exit code, and a rank that the launcher stopped is never named. No process that was
-//! started outlives the launcher.
+//! Four promises. Lines of different ranks never mix. The rank that failed *first* is named with
+//! its own exit code, and a rank that the launcher stopped is never named. No process of the job
+//! outlives the launcher, in whatever group or session it runs; if the launcher itself is killed by
+//! SIGKILL, the kernel kills the ranks. The launcher serves signals and failures at all times, also
+//! while it starts ranks.
 //!
 //! [`launch`] does the same as a function, for subcommands that start ranks of this program.
 
+mod capacity;
+mod ends;
 mod environment;
+mod forward;
 mod lines;
+mod orphans;
 mod ranks;
 mod signals;
 mod supervise;
@@ -20,8 +26,9 @@ use std::time::Duration;
 
 use environment::JobEnvironment;
 use maypole_transports::cores::UsableCores;
-use ranks::{RankProcesses, StartError};
+use ranks::{RankProcesses, StartError, StartOptions};
 pub(crate) use supervise::JobOutcome;
+use supervise::Supervisor;
 
 /// Start N ranks of a program on this host.
 ///
@@ -37,7 +44,11 @@ pub(crate) use supervise::JobOutcome;
 ///
 /// SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the job in the same way,
 /// with exit code 128 + N; a second signal kills the ranks at once. SIGUSR1 and SIGUSR2 are passed
-/// on and do not end the job. Processes that a rank leaves running when it ends are stopped too.
+/// on and do not end the job. When all ranks have ended, processes that they have left running are
+/// stopped too, also those in a session of their own (`setsid`).
+///
+/// When no process reads the launcher's output any more, the job is ended without a word, with exit
+/// code 141; when the output cannot be written for another reason, with exit code 2.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// How many ranks to start.
@@ -151,7 +162,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         Ok(outcome) => Ok(outcome.code().into()),
         Err(error) => match error.downcast_ref::<StartError>().map(|start| start.source.kind()) {
             Some(kind) => {
-                lines::say(&format!("{error:#}"));
+                lines::say(&crate::output::sentence(&error));
                 // The exit codes of shells: 127 for "not found", 126 for "cannot be executed".
                 Ok(if kind == io::ErrorKind::NotFound { 127 } else { 126 }.into())
             }
@@ -178,20 +189,21 @@ pub(crate) fn launch(
     world: usize,
     options: &LaunchOptions,
 ) -> anyhow::Result<JobOutcome> {
+    let descriptors = capacity::check(world, options.output != OutputMode::Inherited)?;
     let job = JobEnvironment::new(world, options.port)?;
     let (sender, events) = crossbeam_channel::unbounded();
     let _signals = signals::watch(sender.clone())?;
-    let mut ranks = RankProcesses::new(sender, options.bind.binds(world));
-    for rank in 0..world {
+    let start = StartOptions { bound: options.bind.binds(world), descriptors };
+    let mut ranks = RankProcesses::new(sender, start)?;
+    let mut supervisor = Supervisor::new(world, &events, options.grace);
+    supervisor.start_all(&mut ranks, |ranks, rank| {
         let mut command = command(rank);
         job.set_variables(&mut command, rank);
-        ranks.start(command, options.output.is_tagged(rank))?;
-    }
-    let outcome = supervise::until_all_ended(&ranks, &events, options.grace);
-    ranks.stop_remaining(&events, options.grace);
-    if let Some(failure) = &outcome.failure {
-        lines::say(&format!("rank {} failed first: it {}", failure.rank, failure.description()));
-    }
+        ranks.start(command, options.output.is_tagged(rank))
+    })?;
+    let mut outcome = supervisor.until_all_ended(&ranks);
+    let last_failure = ranks.stop_remaining(&events, options.grace);
+    outcome.end(last_failure);
     Ok(outcome)
 }
 

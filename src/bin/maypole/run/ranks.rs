@@ -1,18 +1,24 @@
-//! The processes of the ranks: starts them, reads their output, signals and stops them.
+//! The processes of the ranks: starts them, forwards their output, signals and stops them.
 
-use std::io::{self, IsTerminal, Read};
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender, select};
 use maypole_transports::affinity;
 use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 
+use super::ends::EndWatch;
+use super::forward::OutputForwarder;
 use super::lines::{self, OutputStream};
+use super::orphans::Orphans;
+use crate::output::OutputError;
 
 /// An event that the launcher waits for.
 pub(super) enum LaunchEvent {
@@ -20,16 +26,29 @@ pub(super) enum LaunchEvent {
     Ended(usize, ProcessEnd),
     /// The launcher received this signal.
     Signal(i32),
+    /// A child of the launcher ended: a rank, or a process that a rank had left behind.
+    ChildEnded,
+    /// The launcher's own output cannot be written.
+    OutputFailed(OutputError),
 }
 
 /// A rank cannot be started: the program is missing or cannot be executed, or the system has no
 /// process or memory left.
 #[derive(Debug, Error)]
-#[error("cannot start rank {rank}, `{program}`: {source}")]
+#[error("cannot start rank {rank}, `{program}`: {source}{}", remedy(source))]
 pub(crate) struct StartError {
     rank: usize,
     program: String,
     pub(super) source: io::Error,
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::WouldBlock => {
+            "; no process is left: start fewer ranks, or raise the limit of processes (`ulimit -u`)"
+        }
+        _ => "",
+    }
 }
 
 /// All ranks that were started. Dropping it kills those that still run.
@@ -37,34 +56,41 @@ pub(super) struct RankProcesses {
     /// Collected only at the end, so that the kernel does not reuse the numbers of their process
     /// groups.
     children: Vec<Child>,
-    /// Whether each rank is bound to one core.
-    bound: bool,
+    numbers: BTreeSet<u32>,
+    orphans: Orphans,
+    options: StartOptions,
     stopped: bool,
-    events: Sender<LaunchEvent>,
-    /// Each thread that copies output holds a clone. When all are dropped, receiving from
-    /// `all_output_read` reports a closed channel.
-    reading: Option<Sender<()>>,
-    all_output_read: Receiver<()>,
+    ends: EndWatch,
+    output: OutputForwarder,
+}
+
+/// What is equal for all ranks.
+#[derive(Clone, Copy)]
+pub(super) struct StartOptions {
+    /// Whether each rank is bound to one core.
+    pub(super) bound: bool,
+    /// The soft limit of descriptors of a rank; `None` for that of the launcher.
+    pub(super) descriptors: Option<u64>,
 }
 
 /// Time that killed processes get to disappear; only a busy machine needs much of it.
 pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to read a pipe that stays open and silent after all ranks have ended. A process that
-/// left its rank's process group may hold it open.
+/// How long to read a pipe that stays open and silent after all ranks have ended. A process that is
+/// no descendant of the launcher may hold it open.
 const SILENT_PIPE: Duration = Duration::from_secs(1);
 
 impl RankProcesses {
-    pub(super) fn new(events: Sender<LaunchEvent>, bound: bool) -> RankProcesses {
-        let (reading, all_output_read) = crossbeam_channel::bounded(0);
-        RankProcesses {
+    pub(super) fn new(events: Sender<LaunchEvent>, options: StartOptions) -> Result<Self> {
+        Ok(Self {
             children: Vec::new(),
-            bound,
+            numbers: BTreeSet::new(),
+            orphans: Orphans::adopt(),
+            options,
             stopped: false,
-            events,
-            reading: Some(reading),
-            all_output_read,
-        }
+            ends: EndWatch::start(events.clone())?,
+            output: OutputForwarder::start(events)?,
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -72,58 +98,36 @@ impl RankProcesses {
     }
 
     /// Starts the next rank.
-    pub(super) fn start(&mut self, mut command: Command, tagged: bool) -> anyhow::Result<()> {
+    pub(super) fn start(&mut self, mut command: Command, tagged: bool) -> Result<()> {
         let rank = self.children.len();
         command.stdin(standard_input(rank));
         if tagged {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
+        if let Some(soft) = self.options.descriptors {
+            process::with_descriptor_limit(&mut command, soft);
+        }
         let spawn = process::in_own_group(&mut command);
         // In a sandbox that forbids binding, the rank runs unbound.
-        let child = match self.bound.then(|| affinity::run_bound(rank, || spawn.spawn())) {
+        let child = match self.options.bound.then(|| affinity::run_bound(rank, || spawn.spawn())) {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
         };
-        let child = child.map_err(|source| {
+        let mut child = child.map_err(|source| {
             let program = command.get_program().to_string_lossy().into_owned();
             StartError { rank, program, source }
         })?;
+        let number = child.id();
+        let out = child.stdout.take().map(OwnedFd::from);
+        let error = child.stderr.take().map(OwnedFd::from);
+        self.numbers.insert(number);
         self.children.push(child);
-        self.forward_output(rank)?;
-        self.await_end(rank)
-    }
-
-    fn forward_output(&mut self, rank: usize) -> anyhow::Result<()> {
-        let child = &mut self.children[rank];
-        let out = child.stdout.take();
-        let error = child.stderr.take();
-        if let Some(out) = out {
-            self.copy(rank, out, OutputStream::Out)?;
-        }
-        error.map_or(Ok(()), |error| self.copy(rank, error, OutputStream::Error))
-    }
-
-    fn copy(
-        &self,
-        rank: usize,
-        from: impl Read + Send + 'static,
-        to: OutputStream,
-    ) -> anyhow::Result<()> {
-        let reading = self.reading.clone();
-        in_background(move || {
-            lines::forward(from, &format!("[rank {rank}] "), to);
-            drop(reading);
-        })
-    }
-
-    fn await_end(&self, rank: usize) -> anyhow::Result<()> {
-        let events = self.events.clone();
-        let number = self.children[rank].id();
-        in_background(move || {
-            if let Ok(end) = process::await_end(number) {
-                let _ = events.send(LaunchEvent::Ended(rank, end));
+        for (pipe, to) in [(out, OutputStream::Out), (error, OutputStream::Error)] {
+            if let Some(pipe) = pipe {
+                self.output.add(pipe, format!("[rank {rank}] "), to);
             }
-        })
+        }
+        self.ends.add(rank, number)
     }
 
     /// Sends a signal to the process group of a rank. A process that changed its user cannot be
@@ -132,51 +136,76 @@ impl RankProcesses {
         let _ = process::signal_group(&self.children[rank], signal);
     }
 
+    /// Collects the processes that ranks left behind and that have ended; does not wait.
+    pub(super) fn collect_orphans(&self) {
+        self.living_orphans();
+    }
+
+    fn living_orphans(&self) -> Vec<u32> {
+        self.orphans.living(|number| self.numbers.contains(&number))
+    }
+
     /// Stops the processes that ended ranks left running, and forwards the rest of the output.
-    pub(super) fn stop_remaining(mut self, events: &Receiver<LaunchEvent>, grace: Duration) {
-        (0..self.len()).for_each(|rank| self.signal(rank, SIGTERM));
-        self.collect();
-        if !self.groups_are_empty_within(grace) {
-            (0..self.len()).for_each(|rank| self.signal(rank, SIGKILL));
-            self.groups_are_empty_within(KILL_TIMEOUT);
+    /// Returns why that output could not be written.
+    pub(super) fn stop_remaining(
+        mut self,
+        events: &Receiver<LaunchEvent>,
+        grace: Duration,
+    ) -> Option<OutputError> {
+        if !self.end_within(SIGTERM, grace) {
+            self.end_within(SIGKILL, KILL_TIMEOUT);
         }
         self.stopped = true;
-        self.forward_rest(events);
+        self.forward_rest(events)
     }
 
     /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays
     /// open and silent. A slow reader of the launcher's output is no reason to give up.
-    fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) {
-        self.reading = None;
+    fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) -> Option<OutputError> {
+        let all_read = self.output.close();
+        let mut failure = None;
         loop {
             select! {
-                recv(self.all_output_read) -> _ => return,
-                recv(events) -> event => if matches!(event, Ok(LaunchEvent::Signal(_))) {
-                    break;
+                recv(all_read) -> _ => break,
+                recv(events) -> event => match event {
+                    Ok(LaunchEvent::Signal(_)) | Err(_) => {
+                        say_output_is_cut();
+                        break;
+                    }
+                    Ok(LaunchEvent::OutputFailed(error)) => drop(failure.get_or_insert(error)),
+                    Ok(_) => {}
                 },
                 default(SILENT_PIPE) => if !lines::are_being_written() {
+                    say_output_is_cut();
                     break;
                 },
             }
         }
-        lines::say(
-            "a process outside its rank's group keeps the output open; the rest is not shown",
-        );
+        // The last failure may have been told at the same time as the end.
+        let failures = events.try_iter().filter_map(|event| match event {
+            LaunchEvent::OutputFailed(error) => Some(error),
+            _ => None,
+        });
+        failure.into_iter().chain(failures).next()
     }
 
-    /// Collects the exit codes of ranks that have ended; does not wait.
-    fn collect(&mut self) {
-        for child in &mut self.children {
-            let _ = child.try_wait();
-        }
-    }
-
-    fn groups_are_empty_within(&mut self, limit: Duration) -> bool {
+    /// Signals all groups and orphans, and waits until none is left. Orphans that appear meanwhile,
+    /// because their parents have ended, are signalled too.
+    fn end_within(&mut self, signal: i32, limit: Duration) -> bool {
         let start = Instant::now();
+        (0..self.len()).for_each(|rank| self.signal(rank, signal));
+        let mut signalled = BTreeSet::new();
         loop {
             self.collect();
-            if self.children.iter().all(process::group_is_empty) {
+            let orphans = self.living_orphans();
+            if orphans.is_empty() && self.children.iter().all(process::group_is_empty) {
                 return true;
+            }
+            for orphan in orphans {
+                if signalled.insert(orphan) {
+                    // A process that changed its user cannot be signalled.
+                    let _ = process::signal_child(orphan, signal);
+                }
             }
             if start.elapsed() >= limit {
                 return false;
@@ -186,27 +215,29 @@ impl RankProcesses {
             thread::sleep(Duration::from_millis(2));
         }
     }
+
+    /// Collects the exit codes of ranks that have ended; does not wait.
+    fn collect(&mut self) {
+        for child in &mut self.children {
+            let _ = child.try_wait();
+        }
+    }
 }
 
 impl Drop for RankProcesses {
     fn drop(&mut self) {
         if !self.stopped {
-            (0..self.len()).for_each(|rank| self.signal(rank, SIGKILL));
-            self.groups_are_empty_within(KILL_TIMEOUT);
+            self.end_within(SIGKILL, KILL_TIMEOUT);
         }
     }
+}
+
+fn say_output_is_cut() {
+    lines::say("a process outside the job keeps the output open; the rest is not shown");
 }
 
 /// Rank 0 inherits the launcher's standard input unless it is a terminal: ranks are background
 /// process groups, and the kernel stops a background group that reads from the terminal.
 fn standard_input(rank: usize) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
-}
-
-/// Starts a thread with a small stack; it is never joined.
-fn in_background(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let thread = thread::Builder::new().stack_size(128 << 10).spawn(work);
-    thread.map(drop).context(
-        "cannot start a thread: raise the limit of processes (`ulimit -u`), or start fewer ranks",
-    )
 }

@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::Context;
 use crossbeam_channel::Sender;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::ranks::LaunchEvent;
@@ -29,12 +29,18 @@ pub(super) fn watch(events: Sender<LaunchEvent>) -> anyhow::Result<SignalWatch> 
     let wanted = ENDING
         .into_iter()
         .chain([SIGUSR1, SIGUSR2])
-        .filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        .filter(|signal| ignored >> (signal - 1) & 1 == 0)
+        // Where SIGCHLD is ignored, the kernel keeps no exit codes. The launcher needs them.
+        .chain([SIGCHLD]);
     let mut signals = Signals::new(wanted).context("cannot install signal handlers")?;
     let handle = signals.handle();
     let forward = move || {
         for signal in signals.forever() {
-            if events.send(LaunchEvent::Signal(signal)).is_err() {
+            let event = match signal {
+                SIGCHLD => LaunchEvent::ChildEnded,
+                signal => LaunchEvent::Signal(signal),
+            };
+            if events.send(event).is_err() {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! `maypole simulate --cluster`: predicts the time of collectives on a described cluster.
 
-use crate::{names, sizes};
+use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -12,7 +12,6 @@ use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_f
 use maypole::topology::search::lanes::bandwidth;
 use maypole::topology::{Description, NodeKind, Topology};
 use serde_json::json;
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 /// The options of `maypole simulate` that concern clusters.
@@ -93,9 +92,8 @@ pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result
     let costs = costs(&model, collective, question.algorithm)?;
     let several = question.bytes.len() > 1;
     let report = ClusterReport { topology: &topology, model: &model, question, collective };
-    let mut out = stdout().lock();
     if !question.json {
-        write!(out, "{}", report.head())?;
+        output::print(report.head())?;
     }
     for &size in &question.bytes {
         let bytes = if collective == Collective::Barrier { 0 } else { size };
@@ -113,7 +111,7 @@ pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result
             } else {
                 report.row(bytes, cost, prediction)
             };
-            writeln!(out, "{row}")?;
+            output::print_line(row)?;
         }
     }
     Ok(ExitCode::SUCCESS)

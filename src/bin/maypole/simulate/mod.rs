@@ -2,7 +2,7 @@
 
 mod cluster;
 
-use crate::{names, sizes};
+use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -11,7 +11,6 @@ use maypole::schedule::simulate::{Cost, Estimate, Ports, simulate, timeline};
 use maypole::schedule::trace::{self, Trace};
 use maypole::schedule::{Layout, Schedule};
 use serde_json::json;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -154,16 +153,15 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     let mut predictions: Vec<_> =
         algorithms.into_iter().map(|one| args.predict(one, collective)).collect();
     predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
-    let mut out = stdout().lock();
     if args.json {
         for prediction in &predictions {
-            writeln!(out, "{}", args.object(collective, prediction))?;
+            output::print_line(args.object(collective, prediction))?;
         }
     } else {
-        write!(out, "{}", args.table(collective, &predictions))?;
+        output::print(args.table(collective, &predictions))?;
     }
     if args.timeline || args.trace.is_some() {
-        args.show(&args.trace_of(&predictions[0], collective), &predictions[0], &mut out)?;
+        args.show(&args.trace_of(&predictions[0], collective), &predictions[0])?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -211,7 +209,7 @@ impl SimulateArgs {
         Layout::even(self.whole(), schedules[0].chunks)
     }
 
-    fn show(&self, trace: &Trace, of: &SimulatedCost, out: &mut impl Write) -> Result<()> {
+    fn show(&self, trace: &Trace, of: &SimulatedCost) -> Result<()> {
         if self.timeline {
             let lanes = trace::text(trace, COLUMNS);
             let windows = if of.windows == 1 {
@@ -219,15 +217,13 @@ impl SimulateArgs {
             } else {
                 format!("{} windows", of.windows)
             };
-            writeln!(
-                out,
+            output::print_line(format_args!(
                 "\n# timeline of {} in {windows}; digits: the other rank, +: combining\n{lanes}",
                 of.algorithm
-            )?;
+            ))?;
         }
         if let Some(path) = &self.trace {
-            let written = std::fs::write(path, trace::document(trace));
-            written.with_context(|| format!("cannot write --trace {}", path.display()))?;
+            output::save("--trace", path, trace::document(trace))?;
         }
         Ok(())
     }

@@ -13,11 +13,11 @@ use maypole::topology::Description;
 use maypole::topology::build::cluster::{Fabric, named};
 use maypole::topology::detect;
 use maypole::topology::picture;
-use std::io::{Read, Write, stdin, stdout};
+use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::sizes;
+use crate::{output, sizes};
 
 /// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it,
 /// the transport of each pair of ranks and the reason, and predicted bandwidths of collectives.
@@ -54,14 +54,14 @@ pub(crate) struct TopoArgs {
 pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
     let facts = args.facts()?;
     for note in &facts.notes {
-        eprintln!("maypole: note: {note}");
+        output::complain(format_args!("note: {note}"));
     }
     if let Some(path) = &args.svg {
-        write(path, &picture::svg(&facts.topology, &facts.title))?;
+        output::save("--svg", path, picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {
-        writeln!(stdout(), "{}", json::object(&facts, args.bytes)?)?;
+        output::print_line(json::object(&facts, args.bytes)?)?;
     } else {
-        write!(stdout(), "{}", text::text(&facts, args.bytes)?)?;
+        output::print(text::text(&facts, args.bytes)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -98,11 +98,4 @@ fn read(path: &Path) -> Result<String> {
             bail!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to())
         }
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    if path.as_os_str() == "-" {
-        return Ok(stdout().write_all(text.as_bytes())?);
-    }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

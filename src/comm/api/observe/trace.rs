@@ -7,6 +7,7 @@ use crate::comm::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,7 +53,9 @@ impl Communicator {
         let creates_file = has_own_file || self.hosts.index(rank) == 0;
         let created = if creates_file { TraceFile::create(&path) } else { Ok(()) };
         if let Err(error) = &created {
-            eprintln!("maypole: {}: nothing is traced: {error}", path.display());
+            // A program whose standard error is closed goes on all the same.
+            let path = path.display();
+            let _ = writeln!(std::io::stderr(), "maypole: {path}: nothing is traced: {error}");
         }
         let readings = self.exchange_clocks(created.is_ok())?;
         // If a file could not be created on this host, the rank that creates it has warned.

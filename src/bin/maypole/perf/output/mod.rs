@@ -9,6 +9,7 @@ pub(crate) mod prediction;
 pub(crate) mod row;
 pub(crate) mod table;
 
+use crate::output::{self, Output, OutputError};
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
@@ -16,8 +17,10 @@ use anyhow::{Context, Result};
 use html::HtmlReport;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use table::Totals;
 
 /// Checks that the files of `--json` and `--report` can be written. Keeps the contents of existing
@@ -35,31 +38,31 @@ pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
     opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
 }
 
-/// All outputs of a run; rank 0 has one.
-pub(crate) struct PerfOutput {
+/// All outputs of a run; rank 0 has one. The first output that cannot be written ends the run: it
+/// sets `stop`, so that all ranks end after the same sample and none blames another.
+pub(crate) struct PerfOutput<'a> {
+    stop: &'a AtomicBool,
+    failure: Option<OutputError>,
     bar: ProgressBar,
     table: bool,
-    json: Option<Box<dyn Write>>,
+    json: Option<Output>,
     report: Option<HtmlReport>,
     /// The last heading of the table.
     section: String,
     pub(crate) totals: Totals,
 }
 
-impl PerfOutput {
+impl<'a> PerfOutput<'a> {
     /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the
     /// table.
-    pub(crate) fn new(points: usize, settings: &PerfSettings) -> Result<Self> {
-        let json = settings.json.as_deref();
-        let json_only = json == Some(Path::new("-"));
-        let json: Option<Box<dyn Write>> = match json {
-            None => None,
-            Some(_) if json_only => Some(Box::new(stdout())),
-            Some(path) => Some(Box::new(
-                File::create(path)
-                    .with_context(|| format!("cannot write --json {}", path.display()))?,
-            )),
-        };
+    pub(crate) fn new(
+        points: usize,
+        settings: &PerfSettings,
+        stop: &'a AtomicBool,
+    ) -> Result<Self> {
+        let path = settings.json.as_deref();
+        let json_only = path == Some(Path::new("-"));
+        let json = path.map(|path| Output::create("--json", path)).transpose()?;
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -70,6 +73,8 @@ impl PerfOutput {
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
         let report = settings.report.as_deref().map(HtmlReport::new).transpose()?;
         Ok(Self {
+            stop,
+            failure: None,
             bar,
             table: !json_only,
             json,
@@ -99,11 +104,19 @@ impl PerfOutput {
     }
 
     /// Prints lines above, between or below the rows of the table.
-    pub(crate) fn say(&self, text: &str) -> Result<()> {
-        if !self.table {
-            return Ok(());
+    pub(crate) fn say(&mut self, text: &str) {
+        if self.table && self.failure.is_none() {
+            let written = self.bar.suspend(|| output::print_line(text));
+            self.note(written);
         }
-        self.bar.suspend(|| writeln!(stdout(), "{text}")).context("cannot write to standard output")
+    }
+
+    /// Remembers the first failure, and ends the run.
+    fn note(&mut self, written: Result<(), OutputError>) {
+        if let Err(error) = written {
+            self.stop.store(true, Relaxed);
+            self.failure.get_or_insert(error);
+        }
     }
 
     /// Shows the current point in the progress bar.
@@ -111,41 +124,44 @@ impl PerfOutput {
         self.bar.set_message(what);
     }
 
-    pub(crate) fn add(&mut self, row: &PerfRow) -> Result<()> {
+    pub(crate) fn add(&mut self, row: &PerfRow) {
         self.bar.inc(1);
         if row.measured().next().is_none() {
-            return Ok(());
+            return;
         }
         let section = table::section(row);
         if section != self.section {
-            self.say(&section)?;
+            self.say(&section);
             self.section = section;
         }
-        self.say(&table::line(row))?;
+        self.say(&table::line(row));
         self.totals.add(row);
         if let Some(report) = &mut self.report {
             report.add(row);
         }
         if let Some(out) = &mut self.json {
-            for object in json::objects(row) {
-                writeln!(out, "{object}").context("cannot write JSON")?;
-            }
-            out.flush().context("cannot write JSON")?;
+            let lines: String = json::objects(row).map(|object| format!("{object}\n")).collect();
+            let written = out.write(lines);
+            self.note(written);
         }
-        Ok(())
     }
 
     /// Prints the lines below the table and writes the report. `interrupted` says that points are
     /// missing.
-    pub(crate) fn end(&self, one_clock: bool, interrupted: bool) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The first output that could not be written.
+    pub(crate) fn end(&mut self, one_clock: bool, interrupted: bool) -> Result<()> {
         self.bar.finish_and_clear();
         if interrupted {
-            self.say("# interrupted: later points were not measured")?;
+            self.say("# interrupted: later points were not measured");
         }
-        self.say(&self.totals.text(one_clock))?;
-        match &self.report {
-            Some(report) => self.say(&report.write()?),
-            None => Ok(()),
+        self.say(&self.totals.text(one_clock));
+        if let Some(report) = &self.report {
+            let line = report.write()?;
+            self.say(&line);
         }
+        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -8,11 +8,11 @@ mod plot;
 mod section;
 mod tables;
 
-use crate::names;
 use crate::perf::benchmark::bus_factor;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::csv;
 use crate::perf::output::row::PerfRow;
+use crate::{names, output};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -63,8 +63,7 @@ impl HtmlReport {
             (&page, self.html()),
             (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits)?),
         ] {
-            std::fs::write(path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            output::save("--report", path, text)?;
         }
         Ok(format!("# report: {}", page.display()))
     }

@@ -1,0 +1,148 @@
+//! What every subcommand does where its output cannot be written: a closed pipe ends it without a
+//! word, and a full disk is an error that names the file.
+#![cfg(feature = "cli")]
+
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
+
+/// Every subcommand that prints, in each of its forms.
+const PRINTING: &[&str] = &[
+    "--help",
+    "--version",
+    "perf --help",
+    "draw broadcast",
+    "draw broadcast --svg -",
+    "simulate all-reduce",
+    "simulate all-reduce --json",
+    "simulate all-reduce --timeline",
+    "simulate all-reduce --cluster dgx-h100",
+    "simulate all-reduce --cluster dgx-h100 --json",
+    "explain all-reduce",
+    "explain all-reduce -n 2 --bytes 8 --measure",
+    "topo --cluster dgx-h100",
+    "topo --cluster dgx-h100 --json",
+    "topo --cluster dgx-h100 --svg -",
+    "doctor",
+    "doctor --json",
+    "perf all-reduce --threads -n 2 --sizes 8 --transport shm",
+    "perf all-reduce --threads -n 2 --sizes 8,4K --transport shm --json -",
+    "perf all-reduce -n 2 --sizes 8,4K,16K",
+    "perf all-reduce -n 2 --sizes 8,4K,16K --transport tcp --json -",
+    "tune --dry-run --samples 1",
+    "run -n 1 --tag-output -- echo text",
+    "run -n 2 -- echo text",
+    "run -n 2 -- sh -c 'while echo text; do :; done'",
+];
+
+/// Runs a line of a shell, in which `maypole` stands for this program.
+fn run(line: &str, out: impl Into<Stdio>) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec \"$0\" {line}"), env!("CARGO_BIN_EXE_maypole")]);
+    command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+    command.env("MAYPOLE_TUNE", "off");
+    command.spawn().unwrap().wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A pipe that no process reads.
+fn closed_pipe() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn a_closed_pipe_ends_every_subcommand_without_a_word() {
+    for line in PRINTING {
+        let output = run(line, closed_pipe());
+        assert_eq!(said(&output), "", "{line}");
+        assert_eq!(output.status.code(), Some(141), "{line}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_every_subcommand_that_names_the_output() {
+    for line in PRINTING {
+        let output = run(line, File::options().write(true).open("/dev/full").unwrap());
+        let said = said(&output);
+        let count = said.matches("cannot write standard output: No space left").count();
+        assert_eq!(count, 1, "{line}: {said}");
+        assert!(!said.contains("panicked"), "{line}: {said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}: {}", output.status);
+    }
+}
+
+#[test]
+fn ranks_that_write_directly_to_a_closed_pipe_are_not_blamed() {
+    for line in ["run -n 2 --no-tag-output -- yes", "run -n 2 --plain-root -- yes"] {
+        let output = run(line, closed_pipe());
+        assert_eq!((said(&output).as_str(), output.status.code()), ("", Some(141)), "{line}");
+    }
+    // A rank that a signal killed is named where somebody reads.
+    let output = run("run -n 1 -- sh -c 'kill -PIPE $$'", Stdio::piped());
+    assert!(said(&output).contains("rank 0 failed first: it was killed by SIGPIPE"));
+}
+
+#[test]
+fn a_reader_that_leaves_after_a_line_is_no_error() {
+    for line in [
+        "draw all-reduce -n 64",
+        "explain all-reduce",
+        "perf all-reduce -n 2 --transport shm --sizes 8,4K,256K,1M,4M",
+        "run -n 2 -- sh -c 'while echo text; do :; done'",
+    ] {
+        let mut command = Command::new("bash");
+        let script = format!("\"$0\" {line} | head -1; echo ${{PIPESTATUS[0]}}");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let out = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(said(&output), "", "{line}");
+        // A program whose whole output fits in the pipe may have ended before its reader.
+        let code = out.lines().last().unwrap();
+        assert!(matches!(code, "141" | "0"), "{line}: {code}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_written_are_named() {
+    for (line, named) in [
+        ("draw broadcast --svg /dev/full", "--svg /dev/full"),
+        ("topo --cluster dgx-h100 --svg /dev/full", "--svg /dev/full"),
+        ("simulate all-reduce --trace /dev/full", "--trace /dev/full"),
+        ("perf all-reduce --threads -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
+        ("perf all-reduce -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
+        ("tune --output /dev/full/table", "/dev/full/table"),
+        ("tune --output /proc/no/such/table", "/proc/no/such/table"),
+        ("key new /proc/no/such/key", "/proc/no/such/key"),
+    ] {
+        let output = run(line, Stdio::null());
+        let said = said(&output);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}: {}: {said}", output.status);
+        assert!(said.contains(named), "{line}: {said}");
+        let cause = said.rsplit_once("(os error").expect("the cause is told").0;
+        let cause = cause.rsplit_once(": ").unwrap().1;
+        assert_eq!(said.matches(cause).count(), 1, "the cause is told once: {line}: {said}");
+    }
+}
+
+#[test]
+fn tune_finds_before_it_measures_that_it_cannot_save() {
+    let output = run("tune --output /proc/no/such/table", Stdio::piped());
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "nothing was measured");
+}
+
+#[test]
+fn standard_error_that_cannot_be_written_changes_no_exit_code() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let code = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+        command.args(line.split(' ')).stdin(Stdio::null()).stdout(Stdio::null()).stderr(full());
+        command.status().unwrap().code()
+    };
+    assert_eq!(code("draw broadcast -n 4 --root 4"), Some(2));
+    assert_eq!(code("nonsense"), Some(2));
+    assert_eq!(code("run -n 2 -- false"), Some(1));
+}
