@@ -91,12 +91,41 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("simulate all-reduce --alpha -1", ""),
         ("simulate all-reduce --windows 0", "from 1"),
         ("perf all-reduce --op xor --type f32", "bits of integers"),
+        ("perf --sizes 18446744073709551615", "more than 1024T, the largest size"),
+        ("perf --min 16E", "is not a size"),
+        ("perf all-reduce --sizes 1T", "all-reduce of 1T needs 12.0T of memory on this host: 4"),
+        ("perf all-reduce --sizes 1024T -n 2", "needs 6.0P of memory"),
+        ("perf all-reduce --sizes 1T --threads", "an input of 1.0T and two outputs of 1.0T"),
+        ("explain all-reduce -b 18446744073709551615", "the largest size"),
+        ("topo --cluster dgx-h100 -b 18446744073709551615", "the largest size"),
+        ("simulate all-reduce -b 18446744073709551615", "the largest size"),
     ] {
         let output = run(line);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}: {error}");
         assert!(error.contains(says) && !error.contains("panicked"), "{line}: {error}");
     }
+}
+
+/// The largest size is priced without an overflow, and is refused where bytes are needed.
+#[test]
+fn the_largest_size_is_arithmetic_that_works() {
+    for line in [
+        "simulate all-reduce -b 1024T -n 64",
+        "simulate all-to-all -b 1024T -n 64",
+        "simulate all-reduce -b 1024T --cluster dgx-h100",
+        "topo --cluster dgx-h100 -b 1024T",
+        "explain all-reduce -b 1024T -n 64",
+        "explain all-to-all -b 1024T -n 64",
+        "explain reduce-scatter -b 1024T -n 7 --type u8",
+    ] {
+        printed(line);
+    }
+    let output = run("explain all-reduce -b 1024T -n 2 --measure");
+    let error = text(&output.stderr);
+    assert!(!output.status.success());
+    assert!(error.contains("no memory for a buffer of 1024T"), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
 }
 
 #[test]

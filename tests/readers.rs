@@ -529,3 +529,52 @@ fn reports_with_two_kinds_of_damage_read_the_same() {
         }
     }
 }
+
+/// A topology file whose one CPU has these elements.
+fn file_of(elements: &str) -> String {
+    format!("<system version=\"1\">\n<cpu numaid=\"0\">\n{elements}</cpu>\n</system>\n")
+}
+
+/// Reads `text` within seconds, and returns why it was refused.
+fn refusal(text: &str) -> ReadError {
+    let start = std::time::Instant::now();
+    let refused = Description::read(text).expect_err("it is refused");
+    assert!(start.elapsed().as_secs() < 10, "refused after {:?}", start.elapsed());
+    refused
+}
+
+#[test]
+fn a_text_that_is_longer_than_any_description_is_refused_at_its_limit() {
+    let row = "GPU0     X      NV4     PIX     0-15            0\n";
+    let lines = Description::LONGEST / row.len() + 1;
+    let report = row.repeat(lines);
+    let refused = refusal(&report);
+    let line = 1 + Description::LONGEST / row.len();
+    let column = 1 + Description::LONGEST % row.len();
+    assert_eq!((refused.line, refused.column), (line, column));
+    assert!(refused.to_string().ends_with("expected the end: a description has at most 2 MiB"));
+    // The limit is in bytes, and may lie within a character.
+    assert_eq!(refusal(&"\u{20ac}".repeat(Description::LONGEST)).line, 1);
+    for read in [
+        |text: &str| Matrix::read(text).map(drop),
+        |text: &str| System::read(text).map(drop),
+        |text: &str| RocmTables::read(text).map(drop),
+    ] {
+        assert_eq!(read(&report).unwrap_err().line, line, "every reader has the limit");
+    }
+}
+
+#[test]
+fn a_file_with_more_elements_than_any_machine_is_refused() {
+    let refused = refusal(&file_of(&"<x/>\n".repeat(60_000)));
+    assert!(refused.expected.contains("fewer elements"), "{refused}");
+}
+
+#[test]
+fn a_file_with_more_devices_than_any_machine_is_refused() {
+    let gpu = |number| format!("<pci busid=\"0000:{number:04x}:00.0\" class=\"0x030200\"/>\n");
+    let devices = |count: u32| file_of(&(0..count).map(gpu).collect::<String>());
+    assert!(Description::read(&devices(512)).is_ok());
+    let refused = refusal(&devices(513));
+    assert_eq!(refused.found, "513 devices");
+}

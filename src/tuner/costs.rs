@@ -132,7 +132,7 @@ const TITLE: &str = "maypole costs 1";
 /// sums from overflowing.
 const MOST: u64 = 100_000_000_000;
 /// The greatest length of a table in bytes.
-const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 
 impl fmt::Display for CostTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,10 @@
 //! The file of the measured costs: one small file in the user's cache directory.
 
+use crate::tuner::costs::LONGEST;
 use crate::tuner::{CostTable, TableError};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Why a table of costs could not be read or written.
@@ -142,9 +143,12 @@ impl CostTable {
 
 fn read(path: &Path) -> Result<CostTable, TableFileError> {
     let path = path.to_owned();
-    match fs::read(&path) {
+    let mut bytes = Vec::new();
+    // One byte more than a table has is enough for the parser to refuse it.
+    let most = LONGEST as u64 + 1;
+    match fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
         Err(source) => Err(TableFileError::Io { path, source }),
-        Ok(bytes) => String::from_utf8_lossy(&bytes)
+        Ok(_) => String::from_utf8_lossy(&bytes)
             .parse()
             .map_err(|source| TableFileError::Damaged { path, source }),
     }

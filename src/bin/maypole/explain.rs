@@ -1,7 +1,7 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
 use crate::{names, output, sizes, tune};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -135,11 +135,7 @@ impl ExplainArgs {
             return Ok(explanation);
         }
         // Elements of another type take as long to move; only combining them may differ.
-        let mut work = CollectiveBuffers::new(
-            collective,
-            bytes / self.kind.size() * self.kind.size(),
-            comm.world(),
-        );
+        let mut work = CollectiveBuffers::new(collective, bytes, comm.world())?;
         for _ in 0..RUNS {
             work.run(&mut comm)?;
         }
@@ -160,10 +156,18 @@ pub(crate) struct CollectiveBuffers {
 
 impl CollectiveBuffers {
     /// Buffers for a whole of `bytes` bytes.
-    pub(crate) fn new(collective: Collective, bytes: usize, world: usize) -> Self {
-        let whole = vec![0; bytes];
-        let other = vec![0; if collective == Collective::AllToAll { bytes } else { 0 }];
-        Self { collective, block: vec![0; bytes / world], whole, other }
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    pub(crate) fn new(collective: Collective, bytes: usize, world: usize) -> Result<Self> {
+        let other = if collective == Collective::AllToAll { bytes } else { 0 };
+        Ok(Self {
+            collective,
+            block: zeroed(bytes / world)?,
+            whole: zeroed(bytes)?,
+            other: zeroed(other)?,
+        })
     }
 
     pub(crate) fn run(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
@@ -183,4 +187,14 @@ impl CollectiveBuffers {
             Collective::Barrier => comm.barrier(),
         }
     }
+}
+
+/// `len` zero bytes, or an error where there is no memory for them.
+fn zeroed(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(len)
+        .with_context(|| format!("no memory for a buffer of {}", sizes::name(len)))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }

@@ -20,10 +20,14 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         .map_err(|_| format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G"))?;
     match number.checked_mul(1 << shift) {
         Some(0) => Err("a size is at least one byte".to_owned()),
-        Some(bytes) => Ok(bytes),
-        None => Err(format!("{text:?} is larger than any memory")),
+        Some(bytes) if bytes <= LARGEST => Ok(bytes),
+        _ => Err(format!("{text:?} is more than {}, the largest size", name(LARGEST))),
     }
 }
+
+/// The largest size: 1 PiB, more than any vector has. The arithmetic on sizes of all ranks together
+/// has room above it.
+const LARGEST: usize = 1 << 50;
 
 /// One size, or a range of sizes, each twice the one before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,6 +65,16 @@ pub(crate) fn name(bytes: usize) -> String {
     }
 }
 
+/// Writes a number of bytes with one digit after the point, in the largest unit that it has one of:
+/// `12.3G`.
+pub(crate) fn rounded(bytes: u128) -> String {
+    let units = [(60, "E"), (50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, letter)) => format!("{:.1}{letter}", bytes as f64 / (1_u128 << shift) as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +101,8 @@ mod tests {
             "0x10",
             "99999999999999999999",
             "18446744073709551615T",
+            "18446744073709551615",
+            "1025T",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -99,7 +115,7 @@ mod tests {
         assert_eq!(sizes("1K..4K"), Ok(vec![1024, 2048, 4096]));
         assert_eq!(sizes("3..8"), Ok(vec![3, 6]));
         assert!(sizes("4K..1K").is_err() && sizes("1..").is_err() && sizes("..").is_err());
-        assert_eq!(sizes(&format!("1..{}", usize::MAX)).map(|sizes| sizes.len()), Ok(64));
+        assert_eq!(sizes("1..1024T").map(|sizes| sizes.len()), Ok(51));
     }
 
     #[test]
@@ -108,5 +124,7 @@ mod tests {
             assert_eq!(parse(&name(bytes)), Ok(bytes));
         }
         assert_eq!(name(256 << 10), "256K");
+        assert_eq!([1000, 1024, 12_884_901_888].map(rounded), ["1000B", "1.0K", "12.0G"]);
+        assert_eq!(rounded(u128::from(u64::MAX) * 4), "64.0E");
     }
 }

@@ -3,8 +3,12 @@
 use crate::topology::read::matrix::Matrix;
 use crate::topology::read::rocm::RocmTables;
 use crate::topology::read::summary::DeviceSummary;
-use crate::topology::read::text::ReadError;
+use crate::topology::read::text::{self, ReadError, check_length};
 use crate::topology::read::xml::System;
+
+/// The most GPUs and network cards of one description, to bound the work on paths and rings. The
+/// largest machines have 72 of each.
+const DEVICES: usize = 512;
 
 /// A description of a machine, by the format that it was read from.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,12 +23,38 @@ pub enum Description {
 }
 
 impl Description {
+    /// The most bytes of a description: 2 MiB. A program that reads a file of the user's needs to
+    /// read no more than one byte beyond.
+    pub const LONGEST: usize = text::LONGEST;
+
     /// Reads `text`. The content tells the format.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the parser does not understand, or with the end
-    /// of the text if it has none of the formats.
+    /// [`ReadError`] with the line and column that the parser does not understand, with the end of
+    /// the text if it has none of the formats, and for a text of more than
+    /// [`LONGEST`](Self::LONGEST) bytes or too many devices.
     pub fn read(text: &str) -> Result<Description, ReadError> {
+        let description = Self::of_any_size(text)?;
+        let devices = description.devices();
+        if devices <= DEVICES {
+            return Ok(description);
+        }
+        let found = format!("{devices} devices");
+        let expected = format!("at most {DEVICES} GPUs and network cards");
+        Err(ReadError { line: 1, column: 1, found, expected })
+    }
+
+    /// The number of GPUs and network cards.
+    fn devices(&self) -> usize {
+        match self {
+            Description::Matrix(matrix) => matrix.gpus.len() + matrix.nics.len(),
+            Description::System(system) => system.device_count(),
+            Description::Rocm(tables) => tables.gpus.len(),
+        }
+    }
+
+    fn of_any_size(text: &str) -> Result<Description, ReadError> {
+        check_length(text)?;
         let is_xml = text.trim_start().starts_with('<') || System::place(text).is_some();
         if is_xml {
             System::read(text).map(Description::System)

@@ -23,7 +23,9 @@
 
 use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::summary::DeviceSummary;
-use crate::topology::read::text::{LocatedChar, LocatedWord, ReadError, error_at, lines, words};
+use crate::topology::read::text::{
+    LocatedChar, LocatedWord, ReadError, check_length, error_at, lines, words,
+};
 
 /// The content of the tables. They have no network cards and do not count links.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +49,7 @@ impl RocmTables {
     /// # Errors
     /// [`ReadError`] with the line and column that the parser does not understand.
     pub fn read(text: &str) -> Result<RocmTables, ReadError> {
+        check_length(text)?;
         let lines = lines(text);
         let Some(types) = table(&lines, "link type") else {
             let end = lines.last().map_or(&[][..], |line| line);

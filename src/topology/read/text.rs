@@ -32,6 +32,27 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
+/// The most bytes of a description. The largest machines have a few hundred devices, and their
+/// descriptions some hundred kilobytes.
+pub(crate) const LONGEST: usize = 2 << 20;
+
+/// Refuses a text that is longer than any description, before a parser spends time and memory on
+/// it.
+pub(crate) fn check_length(text: &str) -> Result<(), ReadError> {
+    if text.len() <= LONGEST {
+        return Ok(());
+    }
+    let end = text.floor_char_boundary(LONGEST);
+    let line_start = text[..end].rfind('\n').map_or(0, |newline| newline + 1);
+    let rest = text[end..].split_whitespace().next().unwrap_or_default();
+    Err(ReadError {
+        line: 1 + text[..end].matches('\n').count(),
+        column: 1 + text[line_start..end].chars().count(),
+        found: rest.chars().take(40).collect(),
+        expected: format!("the end: a description has at most {} MiB", LONGEST >> 20),
+    })
+}
+
 /// One character and its place in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocatedChar {

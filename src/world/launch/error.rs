@@ -72,6 +72,17 @@ pub enum LaunchError {
         /// How many ranks there are.
         world: usize,
     },
+    /// Two variables name a job key.
+    #[error(
+        "{first} and {second} are both set, and either may name the job key: unset the one that is \
+         not meant"
+    )]
+    SeveralKeys {
+        /// The variable of the more private place.
+        first: &'static str,
+        /// The other variable.
+        second: &'static str,
+    },
     /// The job key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -170,8 +170,17 @@ fn remedy(path: &Path, wrong: &NotPrivate) -> String {
     }
 }
 
-/// Where the variables say the key is. The most private place counts.
+/// The variables that may say where the key is, the most private place first.
+const PLACES: [&str; 3] = ["MAYPOLE_JOB_KEY_FD", "MAYPOLE_JOB_KEY_FILE", "MAYPOLE_JOB_KEY"];
+
+/// Where the variables say the key is. Two places are an error: the ranks of one job might take
+/// different ones.
 pub(super) fn source(vars: Environment) -> Result<KeySource, LaunchError> {
+    let set: Vec<&'static str> =
+        PLACES.into_iter().filter(|place| vars.text(place).is_some()).collect();
+    if let [first, second, ..] = set[..] {
+        return Err(LaunchError::SeveralKeys { first, second });
+    }
     if let Some(number) = vars.descriptor("MAYPOLE_JOB_KEY_FD")? {
         return Ok(KeySource::Descriptor(number));
     }

@@ -145,17 +145,20 @@ fn the_job_is_named_as_the_launcher_names_it() {
 }
 
 #[test]
-fn the_most_private_key_is_taken() {
+fn a_key_has_one_place() {
     let digits = "ab".repeat(32);
     let in_value = format!("MAYPOLE_JOB_KEY={digits}");
     assert!(matches!(read("").unwrap().key, KeySource::None));
     assert_eq!(read(&in_value).unwrap().open().unwrap().key.unwrap().bytes(), &[0xab; 32]);
-    let in_file = format!("{in_value} MAYPOLE_JOB_KEY_FILE=/etc/key");
-    assert!(matches!(read(&in_file).unwrap().key, KeySource::File(_)));
-    assert!(matches!(
-        read(&format!("{in_file} MAYPOLE_JOB_KEY_FD=9")).unwrap().key,
-        KeySource::Descriptor(9)
-    ));
+    let in_file = "MAYPOLE_JOB_KEY_FILE=/etc/key";
+    assert!(matches!(read(in_file).unwrap().key, KeySource::File(_)));
+    let descriptor = "MAYPOLE_JOB_KEY_FD=9";
+    assert!(matches!(read(descriptor).unwrap().key, KeySource::Descriptor(9)));
+    refused(&format!("{in_value} {in_file}"), &["MAYPOLE_JOB_KEY_FILE and MAYPOLE_JOB_KEY are"]);
+    refused(
+        &format!("{descriptor} {in_file}"),
+        &["_FD and MAYPOLE_JOB_KEY_FILE are both", "unset"],
+    );
 }
 
 #[test]

@@ -66,8 +66,8 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_JOB_KEY",
-        "The job key itself, 64 hexadecimal digits. Without a key only processes of this host may \
-         join.",
+        "The job key itself, 64 hexadecimal digits. Only one of these three variables may be set. \
+         Without a key only processes of this host may join.",
     ),
     each(
         "MAYPOLE_TIMEOUT",

@@ -1,5 +1,7 @@
 //! Buffers that begin on a page of memory, as in other benchmarks.
 
+use crate::sizes;
+use anyhow::Context;
 use bytemuck::{Pod, Zeroable};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -13,9 +15,25 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// A buffer of `len` zero bytes.
+    /// A small buffer of `len` zero bytes, for the checks. Buffers whose length the user chooses
+    /// come from [`try_new`](Self::try_new).
     pub(crate) fn new(len: usize) -> Self {
         Self { buffer: vec![AlignedPage::zeroed(); len.div_ceil(size_of::<AlignedPage>())], len }
+    }
+
+    /// A buffer of `len` zero bytes.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it.
+    pub(crate) fn try_new(len: usize) -> anyhow::Result<Self> {
+        let pages = len.div_ceil(size_of::<AlignedPage>());
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(pages)
+            .with_context(|| format!("no memory for a buffer of {}", sizes::name(len)))?;
+        buffer.resize(pages, AlignedPage::zeroed());
+        Ok(Self { buffer, len })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -12,6 +12,7 @@ mod check;
 mod communicators;
 mod mapping;
 mod measure;
+mod memory;
 mod output;
 mod run;
 mod settings;
@@ -62,6 +63,8 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     let alone = launched.launcher == Launcher::Alone;
     let settings =
         args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
+    let local = if alone || args.threads { Some(settings.world) } else { launched.local_world };
+    memory::check(&settings.benchmark, local.unwrap_or(1))?;
     if alone || args.threads {
         // Checked before ranks are started; rank 0 opens the files later.
         output::can_write(&settings)?;

@@ -163,7 +163,7 @@ impl PerfRun<'_> {
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }
         for place in point.placements() {
-            let mut work = Workload::new(parameters, point, *place, rank, oracle);
+            let mut work = Workload::new(parameters, point, *place, rank, oracle)?;
             let measured: Option<Measurement> =
                 if sampler.stopped { None } else { sampler.measure(&mut work)? };
             match place {

@@ -1,6 +1,6 @@
 //! `maypole simulate --cluster`: predicts the time of collectives on a described cluster.
 
-use crate::{names, output, sizes};
+use crate::{names, output, sizes, topo};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -10,7 +10,7 @@ use maypole::topology::model::bandwidth::network;
 use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
 use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
 use maypole::topology::search::lanes::bandwidth;
-use maypole::topology::{Description, NodeKind, Topology};
+use maypole::topology::{NodeKind, Topology};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -120,9 +120,7 @@ pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result
 /// `4xdgx-h100`, `@FILE` or `4x@FILE`.
 fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let host =
-        Description::read(&text).with_context(|| format!("cannot understand {path}"))?.topology();
+    let host = topo::describe(path.as_ref())?.topology();
     if hosts.is_empty() {
         return Ok(host);
     }

@@ -7,12 +7,13 @@ mod predictions;
 mod text;
 mod transports;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
 use facts::MachineFacts;
 use maypole::topology::Description;
 use maypole::topology::build::cluster::{Fabric, named};
 use maypole::topology::detect;
 use maypole::topology::picture;
+use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -70,9 +71,7 @@ impl TopoArgs {
     fn facts(&self) -> Result<MachineFacts> {
         match (&self.file, &self.cluster) {
             (Some(path), _) => {
-                let text = read(path)?;
-                let described = Description::read(&text)
-                    .map_err(|error| anyhow!("{}: {error}", path.display()))?;
+                let described = describe(path)?;
                 let name = path
                     .file_name()
                     .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
@@ -84,18 +83,26 @@ impl TopoArgs {
     }
 }
 
-fn read(path: &Path) -> Result<String> {
-    let bytes = if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        stdin().read_to_end(&mut bytes)?;
-        bytes
+/// Reads the description of a machine from the file `path`; `-` is standard input. Reads no more
+/// than a description has, whatever the file is.
+pub(crate) fn describe(path: &Path) -> Result<Description> {
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(stdin())
     } else {
-        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+        Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?)
     };
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text),
-        Err(error) => {
-            bail!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to())
-        }
-    }
+    let mut bytes = Vec::new();
+    let most = Description::LONGEST as u64;
+    let read = source.take(most + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(
+        bytes.len() <= Description::LONGEST,
+        "{} is longer than {}, the most that a description of a machine has",
+        path.display(),
+        sizes::name(Description::LONGEST)
+    );
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        anyhow!("{}: byte {} is not UTF-8", path.display(), error.valid_up_to())
+    })?;
+    Description::read(text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }

@@ -35,7 +35,7 @@ mod rows;
 
 pub use report::Matrix;
 
-use crate::topology::read::text::{ReadError, lines};
+use crate::topology::read::text::{ReadError, check_length, lines};
 
 impl Matrix {
     /// Reads a report, with any text before and after it.
@@ -44,6 +44,7 @@ impl Matrix {
     /// [`ReadError`] with the line and column that the reader does not understand, or with the end
     /// of the text if it has no report.
     pub fn read(text: &str) -> Result<Matrix, ReadError> {
+        check_length(text)?;
         let lines = lines(text);
         let block = header::find(&lines)?;
         let mut matrix = rows::read(&block)?;

@@ -23,12 +23,11 @@ impl XmlSource<'_> {
         let column = error.pos().col as usize;
         let found = self.text.lines().nth(row.saturating_sub(1)).unwrap_or_default();
         let found = found.chars().skip(column.saturating_sub(1)).take(40).collect();
-        ReadError {
-            line: row + self.skipped,
-            column,
-            found,
-            expected: format!("well-formed XML ({error})"),
-        }
+        let expected = match error {
+            Error::NodesLimitReached => "fewer elements: no machine has so many".to_owned(),
+            error => format!("well-formed XML ({error})"),
+        };
+        ReadError { line: row + self.skipped, column, found, expected }
     }
 }
 

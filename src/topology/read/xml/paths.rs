@@ -65,6 +65,12 @@ impl System {
         found
     }
 
+    /// The number of GPUs and network cards.
+    pub(crate) fn device_count(&self) -> usize {
+        let devices = self.devices();
+        devices.gpus.len() + devices.cards.len()
+    }
+
     /// Returns the names of the network cards, in the order of [`summary`](System::summary).
     pub fn nic_names(&self) -> Vec<String> {
         self.devices().cards.iter().map(|card| card.device.name().to_owned()).collect()

@@ -2,11 +2,15 @@
 
 use super::attributes::{XmlElement, XmlSource};
 use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
-use crate::topology::read::text::ReadError;
+use crate::topology::read::text::{ReadError, check_length};
+use roxmltree::{Document, ParsingOptions};
 
 /// The largest depth of the tree of PCI devices: no machine is deeper, and the recursion fits the
 /// stack.
 const DEPTH: usize = 64;
+
+/// The most elements, texts and comments of a file, to bound the memory of the tree.
+const NODES: u32 = 50_000;
 
 impl System {
     /// Reads a file, with any lines before and after it.
@@ -15,11 +19,13 @@ impl System {
     /// [`ReadError`] with the line and column: if the XML is not well-formed, or an attribute is
     /// missing or has an invalid value.
     pub fn read(text: &str) -> Result<System, ReadError> {
+        check_length(text)?;
         let (start, end) = Self::place(text).unwrap_or((0, text.len()));
         let source =
             XmlSource { text: &text[start..end], skipped: text[..start].matches('\n').count() };
-        let tree =
-            roxmltree::Document::parse(source.text).map_err(|error| source.malformed(&error))?;
+        let options = ParsingOptions { nodes_limit: NODES, ..ParsingOptions::default() };
+        let tree = Document::parse_with_options(source.text, options)
+            .map_err(|error| source.malformed(&error))?;
         let root = XmlElement { node: tree.root_element(), source };
         if root.name() != "system" {
             return Err(root.error("<system>, the root of a topology file"));

@@ -35,6 +35,32 @@ struct WorkloadBuffers {
     once: AlignedBuffer,
 }
 
+/// The elements of the whole that the buffers of one rank hold.
+pub(crate) struct BufferRanges {
+    /// Those that are input, and those that become output.
+    input: Range<usize>,
+    output: Range<usize>,
+    /// Those in the buffer of an input alone, and in each buffer of an output.
+    pub(crate) input_buffer: Range<usize>,
+    pub(crate) buffer: Range<usize>,
+}
+
+/// What the buffers of `rank` hold at `point`.
+pub(crate) fn buffer_ranges(
+    point: &BenchmarkPoint,
+    place: BufferPlacement,
+    rank: usize,
+    world: usize,
+) -> BufferRanges {
+    let input = point.part(point.collective.input(rank), world);
+    let output = point.part(point.collective.output(rank), world);
+    let (input_buffer, buffer) = match place {
+        BufferPlacement::OutOfPlace => (input.clone(), output.clone()),
+        BufferPlacement::InPlace => (0..0, around(&input, &output)),
+    };
+    BufferRanges { input, output, input_buffer, buffer }
+}
+
 /// A batch of back-to-back calls.
 #[derive(Clone, Copy)]
 pub(crate) struct CallBatch {
@@ -63,28 +89,27 @@ struct CallKind {
 }
 
 impl<'a> Workload<'a> {
+    /// Makes the buffers.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
     pub(crate) fn new(
         parameters: CallParameters,
         point: BenchmarkPoint,
         place: BufferPlacement,
         rank: usize,
         oracle: &'a Oracle,
-    ) -> Self {
-        let input_range = point.part(point.collective.input(rank), parameters.world);
-        let output_range = point.part(point.collective.output(rank), parameters.world);
-        let buffer_range = match place {
-            BufferPlacement::OutOfPlace => output_range.clone(),
-            BufferPlacement::InPlace => around(&input_range, &output_range),
-        };
+    ) -> anyhow::Result<Self> {
+        let ranges = buffer_ranges(&point, place, rank, parameters.world);
         let size = parameters.kind.size();
-        let input = if place == BufferPlacement::OutOfPlace { input_range.len() } else { 0 };
         let buffers = WorkloadBuffers {
-            input: AlignedBuffer::new(input * size),
-            often: AlignedBuffer::new(buffer_range.len() * size),
-            once: AlignedBuffer::new(buffer_range.len() * size),
+            input: AlignedBuffer::try_new(ranges.input_buffer.len() * size)?,
+            often: AlignedBuffer::try_new(ranges.buffer.len() * size)?,
+            once: AlignedBuffer::try_new(ranges.buffer.len() * size)?,
         };
         let run = crate::perf::for_each_type!(parameters.kind, pointer);
-        Self {
+        Ok(Self {
             point,
             oracle,
             place,
@@ -92,11 +117,11 @@ impl<'a> Workload<'a> {
             size,
             op: parameters.op,
             run,
-            input_range,
-            output_range,
-            buffer_range,
+            input_range: ranges.input,
+            output_range: ranges.output,
+            buffer_range: ranges.buffer,
             buffers,
-        }
+        })
     }
 
     /// Fills the inputs of a batch and poisons the outputs.

@@ -1,0 +1,126 @@
+//! Whether this host has the memory that a measurement needs. Without this check the kernel would
+//! kill a rank in the middle of the measurement.
+
+use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
+use crate::perf::measure::workload::buffer_ranges;
+use crate::{names, sizes};
+use anyhow::{Result, ensure};
+use std::fs;
+
+/// The buffers of one rank at one point.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+struct RankBuffers {
+    total: u128,
+    input: u128,
+    output: u128,
+}
+
+/// Checks that `ranks` ranks on this host can hold the buffers of every point.
+///
+/// # Errors
+///
+/// The largest point, with the arithmetic.
+pub(crate) fn check(benchmark: &Benchmark, ranks: usize) -> Result<()> {
+    match available(|path| fs::read_to_string(path).ok()) {
+        Some(available) => check_within(benchmark, ranks, available),
+        None => Ok(()),
+    }
+}
+
+fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<()> {
+    let points = benchmark.points();
+    let needs = points.iter().map(|point| (largest(benchmark, point), point));
+    let Some((buffers, point)) = needs.max_by_key(|(buffers, _)| *buffers) else { return Ok(()) };
+    let need = buffers.total.saturating_mul(ranks as u128);
+    let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
+    ensure!(
+        need <= u128::from(available),
+        "{} of {} needs {} of memory on this host: {ranks} ranks, each with an input of {} and two \
+         outputs of {}; {} are available. Measure smaller sizes (--sizes, --max), or start fewer \
+         ranks",
+        names::dashed(point.collective),
+        sizes::name(whole),
+        sizes::rounded(need),
+        sizes::rounded(buffers.input),
+        sizes::rounded(buffers.output),
+        sizes::rounded(available.into()),
+    );
+    Ok(())
+}
+
+/// The buffers of the rank that needs most.
+fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
+    let world = benchmark.parameters.world;
+    let size = benchmark.parameters.kind.size() as u128;
+    let of = |rank: usize, place: BufferPlacement| {
+        let ranges = buffer_ranges(point, place, rank, world);
+        let input = ranges.input_buffer.len() as u128 * size;
+        let output = ranges.buffer.len() as u128 * size;
+        RankBuffers { total: input + 2 * output, input, output }
+    };
+    let root = point.collective.root().unwrap_or(0);
+    // A rank is the root, or it is like every other rank.
+    let ranks = [root, (root + 1) % world.max(1)];
+    let places = point.placements().iter();
+    places.flat_map(|place| ranks.map(|rank| of(rank, *place))).max().unwrap_or_default()
+}
+
+/// Bytes that programs can get without swapping: of the machine, and of the control group if it has
+/// a limit. `None` where the kernel does not say.
+fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let info = read("/proc/meminfo")?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let machine = line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)?;
+    let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .map(|limit| limit.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    Some(machine.min(group.unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::benchmark::CallParameters;
+    use maypole::schedule::collective::Collective;
+    use maypole::{DataType, ReduceOp};
+
+    fn benchmark(collective: Collective, bytes: usize) -> Benchmark {
+        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
+        let sizes = vec![8, bytes];
+        Benchmark { collectives: vec![collective], algorithms: vec![None], sizes, parameters }
+    }
+
+    #[test]
+    fn the_largest_point_must_fit() {
+        let need = 4 * 3 * (1 << 20);
+        check_within(&benchmark(Collective::AllReduce, 1 << 20), 4, need).unwrap();
+        let error = check_within(&benchmark(Collective::AllReduce, 1 << 20), 4, need - 1);
+        let text = error.unwrap_err().to_string();
+        for part in ["all-reduce of 1M needs 12.0M", "4 ranks", "input of 1.0M", "outputs of 1.0M"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_root_needs_most() {
+        let gather = benchmark(Collective::Gather { root: 3 }, 4 << 20);
+        let point = gather.points()[1];
+        assert_eq!(largest(&gather, &point).total, (1 << 20) + 2 * (4 << 20));
+    }
+
+    #[test]
+    fn the_smaller_of_machine_and_group_counts() {
+        let read = |limit: &'static str| {
+            move |path: &str| match path {
+                "/proc/meminfo" => Some("MemTotal: 9 kB\nMemAvailable:   4 kB\n".to_owned()),
+                "/sys/fs/cgroup/memory.max" => Some(limit.to_owned()),
+                "/sys/fs/cgroup/memory.current" => Some("1000\n".to_owned()),
+                _ => None,
+            }
+        };
+        assert_eq!(available(read("max\n")), Some(4096));
+        assert_eq!(available(read("3000\n")), Some(2000));
+        assert_eq!(available(|_| None), None);
+    }
+}
