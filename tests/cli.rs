@@ -107,6 +107,30 @@ fn contradictions_exit_with_2_and_a_reason() {
     }
 }
 
+/// Under every limit of the address space the measurement works or says that memory is missing. Low
+/// limits hit the buffers of the command, higher ones the staging buffers of the library.
+#[test]
+fn missing_memory_is_an_error_and_kills_nothing() {
+    let mut failures = 0;
+    for limit in (150..=450).step_by(25) {
+        let mut command = Command::new("sh");
+        let line = "perf all-to-all -n 2 --transport tcp --sizes 64M --iters 1 --check false";
+        let script = format!("ulimit -v {} && exec \"$0\" {line}", limit << 10);
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let error = text(&output.stderr);
+        let code = output.status.code();
+        assert!(code.is_some_and(|code| code <= 2), "{limit} MiB: {}: {error}", output.status);
+        assert!(!error.contains("panicked"), "{limit} MiB: {error}");
+        if code != Some(0) {
+            failures += 1;
+            let missing = ["no memory", "Cannot allocate memory", "temporarily unavailable"];
+            assert!(missing.iter().any(|it| error.contains(it)), "{limit} MiB: {error}");
+        }
+    }
+    assert!(failures > 0, "a limit of 150 MiB leaves no room for buffers of 192 MiB");
+}
+
 /// The largest size is priced without an overflow, and is refused where bytes are needed.
 #[test]
 fn the_largest_size_is_arithmetic_that_works() {

@@ -141,6 +141,32 @@ fn values_of_processes() {
     World::new("mixed", 4).hosts(&[0, 1, 1, 0]).start().succeed();
 }
 
+/// Rank 1 takes the bytes of another call for a length that no memory has.
+#[test]
+fn a_length_that_no_memory_has_is_an_error_on_both_ranks() {
+    let errors = Communicator::run_local(2, |mut comm| {
+        if comm.rank() == 1 {
+            return comm.broadcast_bytes(Vec::new(), 0).unwrap_err();
+        }
+        let mut header = [0x7f_u8; 48];
+        comm.broadcast(&mut header, 0).unwrap();
+        // The other rank gives up; its cause arrives with one of the next calls.
+        loop {
+            if let Err(error) = comm.barrier() {
+                return error;
+            }
+        }
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("rank 1 has no memory for the 9223372036854775808 bytes"), "{text}");
+        assert!(
+            matches!(error, Error::Aborted { culprit: Some(1), retryable: false, .. }),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn values_of_threads() {
     for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {

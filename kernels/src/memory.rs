@@ -287,13 +287,24 @@ impl Region {
     /// # Panics
     /// If `len` is more than an allocation can have (about half of the address space).
     pub fn new(len: usize) -> Self {
+        Self::try_new(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
+    }
+
+    /// Allocates `len` zeroed bytes; `None` if there is no memory for them.
+    ///
+    /// ```
+    /// use maypole_kernels::Region;
+    /// assert!(Region::try_new(usize::MAX).is_none());
+    /// assert_eq!(Region::try_new(8).map(|region| region.len()), Some(8));
+    /// ```
+    pub fn try_new(len: usize) -> Option<Self> {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Some(Self { start: NonNull::dangling(), len });
         }
-        let layout = Self::layout(len);
+        let layout = Layout::from_size_align(len, Self::ALIGN).ok()?;
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
-        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len }
+        Some(Self { start: NonNull::new(start)?, len })
     }
 
     fn layout(len: usize) -> Layout {

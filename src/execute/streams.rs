@@ -78,6 +78,17 @@ impl PeerStream {
         }
     }
 
+    /// Makes room for a message of `bytes` bytes; false if there is no memory for it.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        if self.staging.len() < bytes {
+            match Region::try_new(bytes) {
+                Some(staging) => self.staging = staging,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Sends as much as the stream takes now; true if any byte left.
     fn push(&mut self, buffers: &Buffers<'_>) -> bool {
         let mut moved = false;
@@ -158,7 +169,16 @@ impl PeerStreams {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
     }
 
-    /// Prepares for a run of `program`.
+    /// Makes room for the messages of `program` that do not go straight to their places. Returns
+    /// false if there is no memory for them.
+    pub fn reserve(&mut self, program: &Program) -> bool {
+        program.streams.iter().all(|stream| {
+            let peer = self.streams.get_mut(stream.peer as usize).and_then(Option::as_mut);
+            peer.is_none_or(|peer| peer.has_room(program.longest_staged))
+        })
+    }
+
+    /// Prepares for a run of `program`. Makes room where [`reserve`](Self::reserve) was not called.
     pub(super) fn begin(&mut self, program: &Program) {
         self.active.clear();
         self.active.extend(program.streams.iter().map(|stream| stream.peer as usize));

@@ -94,7 +94,8 @@ impl Communicator {
         let operation = "gather_values";
         self.check_root(operation, root)?;
         let (mine, lengths) = self.share_lengths(operation, value)?;
-        let mut all = vec![0; if self.rank() == root { offsets(&lengths).1 } else { 0 }];
+        let total = offsets(&lengths).1;
+        let mut all = self.room(operation, if self.rank() == root { total } else { 0 })?;
         self.run_bytes(Collective::Gather { root }, &lengths, &mine, &mut all)?;
         if self.rank() == root {
             self.read_values(operation, &lengths, &all).map(Some)
@@ -122,7 +123,7 @@ impl Communicator {
     ) -> Result<Vec<T>> {
         let operation = "all_gather_values";
         let (mine, lengths) = self.share_lengths(operation, value)?;
-        let mut all = vec![0; offsets(&lengths).1];
+        let mut all = self.room(operation, offsets(&lengths).1)?;
         self.run_bytes(Collective::AllGather, &lengths, &mine, &mut all)?;
         self.read_values(operation, &lengths, &all)
     }
@@ -145,11 +146,32 @@ impl Communicator {
         if length <= HEADER - LENGTH {
             return Ok(Some(header[LENGTH..LENGTH + length].to_vec()));
         }
+        // The length is what the root has sent. If the root has called something else, any number
+        // may stand there.
         let mut bytes = bytes.unwrap_or_default();
-        bytes.resize(padded(length), 0);
+        self.grow("broadcast_bytes", &mut bytes, padded(length))?;
         self.broadcast(&mut bytes, root)?;
         bytes.truncate(length);
         Ok(Some(bytes))
+    }
+
+    /// Zeroed memory for what other ranks bring.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] on every rank if this rank has not so much.
+    fn room(&mut self, operation: &'static str, bytes: usize) -> Result<Vec<u8>> {
+        let mut room = Vec::new();
+        self.grow(operation, &mut room, bytes)?;
+        Ok(room)
+    }
+
+    /// Appends zeros to `room` until it has `bytes` bytes. Fails as [`room`](Self::room).
+    fn grow(&mut self, operation: &'static str, room: &mut Vec<u8>, bytes: usize) -> Result<()> {
+        if room.try_reserve_exact(bytes.saturating_sub(room.len())).is_err() {
+            return Err(self.engine.get_mut().no_memory(operation, bytes));
+        }
+        room.resize(bytes, 0);
+        Ok(())
     }
 
     /// This rank's value, serialized and padded, and the lengths of all ranks' values.
@@ -242,10 +264,11 @@ impl Communicator {
 }
 
 /// How many bytes are sent for a value of `length` bytes: at most a quarter more, and 63 bytes. So
-/// many lengths share few programs.
+/// many lengths share few programs. The largest number, for which there is no memory, stands for
+/// every larger one.
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
-    length.next_multiple_of(step)
+    length.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 
 /// The offsets of padded values of these lengths, and the sum of their padded lengths.
@@ -254,7 +277,7 @@ fn offsets(lengths: &[usize]) -> (Vec<usize>, usize) {
     let mut end = 0;
     for length in lengths {
         starts.push(end);
-        end += padded(*length);
+        end = padded(*length).saturating_add(end);
     }
     (starts, end)
 }
@@ -273,5 +296,6 @@ mod tests {
                 .all(|length| (length..=length + 63 + length / 4).contains(&padded(length)))
         );
         assert_eq!(padded(0), 0);
+        assert_eq!(padded(usize::MAX), usize::MAX, "there is no such memory");
     }
 }

@@ -185,6 +185,12 @@ impl Engine {
         self.fail(error)
     }
 
+    /// This rank has no memory for its part in `operation`. The communicator has failed.
+    #[cold]
+    pub(crate) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
+        self.health.no_memory(operation, bytes)
+    }
+
     /// Records which message of `batch` this rank waits for, for peers that ask.
     #[cold]
     pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {

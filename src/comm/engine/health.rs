@@ -269,15 +269,28 @@ impl Health {
         self.abort(operation, text);
     }
 
-    /// Ends the group on all ranks by what this rank's program did, as `text` says.
-    fn abort(&mut self, operation: String, text: String) {
+    /// Records that this rank has no memory for its part in `operation`, and tells all ranks.
+    pub(super) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
+        let text = format!(
+            "rank {} has no memory for the {bytes} bytes that its part in {operation} (operation \
+             {}) needs: use smaller buffers, or fewer ranks on its host",
+            self.rank, self.sequence
+        );
+        self.abort(operation.to_owned(), text)
+    }
+
+    /// Ends the group on all ranks by what happened on this rank, as `text` says.
+    fn abort(&mut self, operation: String, text: String) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
         let culprit = Some(rank);
         let cause = text.clone();
-        self.fail(Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit });
+        let error =
+            Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
+        self.fail(error.clone());
         let kind = CauseKind::UserAbort;
         self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
+        error
     }
 }
 

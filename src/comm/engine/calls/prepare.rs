@@ -71,6 +71,13 @@ impl Engine {
         };
         let need =
             WorkspaceNeed { scratch: program.scratch, staging, stages_input: program.stages_input };
+        if !self.executor.streams().reserve(&program) {
+            return Err(self.no_memory(&call.to_string(), program.longest_staged));
+        }
+        if !self.calls.reserve(need) {
+            let bytes = need.scratch.saturating_add(need.staging);
+            return Err(self.no_memory(&call.to_string(), bytes));
+        }
         let prepared = PreparedCall {
             call,
             plan: self.settings.plan(),

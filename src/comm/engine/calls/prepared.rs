@@ -143,7 +143,12 @@ impl PreparedCalls {
         self.places.get(&key).copied()
     }
 
-    /// Adds a call and returns its place. First drops those that were not used for the longest
+    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    pub(in crate::comm::engine) fn reserve(&mut self, need: WorkspaceNeed) -> bool {
+        self.workspace.grow(need)
+    }
+
+    /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First drops those that were not used for the longest
     /// time, until all take at most `budget` bytes. `locals` are the ranks of this rank's board.
     pub(in crate::comm::engine) fn add(
         &mut self,
@@ -162,7 +167,6 @@ impl PreparedCalls {
             let all = self.calls.iter().map(|kept| kept.need);
             self.workspace.shrink(all.fold(call.need, WorkspaceNeed::and));
         }
-        self.workspace.grow(call.need);
         let at = self.calls.len();
         self.places.insert(call.key(), at, bytes);
         self.calls.push(call);

@@ -43,14 +43,10 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Makes sure that a call with this `need` can run.
-    pub(super) fn grow(&mut self, need: WorkspaceNeed) {
-        if self.scratch.len() < need.scratch {
-            self.scratch = Region::new(need.scratch);
-        }
-        if self.staging.len() < need.staging {
-            self.staging = Region::new(need.staging);
-        }
+    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    #[must_use]
+    pub(super) fn grow(&mut self, need: WorkspaceNeed) -> bool {
+        grow(&mut self.scratch, need.scratch) && grow(&mut self.staging, need.staging)
     }
 
     /// True if a call with this `need` may be the reason why there is so much memory.
@@ -93,6 +89,14 @@ impl Workspace {
     }
 }
 
+fn grow(region: &mut Region, bytes: usize) -> bool {
+    if region.len() >= bytes {
+        return true;
+    }
+    let grown = Region::try_new(bytes).map(|larger| *region = larger);
+    grown.is_some()
+}
+
 fn is_due(region: &Region, need: usize) -> bool {
     region.len() > SMALL && need > region.len() / 2
 }
@@ -108,8 +112,9 @@ mod tests {
     #[test]
     fn memory_grows_with_the_need_and_is_given_back_when_half_of_it_is_not_needed() {
         let mut workspace = Workspace::default();
-        workspace.grow(need(8 * SMALL, 10));
-        workspace.grow(need(100, 3 * SMALL));
+        assert!(workspace.grow(need(8 * SMALL, 10)));
+        assert!(workspace.grow(need(100, 3 * SMALL)));
+        assert!(!workspace.grow(need(1 << 62, 0)) && !workspace.grow(need(0, usize::MAX)));
         assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
         assert!(workspace.is_due_to(need(5 * SMALL, 0)) && !workspace.is_due_to(need(SMALL, 0)));
         workspace.shrink(need(5 * SMALL, 100).and(need(100, 2 * SMALL)));
