@@ -45,6 +45,7 @@ pub(crate) fn job(world: usize) -> JoinConfig {
         world,
         address: None,
         ports: (base..base + 8).collect(),
+        interface: None,
         data_ports: None,
         job: format!("{}-{number}", std::process::id()),
         key: Some([number as u8 | 1; 32]),

@@ -263,6 +263,7 @@ pub(crate) fn configuration(rank: usize) -> JoinConfig {
         world: launch.world,
         address: launch.address,
         ports: launch.ports,
+        interface: None,
         data_ports: None,
         job: launch.job,
         key: launch.key.map(|key| *key.bytes()),

@@ -17,6 +17,7 @@ pub mod cores;
 pub mod deadline;
 pub mod descriptor;
 pub mod fork;
+pub mod interfaces;
 pub mod mem;
 mod parts;
 #[cfg(target_os = "linux")]

@@ -18,6 +18,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use rustix::process::{Resource, getrlimit};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -80,6 +81,7 @@ impl Segment {
 
     /// Makes a segment whose memory has this name.
     fn create_named(name: &str, len: usize) -> io::Result<Self> {
+        check_file_limit(len as u64)?;
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, len as u64)?;
         fcntl_add_seals(&memory, SEALS)?;
@@ -183,6 +185,21 @@ impl Drop for Segment {
         }
         // SAFETY: exactly the mapping made in `map`, and no view of it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Refuses a segment beyond the process's limit of file sizes: the kernel counts a segment as a file,
+/// and would end the process with a signal.
+fn check_file_limit(len: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!(
+                "a segment of {len} bytes is more than the limit of file sizes, {limit} bytes; raise \
+                 it with `ulimit -f`"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) struct OutputError {
     source: io::Error,
 }
 
-fn remedy(source: &io::Error) -> &'static str {
+/// What to do about an error of writing; nothing where that is not known.
+pub(crate) fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::FileTooLarge => "; raise the limit of file sizes with `ulimit -f`",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space there",

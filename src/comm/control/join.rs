@@ -11,11 +11,13 @@ use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
+use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use crate::world::bootstrap::{JoinConfig, join};
 use crate::world::launch::{self, Launch, VARIABLES};
 use crate::world::service::Service;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
+use maypole_transports::interfaces::addresses;
 use std::fmt;
 use std::io::Write;
 use std::ops::RangeInclusive;
@@ -112,7 +114,12 @@ impl Communicator {
         launch::warn_of_unknown_variables(launch.rank);
         let transport = named("MAYPOLE_TRANSPORT")?.unwrap_or_default();
         let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
-        let mut comm = Self::join(configuration(launch)?, transport)?;
+        let config = configuration(launch)?;
+        let timeout = config.timeout;
+        let selector = config.interface.clone();
+        let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
+        let interface = interface_report(&service, selector.as_ref());
+        let mut comm = Self::of_service(service, transport, timeout)?;
         let engine = comm.engine.get_mut();
         let deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
         engine.settings_mut().prefer(algorithm);
@@ -126,11 +133,13 @@ impl Communicator {
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
         }
-        if named::<LogLevel>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
-            && comm.rank() == 0
-        {
+        if named::<LogLevel>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining()) {
+            let first_of_host = comm.hosts.index(comm.rank()) == 0 && !comm.hosts.is_one();
+            let interface = interface.filter(|_| first_of_host).map(|it| it + "\n");
+            let summary = (comm.rank() == 0).then(|| comm.summary() + "\n");
+            let text: String = interface.into_iter().chain(summary).collect();
             // A program whose standard error is closed goes on all the same.
-            let _ = writeln!(std::io::stderr(), "{}", comm.summary());
+            let _ = std::io::stderr().write_all(text.as_bytes());
         }
         Ok(comm)
     }
@@ -207,6 +216,7 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         world: launch.world,
         address,
         ports: launch.ports,
+        interface: named::<InterfaceSelector>("MAYPOLE_INTERFACE")?,
         data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
         job: launch.job,
         key: launch.key.as_ref().map(|key| *key.bytes()),
@@ -216,6 +226,14 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     })
+}
+
+/// The network interface that this rank uses and those that it does not use, in a line; `None` where
+/// the kernel does not tell them.
+fn interface_report(service: &Service, selector: Option<&InterfaceSelector>) -> Option<String> {
+    let mine = service.listening()?.ip();
+    let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
+    Some(format!("maypole: rank {} listens at {choice}", service.rank()))
 }
 
 /// A setting that is off (`0`) or on (`1`).

@@ -1,56 +1,122 @@
 //! The addresses at which ranks listen and connect, and the secret that they share.
 
+use super::interface::InterfaceChoice;
 use super::{JoinConfig, JoinError};
+use maypole_transports::interfaces::{self, with_scope};
 use maypole_transports::secure::JobSecret;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// The addresses of rank 0, IPv4 before IPv6, because a host name usually stands for its IPv4
-/// address.
-pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<IpAddr>, JoinError> {
+/// The addresses of rank 0, with port 0. IPv4 comes before IPv6, because a host name usually stands
+/// for its IPv4 address.
+pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let Some(address) = config.address.as_deref() else {
-        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+        return Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
     };
     let unresolvable = |source| JoinError::Unresolvable { address: address.to_owned(), source };
     let found = (address, 0).to_socket_addrs().map_err(unresolvable)?;
-    let mut found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-    found.sort_by_key(IpAddr::is_ipv6);
+    let mut found: Vec<SocketAddr> = found.collect();
+    found.sort_by_key(SocketAddr::is_ipv6);
     found.dedup();
     if found.is_empty() {
         return Err(unresolvable(io::ErrorKind::NotFound.into()));
     }
     if config.key.is_none() && !config.insecure_without_key {
-        found.retain(IpAddr::is_loopback);
+        found.retain(|address| address.ip().is_loopback());
         if found.is_empty() {
             return Err(JoinError::KeyNeeded { address: address.to_owned() });
         }
     }
-    Ok(found)
+    found.into_iter().map(|address| scoped(config, address)).collect()
+}
+
+/// `address` with the interface that it is reached through, if it is link-local.
+fn scoped(config: &JoinConfig, address: SocketAddr) -> Result<SocketAddr, JoinError> {
+    let needs_scope = with_scope(address, 1) != address;
+    if !needs_scope {
+        return Ok(address);
+    }
+    if config.interface.is_none() {
+        return Err(JoinError::Config(format!(
+            "the address of rank 0, {}, is link-local, so it needs an interface: write \
+             {}%INTERFACE, or name the interface of each host with MAYPOLE_INTERFACE",
+            address.ip(),
+            address.ip()
+        )));
+    }
+    Ok(with_scope(address, choose(config, address.ip())?.chosen.index))
+}
+
+/// The interface of this process, by the address from which the route to rank 0 begins.
+fn choose(config: &JoinConfig, route: IpAddr) -> Result<InterfaceChoice, JoinError> {
+    let all = interfaces::addresses()?;
+    InterfaceChoice::new(all, config.interface.as_ref(), route).map_err(|why| {
+        JoinError::Config(format!("rank {} has no interface to listen at: {why}", config.rank))
+    })
 }
 
 /// The listener of rank 0, on the first address and port that are free.
 pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinError> {
-    let addresses = resolve(config)?;
+    let addresses = root_addresses(config)?;
     let ports = config.ports.iter().copied();
-    let candidates = addresses
-        .iter()
-        .flat_map(|address| ports.clone().map(move |port| SocketAddr::new(*address, port)));
+    let candidates =
+        addresses.iter().flat_map(|address| ports.clone().map(move |port| at_port(*address, port)));
     first_free(candidates).map_err(|source| JoinError::PortsTaken {
         rank: 0,
-        address: config.address.clone().unwrap_or_else(|| addresses[0].to_string()),
+        address: config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string()),
         ports: config.ports.clone(),
         source,
         variable: "MAYPOLE_PORT",
     })
 }
 
-/// The listener of any other rank, on the network interface that leads to rank 0.
-pub(super) fn listen_at(config: &JoinConfig, address: IpAddr) -> Result<TcpListener, JoinError> {
+/// The addresses where rank 0 may listen: those that its name stands for and, if an interface is
+/// selected, that interface's alone.
+fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
+    let addresses = resolve(config)?;
+    if config.interface.is_none() || addresses.iter().any(|address| address.ip().is_loopback()) {
+        return Ok(addresses);
+    }
+    let choices = addresses.iter().map(|address| choose(config, address.ip()));
+    let chosen: Vec<SocketAddr> = choices
+        .map(|choice| choice.map(|choice| choice.chosen.with_port(0)))
+        .collect::<Result<_, _>>()?;
+    let common: Vec<SocketAddr> =
+        chosen.iter().copied().filter(|address| addresses.contains(address)).collect();
+    let is_literal = config.address.as_deref().is_some_and(|address| {
+        let address = address.split_once('%').map_or(address, |(address, _)| address);
+        address.parse::<IpAddr>().is_ok()
+    });
+    match (common.is_empty(), is_literal) {
+        (false, _) => Ok(common),
+        // The other ranks look up the name, and may find the selected address.
+        (true, false) => Ok(chosen),
+        (true, true) => Err(JoinError::Config(format!(
+            "MAYPOLE_INTERFACE selects {} on rank 0, but the others are told that rank 0 is at {}: \
+             change one of the two",
+            chosen[0].ip(),
+            addresses[0].ip()
+        ))),
+    }
+}
+
+fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
+/// The listener of any other rank. `route` is this rank's end of its connection to rank 0.
+pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpListener, JoinError> {
+    let address = if config.interface.is_none() || route.ip().is_loopback() {
+        route
+    } else {
+        choose(config, route.ip())?.chosen.with_port(0)
+    };
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    first_free(ports.iter().map(|port| SocketAddr::new(address, *port))).map_err(|source| {
+    first_free(ports.iter().map(|port| at_port(address, *port))).map_err(|source| {
         JoinError::PortsTaken {
             rank: config.rank,
-            address: address.to_string(),
+            address: address.ip().to_string(),
             ports,
             source,
             variable: "MAYPOLE_DATA_PORTS",
@@ -67,6 +133,14 @@ fn first_free(candidates: impl Iterator<Item = SocketAddr>) -> io::Result<TcpLis
         }
     }
     Err(last)
+}
+
+/// The number of the interface in a link-local IPv6 address; 0 for any other address.
+pub(super) fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
 }
 
 /// The secret of this job's handshakes. Without a job key the key is all zeros, which is no

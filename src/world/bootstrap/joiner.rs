@@ -1,13 +1,14 @@
 //! The joining side: connect to every address where rank 0 may listen, until one of them proves
 //! that it is rank 0 of this job.
 
-use super::addresses::{listen_at, resolve, secret};
+use super::addresses::{listen_at, resolve, scope_of, secret};
 use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::peer::Peer;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
 use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart};
 use maypole_transports::deadline::DeadlineSocket;
+use maypole_transports::interfaces::with_scope;
 use maypole_transports::random;
 use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
@@ -38,7 +39,7 @@ struct RootConnection {
 pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let secret = secret(config, [0; 16]);
     let mut root = find_root(config, &secret, deadline)?;
-    let listener = listen_at(config, root.stream.local_addr()?.ip())?;
+    let listener = listen_at(config, root.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
     let (session, peers) = ask_to_join(config, &request, &mut root, deadline + GRACE)?;
     let secret = JobSecret { session, ..secret };
@@ -75,6 +76,9 @@ fn ask_to_join(
         Some(JoinReply::Welcome { session, mut peers }) if peers.len() == config.world => {
             // Rank 0 may know itself by another address; this one works from here.
             peers[0].listen = address;
+            // Each host numbers its interfaces by itself.
+            let scope = scope_of(address);
+            peers.iter_mut().for_each(|peer| peer.listen = with_scope(peer.listen, scope));
             Ok((session, peers))
         }
         Some(JoinReply::OtherVersion(version)) => {
@@ -102,7 +106,8 @@ fn find_root(
     loop {
         for address in &addresses {
             for port in &config.ports {
-                let address = SocketAddr::new(*address, *port);
+                let mut address = *address;
+                address.set_port(*port);
                 let until = deadline.min(Instant::now() + time_limit);
                 match attempt(address, secret, &binding, until) {
                     Ok(root) => return Ok(root),

@@ -6,14 +6,16 @@
 //! for a few seconds, and is then closed.
 
 mod addresses;
+pub mod interface;
 mod joiner;
 mod protocol;
 mod root;
 
 pub use protocol::Differences;
 
-use crate::world::launch::default_ports;
+use crate::world::launch::{default_ports, split_port};
 use crate::world::service::Service;
+use interface::InterfaceSelector;
 use protocol::JoinRefusal;
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +36,9 @@ pub struct JoinConfig {
     pub address: Option<String>,
     /// The ports that rank 0 tries in turn. The other ranks try all of them until rank 0 answers.
     pub ports: Vec<u16>,
+    /// The network interface of this process; `None` is the one on the route to rank 0. Without
+    /// effect where rank 0 is at a loopback address.
+    pub interface: Option<InterfaceSelector>,
     /// The ports that the other ranks listen on; `None` lets the kernel choose.
     pub data_ports: Option<RangeInclusive<u16>>,
     /// The name of the job. Ranks of jobs with different names never join one world.
@@ -80,6 +85,7 @@ impl JoinConfig {
     /// | field | default |
     /// |---|---|
     /// | `ports` | the port of `address`, else the 16 ports of a job called `maypole` |
+    /// | `interface` | the one on the route to rank 0 |
     /// | `data_ports` | chosen by the kernel |
     /// | `job` | `maypole` |
     /// | `key` | none: `address` must be loopback |
@@ -119,6 +125,7 @@ impl JoinConfig {
             world,
             address: Some(host.to_owned()),
             ports: port.map_or_else(|| default_ports(DEFAULT_JOB), |port| vec![port]),
+            interface: None,
             data_ports: None,
             job: DEFAULT_JOB.to_owned(),
             key: None,
@@ -129,21 +136,6 @@ impl JoinConfig {
             timeout: DEFAULT_TIMEOUT,
         }
     }
-}
-
-/// The host of `host`, `host:port`, `address:port` or `[address]:port`, and the port if there is
-/// one. An IPv6 address without brackets has no port.
-fn split_port(address: &str) -> (&str, Option<u16>) {
-    let without_port = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    if let Some(host) = without_port {
-        return (host, None);
-    }
-    let split = address.rsplit_once(':').and_then(|(host, port)| {
-        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let host = bracketed.or((!host.contains(':')).then_some(host))?;
-        Some((host, port.parse().ok()?))
-    });
-    split.map_or((address, None), |(host, port)| (host, Some(port)))
 }
 
 /// Why the ranks could not join.

@@ -1,13 +1,14 @@
 //! Rank 0's side of joining: accept every other rank once, then send all of them the table of
 //! peers.
 
-use super::addresses::{listen_as_root, secret};
+use super::addresses::{listen_as_root, scope_of, secret};
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{
     ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
 };
+use maypole_transports::interfaces::with_scope;
 use maypole_transports::random;
 use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::sockets::set_tcp_options;
@@ -254,10 +255,13 @@ impl RankAdmission<'_> {
     /// Sends the table of peers to all ranks, and starts the service of rank 0.
     fn welcome(self, secret: JobSecret) -> Result<Service, JoinError> {
         let mut joined = Vec::new();
+        let scope = scope_of(self.own_request.peer.listen);
         // A connection that proved the key but sent no request in time is dropped.
         for pending in self.pending.into_values() {
             self.watch.remove(&pending.control.stream);
-            if let Some(request) = pending.accepted {
+            if let Some(mut request) = pending.accepted {
+                // Each host numbers its interfaces by itself.
+                request.peer.listen = with_scope(request.peer.listen, scope);
                 joined.push((pending.rank, request.peer, pending.control));
             }
         }

@@ -40,7 +40,7 @@ use std::time::Duration;
 pub use error::LaunchError;
 pub use key::{JobKey, KeyError};
 pub use pmi::{Pmi, PmiError};
-pub(crate) use rendezvous::default_ports;
+pub(crate) use rendezvous::{default_ports, split_port};
 pub(crate) use unknown::warn_of_unknown_variables;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 

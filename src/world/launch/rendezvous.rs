@@ -40,7 +40,7 @@ fn address(
     identity: &Identity,
 ) -> Result<(Option<String>, Option<i32>), LaunchError> {
     if let Some(address) = vars.first(&["MAYPOLE_ADDRESS", "MASTER_ADDR"]) {
-        return Ok((Some(address), None));
+        return Ok((Some(split_port(&address).0.to_owned()), None));
     }
     if identity.launcher == Launcher::Mpich
         && identity.world > 1
@@ -59,6 +59,21 @@ fn address(
     Err(LaunchError::NoAddress { rank: identity.rank, world: identity.world })
 }
 
+/// The host of `host`, `host:port`, `address:port` or `[address]:port`, and the port if there is
+/// one. An IPv6 address without brackets has no port.
+pub(crate) fn split_port(address: &str) -> (&str, Option<u16>) {
+    let without_port = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(host) = without_port {
+        return (host, None);
+    }
+    let split = address.rsplit_once(':').and_then(|(host, port)| {
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let host = bracketed.or((!host.contains(':')).then_some(host))?;
+        Some((host, port.parse().ok()?))
+    });
+    split.map_or((address, None), |(host, port)| (host, Some(port)))
+}
+
 fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
     for variable in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"] {
         if let Some(value) = vars.text(variable) {
@@ -73,8 +88,16 @@ fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
 /// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the
 /// eight ports after it are tried.
 fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
-    if let Some(port) = vars.port("MAYPOLE_PORT")? {
-        return Ok(Some(vec![port]));
+    let with_address = vars.text("MAYPOLE_ADDRESS").and_then(|address| split_port(&address).1);
+    match (vars.port("MAYPOLE_PORT")?, with_address) {
+        (Some(port), Some(other)) if port != other => {
+            let variable = "MAYPOLE_ADDRESS";
+            let value = vars.text(variable).unwrap_or_default();
+            let expected = "without a port, or with that of MAYPOLE_PORT";
+            return Err(LaunchError::Malformed { variable, value, expected });
+        }
+        (Some(port), _) | (None, Some(port)) => return Ok(Some(vec![port])),
+        (None, None) => {}
     }
     let after = |port: u16| (1..=8).filter_map(|step| port.checked_add(step)).collect::<Vec<_>>();
     Ok(vars.port("MASTER_PORT")?.map(after).filter(|ports| !ports.is_empty()))

@@ -130,6 +130,14 @@ fn ports_are_given_or_follow_the_store_or_the_job() {
     let ports = launch("MAYPOLE_JOB=training").ports;
     assert_eq!(ports, launch("MAYPOLE_JOB=training").ports);
     assert_ne!(ports, launch("MAYPOLE_JOB=another").ports);
+    assert_eq!(launch("MAYPOLE_ADDRESS=[fd00::7]:21000").ports, [21_000]);
+    assert_eq!(launch("MAYPOLE_ADDRESS=[fd00::7]:21000").address.as_deref(), Some("fd00::7"));
+    assert_eq!(launch("MAYPOLE_ADDRESS=[fe80::7%eth0]").address.as_deref(), Some("fe80::7%eth0"));
+    assert_eq!(launch("MAYPOLE_ADDRESS=node7:21000 MAYPOLE_PORT=21000").ports, [21_000]);
+    refused(
+        "MAYPOLE_ADDRESS=node7:21000 MAYPOLE_PORT=7",
+        &["MAYPOLE_ADDRESS", "node7:21000", "MAYPOLE_PORT"],
+    );
     assert!(ports.len() == 16 && ports.iter().all(|port| (20_000..32_015).contains(port)));
 }
 

@@ -40,11 +40,20 @@ pub const VARIABLES: &[Variable] = &[
         "MAYPOLE_LOCAL_WORLD",
         "How many processes there are on this host. If that is all of them, loopback is used.",
     ),
-    equal("MAYPOLE_ADDRESS", "Name or address of rank 0's host. Default: as the launcher says."),
+    equal(
+        "MAYPOLE_ADDRESS",
+        "Name or address of rank 0's host, also with its port: `node7:21000`, `[fd00::7]:21000`. \
+         Default: as the launcher says.",
+    ),
     equal(
         "MAYPOLE_PORT",
         "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the \
          job.",
+    ),
+    each(
+        "MAYPOLE_INTERFACE",
+        "Network interface of this process, by name (`eth0`) or by network (`10.1.0.0/16`). Default: \
+         the interface on the route to rank 0.",
     ),
     each(
         "MAYPOLE_DATA_PORTS",
@@ -118,7 +127,8 @@ pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_LOG",
         "With `info` or more, rank 0 says on standard error which transport joins the ranks, and \
-         why no faster one does. \
+         why no faster one does, and the first rank of each of several hosts says which network \
+         interface it uses, and why no other. \
          Default: `warn`.",
     ),
     each(

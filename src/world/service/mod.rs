@@ -34,6 +34,7 @@ use message::{ControlRequest, ExchangePurpose, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -117,6 +118,11 @@ impl Service {
     /// How many ranks there are.
     pub fn world(&self) -> usize {
         self.hosts.len()
+    }
+
+    /// The address where this rank listens; `None` in a world of one.
+    pub fn listening(&self) -> Option<SocketAddr> {
+        self.shared.peers.get(self.rank()).filter(|_| self.world() > 1).map(|peer| peer.listen)
     }
 
     /// For each rank the number of its host. Ranks of one host can [share](Self::share) memory.

@@ -1,16 +1,18 @@
 //! Checks the network interfaces, the launcher's variables, the ports and the job key.
 
-use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-use maypole::world::launch::{KeySource, LaunchDescription, LaunchError};
+use maypole::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
+use maypole::world::launch::{KeySource, Launch, LaunchDescription, LaunchError};
 use maypole_transports::descriptor::open_private;
+use maypole_transports::interfaces::{self, InterfaceAddress};
 
 use super::{Finding, kernel_text};
 
 pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<Finding> {
-    let mut findings = vec![interfaces()];
+    let launch = described.as_ref().ok().map(|described| &described.launch);
+    let mut findings = vec![interfaces(launch)];
     match described {
         Ok(described) => {
             let launch = &described.launch;
@@ -29,28 +31,52 @@ pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<F
     findings
 }
 
-fn interfaces() -> Finding {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let routes = kernel_text::routes(&read("/proc/net/route"));
-    let old = kernel_text::ipv4_addresses(&read("/proc/net/fib_trie")).into_iter();
-    let named = |address| kernel_text::interface_of(address, &routes).unwrap_or("?").to_owned();
-    let mut all: Vec<(String, IpAddr)> =
-        old.map(|address| (named(address), address.into())).collect();
-    all.extend(
-        kernel_text::ipv6_addresses(&read("/proc/net/if_inet6"))
-            .into_iter()
-            .map(|(name, it)| (name, it.into())),
-    );
-    assess_interfaces(&all)
+/// The interface that a job would use and the others with the reasons, if it is known where rank 0
+/// is; else all interfaces.
+fn interfaces(launch: Option<&Launch>) -> Finding {
+    let all = interfaces::addresses().unwrap_or_default();
+    let selector = std::env::var("MAYPOLE_INTERFACE").ok().filter(|text| !text.is_empty());
+    let selector = match selector.map(|text| text.parse::<InterfaceSelector>()).transpose() {
+        Ok(selector) => selector,
+        Err(why) => {
+            let text = format!("MAYPOLE_INTERFACE: {why}");
+            return Finding::problem("interfaces", text, "correct the variable, or unset it");
+        }
+    };
+    let route = launch.filter(|launch| launch.world > 1).and_then(route_to_root);
+    match route.filter(|route| !route.is_loopback()) {
+        Some(route) => assess_choice(InterfaceChoice::new(all, selector.as_ref(), route)),
+        None => assess_interfaces(&all),
+    }
 }
 
-fn assess_interfaces(all: &[(String, IpAddr)]) -> Finding {
+/// The address from which the route to rank 0 begins; `None` if its name is unknown here.
+fn route_to_root(launch: &Launch) -> Option<IpAddr> {
+    let addresses = (launch.address.as_deref()?, launch.ports[0]).to_socket_addrs().ok()?;
+    let mut addresses: Vec<SocketAddr> = addresses.collect();
+    // As ranks do when they join.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.into_iter().find_map(|address| interfaces::route_source(address).ok())
+}
+
+fn assess_choice(choice: Result<InterfaceChoice, String>) -> Finding {
+    match choice {
+        Ok(choice) => Finding::ok("interfaces", choice.to_string()),
+        Err(why) => {
+            let fix =
+                "set MAYPOLE_INTERFACE to the name or the network of one of them, or unset it";
+            Finding::problem("interfaces", why, fix)
+        }
+    }
+}
+
+fn assess_interfaces(all: &[InterfaceAddress]) -> Finding {
     let list = all
         .iter()
-        .map(|(name, address)| format!("{name} {address}"))
+        .map(|interface| format!("{} {}", interface.name, interface.address))
         .collect::<Vec<_>>()
         .join(", ");
-    if all.iter().any(|(_, address)| kernel_text::is_reachable(*address)) {
+    if all.iter().any(|interface| kernel_text::is_reachable(interface.address)) {
         return Finding::ok("interfaces", list);
     }
     let text = if list.is_empty() {
@@ -157,9 +183,14 @@ mod tests {
 
     #[test]
     fn loopback_alone_is_a_warning() {
-        let lo = ("lo".to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
+        let of = |name: &str, address: &str| InterfaceAddress {
+            name: name.to_owned(),
+            address: address.parse().unwrap(),
+            index: 1,
+        };
+        let lo = of("lo", "127.0.0.1");
         assert_eq!(assess_interfaces(std::slice::from_ref(&lo)).severity, Severity::Warning);
-        let eth = ("eth0".to_owned(), IpAddr::from([10, 0, 0, 1]));
+        let eth = of("eth0", "10.0.0.1");
         assert_eq!(
             assess_interfaces(&[lo, eth]),
             Finding::ok("interfaces", "lo 127.0.0.1, eth0 10.0.0.1")

@@ -5,9 +5,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use maypole::world::launch::JobKey;
 use maypole_transports::{descriptor, random};
+
+use crate::output;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -40,7 +42,10 @@ impl JobEnvironment {
             port: listener.local_addr()?.port(),
             store_port: store.local_addr()?.port(),
             name: format!("run-{:016x}", random_number()?),
-            key: key.context("cannot make a descriptor for the job key")?,
+            key: key.map_err(|error| {
+                let remedy = output::remedy(&error);
+                anyhow!("cannot make a descriptor for the job key: {error}{remedy}")
+            })?,
         })
     }
 
