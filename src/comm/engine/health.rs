@@ -285,8 +285,7 @@ impl Health {
         let sequence = self.sequence;
         let culprit = Some(rank);
         let cause = text.clone();
-        let error =
-            Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
+        let error = Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
         self.fail(error.clone());
         let kind = CauseKind::UserAbort;
         self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
