@@ -258,6 +258,30 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
     assert!(!manifest("transports").contains("\nmaypole."), "transports do not depend on maypole");
 }
 
+/// The pages of the command line that write: the one writer, and the forwarding of what ranks write.
+const WRITERS: &[&str] = &["src/bin/maypole/output.rs", "src/bin/maypole/run/lines.rs"];
+/// What writes to a standard stream or a file, and panics or goes unnoticed where it cannot.
+const WRITES: &[&str] =
+    &["print!(", "println!(", "stdout().lock()", "stdout(),", "fs::write(", "File::create("];
+
+#[test]
+fn one_page_writes_what_the_command_line_prints() {
+    for (file, code) in sources("src/bin") {
+        let found = WRITES.iter().find(|write| code.contains(**write));
+        assert!(
+            found.is_none() || WRITERS.contains(&&*file),
+            "{file} says `{}`: a closed pipe and a full disk are handled in output.rs",
+            found.unwrap()
+        );
+    }
+    for (file, code) in sources("src") {
+        assert!(
+            !code.contains("println!("),
+            "{file} prints: this macro panics in a program whose streams are closed"
+        );
+    }
+}
+
 #[test]
 fn paths_are_read_whatever_they_begin_with() {
     let code = "use super::walk::{Walk, Law};\nuse super::super::tuner::Plan;";

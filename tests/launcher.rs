@@ -596,6 +596,25 @@ fn more_ranks_than_processes_are_refused_with_the_arithmetic() {
     }
 }
 
+#[test]
+fn the_limit_of_a_user_is_told_before_the_first_rank_starts() {
+    let start = |ranks: &str| {
+        let mut command = Command::new("setpriv");
+        let script = format!("ulimit -u 30 && exec \"$0\" run -n {ranks} -- echo started");
+        command.args(["--reuid", "65534", "--clear-groups", "bash", "-c", &script]);
+        command.arg(env!("CARGO_BIN_EXE_maypole")).stdin(Stdio::null());
+        command
+    };
+    match start("3").output() {
+        Ok(able) if able.status.success() => {}
+        Ok(unable) => return skip::skipped(String::from_utf8_lossy(&unable.stderr)),
+        Err(error) => return skip::skipped(format!("setpriv: {error}")),
+    }
+    let (code, out, error) = output(start("50"));
+    assert_eq!((code, out.as_str()), (2, ""), "{error}");
+    assert!(error.contains("`ulimit -u` allows 30 processes and threads"), "{error}");
+}
+
 /// `maypole` under limits that `ulimit` sets.
 fn under(limits: &str, line: &str) -> Command {
     let mut command = Command::new("sh");

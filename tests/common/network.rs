@@ -71,6 +71,8 @@ impl Network {
             self.in_switch(&["ip", "link", "set", &port, "up"])?;
             let v4 = format!("{network}.{}/24", host + 1);
             self.run(host, &["ip", "addr", "add", &v4, "dev", &card])?;
+            // No address of the kernel's own choice.
+            self.run(host, &["ip", "link", "set", &card, "addrgenmode", "none"])?;
             if number == 0 {
                 let v6 = format!("{}/64", address6(host));
                 self.run(host, &["ip", "addr", "add", &v6, "dev", &card, "nodad"])?;
