@@ -305,3 +305,31 @@ fn a_group_that_receives_from_any_rank_has_no_schedule() {
         assert_eq!(came, mine);
     });
 }
+
+/// Two senders whose messages are already there are served in turn.
+#[test]
+fn a_receive_from_any_rank_takes_turns() {
+    const EACH: usize = 10;
+    Local::new(3).run(|mut comm| {
+        let rank = comm.rank();
+        if rank > 0 {
+            // Eager messages, so that no send waits for its receive.
+            for number in 0..EACH {
+                comm.send(&[number as u64], 0, 4).unwrap();
+            }
+        }
+        comm.barrier().unwrap();
+        if rank > 0 {
+            return;
+        }
+        let mut number = [0u64];
+        let came: Vec<(usize, u64)> =
+            (0..2 * EACH).map(|_| (comm.recv_any(&mut number, 4).unwrap().0, number[0])).collect();
+        let turns = came.windows(2).all(|two| two[0].0 != two[1].0);
+        assert!(turns, "the senders are not served in turn: {came:?}");
+        for sender in [1, 2] {
+            let numbers = came.iter().filter(|(from, _)| *from == sender).map(|(_, it)| *it);
+            assert!(numbers.eq(0..EACH as u64), "{came:?}");
+        }
+    });
+}

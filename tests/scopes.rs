@@ -283,7 +283,11 @@ fn messages_and_requests_have_deadlines_of_their_own_too() {
                 "{error}"
             );
         } else {
-            assert!(matches!(comm.recv(&mut [0u8], 0, 0), Err(Error::Aborted { .. })));
+            let error = comm.recv(&mut [0u8], 0, 0).unwrap_err();
+            assert!(
+                matches!(&error, Error::TimedOut { cause, .. } if cause.after == short),
+                "{error}"
+            );
         }
     });
 }
@@ -300,6 +304,29 @@ fn deadlines_nest_and_end_with_their_guards() {
         comm.within(Duration::MAX).barrier().unwrap();
         assert_eq!(comm.timeout(), Duration::from_secs(30));
     });
+}
+
+/// After the guard is gone, a peer may come later than its deadline was.
+#[test]
+fn a_deadline_ends_with_its_guard() {
+    for hosts in [[0, 0], [0, 1]] {
+        Local::new(2).hosts(&hosts).timeout(LIMIT).run(|mut comm| {
+            comm.barrier().unwrap();
+            let given = Duration::from_millis(1500);
+            let deadline = Instant::now() + given;
+            comm.within(given).barrier().unwrap();
+            if comm.rank() == 1 {
+                // Only lateness itself is tested, so nothing else can wake this rank.
+                while Instant::now() < deadline + Duration::from_millis(100) {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+            comm.barrier().unwrap();
+            let mut data = [comm.rank() as u64];
+            comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+            assert_eq!(data, [1]);
+        });
+    }
 }
 
 #[test]

@@ -287,3 +287,72 @@ impl PeerStreams {
         self.activity.sleep_if_idle(sleep, active.filter_map(PeerStream::interest));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithms::Algorithm;
+    use crate::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError, Unwatched};
+    use crate::lower::{LoweringInput, Program, lower};
+    use crate::schedule::collective::Collective;
+    use crate::schedule::hosts::Boards;
+    use crate::schedule::{Layout, Placement};
+    use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
+    use maypole_transports::{Alarm, HEAD, Head, Mem, Stream, Waiting, mem};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    const FINGERPRINT: u64 = 7;
+    /// Far above what a lost link takes to be noticed.
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// The program of the root that gathers one byte of each of three ranks.
+    fn gather() -> Program {
+        let collective = Collective::Gather { root: 0 };
+        let input = LoweringInput {
+            collective,
+            schedules: &Algorithm::Linear.schedules(collective, 3).unwrap(),
+            layout: &Layout::even(3, 3),
+            element: 1,
+            boards: &Boards::separate(3),
+            window: 1 << 20,
+            fingerprint: FINGERPRINT,
+        };
+        lower(&input, 0, Placement::Apart).unwrap()
+    }
+
+    /// Gathers from two peers, of which `lost` closes its stream and the other one sends its part.
+    fn gather_without(lost: usize) -> Box<ExecuteError> {
+        let program = gather();
+        let waiting = Waiting::new(1, 1, TIMEOUT);
+        let alarm = Arc::new(Alarm::default());
+        let mut executor = Executor::new(0, waiting, alarm, Box::new(Unwatched));
+        let mut peers: Vec<(usize, Mem)> = Vec::new();
+        for peer in [1, 2] {
+            let (here, there) = mem::pair(64);
+            executor.streams().insert(peer, AnyStream::Mem(here));
+            peers.push((peer, there));
+        }
+        peers.retain(|(peer, _)| *peer != lost);
+        let head = Head { position: 0, fingerprint: FINGERPRINT }.to_bytes();
+        let (_, sender) = &mut peers[0];
+        assert_eq!(sender.send(&head, View::of(&[9]), 0).unwrap(), HEAD + 1);
+        let mut output = [0u8; 3];
+        let scratch = Region::new(program.scratch);
+        let buffers = Buffers {
+            input: View::of(&[5u8]),
+            output: ViewMut::of(&mut output),
+            scratch: scratch.view(),
+        };
+        let reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Sum).into();
+        executor.run(&program, &reducer, &buffers).unwrap_err()
+    }
+
+    #[test]
+    fn the_loss_of_any_stream_is_noticed() {
+        for lost in [1, 2] {
+            let error = gather_without(lost);
+            let is_lost = error.peer == lost && matches!(error.error, LinkError::Lost(_));
+            assert!(is_lost, "rank {lost} is lost, and the executor says {error:?}");
+        }
+    }
+}
