@@ -96,6 +96,7 @@ fn start(world: usize) -> Result<ExitCode> {
         grace: GRACE,
         port: None,
         bind: crate::run::Bind::None,
+        hang_report: None,
     };
     Ok(crate::run::launch(again, world, &options)?.code().into())
 }

@@ -12,6 +12,7 @@ mod capacity;
 mod ends;
 mod environment;
 mod forward;
+mod hang;
 mod lines;
 mod orphans;
 mod ranks;
@@ -25,6 +26,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use environment::JobEnvironment;
+use hang::HangReports;
 use maypole_transports::cores::UsableCores;
 use ranks::{RankProcesses, StartError, StartOptions};
 pub(crate) use supervise::JobOutcome;
@@ -49,6 +51,10 @@ use supervise::Supervisor;
 ///
 /// When no process reads the launcher's output any more, the job is ended without a word, with exit
 /// code 141; when the output cannot be written for another reason, with exit code 2.
+///
+/// When a rank reports that a deadline has passed, standard error gets a page about all ranks that
+/// use maypole: what each does, and which ranks to look at first. --hang-report makes it earlier. So
+/// does the signal that MAYPOLE_STATUS_SIGNAL names, sent to this command; it is not passed on.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// How many ranks to start.
@@ -76,6 +82,11 @@ pub(crate) struct RunArgs {
     /// The TCP port on which rank 0 listens [default: a free port].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+
+    /// Print a page about all ranks when an operation has been waiting for this long: what each
+    /// rank does, and which ranks to look at first.
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    hang_report: Option<Duration>,
 
     /// Which cores ranks may run on. Where ranks outnumber the cores, binding each rank to one
     /// core shortens the waiting: without it the kernel may run three ranks on one core and one on
@@ -142,6 +153,8 @@ pub(crate) struct LaunchOptions {
     /// The port on which rank 0 listens; `None` for a free port.
     pub(crate) port: Option<u16>,
     pub(crate) bind: Bind,
+    /// After this time of waiting in one operation a page about all ranks is printed.
+    pub(crate) hang_report: Option<Duration>,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -151,7 +164,13 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         _ if args.no_tag_output => OutputMode::Inherited,
         _ => OutputMode::Tagged,
     };
-    let options = LaunchOptions { output, grace: args.grace, port: args.port, bind: args.bind };
+    let options = LaunchOptions {
+        output,
+        grace: args.grace,
+        port: args.port,
+        bind: args.bind,
+        hang_report: args.hang_report,
+    };
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let command = |_rank| {
         let mut command = Command::new(program);
@@ -192,13 +211,15 @@ pub(crate) fn launch(
     let descriptors = capacity::check(world, options.output != OutputMode::Inherited)?;
     let job = JobEnvironment::new(world, options.port)?;
     let (sender, events) = crossbeam_channel::unbounded();
-    let _signals = signals::watch(sender.clone())?;
+    let reports = HangReports::start(world, options.hang_report)?;
+    let _signals = signals::watch(sender.clone(), reports.signal())?;
     let start = StartOptions { bound: options.bind.binds(world), descriptors };
     let mut ranks = RankProcesses::new(sender, start)?;
     let mut supervisor = Supervisor::new(world, &events, options.grace);
     supervisor.start_all(&mut ranks, |ranks, rank| {
         let mut command = command(rank);
         job.set_variables(&mut command, rank);
+        reports.set_variable(&mut command);
         ranks.start(command, options.output.is_tagged(rank))
     })?;
     let mut outcome = supervisor.until_all_ended(&ranks);
@@ -212,4 +233,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not a number of seconds; write for example 2.5"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn positive_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|time| match time.is_zero() {
+        false => Ok(time),
+        true => Err("a wait of 0 seconds is no hang; write for example 30".to_owned()),
+    })
 }

@@ -21,14 +21,18 @@ impl Drop for SignalWatch {
     }
 }
 
-/// Sends an event for every signal from now on.
-pub(super) fn watch(events: Sender<LaunchEvent>) -> anyhow::Result<SignalWatch> {
+/// Sends an event for every signal from now on, but for `excepted`.
+pub(super) fn watch(
+    events: Sender<LaunchEvent>,
+    excepted: Option<i32>,
+) -> anyhow::Result<SignalWatch> {
     let ignored = ignored();
     // A signal that the parent process set to "ignored" stays ignored: `nohup` does so with
     // SIGHUP, and shells with SIGINT for background jobs.
     let wanted = ENDING
         .into_iter()
         .chain([SIGUSR1, SIGUSR2])
+        .filter(|signal| Some(*signal) != excepted)
         .filter(|signal| ignored >> (signal - 1) & 1 == 0)
         // Where SIGCHLD is ignored, the kernel keeps no exit codes. The launcher needs them.
         .chain([SIGCHLD]);

@@ -1,0 +1,377 @@
+//! Hang reports: one page about all ranks, when a rank reports that a deadline has passed, when a
+//! wait has lasted for too long, or on request.
+//!
+//! Each rank that uses maypole connects to an abstract socket of the launcher, whose name is in its
+//! environment. The launcher asks by one byte; the rank answers by one line of JSON for each rank of
+//! its process. A thread of its own answers, so a rank that waits or computes answers, too.
+
+mod page;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use maypole::comm::status::{RankStatus, StatusMessage};
+use maypole_transports::signals::{self, SignalEvents};
+use maypole_transports::sockets::{listen_abstract, same_user};
+use maypole_transports::watch::{Waker, Watch};
+use page::JobStatus;
+
+use super::lines;
+
+/// How long ranks may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// How long after a rank's failure the page is made, so that the others can report theirs.
+const FAILURE_TIME: Duration = Duration::from_millis(800);
+/// The most bytes of one line. The statuses of a program with many groups are long.
+const LONGEST_LINE: usize = 64 << 20;
+/// How many operations of ranks are remembered as told.
+const MOST_TOLD: usize = 10_000;
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+const SIGNAL: u64 = 2;
+/// Connections have numbers from here on.
+const FIRST_CONNECTION: u64 = 3;
+/// The variables by which ranks and launcher know the socket and the signal.
+const SOCKET: &str = "MAYPOLE_STATUS_SOCKET";
+const SIGNAL_VARIABLE: &str = "MAYPOLE_STATUS_SIGNAL";
+
+/// Listens to ranks and makes pages, on a thread of its own, until it is dropped.
+pub(super) struct HangReports {
+    /// The name of the socket; `None` if the system has refused it.
+    name: Option<String>,
+    /// The signal at which a page is made.
+    signal: Option<i32>,
+    stop: Arc<StopRequest>,
+}
+
+#[derive(Debug)]
+struct StopRequest {
+    waker: Waker,
+    is_made: AtomicBool,
+}
+
+impl HangReports {
+    /// Makes pages for a job of `world` ranks: with a `limit` also when an operation has been
+    /// waiting for so long, and at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
+    /// refuses the socket or the thread is no reason not to run the job.
+    ///
+    /// # Errors
+    /// If the variable names no signal that a program can handle.
+    pub(super) fn start(world: usize, limit: Option<Duration>) -> anyhow::Result<Self> {
+        let signal = status_signal()?;
+        let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
+        let name = match Self::listen(world, limit, signal, Arc::clone(&stop)) {
+            Ok(name) => Some(name),
+            Err(error) => {
+                lines::say(&format!("there will be no hang reports: {error:#}"));
+                None
+            }
+        };
+        Ok(Self { name, signal, stop })
+    }
+
+    fn listen(
+        world: usize,
+        limit: Option<Duration>,
+        signal: Option<i32>,
+        stop: Arc<StopRequest>,
+    ) -> anyhow::Result<String> {
+        let (listener, name) = listen_abstract(world.clamp(64, 4096))
+            .context("cannot listen for the reports of ranks")?;
+        let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
+        listener.set_nonblocking(true)?;
+        let signal = signal.map(SignalEvents::new).transpose()?;
+        let mut hub = ReportHub::new(world, limit, listener, signal, stop)?;
+        let serve = move || {
+            if let Err(error) = hub.serve() {
+                lines::say(&format!("there will be no more hang reports: {error}"));
+            }
+        };
+        thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?;
+        Ok(name)
+    }
+
+    /// The signal at which a page is made. It is not passed on to ranks.
+    pub(super) fn signal(&self) -> Option<i32> {
+        self.signal
+    }
+
+    /// Tells a rank where to connect.
+    pub(super) fn set_variable(&self, command: &mut Command) {
+        match &self.name {
+            Some(name) => command.env(SOCKET, name),
+            // A launcher above this one has ranks of its own.
+            None => command.env_remove(SOCKET),
+        };
+    }
+}
+
+impl Drop for HangReports {
+    fn drop(&mut self) {
+        self.stop.is_made.store(true, Ordering::Release);
+        self.stop.waker.wake();
+    }
+}
+
+/// The number of the signal that `MAYPOLE_STATUS_SIGNAL` names.
+fn status_signal() -> anyhow::Result<Option<i32>> {
+    let name = std::env::var(SIGNAL_VARIABLE).ok().filter(|name| !name.is_empty());
+    let number = |name: String| {
+        signals::number(&name).with_context(|| {
+            format!(
+                "{SIGNAL_VARIABLE}: '{name}' is no signal that a program can handle; name for \
+                 example USR1"
+            )
+        })
+    };
+    name.map(number).transpose()
+}
+
+/// A process of the job that is connected.
+struct Reporter {
+    stream: UnixStream,
+    /// Bytes of a line that is not whole yet.
+    partial: Vec<u8>,
+    /// The ranks of the process.
+    ranks: BTreeSet<usize>,
+    /// True until the process has answered the last question.
+    asked: bool,
+}
+
+/// A page that is being made.
+struct PendingPage {
+    reason: String,
+    /// When it is printed, whoever has answered by then.
+    until: Instant,
+    /// True if it is printed as soon as all have answered.
+    ends_early: bool,
+}
+
+struct ReportHub {
+    world: usize,
+    limit: Option<Duration>,
+    listener: UnixListener,
+    signal: Option<SignalEvents>,
+    stop: Arc<StopRequest>,
+    watch: Watch,
+    reporters: BTreeMap<u64, Reporter>,
+    next_number: u64,
+    statuses: BTreeMap<usize, RankStatus>,
+    page: Option<PendingPage>,
+    /// The operations of ranks that a page has told of, so that a hang is told once.
+    told: BTreeSet<(usize, Vec<usize>, u64)>,
+    /// True once a page has told of a failure.
+    failure_told: bool,
+    next_look: Instant,
+}
+
+impl ReportHub {
+    fn new(
+        world: usize,
+        limit: Option<Duration>,
+        listener: UnixListener,
+        signal: Option<SignalEvents>,
+        stop: Arc<StopRequest>,
+    ) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add(&listener, LISTENER, false)?;
+        watch.add(&stop.waker, WAKER, false)?;
+        if let Some(signal) = &signal {
+            watch.add(signal, SIGNAL, false)?;
+        }
+        Ok(Self {
+            world,
+            limit,
+            listener,
+            signal,
+            stop,
+            watch,
+            reporters: BTreeMap::new(),
+            next_number: FIRST_CONNECTION,
+            statuses: BTreeMap::new(),
+            page: None,
+            told: BTreeSet::new(),
+            failure_told: false,
+            next_look: Instant::now(),
+        })
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut numbers = Vec::new();
+        while !self.stop.is_made.load(Ordering::Acquire) {
+            self.watch.wait(&mut numbers, self.pause())?;
+            for number in numbers.drain(..) {
+                match number {
+                    LISTENER => self.accept(),
+                    WAKER => self.stop.waker.clear(),
+                    SIGNAL => self.take_signal(),
+                    number => self.read(number),
+                }
+            }
+            self.look();
+            self.print_if_due();
+        }
+        Ok(())
+    }
+
+    fn take_signal(&mut self) {
+        if self.signal.as_ref().is_some_and(SignalEvents::take) {
+            self.begin("on request".to_owned(), ANSWER_TIME, true);
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn pause(&self) -> Duration {
+        let page = self.page.as_ref().map(|page| page.until);
+        let look = self.limit.map(|_| self.next_look);
+        let next = page.into_iter().chain(look).min();
+        next.map_or(Duration::from_secs(3600), |next| {
+            next.saturating_duration_since(Instant::now())
+        })
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let number = self.next_number;
+            let trusted = same_user(&stream).unwrap_or(false);
+            let ready = trusted && stream.set_nonblocking(true).is_ok();
+            if !ready || self.watch.add(&stream, number, false).is_err() {
+                continue;
+            }
+            self.next_number += 1;
+            let reporter =
+                Reporter { stream, partial: Vec::new(), ranks: BTreeSet::new(), asked: false };
+            self.reporters.insert(number, reporter);
+        }
+    }
+
+    fn read(&mut self, number: u64) {
+        let Some(reporter) = self.reporters.get_mut(&number) else { return };
+        let (messages, open) = reporter.read();
+        if !open {
+            self.watch.remove(&reporter.stream);
+            self.reporters.remove(&number);
+        }
+        for StatusMessage { failed, timed_out, status } in messages {
+            let rank = status.rank;
+            // A program that a rank has started may use maypole, too, and inherits the variable.
+            if status.world != self.world {
+                continue;
+            }
+            self.statuses.insert(rank, status);
+            if failed && timed_out && !std::mem::replace(&mut self.failure_told, true) {
+                let reason = format!("because rank {rank} reports that a deadline has passed");
+                self.begin(reason, FAILURE_TIME, false);
+            }
+        }
+    }
+
+    /// Asks all ranks, for a page.
+    fn begin(&mut self, reason: String, time: Duration, ends_early: bool) {
+        self.page.get_or_insert(PendingPage { reason, until: Instant::now() + time, ends_early });
+        self.ask();
+    }
+
+    fn ask(&mut self) {
+        for reporter in self.reporters.values_mut() {
+            // A process that reads nothing counts as silent.
+            reporter.asked = true;
+            let _ = reporter.stream.write(b"?");
+        }
+    }
+
+    /// With a limit: asks all ranks now and then, and begins a page if an operation has been waiting
+    /// for too long.
+    fn look(&mut self) {
+        let Some(limit) = self.limit else { return };
+        let waits_too_long = |status: &RankStatus| {
+            let pending = |group: &maypole::comm::status::GroupStatus| {
+                let pending = group.pending.as_ref()?;
+                let seconds = pending.waiting_seconds?;
+                (seconds >= limit.as_secs_f64())
+                    .then(|| (status.rank, group.members.clone(), pending.sequence))
+            };
+            status.groups.iter().find_map(pending)
+        };
+        let hung = self.statuses.values().filter_map(waits_too_long);
+        let fresh = hung.filter(|it| !self.told.contains(it)).collect::<Vec<_>>();
+        if let Some((rank, ..)) = fresh.first().filter(|_| self.page.is_none()) {
+            let seconds = limit.as_secs_f64();
+            let reason = format!("because rank {rank} has been waiting for {seconds} s or more");
+            // One page tells of the whole hang: all ranks that wait now belong to it.
+            if self.told.len() > MOST_TOLD {
+                self.told.clear();
+            }
+            self.told.extend(fresh);
+            self.begin(reason, ANSWER_TIME, true);
+        }
+        let now = Instant::now();
+        if now >= self.next_look {
+            let pause = limit / 4;
+            self.next_look = now + pause.clamp(Duration::from_millis(100), Duration::from_secs(5));
+            self.ask();
+        }
+    }
+
+    fn print_if_due(&mut self) {
+        let Some(page) = &self.page else { return };
+        let answered = self.reporters.values().all(|reporter| !reporter.asked);
+        if !(page.ends_early && answered) && Instant::now() < page.until {
+            return;
+        }
+        let reason = page.reason.clone();
+        self.page = None;
+        let silent = self.reporters.values().filter(|reporter| reporter.asked);
+        let silent: BTreeSet<usize> =
+            silent.flat_map(|reporter| reporter.ranks.iter().copied()).collect();
+        let connected: BTreeSet<usize> =
+            self.reporters.values().flat_map(|reporter| reporter.ranks.iter().copied()).collect();
+        let known = self.statuses.keys().copied();
+        let job = JobStatus {
+            world: self.world,
+            reason,
+            gone: known.filter(|rank| !connected.contains(rank)).collect(),
+            silent: silent.into_iter().collect(),
+            statuses: std::mem::take(&mut self.statuses),
+        };
+        lines::say(job.page().trim_end());
+        self.statuses = job.statuses;
+    }
+}
+
+impl Reporter {
+    /// Reads what has come. Returns the messages, and false if the process is gone or breaks the
+    /// protocol.
+    fn read(&mut self) -> (Vec<StatusMessage>, bool) {
+        let mut bytes = vec![0; 64 << 10];
+        let mut messages = Vec::new();
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return (messages, false),
+                Ok(read) => self.partial.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (messages, true),
+                Err(_) => return (messages, false),
+            }
+            while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.partial.drain(..=end).collect();
+                let Ok(message) = serde_json::from_slice::<StatusMessage>(&line) else {
+                    return (messages, false);
+                };
+                self.ranks.insert(message.status.rank);
+                self.asked = false;
+                messages.push(message);
+            }
+            if self.partial.len() > LONGEST_LINE {
+                return (messages, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! One page about all ranks of a job: what each does, and which ranks to look at first. Pure: the
+//! statuses go in, and text comes out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use maypole::comm::status::{GroupStatus, RankStatus};
+
+/// What the launcher knows of the ranks.
+#[derive(Debug, Default)]
+pub(super) struct JobStatus {
+    pub(super) world: usize,
+    /// Why the page is made, as the end of a sentence.
+    pub(super) reason: String,
+    /// The last status of each rank that has ever sent one.
+    pub(super) statuses: BTreeMap<usize, RankStatus>,
+    /// Ranks that did not answer when they were asked now.
+    pub(super) silent: Vec<usize>,
+    /// Ranks whose connection to the launcher has ended.
+    pub(super) gone: Vec<usize>,
+}
+
+impl JobStatus {
+    /// The page, line by line.
+    pub(super) fn page(&self) -> String {
+        let mut page = format!("hang report, {}:\n", self.reason);
+        for line in self.lines() {
+            writeln!(page, "  {line}").expect("a string takes all");
+        }
+        page
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let unknown = |rank: &usize| !self.statuses.contains_key(rank);
+        let unknown: Vec<usize> = (0..self.world).filter(unknown).collect();
+        let mut lines = Vec::new();
+        if !unknown.is_empty() {
+            lines.push(format!(
+                "{}: not joined, or the program does not use maypole",
+                ranks(&unknown)
+            ));
+        }
+        if !self.gone.is_empty() {
+            lines.push(format!("{}: the process has ended or left", ranks(&self.gone)));
+        }
+        if !self.silent.is_empty() {
+            lines.push(format!(
+                "{}: no answer; the process is stopped, or gets no processor",
+                ranks(&self.silent)
+            ));
+        }
+        let groups = self.groups();
+        for (members, positions) in &groups {
+            lines.extend(self.group_lines(members, positions));
+        }
+        lines.extend(self.failures());
+        lines.push(self.verdict(&unknown, &groups));
+        lines
+    }
+
+    /// The ranks that answered, by the members of their groups.
+    fn groups(&self) -> BTreeMap<Vec<usize>, Vec<Position<'_>>> {
+        let mut groups: BTreeMap<Vec<usize>, Vec<Position<'_>>> = BTreeMap::new();
+        let answered = |rank: &usize| !self.silent.contains(rank) && !self.gone.contains(rank);
+        for (rank, status) in self.statuses.iter().filter(|(rank, _)| answered(rank)) {
+            for group in &status.groups {
+                let of_group = groups.entry(group.members.clone()).or_default();
+                of_group.push(Position { rank: *rank, group });
+            }
+        }
+        // A group that no rank is in has nothing to do with a hang, unless it is the world.
+        let is_world = |members: &[usize]| members.len() == self.world;
+        groups.retain(|members, positions| {
+            is_world(members) || positions.iter().any(Position::is_inside)
+        });
+        groups
+    }
+
+    fn group_lines(&self, members: &[usize], positions: &[Position<'_>]) -> Vec<String> {
+        let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for position in positions {
+            by_text.entry(position.text()).or_default().push(position.rank);
+        }
+        let mut lines: Vec<(Vec<usize>, String)> =
+            by_text.into_iter().map(|(text, ranks)| (ranks, text)).collect();
+        lines.sort_unstable();
+        let place = match members.len() == self.world {
+            true => String::new(),
+            false => format!("group of {}: ", ranks(members)),
+        };
+        lines.into_iter().map(|(who, text)| format!("{place}{}: {text}", ranks(&who))).collect()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let mut by_text: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (rank, status) in &self.statuses {
+            if let Some(failure) = &status.failure {
+                by_text.entry(failure).or_default().push(*rank);
+            }
+        }
+        let line = |(text, who): (&str, Vec<usize>)| format!("{} failed: {text}", ranks(&who));
+        by_text.into_iter().map(line).collect()
+    }
+
+    /// Which ranks to look at first: those that do not answer, those that call something else, those
+    /// that are behind.
+    fn verdict(
+        &self,
+        unknown: &[usize],
+        groups: &BTreeMap<Vec<usize>, Vec<Position<'_>>>,
+    ) -> String {
+        if !self.silent.is_empty() {
+            return format!("look first at {}: no answer", ranks(&self.silent));
+        }
+        let found = groups
+            .values()
+            .find_map(|positions| different(positions).or_else(|| late(positions, &self.gone)));
+        match found {
+            Some(found) => format!("look first at {found}"),
+            None if !unknown.is_empty() => {
+                format!("look first at {}: not joined", ranks(unknown))
+            }
+            None => "no rank is behind, and no rank calls something else".to_owned(),
+        }
+    }
+}
+
+/// A rank's place in one group.
+#[derive(Debug)]
+struct Position<'a> {
+    rank: usize,
+    group: &'a GroupStatus,
+}
+
+impl Position<'_> {
+    fn is_inside(&self) -> bool {
+        self.group.pending.is_some()
+    }
+
+    /// What the rank does, without what differs between ranks that do the same.
+    fn text(&self) -> String {
+        let last = self.group.recent.last().map(|calls| calls.call.as_str());
+        match &self.group.pending {
+            Some(pending) => {
+                let mut text = format!("in {} (operation {})", pending.call, pending.sequence);
+                if let Some(seconds) = pending.waiting_seconds {
+                    write!(text, " for {seconds:.0} s").expect("a string takes all");
+                }
+                if let Some(peer) = pending.awaits {
+                    let peer = self.group.members.get(peer).copied().unwrap_or(peer);
+                    write!(text, ", awaiting rank {peer} in step {}", pending.step)
+                        .expect("a string takes all");
+                }
+                text
+            }
+            None => match (self.group.completed, last) {
+                (0, _) | (_, None) => "has called nothing yet".to_owned(),
+                (done, Some(last)) => {
+                    format!("outside the library after {done} operations, the last of them {last}")
+                }
+            },
+        }
+    }
+}
+
+/// The minority of ranks that are in another call than the others in the same operation.
+fn different(positions: &[Position<'_>]) -> Option<String> {
+    let mut calls: BTreeMap<u64, BTreeMap<u64, (&str, Vec<usize>)>> = BTreeMap::new();
+    for position in positions {
+        let Some(pending) = &position.group.pending else { continue };
+        // A message between two ranks is no call of the group.
+        if pending.fingerprint == 0 {
+            continue;
+        }
+        let of_operation = calls.entry(pending.sequence).or_default();
+        let call = of_operation.entry(pending.fingerprint);
+        call.or_insert_with(|| (&pending.call, Vec::new())).1.push(position.rank);
+    }
+    let (sequence, calls) = calls.into_iter().find(|(_, calls)| calls.len() > 1)?;
+    let (_, (call, minority)) = calls.iter().min_by_key(|(_, (_, who))| (who.len(), who[0]))?;
+    let (_, (others, _)) = calls.iter().max_by_key(|(_, (_, who))| who.len())?;
+    Some(format!(
+        "{}: in {call} as operation {sequence}, where others are in {others}",
+        ranks(minority)
+    ))
+}
+
+/// The ranks that have done the fewest operations and hold up ranks that wait.
+fn late(positions: &[Position<'_>], gone: &[usize]) -> Option<String> {
+    let waits = |position: &&Position<'_>| {
+        let pending = position.group.pending.as_ref();
+        pending.is_some_and(|pending| pending.waiting_seconds.is_some())
+    };
+    let furthest = positions.iter().filter(waits).map(|position| position.group.completed).max()?;
+    let absent: Vec<usize> = positions
+        .iter()
+        .filter(|position| !position.is_inside() && position.group.completed <= furthest)
+        .map(|position| position.rank)
+        .collect();
+    if !absent.is_empty() {
+        let text = format!("{}: operation {furthest} is not called there yet", ranks(&absent));
+        return Some(text);
+    }
+    let behind = |position: &&Position<'_>| position.group.completed < furthest;
+    let behind: Vec<usize> = positions.iter().filter(behind).map(|it| it.rank).collect();
+    if !behind.is_empty() {
+        return Some(format!("{}: behind the others", ranks(&behind)));
+    }
+    let members = &positions.first()?.group.members;
+    let gone: Vec<usize> = gone.iter().copied().filter(|rank| members.contains(rank)).collect();
+    (!gone.is_empty()).then(|| format!("{}: awaited, and ended", ranks(&gone)))
+}
+
+/// `rank 3`, or `ranks 0-2 7`.
+fn ranks(numbers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    let run = |(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first} {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    format!("rank{plural} {}", runs.iter().map(run).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The status of a rank of a world of `world`, which has done `completed` operations. `pending`
+    /// is its call, a hash of it, and whom it awaits.
+    fn status(
+        rank: usize,
+        world: usize,
+        completed: u64,
+        pending: Option<(&str, u64, Option<usize>)>,
+    ) -> RankStatus {
+        let pending = pending.map(|(call, fingerprint, awaits)| {
+            json!({
+                "sequence": completed, "call": call, "fingerprint": fingerprint, "awaits": awaits,
+                "step": 0, "waiting_seconds": 12.0, "bytes": 0, "bytes_done": 0,
+            })
+        });
+        let recent = json!([{
+            "first": 0, "count": completed, "call": "barrier()", "choices": [], "seconds_ago": 1.0,
+        }]);
+        let group = json!({
+            "members": (0..world).collect::<Vec<_>>(), "rank": rank, "completed": completed,
+            "pending": pending, "recent": recent,
+        });
+        let network = json!({ "refused": 0, "half_open": 0, "left": [], "silent": [] });
+        let status = json!({
+            "rank": rank, "world": world, "process": 1, "unix_seconds": 0.0, "groups": [group],
+            "network": network, "failure": null,
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn job(statuses: Vec<RankStatus>) -> JobStatus {
+        JobStatus {
+            world: statuses[0].world,
+            reason: "on request".to_owned(),
+            statuses: statuses.into_iter().map(|status| (status.rank, status)).collect(),
+            ..JobStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_rank_that_has_not_called_is_pointed_at() {
+        let waits = |rank| status(rank, 4, 7, Some(("all_reduce(8 x f32, sum)", 5, Some(2))));
+        let page = job(vec![waits(0), waits(1), status(2, 4, 7, None), waits(3)]).page();
+        let expected = "\
+hang report, on request:
+  ranks 0 1 3: in all_reduce(8 x f32, sum) (operation 7) for 12 s, awaiting rank 2 in step 0
+  rank 2: outside the library after 7 operations, the last of them barrier()
+  look first at rank 2: operation 7 is not called there yet
+";
+        assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn the_minority_that_calls_something_else_is_pointed_at() {
+        let barrier = |rank| status(rank, 3, 4, Some(("barrier()", 5, Some(1))));
+        let other = status(1, 3, 4, Some(("split()", 6, None)));
+        let page = job(vec![barrier(0), other, barrier(2)]).page();
+        let verdict =
+            "look first at rank 1: in split() as operation 4, where others are in barrier()";
+        assert!(page.trim_end().ends_with(verdict), "{page}");
+    }
+
+    #[test]
+    fn ranks_that_do_not_answer_come_first() {
+        let waits = |rank| status(rank, 3, 4, Some(("barrier()", 5, Some(1))));
+        let job = JobStatus { silent: vec![1], ..job(vec![waits(0), waits(1), waits(2)]) };
+        let page = job.page();
+        assert!(page.contains("rank 1: no answer; the process is stopped"), "{page}");
+        assert!(page.trim_end().ends_with("look first at rank 1: no answer"), "{page}");
+    }
+
+    #[test]
+    fn a_rank_that_is_behind_or_never_joined_is_pointed_at() {
+        let ahead = |rank| status(rank, 3, 9, Some(("barrier()", 5, Some(1))));
+        let behind = status(1, 3, 8, Some(("barrier()", 5, Some(0))));
+        let page = job(vec![ahead(0), behind, ahead(2)]).page();
+        assert!(page.trim_end().ends_with("look first at rank 1: behind the others"), "{page}");
+        let mut missing = job(vec![status(0, 3, 0, None), status(2, 3, 0, None)]);
+        missing.world = 3;
+        let page = missing.page();
+        assert!(page.contains("rank 1: not joined"), "{page}");
+        assert!(page.trim_end().ends_with("look first at rank 1: not joined"), "{page}");
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_a_range() {
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[0, 1]), "ranks 0 1");
+        assert_eq!(ranks(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0-2 5 7-9");
+    }
+}
