@@ -92,6 +92,8 @@ pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf
 #[doc(inline)]
 pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 #[doc(inline)]
+pub use comm::status::{RankStatus, StatusHandle};
+#[doc(inline)]
 pub use comm::{
     Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request, Scope, Sent,
     Transport, UnknownTransport, Within, wait_all,

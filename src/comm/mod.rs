@@ -6,6 +6,7 @@ pub mod element;
 mod engine;
 pub mod error;
 mod requests;
+pub mod status;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};

@@ -181,6 +181,34 @@ impl Running {
         }
     }
 
+    /// True if this process has printed a line with `text` in it, as far as the test has listened.
+    pub(crate) fn heard_line(&self, process: usize, text: &str) -> bool {
+        self.heard[process].iter().any(|line| line.contains(text))
+    }
+
+    /// Waits until this process has printed a line with `text` in it.
+    #[track_caller]
+    pub(crate) fn wait_for_line(&mut self, process: usize, text: &str) {
+        while !self.heard_line(process, text) {
+            assert!(
+                self.hear().is_some(),
+                "process {process} does not print {text:?}:\n{}",
+                self.transcript()
+            );
+        }
+    }
+
+    /// Listens to all processes for this long.
+    pub(crate) fn listen_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            match self.said.recv_timeout(left) {
+                Ok((process, line)) => self.heard[process].extend(line),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
     /// Takes one more line, if one comes in time.
     fn hear(&mut self) -> Option<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());

@@ -31,6 +31,8 @@ pub mod secure;
 #[cfg(target_os = "linux")]
 pub mod shm;
 #[cfg(target_os = "linux")]
+pub mod signals;
+#[cfg(target_os = "linux")]
 pub mod sockets;
 pub mod stream;
 #[cfg(target_os = "linux")]

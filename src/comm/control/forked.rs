@@ -2,11 +2,11 @@
 //! not touch what it has inherited.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, Straggler};
+use crate::comm::control::{Control, ControlSnapshot, Straggler};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, GroupId};
+use crate::world::service::{Cause, GroupId, Status};
 use maypole_transports::{Alarm, Board};
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,6 +71,16 @@ impl Control for ForkedControl {
 
     fn fail(&self, cause: Cause) -> Cause {
         cause
+    }
+
+    fn snapshot(&self) -> ControlSnapshot {
+        ControlSnapshot {
+            rank: 0,
+            world: 0,
+            groups: Vec::new(),
+            network: Status::default(),
+            cause: None,
+        }
     }
 
     fn cause(&self) -> Option<Cause> {

@@ -9,6 +9,7 @@ use crate::comm::control::summary::LogLevel;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
+use crate::comm::status::server;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
@@ -130,6 +131,10 @@ impl Communicator {
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
             engine.time();
         }
+        let signal = named::<String>("MAYPOLE_STATUS_SIGNAL")?;
+        let launcher = named::<String>("MAYPOLE_STATUS_SOCKET")?;
+        server::serve(&comm.engine.control, signal.as_deref(), launcher.as_deref())
+            .map_err(|error| Error::Join(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
         }

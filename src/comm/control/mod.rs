@@ -18,7 +18,7 @@ mod threads;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, GroupId};
+use crate::world::service::{Cause, GroupId, Status};
 use error::ControlError;
 use maypole_kernels::mix;
 use maypole_transports::{Alarm, Board};
@@ -33,6 +33,17 @@ pub(crate) struct Straggler {
     pub(crate) report: String,
     /// The rank that holds the others up; `None` if no single member of the group does.
     pub(crate) rank: Option<usize>,
+}
+
+/// What the control plane knows about a rank, for its status. Ranks are those of the world.
+#[derive(Debug)]
+pub(crate) struct ControlSnapshot {
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
+    /// What the rank does in each of its groups. The world comes first.
+    pub(crate) groups: Vec<Arc<GroupActivity>>,
+    pub(crate) network: Status,
+    pub(crate) cause: Option<Cause>,
 }
 
 /// One rank's handle on its group. Ranks are those of the group.
@@ -71,6 +82,9 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
 
     /// Tells all ranks that the group has failed, and why. Returns the first cause that is known.
     fn fail(&self, cause: Cause) -> Cause;
+
+    /// Returns what is known about this rank in all of its groups.
+    fn snapshot(&self) -> ControlSnapshot;
 
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;

@@ -1,7 +1,7 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, Straggler, epoch};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
@@ -162,6 +162,16 @@ impl Control for ProcessControl {
         let rank = self.members[cause.rank];
         let culprit = cause.culprit.map(|culprit| self.members[culprit]);
         self.in_group(self.service.settle(Cause { rank, culprit, ..cause }, SETTLING))
+    }
+
+    fn snapshot(&self) -> ControlSnapshot {
+        ControlSnapshot {
+            rank: self.service.rank(),
+            world: self.service.world(),
+            groups: self.service.progress().open_groups().into_values().collect(),
+            network: self.service.status(),
+            cause: self.service.cause(),
+        }
     }
 
     fn cause(&self) -> Option<Cause> {

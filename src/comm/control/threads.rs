@@ -1,15 +1,15 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, Straggler, epoch};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport};
+use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -318,6 +318,21 @@ impl Control for ThreadControl {
         self.shared.alarm.raise();
         self.shared.changed.notify_all();
         self.in_group(first)
+    }
+
+    fn snapshot(&self) -> ControlSnapshot {
+        let rank = self.members[self.me];
+        let state = self.shared.state();
+        let is_mine = |activity: &&Arc<GroupActivity>| activity.members()[activity.rank()] == rank;
+        // The path of a group is longer than that of the group that it was split from.
+        let groups: BTreeMap<_, _> =
+            state.activities.iter().filter(|(_, activity)| is_mine(activity)).collect();
+        let groups: Vec<_> = groups.into_values().cloned().collect();
+        let left = state.left.iter().filter(|(path, _)| path.is_empty()).map(|(_, rank)| *rank);
+        let mut network = Status { left: left.collect(), ..Status::default() };
+        network.left.sort_unstable();
+        let world = groups.first().map_or(0, |world| world.members().len());
+        ControlSnapshot { rank, world, groups, network, cause: state.cause.clone() }
     }
 
     fn cause(&self) -> Option<Cause> {

@@ -194,8 +194,8 @@ impl Engine {
     /// Records which message of `batch` this rank waits for, for peers that ask.
     #[cold]
     pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
-        let (member, _) = batch.awaited();
-        self.health.begin_message(batch.describe(member));
+        let (member, peer) = batch.awaited();
+        self.health.begin_message(batch.describe(member), peer, batch.step(member));
     }
 
     /// Withdraws the record of a batch.

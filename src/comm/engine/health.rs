@@ -3,11 +3,13 @@
 
 use crate::comm::control::Control;
 use crate::comm::error::{Error, Result};
-use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline};
+use crate::comm::status::report_failure;
+use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Whether a rank's communicator still works, and what this rank is doing.
 #[derive(Debug)]
@@ -85,9 +87,13 @@ impl Health {
         self.activity.begin(self.sequence, call);
     }
 
-    /// Records which message this rank waits for, for peers that ask.
-    pub(super) fn begin_message(&self, message: String) {
+    /// Records which message this rank waits for, and which rank in which step of its group, for
+    /// peers that ask.
+    pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
         self.activity.begin_message(self.sequence, message);
+        if let Some(peer) = peer {
+            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), Instant::now());
+        }
     }
 
     /// Withdraws the record of a message.
@@ -136,7 +142,10 @@ impl Health {
 
     /// Records the failure, after which no call runs.
     pub(super) fn fail(&mut self, error: Error) -> Error {
-        self.first_failure.get_or_insert_with(|| error.clone());
+        if self.first_failure.is_none() {
+            self.first_failure = Some(error.clone());
+            report_failure(&*self.control, &error);
+        }
         error
     }
 

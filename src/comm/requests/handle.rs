@@ -8,6 +8,7 @@
 //! needs the engine while it is away waits for its return. That costs no time: a blocking call
 //! after requests must wait for the requests anyway.
 
+use crate::comm::control::Control;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
@@ -49,6 +50,7 @@ pub(crate) struct EngineHandle {
     timeout: Duration,
     /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
     pub(crate) alarm: Arc<Alarm>,
+    pub(crate) control: Arc<dyn Control>,
     /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
     /// can wait for it.
     here: OnceCell<Box<RankEngine>>,
@@ -68,6 +70,7 @@ impl EngineHandle {
             alarm: engine.health().control().alarm(),
             owner: engine.owner(),
             conditions: *engine.conditions(),
+            control: engine.health().shared_control(),
             here: OnceCell::from(Box::new(RankEngine::new(engine))),
             progress: None,
         }
@@ -80,6 +83,7 @@ impl EngineHandle {
             boards: self.boards.clone(),
             timeout: self.timeout,
             alarm: Arc::clone(&self.alarm),
+            control: Arc::clone(&self.control),
             here: OnceCell::new(),
             progress: None,
             owner: self.owner,
@@ -193,6 +197,11 @@ impl EngineHandle {
             self.wait();
         }
         self.here.get_mut().expect("the engine is here after waiting")
+    }
+
+    /// The process that is the rank.
+    pub(crate) fn owner(&self) -> OwnerProcess {
+        self.owner
     }
 
     /// True in a forked child, whose parent is the rank.

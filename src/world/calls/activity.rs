@@ -24,7 +24,7 @@ pub struct PendingWait {
     /// The operation that waits.
     pub sequence: u64,
     /// What it waits for.
-    pub awaited: WaitTarget,
+    pub target: WaitTarget,
     /// The fold of the program that waits; zero outside programs.
     pub step: usize,
     /// Windows that are over, and all windows.
@@ -94,31 +94,26 @@ impl GroupActivity {
     pub fn end_message(&self, sequence: u64) {
         let mut state = self.state();
         state.message = None;
+        state.wait = None;
         self.pulse.back(sequence);
     }
 
     /// Notes what the rank waits for `now`. Returns true if it should ask now whether the calls
     /// match: after a while, and then at growing intervals.
-    pub fn wait(
-        &self,
-        awaited: WaitTarget,
-        step: usize,
-        windows: (u32, u32),
-        now: Instant,
-    ) -> bool {
+    pub fn wait(&self, target: WaitTarget, step: usize, windows: (u32, u32), now: Instant) -> bool {
         let sequence = self.pulse.read().map_or(0, |(_, sequence)| sequence);
         let mut state = self.state();
         state.wait.take_if(|wait| wait.sequence != sequence);
         let wait = state.wait.get_or_insert_with(|| PendingWait {
             sequence,
-            awaited,
+            target,
             step,
             windows,
             since: now,
             next_question: now + FIRST_QUESTION,
             pause: FIRST_QUESTION,
         });
-        wait.awaited = awaited;
+        wait.target = target;
         wait.step = step;
         wait.windows = windows;
         let due = now >= wait.next_question;

@@ -132,6 +132,20 @@ pub const VARIABLES: &[Variable] = &[
          Default: `warn`.",
     ),
     each(
+        "MAYPOLE_REPORT",
+        "Directory for reports: a rank that fails writes what it was doing, and its last 1000 \
+         calls, to `rank-R.json` there. Default: none.",
+    ),
+    each(
+        "MAYPOLE_STATUS_SIGNAL",
+        "A signal, such as `USR1`, at which a rank prints on standard error what it is doing, and \
+         `maypole run` a page about all ranks. Default: none.",
+    ),
+    each(
+        "MAYPOLE_STATUS_SOCKET",
+        "Where a rank tells its launcher what it is doing. Set by `maypole run`.",
+    ),
+    each(
         "MAYPOLE_EXPLAIN",
         "`1`: every call is timed, so that explanations compare predictions with measurements. \
          Default: `0`.",

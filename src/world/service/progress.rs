@@ -28,7 +28,7 @@ impl ProgressReport {
     /// reported.
     pub(crate) fn of(activity: &GroupActivity, number: impl Fn(usize) -> usize) -> Self {
         let (inside, sequence) = activity.pulse().read().unwrap_or_default();
-        let awaits = activity.pending_wait().and_then(|wait| match wait.awaited {
+        let awaits = activity.pending_wait().and_then(|wait| match wait.target {
             WaitTarget::Rank(rank) => Some(number(rank)),
             WaitTarget::MissingMembers => None,
         });

@@ -180,8 +180,8 @@ impl ServiceContext {
     fn check_calls(&self) {
         for (group, activity) in self.progress.open_groups() {
             let Some(wait) = activity.pending_wait() else { continue };
-            if activity.wait(wait.awaited, wait.step, wait.windows, Instant::now()) {
-                self.ask_calls(group, &activity, wait.awaited, 0);
+            if activity.wait(wait.target, wait.step, wait.windows, Instant::now()) {
+                self.ask_calls(group, &activity, wait.target, 0);
             }
         }
     }

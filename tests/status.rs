@@ -1,0 +1,321 @@
+//! What ranks tell about themselves: on request, by a signal, in a file when they fail, and on one
+//! page of the launcher.
+
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use maypole::{Communicator, Error, Local, RankStatus, ReduceOp};
+use serde_json::Value;
+use spawn::{LIMIT, World, role, say};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// The file whose existence lets rank 1 go on.
+const GO: &str = "TEST_GO";
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    let Some(role) = role() else { return };
+    let mut comm = Communicator::from_env().unwrap();
+    match role.as_str() {
+        "fail" => fail(&mut comm),
+        "await" => await_rank_1(comm),
+        other => panic!("there is no role {other}"),
+    }
+}
+
+/// Rank 1 makes no call until the others have given up.
+fn fail(comm: &mut Communicator) {
+    for _ in 0..3 {
+        comm.barrier().unwrap();
+    }
+    if comm.rank() == 1 {
+        while comm.status().failure.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let error = comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+/// Rank 1 calls once it is told to.
+fn await_rank_1(mut comm: Communicator) {
+    comm.barrier().unwrap();
+    say("ready", comm.rank());
+    if comm.rank() == 1 {
+        let go = std::env::var_os(GO).unwrap();
+        let start = Instant::now();
+        while !Path::new(&go).exists() {
+            assert!(start.elapsed() < LIMIT, "the test has told nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
+    comm.close().unwrap();
+}
+
+fn world_of(status: &RankStatus) -> &maypole::comm::status::GroupStatus {
+    &status.groups[0]
+}
+
+#[test]
+fn a_rank_tells_whom_it_awaits_in_which_operation() {
+    for hosts in [[0, 0, 0], [0, 1, 2]] {
+        let mut comms = Local::new(3).hosts(&hosts).timeout(LIMIT).build();
+        let handle = comms[0].status_handle();
+        std::thread::scope(|threads| {
+            let mut late = comms.remove(1);
+            for mut comm in comms {
+                threads.spawn(move || {
+                    comm.barrier().unwrap();
+                    comm.reduce(&mut [1u8; 100], ReduceOp::Sum, 0).unwrap();
+                });
+            }
+            late.barrier().unwrap();
+            let start = Instant::now();
+            let pending = loop {
+                let status = handle.status().unwrap();
+                let pending = world_of(&status).pending.clone();
+                match pending.filter(|it| it.sequence == 1 && it.waiting_seconds.is_some()) {
+                    Some(pending) => break pending,
+                    None => assert!(start.elapsed() < LIMIT, "{status}"),
+                }
+            };
+            assert_eq!(pending.call, "reduce(100 x u8, sum, root 0)");
+            assert_eq!((pending.bytes, pending.bytes_done), (100, 0));
+            assert!(matches!(pending.awaits, Some(1 | 2)), "{pending}");
+            late.reduce(&mut [1u8; 100], ReduceOp::Sum, 0).unwrap();
+        });
+        assert!(handle.status().is_none(), "the communicators are gone");
+    }
+}
+
+#[test]
+fn repeated_calls_are_one_entry_and_the_last_thousand_are_kept() {
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        for _ in 0..10_000 {
+            comm.barrier().unwrap();
+        }
+        let status = comm.status();
+        let calls: Vec<_> =
+            world_of(&status).recent.iter().map(|it| (it.first, it.count)).collect();
+        assert_eq!(calls, [(0, 10_000)]);
+        for _ in 0..1500 {
+            comm.broadcast(&mut [0u8], 0).unwrap();
+            comm.barrier().unwrap();
+        }
+        let status = comm.status();
+        let recent = &world_of(&status).recent;
+        assert_eq!((recent.len(), world_of(&status).completed), (1000, 13_000));
+        let last = recent.last().unwrap();
+        assert_eq!((last.first, last.count, last.call.as_str()), (12_999, 1, "barrier()"));
+    });
+}
+
+#[test]
+fn a_status_tells_of_groups_and_of_ranks_that_have_left() {
+    let mut comms = Local::new(2).timeout(LIMIT).build();
+    let mut other = comms.pop().unwrap();
+    let mut comm = comms.pop().unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            let mut twin = other.duplicate().unwrap();
+            twin.barrier().unwrap();
+        });
+        let mut twin = comm.duplicate().unwrap();
+        twin.barrier().unwrap();
+        let start = Instant::now();
+        while comm.status().network.left != [1] {
+            assert!(start.elapsed() < LIMIT, "{}", comm.status());
+        }
+        let status = comm.status();
+        assert_eq!(status, twin.status().clone_with_time_of(&status));
+        let completed: Vec<u64> = status.groups.iter().map(|group| group.completed).collect();
+        assert_eq!(completed, [1, 1]);
+        assert_eq!(status.groups[1].recent[0].call, "barrier()");
+    });
+}
+
+trait CloneWithTime {
+    fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus;
+}
+
+impl CloneWithTime for RankStatus {
+    /// The same status as of another time.
+    fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus {
+        let mut status = self.clone();
+        status.unix_seconds = other.unix_seconds;
+        for (group, theirs) in status.groups.iter_mut().zip(&other.groups) {
+            for (calls, theirs) in group.recent.iter_mut().zip(&theirs.recent) {
+                calls.seconds_ago = theirs.seconds_ago;
+            }
+        }
+        status
+    }
+}
+
+#[test]
+fn a_rank_that_fails_writes_what_it_did() {
+    let directory = tempfile::tempdir().unwrap();
+    let reports = directory.path().join("reports");
+    let world = World::new("fail", 3).set("MAYPOLE_REPORT", reports.display());
+    world.set("MAYPOLE_TIMEOUT", 2).start().succeed();
+    for rank in 0..3 {
+        let text = std::fs::read_to_string(reports.join(format!("rank-{rank}.json"))).unwrap();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(report["culprit"], 1, "{text}");
+        assert!(report["error"].as_str().unwrap().contains("waited 2 s for rank 1"), "{text}");
+        let status: RankStatus = serde_json::from_value(report["status"].clone()).unwrap();
+        assert_eq!((status.rank, status.world), (rank, 3));
+        let calls: Vec<_> =
+            world_of(&status).recent.iter().map(|it| (&*it.call, it.count)).collect();
+        let made = [("barrier()", 3), ("all_reduce(4 x u64, sum)", 1)];
+        assert_eq!(calls, made[..if rank == 1 { 1 } else { 2 }], "rank {rank}");
+    }
+    assert_eq!(std::fs::read_dir(&reports).unwrap().count(), 3, "nothing else is left there");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_and_changes_nothing() {
+    let world = World::new("fail", 2).set("MAYPOLE_REPORT", "/dev/null/reports");
+    let ranks = world.set("MAYPOLE_TIMEOUT", 2).start().succeed();
+    let told = "maypole: MAYPOLE_REPORT: cannot write /dev/null/reports/rank-0.json: ";
+    assert!(ranks[0].lines.iter().any(|line| line.starts_with(told)), "{ranks:#?}");
+}
+
+#[test]
+fn a_signal_prints_the_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let world = World::new("await", 2).set(GO, go.display());
+    let mut running = world.set("MAYPOLE_STATUS_SIGNAL", "USR1").start();
+    running.wait_for("ready", &[0, 1]);
+    running.signal(1, "USR1");
+    running.wait_for_line(1, "outside the library after 1 operation, the last of them barrier()");
+    // Rank 0 may not have begun to wait when the first signal comes.
+    let start = Instant::now();
+    while !running.heard_line(0, "in all_reduce(4 x u64, sum) (operation 1), waiting for") {
+        assert!(start.elapsed() < LIMIT);
+        running.signal(0, "USR1");
+        running.listen_for(Duration::from_millis(50));
+    }
+    std::fs::write(&go, "").unwrap();
+    for ended in running.end() {
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_signal_is_refused() {
+    let world = World::new("await", 1).set("MAYPOLE_STATUS_SIGNAL", "KILL");
+    let ended = world.start().end();
+    let refused = "MAYPOLE_STATUS_SIGNAL: 'KILL' is no signal that a program can handle";
+    assert!(ended[0].lines.iter().any(|line| line.contains(refused)), "{ended:#?}");
+}
+
+/// A job of `maypole run` whose standard error is read line by line.
+struct Job {
+    launcher: Child,
+    lines: Receiver<String>,
+    heard: Vec<String>,
+}
+
+impl Job {
+    /// Starts three ranks that do `role`.
+    fn start(role: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+        command.args(["run", "-n", "3"]).args(options).arg("--");
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture"]);
+        command.env("TEST_ROLE", role).env("RUST_BACKTRACE", "0").env("MAYPOLE_TIMEOUT", "120");
+        command.envs(variables.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut launcher = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        let out = launcher.stdout.take().unwrap();
+        let error = launcher.stderr.take().unwrap();
+        let copies = sender.clone();
+        std::thread::spawn(move || {
+            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| {
+                let _ = copies.send(line);
+            });
+        });
+        std::thread::spawn(move || {
+            BufReader::new(error).lines().map_while(Result::ok).for_each(|line| {
+                let _ = sender.send(line);
+            });
+        });
+        Self { launcher, lines, heard: Vec::new() }
+    }
+
+    /// Waits for a line that contains `text`.
+    #[track_caller]
+    fn await_line(&mut self, text: &str) {
+        let deadline = Instant::now() + LIMIT;
+        while !self.heard.iter().any(|line| line.contains(text)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.heard.push(line),
+                Err(_) => panic!("no line has {text:?}:\n{}", self.heard.join("\n")),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn succeed(mut self) {
+        let end = self.launcher.wait().unwrap();
+        self.heard.extend(self.lines.iter());
+        assert!(end.success(), "{end}:\n{}", self.heard.join("\n"));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A launcher that has ended cannot be killed. One that is killed takes its ranks along.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+#[test]
+fn the_launcher_makes_a_page_when_a_wait_lasts_too_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let mut job = Job::start("await", &["--hang-report", "1"], &[(GO, go.to_str().unwrap())]);
+    job.await_line("has been waiting for 1 s or more");
+    job.await_line("in all_reduce(4 x u64, sum) (operation 1) for ");
+    job.await_line("rank 1: outside the library after 1 operations, the last of them barrier()");
+    job.await_line("look first at rank 1: operation 1 is not called there yet");
+    std::fs::write(&go, "").unwrap();
+    job.succeed();
+}
+
+#[test]
+fn the_launcher_makes_a_page_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let variables = [(GO, go.to_str().unwrap()), ("MAYPOLE_STATUS_SIGNAL", "USR1")];
+    let mut job = Job::start("await", &[], &variables);
+    for rank in 0..3 {
+        job.await_line(&format!("@ready {rank}"));
+    }
+    let pid = job.launcher.id().to_string();
+    assert!(Command::new("kill").args(["-s", "USR1", &pid]).status().unwrap().success());
+    job.await_line("hang report, on request:");
+    job.await_line("look first at ");
+    std::fs::write(&go, "").unwrap();
+    job.succeed();
+}
+
+#[test]
+fn the_launcher_makes_a_page_when_a_rank_reports_a_deadline() {
+    let mut job = Job::start("fail", &[], &[("MAYPOLE_TIMEOUT", "2")]);
+    job.await_line("reports that a deadline has passed");
+    job.await_line("waited 2 s for rank 1");
+    job.await_line("look first at ");
+    job.succeed();
+}
