@@ -56,13 +56,13 @@ options! {
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
-    /// Numbers of a token's vector [default: 128].
+    /// Width of the model: numbers in the vector of a token [default: 128].
     width: usize,
     /// Tokens of a row [default: 64].
     context: usize,
-    /// Heads of attention [default: 4].
+    /// Number of attention heads [default: 4].
     heads: usize,
-    /// Blocks [default: 4].
+    /// Number of blocks [default: 4].
     layers: usize,
     /// Experts of each block; each token goes to two [default: none].
     experts: usize,
@@ -96,7 +96,7 @@ options! {
     pipeline: String,
     /// Micro-batches of a step [default: one, or two a stage].
     micros: usize,
-    /// Steps [default: 200].
+    /// Number of steps [default: 200].
     steps: u64,
     /// Rows of a global batch [default: 16].
     rows: usize,
@@ -118,9 +118,9 @@ options! {
     /// Add in the order of ranks, so that runs are equal to the bit.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     deterministic: bool,
-    /// What weights and rows are drawn by [default: 1].
+    /// Seed of the initial weights and of the rows [default: 1].
     seed: u64,
-    /// Where checkpoints go; a run goes on from the last that is there.
+    /// Folder for checkpoints; a run goes on from the last complete one there.
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
@@ -129,7 +129,7 @@ options! {
     /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on
     /// goes on with it, from the step of the checkpoint.
     losses: PathBuf,
-    /// Where pictures go: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
+    /// Folder for pictures: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
     sample: usize,
@@ -138,7 +138,7 @@ options! {
     processes: bool,
 }
 
-/// A run, settled.
+/// A run with all its options settled.
 pub(crate) struct TrainingJob {
     pub(crate) config: Config,
     pub(crate) setup: Setup,
@@ -159,9 +159,9 @@ pub(crate) struct TrainingJob {
     pub(crate) sample: usize,
     pub(crate) processes: bool,
     pub(crate) text: Text,
-    /// What the trained model is judged by: the end of the text.
+    /// The text for the validation loss: the end of the text.
     pub(crate) held_out: Text,
-    /// Where each step's loss goes.
+    /// The file for the loss of each step.
     pub(crate) losses: Option<PathBuf>,
     pub(crate) bpe: Bpe,
 }
@@ -194,7 +194,7 @@ impl TrainArgs {
         self.options.fault.as_deref() == Some("list")
     }
 
-    /// Settles what is not said, and refuses what does not go together.
+    /// Fills in defaults, and refuses options that do not go together.
     pub(crate) fn resolve(self) -> anyhow::Result<TrainingJob> {
         let file = match &self.config {
             None => TrainOptions::default(),
@@ -388,4 +388,77 @@ fn named<T: Copy>(name: &Option<String>, what: &str, choices: &[(&str, T)]) -> a
     }
     let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
     bail!("'{name}' is no {what}; there are {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maypole_trainer::tensor::random::random;
+
+    /// A file of options, with every kind of value.
+    const SEED: &str = "width = 128\ncontext = 64\nheads = 4\nlayers = 4\nexperts = 4\n\
+        mesh = \"dp=2,pp=2\"\nsharding = \"local:4\"\nbucket = 25600\nsequence = true\n\
+        capacity = 1.25\ngroup = 8\npipeline = \"interleaved:2\"\nmicros = 4\nsteps = 200\n\
+        rows = 16\noptimizer = \"adamw\"\nrate = 3e-3\nshape = \"cosine\"\nwarm-up = 20\n\
+        clip = 1.0\nprecision = \"bf16\"\nseed = 1\nfault = \"local-mean\"\nkeep = 3\n";
+
+    const VALUES: [&str; 12] = [
+        "0",
+        "1",
+        "-1",
+        "4294967296",
+        "9223372036854775807",
+        "18446744073709551615",
+        "1e308",
+        "nan",
+        "inf",
+        "true",
+        "\"\"",
+        "\"dp=1048576\"",
+    ];
+
+    /// Everything that is settled before a text is read.
+    fn settle(text: &str) -> anyhow::Result<()> {
+        let options: TrainOptions = toml::from_str(text)?;
+        options.can_be()?;
+        let config = options.model();
+        config.check().map_err(anyhow::Error::msg)?;
+        let setup = options.setup(&config)?;
+        TrainOptions::stages_have_layers(&config, &setup)?;
+        setup.check(&config, options.rows.unwrap_or(16)).map_err(anyhow::Error::msg)?;
+        options.all_matter(&config, &setup, Rule::ADAMW)?;
+        options.precision(&setup)?;
+        let schedule = options.schedule(options.steps.unwrap_or(200))?;
+        assert!([0, 1, u64::MAX].iter().all(|step| schedule.rate(*step) >= 0.0));
+        Ok(())
+    }
+
+    #[test]
+    fn any_file_of_options_is_settled_or_refused() {
+        let lines: Vec<&str> = SEED.lines().collect();
+        let mut settled = 0;
+        for nth in 0..20_000 {
+            let mut draw = 0;
+            let mut below = |end: usize| {
+                draw += 1;
+                (random(nth, draw) % end as u64) as usize
+            };
+            // Some of the lines, one or two of which have another value.
+            let share = 1 + below(8);
+            let mut chosen: Vec<String> =
+                lines.iter().filter(|_| below(8) < share).map(|line| (*line).to_owned()).collect();
+            for _ in 0..below(3) {
+                let Some(at) = below(chosen.len() + 1).checked_sub(1) else { continue };
+                let (name, _) = chosen[at].split_once('=').unwrap_or((&chosen[at], ""));
+                chosen[at] = format!("{name}= {}", VALUES[below(VALUES.len())]);
+            }
+            let mut bytes = chosen.join("\n").into_bytes();
+            if below(3) == 0 && !bytes.is_empty() {
+                let at = below(bytes.len());
+                bytes[at] = below(256) as u8;
+            }
+            settled += u32::from(settle(&String::from_utf8_lossy(&bytes)).is_ok());
+        }
+        assert!(settled > 200, "files come past all checks: {settled} did");
+    }
 }

@@ -1,7 +1,7 @@
 //! Starts ranks: by a launcher, as threads of this process, or as processes started here.
 
 use crate::options::TrainingJob;
-use crate::output::{self, OutputError};
+use crate::output::{self, PrintError};
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
@@ -109,14 +109,14 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
 }
 
 /// Prints what ranks print, until they have ended or nobody reads it.
-fn relay(mut printed: PipeReader) -> Result<(), OutputError> {
+fn relay(mut printed: PipeReader) -> Result<(), PrintError> {
     let mut bytes = [0; 8192];
     loop {
         match printed.read(&mut bytes) {
             Ok(0) => return Ok(()),
             Ok(count) => output::print(&bytes[..count])?,
             Err(why) if why.kind() == ErrorKind::Interrupted => {}
-            Err(why) => return Err(OutputError::Failed("what ranks print".into(), why)),
+            Err(why) => return Err(PrintError::Failed("what ranks print".into(), why)),
         }
     }
 }
@@ -124,7 +124,7 @@ fn relay(mut printed: PipeReader) -> Result<(), OutputError> {
 /// Waits for all ranks. When a rank fails, or what they print cannot be printed, stops the others.
 fn supervise(
     mut running: Vec<Child>,
-    relay: &JoinHandle<Result<(), OutputError>>,
+    relay: &JoinHandle<Result<(), PrintError>>,
 ) -> anyhow::Result<()> {
     let mut failed = None;
     while !running.is_empty() {

@@ -24,10 +24,10 @@ pub(super) fn partial_name(step: u64) -> String {
     format!("step-{step:08}.partial")
 }
 
-/// A checkpoint that no run can go on from.
+/// A checkpoint from which no run can go on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IncompleteCheckpoint {
-    /// The step that it is of.
+    /// The step of the checkpoint.
     pub step: u64,
     /// Its folder.
     pub path: PathBuf,
@@ -51,14 +51,14 @@ impl fmt::Display for IncompleteCheckpoint {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CheckpointHistory {
     folder: PathBuf,
-    /// The steps of those that are complete, ascending.
+    /// The steps of the complete ones, ascending.
     complete: Vec<u64>,
-    /// Those that are not, by step.
+    /// The incomplete ones, by step.
     incomplete: Vec<IncompleteCheckpoint>,
 }
 
 impl CheckpointHistory {
-    /// What is in `folder`; nothing, if there is no such folder.
+    /// Lists the checkpoints in `folder`; an empty history, if there is no such folder.
     ///
     /// # Errors
     /// [`CheckpointError::File`], if the folder cannot be read.
@@ -70,7 +70,9 @@ impl CheckpointHistory {
         };
         for entry in entries {
             let path = entry.map_err(failed(folder))?.path();
-            history.note(path);
+            if path.is_dir() {
+                history.note(path);
+            }
         }
         history.complete.sort_unstable();
         history.incomplete.sort_by_key(|it| it.step);
@@ -89,12 +91,12 @@ impl CheckpointHistory {
         }
     }
 
-    /// The last that is complete.
+    /// Returns the folder of the last complete checkpoint.
     pub fn newest(&self) -> Option<PathBuf> {
         self.complete.last().map(|step| self.folder.join(folder_name(*step)))
     }
 
-    /// Those that were begun after the last that is complete, and are not complete.
+    /// Returns the incomplete checkpoints of later steps than the last complete one.
     pub fn interrupted(&self) -> impl Iterator<Item = &IncompleteCheckpoint> {
         let newest = self.complete.last();
         self.incomplete.iter().filter(move |it| newest.is_none_or(|newest| it.step > *newest))
@@ -126,7 +128,7 @@ impl CheckpointHistory {
     }
 }
 
-/// The last complete checkpoint in `folder`.
+/// Returns the last complete checkpoint in `folder`.
 ///
 /// # Errors
 /// As [`CheckpointHistory::read`].
@@ -134,9 +136,9 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(CheckpointHistory::read(folder)?.newest())
 }
 
-/// The history of `folder` as rank 0 sees it, and the checkpoint from which all ranks of `world` go
-/// on: hosts may see a folder that they share at different ages. All ranks call it; the others get
-/// no history.
+/// Returns the history of `folder` as rank 0 sees it, and the checkpoint from which all ranks of
+/// `world` go on. Rank 0 chooses it, because hosts may see a shared folder at different ages. All
+/// ranks call it; the other ranks get an empty history.
 ///
 /// # Errors
 /// As [`CheckpointHistory::read`], on every rank.

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Standard output takes nothing more.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OutputError {
+pub(crate) enum PrintError {
     /// No program reads it any more.
     #[error("{0}: its reader has closed it")]
     Closed(PathBuf),
@@ -28,16 +28,16 @@ pub(crate) enum OutputError {
 const ENDED_BY_PIPE: u8 = 128 + 13;
 
 /// Prints a line.
-pub(crate) fn line(text: impl Display) -> Result<(), OutputError> {
+pub(crate) fn line(text: impl Display) -> Result<(), PrintError> {
     print(format!("{text}\n").as_bytes())
 }
 
 /// Prints bytes as they are.
-pub(crate) fn print(bytes: &[u8]) -> Result<(), OutputError> {
+pub(crate) fn print(bytes: &[u8]) -> Result<(), PrintError> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|why| match why.kind() {
-        ErrorKind::BrokenPipe => OutputError::Closed(name()),
-        _ => OutputError::Failed(name(), why),
+        ErrorKind::BrokenPipe => PrintError::Closed(name()),
+        _ => PrintError::Failed(name(), why),
     })
 }
 
@@ -53,17 +53,17 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     if is_closed(error) {
         return ExitCode::from(ENDED_BY_PIPE);
     }
-    let _ = match error.downcast_ref() {
+    let sentence = match error.downcast_ref() {
         // That rank says why: a cause is said once.
-        Some(CheckpointError::Rank { rank, .. }) => {
-            writeln!(io::stderr(), "train: stopped, because rank {rank} failed")
-        }
-        _ => writeln!(io::stderr(), "train: {error:#}"),
+        Some(CheckpointError::Rank { rank, .. }) => format!("stopped, because rank {rank} failed"),
+        _ => format!("{error:#}"),
     };
+    // In one piece: other ranks may write there too.
+    let _ = io::stderr().write_all(format!("train: {sentence}\n").as_bytes());
     ExitCode::FAILURE
 }
 
 /// True if the reader of standard output has seen enough.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(OutputError::Closed(_)))
+    matches!(error.downcast_ref(), Some(PrintError::Closed(_)))
 }

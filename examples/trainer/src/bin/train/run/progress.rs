@@ -1,7 +1,7 @@
 //! Shows the progress of a run: a bar on a terminal, lines elsewhere.
 
 use crate::output;
-use crate::output::OutputError;
+use crate::output::PrintError;
 use indicatif::{ProgressBar, ProgressStyle};
 use maypole_trainer::ranks::shares::{RunClock, ShareKind, TimeShares};
 use maypole_trainer::ranks::timeline::RankActivity;
@@ -44,7 +44,7 @@ impl StepProgress {
         loss: f64,
         tokens: u64,
         clock: &mut RunClock,
-    ) -> Result<(), OutputError> {
+    ) -> Result<(), PrintError> {
         self.steps += 1;
         self.tokens += tokens;
         let due = self.lines.is_none_or(|every| step.is_multiple_of(every) || self.steps == 1);
@@ -63,7 +63,7 @@ impl StepProgress {
     }
 
     /// Shows another event after a step.
-    pub(super) fn say(&self, step: u64, what: &str) -> Result<(), OutputError> {
+    pub(super) fn say(&self, step: u64, what: &str) -> Result<(), PrintError> {
         let line = format!("after step {step}: {what}");
         match self.lines {
             _ if self.quiet => Ok(()),
