@@ -18,7 +18,7 @@ mod common;
 use anyhow::{Result, anyhow};
 use cable::{ADDRESSES, Cable};
 use clap::Parser;
-use common::crew::{Arm, Crew};
+use common::processes::{Arm, RankProcesses};
 use common::{Options, median, range};
 use std::ops::RangeInclusive;
 use std::process::{Command, ExitCode};
@@ -84,8 +84,8 @@ impl Round {
 }
 
 fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode> {
-    let mut crew = Crew::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
-    let (rate, rounds) = calibrate(cable, &mut crew, options, aimed)?;
+    let mut processes = RankProcesses::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
+    let (rate, rounds) = calibrate(cable, &mut processes, options, aimed)?;
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
     let (compute, communication, share) = parts(&rounds);
     let after = of(|round| round.after);
@@ -125,22 +125,22 @@ fn parts(rounds: &[Round]) -> (f64, f64, f64) {
 /// rounds measured at it; or those of the last rate that was tried.
 fn calibrate(
     cable: &Cable,
-    crew: &mut Crew,
+    processes: &mut RankProcesses,
     options: &Options,
     aimed: f64,
 ) -> Result<(f64, Vec<Round>)> {
     // The first steps make memory and connections.
     for arm in [Arm::Alone, Arm::After, Arm::During] {
-        crew.turn(arm, 1)?;
+        processes.turn(arm, 1)?;
     }
     let aim = |compute: f64| compute * aimed / (1.0 - aimed);
     // Of an all-reduce on two ranks each sends as much as it has.
     let bits = 32.0 * options.config().parameters() as f64;
-    let mut rate = bits / aim(crew.step(Arm::Alone, 3 * options.steps)?);
+    let mut rate = bits / aim(processes.step(Arm::Alone, 3 * options.steps)?);
     let mut last = (rate, Vec::new());
     for rounds in [2, options.rounds].repeat(TRIES) {
         cable.limit(rate as u64).map_err(|why| anyhow!(why))?;
-        last = (rate, self::rounds(crew, options, rounds)?);
+        last = (rate, self::rounds(processes, options, rounds)?);
         let (compute, communication, share) = parts(&last.1);
         let compute_ms = 1e3 * compute;
         let communication_ms = 1e3 * communication;
@@ -162,13 +162,13 @@ fn calibrate(
 }
 
 /// All arms in turn, in an order that turns round by round.
-fn rounds(crew: &mut Crew, options: &Options, number: usize) -> Result<Vec<Round>> {
+fn rounds(processes: &mut RankProcesses, options: &Options, number: usize) -> Result<Vec<Round>> {
     let mut arms = [Arm::Alone, Arm::After, Arm::During];
     let mut rounds = Vec::new();
     for _ in 0..number {
         let mut round = Round { compute: 0.0, after: 0.0, during: 0.0 };
         for arm in arms {
-            let step = crew.step(arm, options.steps)?;
+            let step = processes.step(arm, options.steps)?;
             match arm {
                 Arm::Alone => round.compute = step,
                 Arm::After => round.after = step,
@@ -182,11 +182,11 @@ fn rounds(crew: &mut Crew, options: &Options, number: usize) -> Result<Vec<Round
 }
 
 fn over_shared_memory(options: &Options) -> Result<ExitCode> {
-    let mut crew = Crew::start(|_, this| Command::new(this), "127.0.0.1")?;
+    let mut processes = RankProcesses::start(|_, this| Command::new(this), "127.0.0.1")?;
     for arm in [Arm::Alone, Arm::After, Arm::During] {
-        crew.turn(arm, 2)?;
+        processes.turn(arm, 2)?;
     }
-    let rounds = rounds(&mut crew, options, options.rounds)?;
+    let rounds = rounds(&mut processes, options, options.rounds)?;
     let of = |part: fn(&Round) -> f64| 1e3 * median(rounds.iter().map(part));
     let compute = of(|round| round.compute);
     let after = of(|round| round.after);

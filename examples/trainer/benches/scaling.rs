@@ -11,7 +11,7 @@
 mod common;
 
 use clap::Parser;
-use common::crew::{Arm, Crew};
+use common::processes::{Arm, RankProcesses};
 use common::{Options, median, range};
 use std::process::{Command, ExitCode};
 
@@ -31,11 +31,11 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", options.describe());
-    let mut crew = Crew::start(|_, this| Command::new(this), "127.0.0.1")?;
+    let mut processes = RankProcesses::start(|_, this| Command::new(this), "127.0.0.1")?;
     // The first steps make memory and connections.
     let mut arms = [Arm::Alone, Arm::During];
     for arm in arms {
-        crew.turn(arm, 2)?;
+        processes.turn(arm, 2)?;
     }
     let mut ratios = Vec::new();
     let mut speeds = [Vec::new(), Vec::new()];
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<ExitCode> {
     for round in 0..options.rounds {
         let mut speed = [0.0; 2];
         for arm in arms {
-            let turns = crew.turn(arm, options.steps)?;
+            let turns = processes.turn(arm, options.steps)?;
             let tokens = (options.tokens() * options.steps) as f64;
             speed[usize::from(arm == Arm::During)] =
                 turns.iter().map(|turn| tokens / turn.steps.iter().sum::<f64>()).sum();

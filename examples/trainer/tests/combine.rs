@@ -28,7 +28,7 @@ fn every_pair_that_combines_trains_as_one_process() {
         }
         let reference = &references.iter().find(|(setup, _)| *setup == single).unwrap().1;
         let run = train(&task, &setup);
-        let (loss, weights) = run.far(reference);
+        let (loss, weights) = run.difference(reference);
         let a = a.name();
         let b = b.name();
         assert!(

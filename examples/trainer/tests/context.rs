@@ -121,7 +121,7 @@ fn twenty_steps_end_where_one_process_ends() {
             ("cp=2", PositionDivision::Contiguous),
         ] {
             let run = train(&task, &Setup { exchange, division, ..mesh(text) });
-            let (loss, weights) = run.far(&reference);
+            let (loss, weights) = run.difference(&reference);
             assert!(
                 loss < 1e-5 && weights < 1e-5,
                 "{text} {exchange:?}: loss {loss:e}, weights {weights:e}"

@@ -83,7 +83,7 @@ fn twenty_steps_end_where_one_process_ends() {
     assert!(reference.losses[19] < reference.losses[0]);
     for text in ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2"] {
         let run = train(&task, &setup(text, None));
-        let (loss, weights) = run.far(&reference);
+        let (loss, weights) = run.difference(&reference);
         assert!(loss < 1e-6 && weights < 1e-5, "{text}: loss {loss:e}, weights {weights:e}");
         assert!(run.agreed);
     }
@@ -105,7 +105,7 @@ fn routing_and_dropping_do_not_depend_on_the_mesh() {
             let setup = setup(text, capacity);
             let run = train(&task, &setup);
             assert_eq!(decided(&run, &setup, &task), expected, "{text}, capacity {capacity:?}");
-            let (loss, weights) = run.far(&reference);
+            let (loss, weights) = run.difference(&reference);
             assert!(loss < 1e-6 && weights < 1e-5, "{text}: loss {loss:e}, weights {weights:e}");
         }
     }

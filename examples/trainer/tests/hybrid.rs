@@ -20,7 +20,7 @@ fn check(task: &Task, setups: &[Setup]) {
     let reference: Run<f64> = train(task, &alone(&setups[0]));
     for setup in setups {
         let run = train(task, setup);
-        let (loss, weights) = run.far(&reference);
+        let (loss, weights) = run.difference(&reference);
         assert!(
             loss < NOISE && weights < NOISE,
             "{}: loss {loss:e}, weights {weights:e}",
@@ -86,7 +86,7 @@ fn check_twenty_steps(task: &Task, setups: &[Setup]) {
     assert!(reference.losses[19] < reference.losses[0]);
     for setup in setups {
         let run = train(task, setup);
-        let (loss, weights) = run.far(&reference);
+        let (loss, weights) = run.difference(&reference);
         assert!(
             loss < 1e-5 && weights < 1e-5 && run.agreed,
             "{}: loss {loss:e}, weights {weights:e}",
@@ -146,7 +146,7 @@ fn scaling_the_loss_changes_nothing() {
     for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (task.with_experts(4), experts)] {
         let plain: Run<f64> = train(&task, &setup);
         let scaled = train(&Task { scale: true, ..task }, &setup);
-        assert!(scaled.same_bits(&plain), "{}: {:?}", setup.mesh, scaled.far(&plain));
+        assert!(scaled.same_bits(&plain), "{}: {:?}", setup.mesh, scaled.difference(&plain));
     }
 }
 

@@ -56,7 +56,7 @@ fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
         let reference = train::<f64>(&stay, &alone(&with("", Sharding::default())));
         for setup in setups() {
             let run = train::<f64>(&task, &setup);
-            let (loss, weights) = run.far(&reference);
+            let (loss, weights) = run.difference(&reference);
             let what = format!("{} {:?} {rule:?}", setup.mesh, setup.sharding);
             assert!(
                 loss < 1e-9 && weights < 1e-9 && run.agreed,
@@ -79,7 +79,8 @@ fn twenty_steps_end_where_one_process_ends() {
     (task.config.layers, task.config.width, task.config.context) = (2, 32, 32);
     let setup = with("ep=2", Sharding::default());
     let run = train::<f32>(&task, &setup);
-    let (loss, weights) = run.far(&train::<f32>(&Task { rebalance: None, ..task }, &alone(&setup)));
+    let (loss, weights) =
+        run.difference(&train::<f32>(&Task { rebalance: None, ..task }, &alone(&setup)));
     assert!(loss < 1e-6 && weights < 1e-5, "loss {loss:e}, weights {weights:e}");
     assert!(run.seen[0].moves.iter().any(ExpertMove::any));
 }
@@ -91,7 +92,8 @@ fn experts_move_under_local_sgd_too() {
         let task = task(rule);
         let setup = with("dp=2,ep=2", Sharding::Local { every });
         let run = train::<f64>(&task, &setup);
-        let (loss, weights) = run.far(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
+        let (loss, weights) =
+            run.difference(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
         assert!(loss < 1e-9 && weights < 1e-9, "{rule:?}: loss {loss:e}, weights {weights:e}");
         assert!(run.seen[0].moves.iter().any(ExpertMove::any));
     }

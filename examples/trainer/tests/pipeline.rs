@@ -42,7 +42,7 @@ fn every_schedule_has_the_bits_of_one_process() {
                     run.same_bits(&reference),
                     "{} on {ranks} ranks: {:?}",
                     schedule.name(),
-                    run.far(&reference)
+                    run.difference(&reference)
                 );
             }
         }
@@ -58,7 +58,7 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
         assert!(run.same_bits(&reference), "{}", schedule.name());
     }
     let (loss, weights) =
-        reference.far(&train(&task, &alone(&setup(1, PipelineSchedule::GPipe, 1))));
+        reference.difference(&train(&task, &alone(&setup(1, PipelineSchedule::GPipe, 1))));
     assert!(
         loss < 1e-6 && weights < 1e-6,
         "micro-batches are the batch: loss {loss:e}, weights {weights:e}"
@@ -114,7 +114,7 @@ fn backwards_in_another_order_end_in_other_bits() {
     let right: Run<f32> = train(&task, &setup(2, PipelineSchedule::GPipe, 4));
     let reversed: Run<f32> = train_by(&task, &setup(2, PipelineSchedule::GPipe, 4), reverse);
     assert_eq!(right.losses, reversed.losses);
-    let (_, weights) = right.far(&reversed);
+    let (_, weights) = right.difference(&reversed);
     assert!(weights > 0.0 && weights < 1e-5, "the same but for rounding: {weights:e}");
 }
 

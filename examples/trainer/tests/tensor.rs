@@ -139,7 +139,7 @@ fn twenty_steps_end_where_one_process_ends() {
         for text in ["tp=2", "tp=4"] {
             for sequence in [false, true] {
                 let run = train(&task, &Setup { sequence, ..mesh(text) });
-                let (loss, weights) = run.far(&reference);
+                let (loss, weights) = run.difference(&reference);
                 assert!(
                     loss < 1e-5 && weights < 1e-5,
                     "{text}, {vocab} tokens: loss {loss:e}, weights {weights:e}"

@@ -1,7 +1,7 @@
 //! What the benches share: the model that they train, the processes that train it, and medians.
 #![allow(dead_code, reason = "not every bench uses all of it")]
 
-pub(crate) mod crew;
+pub(crate) mod processes;
 mod rank;
 
 pub(crate) use maypole_trainer::check::verify::median;

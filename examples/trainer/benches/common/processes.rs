@@ -1,5 +1,4 @@
-//! Two rank processes that train as they are told, turn by turn, so that arms can alternate within
-//! seconds.
+//! Two rank processes that train turn by turn on request, so that arms can alternate within seconds.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -21,7 +20,7 @@ impl Arm {
     pub(super) const ALL: [Self; 3] = [Self::Alone, Self::After, Self::During];
 }
 
-/// What a rank said of a turn.
+/// The measurements of one rank in a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turn {
     /// Seconds of each step.
@@ -32,20 +31,20 @@ pub(crate) struct Turn {
     pub(crate) work: f64,
 }
 
-/// Ranks that wait to be told.
-pub(crate) struct Crew {
+/// The rank processes; each waits for the order of a turn.
+pub(crate) struct RankProcesses {
     ranks: Vec<Rank>,
 }
 
 struct Rank {
     child: Child,
-    told: ChildStdin,
-    says: BufReader<ChildStdout>,
+    orders: ChildStdin,
+    results: BufReader<ChildStdout>,
 }
 
-impl Crew {
-    /// Two ranks, each started by what `command` makes of this program: where it runs, and the
-    /// first one's address.
+impl RankProcesses {
+    /// Starts two ranks. `command` makes the command of each from its rank and the path of this
+    /// program; `address` is that of rank 0.
     pub(crate) fn start(command: impl Fn(usize, &str) -> Command, address: &str) -> Result<Self> {
         let this = std::env::current_exe().context("this program has no path")?;
         let this = this.to_str().context("this program's path is no text")?;
@@ -77,25 +76,25 @@ impl Crew {
                 .env("MAYPOLE_TIMEOUT", "60");
             command.env("MAYPOLE_JOB", format!("bench-{}", std::process::id()));
             let mut child = command.spawn().context("a rank cannot be started")?;
-            let told = child.stdin.take();
-            let says = child.stdout.take();
+            let orders = child.stdin.take();
+            let results = child.stdout.take();
             Ok(Rank {
                 child,
-                told: told.expect("piped"),
-                says: BufReader::new(says.expect("piped")),
+                orders: orders.expect("piped"),
+                results: BufReader::new(results.expect("piped")),
             })
         };
         Ok(Self { ranks: (0..2).map(start).collect::<Result<_>>()? })
     }
 
-    /// Lets both train for `steps` steps in this way; what each said, by rank.
+    /// Lets both ranks train for `steps` steps, and returns the measurements of each, by rank.
     pub(crate) fn turn(&mut self, arm: Arm, steps: usize) -> Result<[Turn; 2]> {
         for rank in &mut self.ranks {
-            writeln!(rank.told, "{} {steps}", arm as usize).context("a rank has ended")?;
+            writeln!(rank.orders, "{} {steps}", arm as usize).context("a rank has ended")?;
         }
         let mut turns = [const { None }; 2];
         for (rank, turn) in self.ranks.iter_mut().zip(&mut turns) {
-            *turn = Some(rank.hear(steps)?);
+            *turn = Some(rank.read_turn(steps)?);
         }
         Ok(turns.map(|turn| turn.expect("there are two")))
     }
@@ -108,9 +107,9 @@ impl Crew {
 }
 
 impl Rank {
-    fn hear(&mut self, steps: usize) -> Result<Turn> {
+    fn read_turn(&mut self, steps: usize) -> Result<Turn> {
         let mut line = String::new();
-        self.says.read_line(&mut line)?;
+        self.results.read_line(&mut line)?;
         let numbers: Vec<f64> =
             line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         ensure!(numbers.len() == steps + 2, "a rank has ended: {line:?}");
@@ -118,10 +117,10 @@ impl Rank {
     }
 }
 
-impl Drop for Crew {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
-            // What has ended cannot be killed, and need not be.
+            // A process that has ended cannot be killed.
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }

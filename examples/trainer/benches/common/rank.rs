@@ -1,7 +1,7 @@
-//! A rank: trains as it is told on its input, until that ends.
+//! A rank: trains one turn for each line of its input, until the input ends.
 
 use super::Options;
-use super::crew::Arm;
+use super::processes::Arm;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole_trainer::check::bench::processor_time;
@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::io::stdin;
 use std::time::Instant;
 
-/// One way of training, and how many rows its ranks have together.
+/// The worker of one arm, and the rows of a batch of all its ranks.
 struct Way {
     worker: Worker<f32>,
     rows: usize,
@@ -69,7 +69,8 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
     Ok(Way { worker, rows: options.rows * mesh.world() })
 }
 
-/// Trains, and says how long it waited in all, how long it had a core, and how long each step took.
+/// Trains, and returns the seconds of waiting in all, the seconds of processor time, and the seconds
+/// of each step.
 fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
     way.worker.session.timeline.take();
     let mut times = String::new();

@@ -47,7 +47,7 @@ use maypole::Result;
 pub struct RingAttention<R = ExactRing> {
     /// The ranks that have the other positions.
     pub group: RankGroup,
-    /// Which positions are whose.
+    /// The division of positions over ranks.
     pub division: PositionDivision,
     /// Two decisions that [`RingRules`] names.
     pub rules: R,

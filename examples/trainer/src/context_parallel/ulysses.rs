@@ -38,7 +38,7 @@ use maypole::Result;
 pub struct UlyssesAttention {
     /// The ranks that have the other positions.
     pub group: RankGroup,
-    /// Which positions are whose.
+    /// The division of positions over ranks.
     pub division: PositionDivision,
 }
 

@@ -44,7 +44,7 @@ pub fn dense(entry: &LayoutEntry) -> bool {
 pub struct PartialSumStore<T> {
     inner: Box<dyn Store<T>>,
     sums: Vec<(RankGroup, SummedEntries)>,
-    /// Whether the inner store takes gradients away on each backward pass rather than the last.
+    /// True if the inner store takes gradients away on each backward pass rather than the last.
     each: bool,
     last: bool,
 }

@@ -44,7 +44,7 @@ pub struct Replicated<T> {
     /// In the order of the layout.
     buckets: Vec<Bucket<T>>,
     group: RankGroup,
-    /// Whether sums start while the backward pass runs.
+    /// True if sums start while the backward pass runs.
     overlap: bool,
     last: bool,
 }
@@ -53,12 +53,12 @@ pub struct Replicated<T> {
 #[derive(Debug)]
 struct Bucket<T> {
     units: Range<usize>,
-    /// Where they lie in the flat buffer.
+    /// Their place in the flat buffer.
     range: Range<usize>,
     /// Empty while they are under way.
     gradients: Vec<T>,
     under_way: Option<PendingCollective<T>>,
-    /// How many of its units are not final.
+    /// The number of its units that are not final.
     open: usize,
 }
 

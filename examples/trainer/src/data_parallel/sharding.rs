@@ -1,4 +1,4 @@
-//! Which form of data parallelism: a choice by name, for command lines and configurations.
+//! The form of data parallelism: a choice by name, for command lines and configurations.
 
 use crate::data_parallel::fsdp::Fsdp;
 use crate::data_parallel::local_sgd::LocalSgd;
@@ -19,7 +19,7 @@ pub enum Sharding {
     Replicated {
         /// The most bytes of a bucket.
         bucket: usize,
-        /// Whether sums run while the backward pass does.
+        /// True if sums run while the backward pass does.
         overlap: bool,
     },
     /// The optimizer.
@@ -28,7 +28,7 @@ pub enum Sharding {
     Zero2,
     /// Everything.
     Fsdp {
-        /// Whether the next unit's weights are gathered while one is at work.
+        /// True if the next unit's weights are gathered while one is at work.
         prefetch: bool,
     },
     /// Nothing, and weights are averaged instead of gradients.

@@ -1,4 +1,4 @@
-//! Which part of a flat buffer each of n ranks owns: rank r owns the r-th part of *every unit*.
+//! The part of a flat buffer that each of n ranks owns: rank r owns the r-th part of *every unit*.
 //!
 //! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit
 //! be gathered and its gradients be scattered by one collective in which all ranks take part
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// One rank's part of each unit.
 #[derive(Clone, Debug)]
 pub struct Shards {
-    /// Where each unit lies in the flat buffer.
+    /// The place of each unit in the flat buffer.
     pub units: Vec<Range<usize>>,
     /// This rank's part of each, in the flat buffer.
     pub mine: Vec<Range<usize>>,
@@ -39,14 +39,14 @@ impl Shards {
         self.len() == 0
     }
 
-    /// Where this rank's part of unit number `unit` lies in the unit.
+    /// Returns the place of this rank's part of unit number `unit` within the unit.
     pub fn within(&self, unit: usize) -> Range<usize> {
         let whole = &self.units[unit];
         let mine = &self.mine[unit];
         mine.start - whole.start..mine.end - whole.start
     }
 
-    /// Where this rank's part of unit number `unit` lies if its parts of all units are put
+    /// Returns the place of this rank's part of unit number `unit` among its parts of all units, put
     /// together.
     pub fn packed(&self, unit: usize) -> Range<usize> {
         let before = self.mine[..unit].iter().map(ExactSizeIterator::len).sum();

@@ -33,8 +33,8 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// Which rows each rank sends to each other rank, of one layer and micro-batch: kept from its
-/// forward pass for its backward pass.
+/// The rows that each rank sends to each other rank in one layer and micro-batch. The forward pass
+/// keeps them for the backward pass.
 #[derive(Clone, Debug)]
 pub struct TokenRoutes {
     /// The kept choices in the order in which their rows are sent: by rank, then expert, then

@@ -37,7 +37,7 @@ use std::rc::Rc;
 /// The experts of one rank.
 #[derive(Clone, Debug)]
 pub struct ExpertLayer<R = ExactExperts> {
-    /// How tokens choose.
+    /// The rule by which tokens choose experts.
     pub router: Router,
     /// The ranks that have the other experts.
     pub ep: RankGroup,
@@ -96,7 +96,7 @@ pub struct RoutingRecord {
 pub struct DroppedChoice {
     /// The number of the layer in the whole model.
     pub layer: usize,
-    /// Which token, of those of its micro-batch that this rank routes.
+    /// The number of the token among those of its micro-batch that this rank routes.
     pub token: usize,
     /// The expert.
     pub expert: usize,

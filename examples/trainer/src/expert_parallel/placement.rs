@@ -1,4 +1,4 @@
-//! Which rank keeps which expert, so that no rank has all the busy experts.
+//! The placement of experts on ranks, so that no rank has all the busy experts.
 //!
 //! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the
 //! busiest. From measured loads it deals the experts out again, the busiest first, each to the
@@ -11,7 +11,7 @@
 //!
 //! Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), longest first.
 
-/// Which experts each rank keeps.
+/// The experts that each rank keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertPlacement {
     /// By rank, each of the same length.

@@ -41,7 +41,7 @@ use std::ops::Range;
 /// after.
 pub const WORTH: f64 = 1.05;
 
-/// Where the experts of a layer go.
+/// The new places of the experts of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertMove {
     /// The number of the layer in the whole model.
@@ -135,7 +135,7 @@ struct LayerMove<'a> {
     order: &'a ExpertMove,
     /// The places here whose experts change.
     changing: Vec<usize>,
-    /// Where the router lies and then the experts in those places, in the rank's flat buffer.
+    /// The router and then the experts in those places, in the rank's flat buffer.
     ranges: Vec<Range<usize>>,
 }
 
@@ -199,7 +199,10 @@ impl<'a> LayerMove<'a> {
 }
 
 fn position(places: &[usize], place: usize) -> usize {
-    places.iter().position(|it| *it == place).expect("whoever leaves a place leaves it to somebody")
+    places
+        .iter()
+        .position(|it| *it == place)
+        .expect("every place that an expert leaves gets another one")
 }
 
 /// Numbers for what this rank owns: where each run begins in its flat buffer, and the run.

@@ -19,7 +19,7 @@
 use crate::tensor::math::Real;
 use serde::{Deserialize, Serialize};
 
-/// How tokens choose.
+/// The rule by which tokens choose experts.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Router {
     /// Experts of a layer.
@@ -37,9 +37,9 @@ pub struct Router {
 /// One choice of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertChoice<T> {
-    /// Which token, from the first of those given.
+    /// The number of the token, from the first of those given.
     pub token: usize,
-    /// Which expert.
+    /// The number of the expert.
     pub expert: usize,
     /// The weight of the expert's output: its probability.
     pub gate: T,

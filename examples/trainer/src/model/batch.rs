@@ -9,7 +9,7 @@ pub struct TokenBatch {
     pub tokens: Vec<u32>,
     /// The token that follows each token.
     pub targets: Vec<u32>,
-    /// Where in its row each token stands.
+    /// The position of each token in its row.
     pub positions: Vec<u32>,
     /// The factor of one token's loss: one over the tokens of the global batch, so that
     /// losses and gradients of all ranks and micro-batches are simply summed.

@@ -50,8 +50,8 @@ const MOST: f64 = (1u64 << 36) as f64;
 const MOST_TENSORS: f64 = (1u64 << 20) as f64;
 
 impl Config {
-    /// Whether there can be such a model. Sizes are called by the options of `train` that give
-    /// them.
+    /// Checks that a model of these sizes is possible. Errors call a size by the option of `train`
+    /// that gives it.
     ///
     /// # Errors
     /// A sentence that says which size cannot be, and what can.

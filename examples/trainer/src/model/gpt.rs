@@ -25,7 +25,7 @@ pub struct Gpt<T> {
     pub config: Config,
     /// The units of this rank.
     pub parts: Vec<ModelPart>,
-    /// How the slice of each unit is cut into tensors.
+    /// The tensors of each unit.
     tensors: Vec<UnitTensors>,
     /// Heads of this rank.
     pub heads: usize,
@@ -92,7 +92,7 @@ impl<T: Real> Gpt<T> {
         }
     }
 
-    /// How many units this rank has.
+    /// Returns the number of units on this rank.
     pub fn units(&self) -> usize {
         self.parts.len()
     }

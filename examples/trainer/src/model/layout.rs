@@ -1,4 +1,4 @@
-//! Where every parameter lies: the one table that sharding, checkpoints and resharding read.
+//! The place of every parameter: the one table that sharding, checkpoints and resharding read.
 //!
 //! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
 //! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
@@ -17,18 +17,18 @@ use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::random::centred;
 use std::ops::Range;
 
-/// Which part of the model a rank has, whatever the number of ranks that have the same.
+/// The part of the model that a rank has, whatever the number of ranks that have the same.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ModelShare {
     /// Of each matrix that tensor parallelism cuts, and of the vocabulary.
     pub tensor: Shard,
     /// Of the experts.
     pub expert: Shard,
-    /// Which layers, ascending.
+    /// The numbers of the layers, ascending.
     pub layers: Vec<usize>,
-    /// Whether the embedding is here.
+    /// True if the rank has the embedding.
     pub embed: bool,
-    /// Whether the last norm and the head are here.
+    /// True if the rank has the last norm and the head.
     pub head: bool,
 }
 
@@ -62,7 +62,7 @@ pub enum ModelPart {
     Head,
 }
 
-/// How a tensor starts.
+/// The values of a tensor before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initialization {
     /// All elements are this.
@@ -71,7 +71,7 @@ pub enum Initialization {
     Random(f64),
 }
 
-/// How tensor parallelism cuts a tensor: dimension `dimension`, in each of `groups` equal parts of
+/// The cut of a tensor by tensor parallelism: dimension `dimension`, in each of `groups` equal parts of
 /// it (q, k and v are three groups of rows of one matrix).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TensorCut {
@@ -105,14 +105,14 @@ pub struct LayoutEntry {
     pub full: [usize; 2],
     /// Rows and columns here.
     pub shape: [usize; 2],
-    /// Where it begins in this rank's flat buffer.
+    /// Its first element in this rank's flat buffer.
     pub offset: usize,
-    /// Where the whole tensor begins in the flat buffer of the whole model.
+    /// The first element of the whole tensor in the flat buffer of the whole model.
     pub global: usize,
-    /// How it is cut and which part is here, if tensor parallelism cuts it: without this, all ranks
-    /// of a tensor group have the same numbers.
+    /// The cut and the part of this rank, if tensor parallelism cuts the tensor. Without a cut all
+    /// ranks of a tensor group have the same numbers.
     pub cut: Option<(TensorCut, Shard)>,
-    /// How it starts.
+    /// The values before the first step.
     pub start: Initialization,
 }
 
@@ -123,7 +123,7 @@ pub struct LayoutPiece {
     pub local: usize,
     /// The first, in the flat buffer of the whole model.
     pub global: usize,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
 }
 
@@ -138,7 +138,7 @@ impl LayoutEntry {
         self.len() == 0
     }
 
-    /// Where it lies in this rank's flat buffer.
+    /// Returns its elements in this rank's flat buffer.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len()
     }
@@ -180,7 +180,7 @@ pub struct LayoutUnit {
     pub entries: Range<usize>,
 }
 
-/// How the slice of one unit is cut into its tensors: the only place that layers get offsets from.
+/// The tensors of one unit: the only place from which layers get offsets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnitTensors {
     /// Elements of each tensor, in the order of the flat buffer.
@@ -282,7 +282,7 @@ impl ParameterLayout {
         unit.entries.end = nth + 1;
     }
 
-    /// How the slice of unit `unit` is cut into its tensors.
+    /// Returns the tensors of unit `unit`.
     pub fn tensors(&self, unit: usize) -> UnitTensors {
         let entries = &self.entries[self.units[unit].entries.clone()];
         UnitTensors { lengths: entries.iter().map(LayoutEntry::len).collect() }

@@ -1,5 +1,5 @@
-//! Where a rank's weights and gradients are: what the model asks for, unit by unit, and what a step
-//! does with them.
+//! The weights and gradients of a rank: the model asks for them unit by unit, and a step updates
+//! them.
 //!
 //! A model of one process has them whole, in two flat buffers ([`FlatStore`]). Every form of data
 //! parallelism is another [`Store`]: it may gather a unit's weights when they are asked for, drop
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// A run of consecutive parameters that this rank updates.
 #[derive(Debug)]
 pub struct OwnedRun<'a, T> {
-    /// Where it begins in the flat buffer of the rank's [`ParameterLayout`].
+    /// Its first element in the flat buffer of the rank's [`ParameterLayout`].
     pub offset: usize,
     /// The weights to update.
     pub weights: &'a mut [T],
@@ -41,10 +41,10 @@ pub struct StoreBytes {
 /// [`finish`](Self::finish), an update of what [`owned`](Self::owned) gives, and
 /// [`publish`](Self::publish).
 pub trait Store<T: FloatElement> {
-    /// Which parameters there are.
+    /// Returns the table of the parameters.
     fn layout(&self) -> &ParameterLayout;
 
-    /// How many ranks update the same parameters as this one, itself counted.
+    /// Returns the number of ranks that update the same parameters as this one, itself counted.
     fn copies(&self) -> usize {
         1
     }
@@ -250,7 +250,7 @@ impl<T: FloatElement> FlatStore<T> {
         Self { layout, weights, gradients }
     }
 
-    /// Where unit number `unit` lies.
+    /// Returns the place of unit number `unit`.
     pub fn range(&self, unit: usize) -> Range<usize> {
         self.layout.units[unit].range.clone()
     }

@@ -1,4 +1,4 @@
-//! How long a rank of a pipeline waited for other stages in one step: the bubble, apart from
+//! The time that a rank of a pipeline waited for other stages in one step: the bubble, apart from
 //! communication.
 //!
 //! What it does: a stage waits before its first pass, between passes, and after its last pass until

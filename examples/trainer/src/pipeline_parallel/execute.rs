@@ -30,8 +30,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Which of the micro-batches `waiting`, in the order of their forward passes, a stage's backward
-/// pass of a micro-batch takes the activations of: a place in the list.
+/// Chooses the activations for the backward pass of micro-batch `micro`: a place in `waiting`, the
+/// micro-batches whose activations wait, in the order of their forward passes.
 pub type TakeActivations = fn(waiting: &[usize], micro: usize) -> Option<usize>;
 
 /// The activations of the same micro-batch: what every backward pass needs.
@@ -124,7 +124,7 @@ fn source(plan: &PipelinePlan, rank: usize, op: StagePass) -> Option<usize> {
     (before.pass == op.pass).then_some(from)
 }
 
-/// How many messages `rank` sends on either way.
+/// Returns the number of messages that `rank` sends to the next rank (0) and to the previous (1).
 fn outgoing(plan: &PipelinePlan, rank: usize) -> [usize; 2] {
     let mut outgoing = [0; 2];
     for op in &plan.ops[rank] {

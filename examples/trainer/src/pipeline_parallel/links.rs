@@ -29,7 +29,7 @@ pub struct StageLinks<T> {
     wire: WireFormat<T>,
 }
 
-/// How numbers travel.
+/// The form in which numbers are sent.
 #[derive(Clone, Copy, Debug)]
 struct WireFormat<T> {
     send: fn(&mut Communicator, &[T]) -> Result<()>,

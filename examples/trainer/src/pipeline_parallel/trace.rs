@@ -21,7 +21,7 @@ pub struct PassSpan {
     pub start: f64,
     /// When it ended.
     pub end: f64,
-    /// How long it had a core: less than `end - start` if other threads wanted the core, too.
+    /// The time in which it had a core: less than `end - start` if other threads wanted the core, too.
     pub work: f64,
 }
 
@@ -69,7 +69,7 @@ pub struct PipelineTrace {
 }
 
 impl PipelineTrace {
-    /// The same with the first start at zero.
+    /// Returns the same trace with the first start at zero.
     #[must_use]
     pub fn from_zero(mut self) -> Self {
         let first = self.spans.iter().map(|span| span.start).fold(f64::MAX, f64::min);

@@ -38,8 +38,8 @@ pub fn all_to_all_v<T: Element + Default>(
     Ok(got)
 }
 
-/// What the rank before this one gave, in a ring of all of the group, while this one's `data` goes
-/// to the next. All give as many.
+/// Sends `data` to the next rank in a ring of the whole group, and returns the data of the previous
+/// rank. All ranks send equally many elements.
 ///
 /// # Errors
 /// As the library's.

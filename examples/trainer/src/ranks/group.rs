@@ -85,12 +85,12 @@ impl RankGroup {
         Shard { index: self.rank, of: self.world }
     }
 
-    /// Where calls of this group, and of those that were split off it, are noted.
+    /// Returns the timeline that notes the calls of this group and of those that were split off it.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// How many calls there were so far.
+    /// Returns the number of calls so far.
     pub fn calls(&self) -> u64 {
         self.inner.borrow().calls
     }
@@ -293,7 +293,7 @@ impl RankGroup {
         PendingCollective { way, timeline: self.timeline.clone() }
     }
 
-    /// How many of `len` elements are in each rank's part.
+    /// Returns the number of elements in each rank's part of `len`.
     fn counts(&self, len: usize) -> Vec<usize> {
         (0..self.world).map(|index| Shard { index, of: self.world }.range(len).len()).collect()
     }
@@ -311,7 +311,7 @@ pub struct PendingCollective<T> {
 enum PendingKind<T> {
     Done(Vec<T>),
     Whole(Request<Vec<T>>),
-    /// What was brought and this rank's part of the sum, which belongs there in it.
+    /// The input and this rank's part of the sum, and the place of that part in the input.
     Part(Request<(Vec<T>, Vec<T>)>, Range<usize>),
     /// This rank's part and the whole.
     Gathered(Request<(Vec<T>, Vec<T>)>),

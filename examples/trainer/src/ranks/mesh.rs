@@ -56,7 +56,7 @@ impl MeshAxis {
 /// The most ranks that [`Mesh::parse`] takes.
 const MOST: usize = 1 << 20;
 
-/// How many ranks there are along each axis.
+/// The number of ranks along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
     sizes: [usize; 5],
@@ -123,7 +123,7 @@ impl Mesh {
         self.sizes.iter().product()
     }
 
-    /// Where `rank` is.
+    /// Returns the coordinates of `rank`.
     ///
     /// # Panics
     /// If there is no such rank.

@@ -5,9 +5,9 @@ use std::ops::Range;
 /// One of some equal parts, or as equal as they can be.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Shard {
-    /// Which part, from 0.
+    /// The number of the part, from 0.
     pub index: usize,
-    /// How many parts there are.
+    /// The number of parts.
     pub of: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Into which parts the time of a rank falls: one clock, whose shares sum to 100 %.
+//! The shares of a rank's time: one clock, whose shares sum to 100 %.
 //!
 //! Spans lie within one another and beside one another: a wait within a forward pass, a wait within
 //! the writing of a checkpoint. So no share is a difference of sums. Every moment of a period is
@@ -32,7 +32,7 @@ const ORDER: [RankActivity; 8] = [
     RankActivity::Forward,
 ];
 
-/// The place of what belongs to no activity.
+/// The place of time that belongs to no activity.
 const OTHER: usize = ORDER.len();
 
 /// The time of one rank, by what it was spent on.
@@ -46,7 +46,7 @@ impl TimeShares {
     /// Numbers of [`to_nanos`](Self::to_nanos).
     pub const NUMBERS: usize = OTHER + 1;
 
-    /// How `period` falls into parts. Of spans that reach beyond it only what lies in it counts.
+    /// Divides `period` into its parts. Of spans that reach beyond it only the time within it counts.
     pub fn of(spans: &[TimeSpan], period: Range<Duration>) -> Self {
         let mut shares = Self::default();
         let mut active = [0u32; OTHER];
@@ -84,7 +84,7 @@ impl TimeShares {
         self.parts.map(|part| u64::try_from(part.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// What [`to_nanos`](Self::to_nanos) gave; missing numbers are zero.
+    /// Reads the numbers of [`to_nanos`](Self::to_nanos); missing numbers are zero.
     pub fn from_nanos(nanos: &[u64]) -> Self {
         let mut shares = Self::default();
         let times = nanos.iter().map(|nanos| Duration::from_nanos(*nanos));
@@ -155,7 +155,7 @@ pub enum ShareKind {
     Compute,
     /// One activity.
     Activity(RankActivity),
-    /// Everything that is no activity: making batches, writing lines, measuring.
+    /// Time without a span: making batches, writing lines, measuring.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! What a rank did when: spans of compute, of sending and of waiting, for the shares
+//! The spans of time of one rank: spans of compute, of sending and of waiting, for the shares
 //! ([`crate::ranks::shares`]) and for the picture.
 //!
 //! A collective that was started runs on a thread of its own. Its span is beside what the rank does
@@ -64,7 +64,7 @@ impl RankActivity {
 /// One span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeSpan {
-    /// What was done.
+    /// The activity.
     pub kind: RankActivity,
     /// Since the timeline began.
     pub start: Duration,
@@ -110,7 +110,7 @@ impl Timeline {
         spans.push(span);
     }
 
-    /// How long ago it began.
+    /// Returns the time since the timeline began.
     pub fn now(&self) -> Duration {
         self.began.elapsed()
     }

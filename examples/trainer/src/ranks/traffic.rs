@@ -18,7 +18,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What came after `earlier`.
+    /// Returns the bytes that were sent after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

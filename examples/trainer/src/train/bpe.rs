@@ -35,7 +35,7 @@ impl Bpe {
         bpe
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub fn vocab(&self) -> usize {
         256 + self.merges.len()
     }

@@ -16,7 +16,7 @@ use crate::tensor::math::{Real, sum_of_squares};
 use maypole::Result;
 use std::ops::Range;
 
-/// How often each part of a rank's parameters is counted over all ranks.
+/// The norm of the whole gradient: the number of ranks that bring each part of a rank's parameters.
 #[derive(Clone, Debug)]
 pub struct GradientNorm {
     group: RankGroup,
@@ -60,7 +60,7 @@ impl GradientNorm {
     }
 }
 
-/// What gradients are multiplied by so that their norm is at most `limit`.
+/// Returns the factor by which gradients of norm `norm` have a norm of at most `limit`.
 pub fn factor(norm: f64, limit: Option<f64>) -> f64 {
     limit.map_or(1.0, |limit| if norm > limit { limit / norm } else { 1.0 })
 }

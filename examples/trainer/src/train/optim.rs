@@ -8,7 +8,7 @@ use crate::tensor::math::{Real, vectorized};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which rule, with its constants.
+/// The rule of an update, with its constants.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Rule {
@@ -17,14 +17,14 @@ pub enum Rule {
     /// Two averages a parameter, of gradients and of their squares; weights decay apart from them
     /// (Loshchilov and Hutter 2019).
     AdamW {
-        /// How much of the average of gradients stays.
+        /// The share of the average of gradients that stays.
         beta1: f64,
-        /// How much of the average of squares stays.
+        /// The share of the average of squares that stays.
         beta2: f64,
-        /// What the root is kept from zero by.
+        /// A number that is added to the root, so that it is not zero.
         epsilon: f64,
-        /// Which part of a weight goes, times the rate. All weights decay, those of norms and
-        /// biases too.
+        /// The share of a weight, times the rate, that is subtracted from it. All weights decay,
+        /// those of norms and biases too.
         decay: f64,
     },
 }
@@ -123,7 +123,7 @@ struct AdamWConstants<T> {
     factor: T,
     keep: [T; 2],
     take: [T; 2],
-    /// What undoes that averages began at zero.
+    /// Factors that correct averages for their start at zero.
     begun: [T; 2],
     epsilon: T,
     rate: T,

@@ -37,7 +37,7 @@ use std::time::Instant;
 /// The stages of this rank and the plan by which it runs them.
 #[derive(Debug)]
 pub struct LocalStages<T> {
-    /// What each rank of the pipeline runs, in order.
+    /// The passes of each rank of the pipeline, in order.
     pub plan: PipelinePlan,
     /// This rank's number in the pipeline.
     pub rank: usize,
@@ -45,16 +45,16 @@ pub struct LocalStages<T> {
     pub links: StageLinks<T>,
     /// The units of each stage of this rank.
     pub units: Vec<Range<usize>>,
-    /// Which activations a backward pass takes: [`own_activations`].
+    /// Chooses the activations that a backward pass takes: [`own_activations`].
     pub take: TakeActivations,
 }
 
-/// What the passes of a step gave.
+/// The results of the passes of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passes {
     /// The weighted loss of this rank's micro-batches; zero if the head is elsewhere.
     pub loss: f64,
-    /// Which pass ran when, in seconds from the start of the step.
+    /// The start and end of each pass, in seconds from the start of the step.
     pub trace: PipelineTrace,
     /// Most bytes of activations that waited for their backward pass at once, those of the head
     /// not counted.

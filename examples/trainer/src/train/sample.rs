@@ -29,12 +29,12 @@ pub fn whole_weights(session: &mut TrainingSession<f32>, world: &RankGroup) -> R
     Ok(whole)
 }
 
-/// How tokens are drawn.
+/// The rule by which tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by: below 1 is more certain, 0 takes the likeliest.
+    /// The divisor of logits: below 1 is more certain, 0 takes the likeliest token.
     pub temperature: f64,
-    /// What the draws are by.
+    /// The seed of the draws.
     pub seed: u64,
 }
 

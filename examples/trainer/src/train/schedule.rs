@@ -1,8 +1,8 @@
-//! Learning rates: how large the step is, by its number. Every rank computes it; nothing is sent.
+//! Learning rates: the size of each step, by its number. Every rank computes it; nothing is sent.
 
 use serde::{Deserialize, Serialize};
 
-/// How the rate goes up and down over a run.
+/// The shape of the rate over a run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateShape {
@@ -34,7 +34,7 @@ impl RateShape {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateSchedule {
-    /// How it goes.
+    /// The shape.
     pub shape: RateShape,
     /// The highest rate.
     pub peak: f64,
@@ -82,7 +82,7 @@ impl RateSchedule {
     }
 }
 
-/// How much of the way from `start` to `end` is behind at `step`: 0 to 1.
+/// Returns the share of the steps from `start` to `end` that are done at `step`: 0 to 1.
 fn fraction(step: u64, start: u64, end: u64) -> f64 {
     if step < start {
         0.0

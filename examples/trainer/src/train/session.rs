@@ -33,23 +33,23 @@ pub struct TrainingSession<T> {
     pub optimizer: Optimizer<T>,
     /// The size of each step.
     pub schedule: RateSchedule,
-    /// How the norm of the whole gradient is made from the parts of all ranks.
+    /// The norm of the whole gradient, from the parts of all ranks.
     pub norm: GradientNorm,
     /// The most that the norm may be.
     pub clip: Option<f64>,
-    /// What losses are multiplied by before the backward pass, if gradients are 16-bit numbers.
+    /// The factor of losses before the backward pass, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
     /// The stages of the model that are on this rank: one, unless it is in a pipeline.
     pub stages: LocalStages<T>,
-    /// What the routers of this rank saw in the last step, if the model has experts.
+    /// The choices of the routers of this rank in the last step, if the model has experts.
     pub routing: Rc<RefCell<RoutingRecord>>,
     /// The ranks whose losses add up to that of the batch.
     pub losses: RankGroup,
     /// False if another rank of `losses` has the loss of the same tokens and brings it.
     pub brings_loss: bool,
-    /// What checkpoints say of the run beside what is in this session, if anything.
+    /// The settings for checkpoints that are not in this session, if there are any.
     pub settings: Option<RunSettings>,
-    /// Where the time goes.
+    /// The spans of time of this rank.
     pub timeline: Timeline,
     /// Steps done.
     pub step: u64,

@@ -1,4 +1,4 @@
-//! How a model is spread over a mesh: everything a run says beside the model, the text and the
+//! The division of a model over a mesh: every choice of a run beside the model, the text and the
 //! optimizer.
 //!
 //! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
@@ -19,7 +19,7 @@ use crate::ranks::shard::Shard;
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;
 
-/// How queries meet the keys of other ranks.
+/// The exchange that brings keys of other ranks to queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextExchange {
     /// Keys and values pass around a ring of ranks: [`crate::context_parallel::ring`].
@@ -28,29 +28,29 @@ pub enum ContextExchange {
     Ulysses,
 }
 
-/// How a model is spread over ranks.
+/// The division of a model over ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// How many ranks there are along each axis.
+    /// The number of ranks along each axis.
     pub mesh: Mesh,
     /// Whether tokens are divided over `tp` where layers are not:
     /// [`crate::tensor_parallel::sequence`].
     pub sequence: bool,
-    /// How `cp` exchanges.
+    /// The exchange of `cp`.
     pub exchange: ContextExchange,
-    /// Which positions of a sequence are whose on `cp`.
+    /// The division of the positions of a sequence over `cp`.
     pub division: PositionDivision,
-    /// In which order `pp` works.
+    /// The order of the passes on `pp`.
     pub schedule: PipelineSchedule,
     /// Micro-batches of a step.
     pub micros: usize,
-    /// How tokens choose experts, if the model has some.
+    /// The rule by which tokens choose experts, if the model has some.
     pub router: Option<Router>,
     /// What ranks that have the same parameters divide among them: those along `dp` and `cp`.
     pub sharding: Sharding,
-    /// In which order sums are added.
+    /// The order of addition in sums.
     pub order: SumOrder,
-    /// A mistake to make.
+    /// A deliberate mistake, for demonstrations.
     pub fault: Option<PlantedFault>,
 }
 

@@ -22,8 +22,8 @@ pub struct DataFingerprint {
     pub text: u64,
 }
 
-/// Tokens, each in as few bytes as the largest of them needs: the text of a run may be most of what
-/// is in memory.
+/// Tokens, each in as few bytes as the largest of them needs: the text may be the largest object in
+/// memory.
 #[derive(Clone, Debug)]
 enum Tokens {
     Bytes(Vec<u8>),
@@ -35,7 +35,7 @@ impl Tokens {
     fn new(tokens: Vec<u32>) -> Self {
         match tokens.iter().max().copied().unwrap_or(0) {
             ..=0xff => Self::Bytes(tokens.iter().map(|token| *token as u8).collect()),
-            ..=0xffff => Self::Short(tokens.iter().map(|token| *token as u16).collect()),
+            0x100..=0xffff => Self::Short(tokens.iter().map(|token| *token as u16).collect()),
             _ => Self::Long(tokens),
         }
     }
@@ -161,7 +161,7 @@ impl Text {
         starts.chunks(each).map(|starts| self.rows_from(starts, weight)).collect()
     }
 
-    /// Where a row can begin.
+    /// Returns the number of places where a row can begin.
     fn places(&self) -> u64 {
         (self.tokens.len() - self.context) as u64
     }

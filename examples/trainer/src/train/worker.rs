@@ -53,7 +53,7 @@ use std::time::Instant;
 
 /// One rank of a mesh, with its part of the model.
 pub struct Worker<T> {
-    /// How the model is spread.
+    /// The division of the model over ranks.
     pub setup: Setup,
     /// The ranks that it meets.
     pub groups: MeshGroups,
@@ -168,7 +168,7 @@ impl<T: Real> Worker<T> {
         Traffic { pp: self.session.stages.links.payload(), ep, cp, tp, copies, world }
     }
 
-    /// What all ranks of this rank's pipeline did in a step. They all call it.
+    /// Gathers the traces of a step from all ranks of this rank's pipeline. They all call it.
     ///
     /// # Errors
     /// As the collective.
@@ -187,7 +187,7 @@ impl<T: Real> Worker<T> {
         Ok(PipelineTrace { spans, ..*trace }.from_zero())
     }
 
-    /// This rank's micro-batches: its rows, and of those its positions.
+    /// Returns this rank's micro-batches: its positions of its rows.
     fn batches(&self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
         let setup = &self.setup;
         let slice = self.groups.rows();
@@ -223,7 +223,7 @@ impl Worker<f32> {
     }
 }
 
-/// Which units are at each of a rank's stages.
+/// Returns the units of each stage of a rank.
 fn stages(
     layout: &ParameterLayout,
     config: &Config,
@@ -248,7 +248,7 @@ fn stages(
     (0..=last).map(&mut stage).collect()
 }
 
-/// How this rank's part of the model meets the others'.
+/// Returns the parts of the model that exchange with other ranks.
 fn axes<T: Real>(
     config: &Config,
     setup: &Setup,

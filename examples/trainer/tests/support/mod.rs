@@ -97,7 +97,7 @@ pub struct Run<T> {
 
 impl<T: Real> Run<T> {
     /// The greatest relative difference of a loss and the greatest difference of a weight.
-    pub fn far(&self, other: &Self) -> (f64, f64) {
+    pub fn difference(&self, other: &Self) -> (f64, f64) {
         let losses = self.losses.iter().zip(&other.losses).map(|(a, b)| (a - b).abs() / b.abs());
         let weights =
             self.weights.iter().zip(&other.weights).map(|(a, b)| (a.wide() - b.wide()).abs());
@@ -271,7 +271,7 @@ pub fn caught(task: &Task, setup: &Setup, fault: PlantedFault) -> bool {
 pub fn differs(task: &Task, setup: &Setup, fault: Option<PlantedFault>) -> bool {
     let reference = train::<f64>(&Task { rebalance: None, ..task.clone() }, &alone(setup));
     let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
-    let (loss, weights) = run.far(&reference);
+    let (loss, weights) = run.difference(&reference);
     !(loss < 1e-9 && weights < 1e-9 && run.agreed)
 }
 

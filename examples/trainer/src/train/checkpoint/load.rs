@@ -10,7 +10,7 @@ use crate::train::session::TrainingSession;
 use std::path::Path;
 
 /// Puts `session`, which may be on any mesh, where the checkpoint in `place` was left, and returns
-/// what this run does otherwise than the one that wrote it. All ranks of `world` call it. Every
+/// the settings that differ from those of the run that wrote it. All ranks of `world` call it. Every
 /// file is compared with its digest first.
 ///
 /// # Errors
@@ -30,7 +30,8 @@ pub fn load(
     Ok(differing)
 }
 
-/// Ranks whose hosts have folders of their own would go on from different steps.
+/// Refuses a path that names different checkpoints on different hosts: ranks would go on from
+/// different steps.
 fn same_everywhere(
     world: &RankGroup,
     digest: &blake3::Hash,
@@ -44,7 +45,7 @@ fn same_everywhere(
     }
 }
 
-/// The weights and both averages of what this rank updates.
+/// Returns the weights and both averages of the parameters that this rank updates.
 fn read(
     session: &mut TrainingSession<f32>,
     manifest: &Manifest,

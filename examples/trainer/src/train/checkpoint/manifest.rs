@@ -1,4 +1,4 @@
-//! The manifest: what a checkpoint is of, and by what each of its files is known again.
+//! The manifest: the model, the state and the settings of a run, and the digest of each file.
 //!
 //! It is JSON with a digest as its last field:
 //!
@@ -27,20 +27,20 @@ use std::path::Path;
 /// The name of the manifest in the folder of a checkpoint.
 pub const MANIFEST: &str = "manifest.json";
 
-/// The form of the files that this build writes, and the only one that it reads.
+/// The format of the files that this build writes, and the only one that it reads.
 const FORMAT: u32 = 1;
 
-/// What comes before the digest, and after it.
+/// The text before the digest, and after it.
 const OPEN: &str = ",\n  \"digest\": \"";
 const CLOSE: &str = "\"\n}\n";
 
-/// The most bytes of a manifest: what a million parts take.
+/// The most bytes of a manifest: enough for a million parts.
 const MOST: u64 = 256 << 20;
 
 /// The contents of the manifest, which is written once for all ranks.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Manifest {
-    /// The form of the checkpoint's files.
+    /// The number of the format of the checkpoint's files.
     format: u32,
     /// The model.
     pub config: Config,
@@ -50,19 +50,19 @@ pub struct Manifest {
     pub updates: u64,
     /// The optimizer.
     pub rule: Rule,
-    /// What losses are multiplied by, if they are, and what it was made of.
+    /// The scale of losses, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
     /// The size of each step.
     pub schedule: RateSchedule,
     /// The most that the norm of a gradient was allowed to be.
     pub clip: Option<f64>,
-    /// What else decided the run, if that was said.
+    /// The settings of the run, if it has given them.
     pub settings: Option<RunSettings>,
     /// The files of the ranks, in rank order.
     pub parts: Vec<PartDigest>,
 }
 
-/// By what the file of a rank is known again.
+/// The name, length and digest of the file of one rank.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PartDigest {
     /// Its name in the folder: [`part_name`] of its rank.
@@ -99,7 +99,7 @@ impl PartDigest {
     }
 }
 
-/// What a manifest says beside the files.
+/// The contents of a manifest without its files.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RunState {
     pub(super) config: Config,
@@ -184,7 +184,7 @@ impl Manifest {
     }
 }
 
-/// What the digest is of, and the digest.
+/// Splits the text into the part that the digest is of, and the digest.
 fn split_digest(text: &[u8]) -> Result<(&[u8], &[u8]), String> {
     let split = || {
         let text = text.strip_suffix(CLOSE.as_bytes())?;

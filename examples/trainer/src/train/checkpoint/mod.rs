@@ -16,11 +16,11 @@
 //!
 //! # What is believed
 //!
-//! Nothing. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
+//! Nothing is. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
 //! own. Every file is compared with them before a number of it is used, whether to resume, to move
 //! to another mesh or to export. A file that was changed, cut short, lengthened, lost or exchanged
 //! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
-//! too: nobody could tell them from a damaged one.
+//! too, because they cannot be told from damaged ones.
 //!
 //! The manifest also has the [settings](settings) of the run. A run that goes on with others is
 //! told which ones differ; it is refused where it would make no sense: another model, another
@@ -59,16 +59,16 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a checkpoint was not written or read.
+/// A checkpoint was not written or not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// A file cannot be written or read. The disk's fault, or the path's.
-    #[error("{path}: {why}")]
+    /// A file cannot be written or read: the disk's fault, or the path's.
+    #[error("{path}: {why}{}", remedy(why))]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         why: io::Error,
     },
     /// A file is not what was written there: it was changed, cut short, lengthened, exchanged or
@@ -79,21 +79,21 @@ pub enum CheckpointError {
         path.parent().unwrap_or(path).display()
     )]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The rank that wrote it; none wrote the manifest alone.
+        /// The rank that wrote it; `None` for the manifest.
         rank: Option<usize>,
-        /// What is wrong with it.
+        /// The difference from the file that was written.
         why: String,
     },
     /// The checkpoint is of another model, another optimizer, or other tokens.
     #[error("{path} has {theirs}, and this run {ours}: give it the same, or a folder of its own")]
     Other {
-        /// Which.
+        /// The folder of the checkpoint.
         path: PathBuf,
-        /// What it has.
+        /// The model, optimizer or vocabulary of the checkpoint.
         theirs: String,
-        /// What this run has.
+        /// That of this run.
         ours: String,
     },
     /// Two ranks read different checkpoints by the same path.
@@ -120,9 +120,20 @@ pub enum CheckpointError {
         /// Its error, as a sentence.
         why: String,
     },
-    /// Ranks could not tell one another how it went.
+    /// A collective failed.
     #[error(transparent)]
     Collective(#[from] maypole::Error),
+}
+
+/// Advice about a file that cannot be written; empty for most errors.
+fn remedy(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space there, or keep fewer checkpoints with --keep"
+        }
+        io::ErrorKind::FileTooLarge => "; raise the limit of file sizes with `ulimit -f`",
+        _ => "",
+    }
 }
 
 fn part_of(rank: Option<usize>) -> String {

@@ -18,7 +18,7 @@ const NAMES: [&str; 3] = ["weights", "first", "second"];
 /// The numbers of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankPart<'a> {
-    /// Which elements of the whole model they are.
+    /// The elements of the whole model that the numbers belong to.
     pub runs: Vec<ParameterRun>,
     /// Weights, averages of gradients and averages of squares; an average that the optimizer does
     /// not have is empty.
@@ -88,8 +88,8 @@ impl RankPart<'_> {
     }
 }
 
-/// What `pool` wants of the parts of the checkpoint in `place`, each compared with its digest
-/// first. One part at a time is in memory.
+/// Adds the parts of the checkpoint in `place` to `pool`, each compared with its digest first. One
+/// part at a time is in memory.
 pub(super) fn read_parts(
     place: &Path,
     parts: &[PartDigest],
@@ -107,7 +107,7 @@ pub(super) fn read_parts(
     Ok(())
 }
 
-/// The bytes of a file, and at most one more than there should be.
+/// Reads a file whose length is the one in its digest.
 fn read(path: &Path, rank: usize, digest: &PartDigest) -> Result<Vec<u8>, CheckpointError> {
     let file = File::open(path).map_err(unreadable(path, Some(rank)))?;
     let length = file.metadata().map_err(failed(path))?.len();
@@ -121,7 +121,7 @@ fn read(path: &Path, rank: usize, digest: &PartDigest) -> Result<Vec<u8>, Checkp
     Ok(bytes)
 }
 
-/// What is wrong with a file of these bytes, if anything is.
+/// Returns the difference of a file with these bytes from the one that was written, if there is one.
 fn difference(bytes: &[u8], digest: &PartDigest, parts: &[PartDigest]) -> Option<String> {
     let found = blake3::hash(bytes);
     if found == digest.blake3 {

@@ -11,16 +11,16 @@ use crate::model::layout::ParameterLayout;
 use std::fmt;
 use std::ops::Range;
 
-/// So many elements, from this element of the whole model on.
+/// Consecutive elements of the whole model.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ParameterRun {
-    /// The first.
+    /// The number of the first element.
     pub start: usize,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
 }
 
-/// The runs that elements `part` of the flat buffer of `layout` are, in order.
+/// Returns elements `part` of the flat buffer of `layout` as runs of the whole model, in order.
 pub fn runs(layout: &ParameterLayout, part: Range<usize>) -> Vec<ParameterRun> {
     let overlap = |piece: crate::model::layout::LayoutPiece| {
         let start = part.start.max(piece.local);
@@ -41,12 +41,12 @@ impl ParameterRun {
 /// which go together.
 #[derive(Clone, Debug)]
 pub struct RunPool<const N: usize> {
-    /// What is kept of the runs that are added: apart from one another, and ascending.
+    /// The elements to keep: runs that do not touch, ascending.
     wanted: Vec<ParameterRun>,
     runs: Vec<(ParameterRun, [Vec<f32>; N])>,
 }
 
-/// A run that no part of a checkpoint has.
+/// No part of a checkpoint has these elements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MissingParameters(pub ParameterRun);
 
@@ -95,7 +95,7 @@ impl<const N: usize> RunPool<N> {
         self.runs.sort_by_key(|(run, _)| *run);
     }
 
-    /// The numbers of `run`, appended to each of `buffers`.
+    /// Appends the numbers of `run` to each of `buffers`.
     ///
     /// # Errors
     /// [`MissingParameters`] if a part of it was never added.
@@ -117,7 +117,7 @@ impl<const N: usize> RunPool<N> {
         Ok(())
     }
 
-    /// A run that has element `at`. Ranks that have copies brought the same run several times, or
+    /// Returns a run that has element `at`. Ranks with copies add the same run several times, or
     /// runs that overlap.
     fn covering(&self, at: usize) -> Option<&(ParameterRun, [Vec<f32>; N])> {
         let after = self.runs.partition_point(|(run, _)| run.start <= at);
@@ -125,7 +125,7 @@ impl<const N: usize> RunPool<N> {
     }
 }
 
-/// What of `run` is in `wanted`, which is ascending.
+/// Returns the parts of `run` that are in `wanted`, which is ascending.
 fn wanted_of(wanted: &[ParameterRun], run: ParameterRun) -> impl Iterator<Item = ParameterRun> {
     let first = wanted.partition_point(|it| it.end() <= run.start);
     let touching = wanted[first..].iter().take_while(move |it| it.start < run.end());

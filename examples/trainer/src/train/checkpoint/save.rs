@@ -60,8 +60,8 @@ fn write_all(
     agree(world, if first { end() } else { Ok(()) })
 }
 
-/// An empty folder. What an interrupted run left under the same name must not become part of this
-/// checkpoint.
+/// Makes an empty folder. Files that an interrupted run left under the same name must not become
+/// part of this checkpoint.
 fn begin(partial: &Path) -> Result<(), CheckpointError> {
     remove_folder(partial)?;
     fs::create_dir_all(partial).map_err(failed(partial))
@@ -93,7 +93,7 @@ fn write_part(
     Ok(PartDigest::new(rank, &bytes))
 }
 
-/// The numbers that this rank writes.
+/// Returns the numbers that this rank writes.
 fn own_part(session: &mut TrainingSession<f32>, copy: Shard) -> RankPart<'static> {
     let copies = session.store.copies();
     let layout = session.store.layout().clone();
@@ -113,8 +113,8 @@ fn own_part(session: &mut TrainingSession<f32>, copy: Shard) -> RankPart<'static
     RankPart { runs: list, buffers: buffers.map(Cow::Owned) }
 }
 
-/// Which runs of what this rank updates it writes, as parts of the flat buffer and of the
-/// optimizer's state.
+/// Returns the part of each owned run that this rank writes, as a range of the flat buffer and the
+/// place where its optimizer state begins.
 fn divide(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize>, usize)> {
     let copy = if copies == 1 { Shard::WHOLE } else { copy };
     let mut before = 0;
@@ -127,7 +127,7 @@ fn divide(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usiz
     owned.iter().map(part).collect()
 }
 
-/// The digests of all parts, in rank order.
+/// Returns the digests of all parts, in rank order.
 fn gather_digests(world: &RankGroup, own: &PartDigest) -> Result<Vec<PartDigest>, CheckpointError> {
     let bytes = world.gather(&[own.bytes])?;
     let hashes = world.gather(own.blake3.as_bytes())?;
@@ -143,6 +143,6 @@ fn appear(partial: &Path, place: &Path) -> Result<(), CheckpointError> {
     sync_folder(partial)?;
     rename_folder(partial, place)?;
     sync_folder(place.parent().unwrap_or(Path::new("")))?;
-    // What this checkpoint replaces, if anything.
+    // The checkpoint that this one has replaced, if there was one.
     remove_folder(partial)
 }

@@ -1,4 +1,4 @@
-//! What decides a run beside its weights, and what it means to go on with something else.
+//! The settings of a run that decide its result, and the changes of them when a run resumes.
 //!
 //! Without the same model, optimizer and vocabulary the numbers of a checkpoint mean nothing: such
 //! a run is refused. With another rate, other rows or another precision they mean the same, but the
@@ -16,33 +16,33 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Debug, Display};
 use std::path::Path;
 
-/// What a session itself does not know about its run.
+/// The settings of a run that are not in its session.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunSettings {
     /// Rows of a global batch.
     pub rows: usize,
-    /// What weights and rows are drawn by.
+    /// The seed of weights and rows.
     pub seed: u64,
-    /// Numbers of a layer's arithmetic.
+    /// The numbers that layers compute with.
     pub precision: Precision,
-    /// How tokens choose experts, if the model has some.
+    /// The routing of tokens to experts, if the model has experts.
     pub router: Option<Router>,
     /// The name of the deliberate mistake, if there is one.
     pub fault: Option<String>,
-    /// What is trained on.
+    /// The text and its vocabulary.
     pub data: DataFingerprint,
 }
 
-/// Something that this run does otherwise than the one that wrote the checkpoint.
+/// A setting that differs from that of the run that wrote the checkpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SettingChange {
-    /// The option of `train` that says so.
+    /// The option of `train` that sets it.
     pub option: &'static str,
-    /// What the checkpoint was written with.
+    /// The value when the checkpoint was written.
     pub before: String,
-    /// What this run has.
+    /// The value in this run.
     pub now: String,
-    /// What follows from it, where the option does not say that.
+    /// The effect of the change; empty where the option says it.
     pub effect: &'static str,
 }
 
@@ -54,7 +54,7 @@ impl Display for SettingChange {
     }
 }
 
-/// What follows from rows that are drawn otherwise.
+/// The effect of every change of how rows are drawn.
 const OTHER_ROWS: &str = "this run draws other rows of the text";
 
 /// Refuses a session whose numbers mean something else than those of a checkpoint.
@@ -81,7 +81,7 @@ fn same(path: &Path, theirs: &impl Display, ours: &impl Display) -> Result<(), C
     Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
 }
 
-/// What `session` does otherwise than the run that wrote `manifest`.
+/// Returns the settings of `session` that differ from those in `manifest`.
 pub(super) fn changes(manifest: &Manifest, session: &TrainingSession<f32>) -> Vec<SettingChange> {
     let mut list = schedule_changes(&manifest.schedule, &session.schedule);
     list.extend(change("--clip", &Limit(manifest.clip), &Limit(session.clip), ""));
@@ -124,7 +124,7 @@ fn change(
 ) -> Option<SettingChange> {
     let before = before.to_string();
     let now = now.to_string();
-    (before != now).then(|| SettingChange { option, before, now, effect })
+    (before != now).then_some(SettingChange { option, before, now, effect })
 }
 
 /// A number that may be left out.
