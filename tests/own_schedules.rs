@@ -291,7 +291,7 @@ fn ranks_that_bring_different_algorithms() {
         let [error] = ended.said("error")[..] else { panic!("{ended:?}") };
         assert!(
             error.contains("ranks do not match: rank ")
-                && error.contains(" by the user's schedule "),
+                && error.contains("they differ in schedule of the user ("),
             "{error}"
         );
     }

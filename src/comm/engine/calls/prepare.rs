@@ -101,7 +101,9 @@ impl Engine {
         let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);
         let record = match label.source {
             ProgramSource::Table(_) => record.choosing("bytes of a window", label.window),
-            ProgramSource::User(hash) => record.choosing("schedule", format!("{:08x}", hash >> 32)),
+            ProgramSource::User(hash) => {
+                record.choosing("schedule of the user", format!("{:08x}", hash >> 32))
+            }
         };
         CallRecord { bytes: bytes as u64, ..record }
     }
