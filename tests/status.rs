@@ -33,7 +33,9 @@ fn fail(comm: &mut Communicator) {
     for _ in 0..3 {
         comm.barrier().unwrap();
     }
-    if comm.rank() == 1 {
+    if comm.rank() != 1 {
+        comm.set_timeout(Duration::from_secs(2));
+    } else {
         while comm.status().failure.is_none() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -163,7 +165,7 @@ fn a_rank_that_fails_writes_what_it_did() {
     let directory = tempfile::tempdir().unwrap();
     let reports = directory.path().join("reports");
     let world = World::new("fail", 3).set("MAYPOLE_REPORT", reports.display());
-    world.set("MAYPOLE_TIMEOUT", 2).start().succeed();
+    world.start().succeed();
     for rank in 0..3 {
         let text = std::fs::read_to_string(reports.join(format!("rank-{rank}.json"))).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -182,7 +184,7 @@ fn a_rank_that_fails_writes_what_it_did() {
 #[test]
 fn a_report_that_cannot_be_written_is_told_and_changes_nothing() {
     let world = World::new("fail", 2).set("MAYPOLE_REPORT", "/dev/null/reports");
-    let ranks = world.set("MAYPOLE_TIMEOUT", 2).start().succeed();
+    let ranks = world.start().succeed();
     let told = "maypole: MAYPOLE_REPORT: cannot write /dev/null/reports/rank-0.json: ";
     assert!(ranks[0].lines.iter().any(|line| line.starts_with(told)), "{ranks:#?}");
 }
@@ -252,6 +254,18 @@ impl Job {
         Self { launcher, lines, heard: Vec::new() }
     }
 
+    /// True if a line with `text` in it comes within a second, or has come.
+    fn hears(&mut self, text: &str) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.heard.push(line),
+                Err(_) => break,
+            }
+        }
+        self.heard.iter().any(|line| line.contains(text))
+    }
+
     /// Waits for a line that contains `text`.
     #[track_caller]
     fn await_line(&mut self, text: &str) {
@@ -304,18 +318,22 @@ fn the_launcher_makes_a_page_on_request() {
         job.await_line(&format!("@ready {rank}"));
     }
     let pid = job.launcher.id().to_string();
-    assert!(Command::new("kill").args(["-s", "USR1", &pid]).status().unwrap().success());
+    let start = Instant::now();
+    // The other ranks may not have begun to wait when the first page is made.
+    while !job.hears("look first at rank 1: operation 1 is not called there yet") {
+        assert!(start.elapsed() < LIMIT, "{}", job.heard.join("\n"));
+        assert!(Command::new("kill").args(["-s", "USR1", &pid]).status().unwrap().success());
+    }
     job.await_line("hang report, on request:");
-    job.await_line("look first at ");
     std::fs::write(&go, "").unwrap();
     job.succeed();
 }
 
 #[test]
 fn the_launcher_makes_a_page_when_a_rank_reports_a_deadline() {
-    let mut job = Job::start("fail", &[], &[("MAYPOLE_TIMEOUT", "2")]);
+    let mut job = Job::start("fail", &[], &[]);
     job.await_line("reports that a deadline has passed");
     job.await_line("waited 2 s for rank 1");
-    job.await_line("look first at ");
+    job.await_line("look first at rank 1: operation 3 is not called there yet");
     job.succeed();
 }

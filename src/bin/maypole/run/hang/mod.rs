@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -49,6 +49,7 @@ pub(super) struct HangReports {
     /// The signal at which a page is made.
     signal: Option<i32>,
     stop: Arc<StopRequest>,
+    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -67,14 +68,14 @@ impl HangReports {
     pub(super) fn start(world: usize, limit: Option<Duration>) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
-        let name = match Self::listen(world, limit, signal, Arc::clone(&stop)) {
-            Ok(name) => Some(name),
+        let (name, thread) = match Self::listen(world, limit, signal, Arc::clone(&stop)) {
+            Ok((name, thread)) => (Some(name), Some(thread)),
             Err(error) => {
                 lines::say(&format!("there will be no hang reports: {error:#}"));
-                None
+                (None, None)
             }
         };
-        Ok(Self { name, signal, stop })
+        Ok(Self { name, signal, stop, thread })
     }
 
     fn listen(
@@ -82,7 +83,7 @@ impl HangReports {
         limit: Option<Duration>,
         signal: Option<i32>,
         stop: Arc<StopRequest>,
-    ) -> anyhow::Result<String> {
+    ) -> anyhow::Result<(String, JoinHandle<()>)> {
         let (listener, name) = listen_abstract(world.clamp(64, 4096))
             .context("cannot listen for the reports of ranks")?;
         let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
@@ -94,8 +95,8 @@ impl HangReports {
                 lines::say(&format!("there will be no more hang reports: {error}"));
             }
         };
-        thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?;
-        Ok(name)
+        let thread = thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?;
+        Ok((name, thread))
     }
 
     /// The signal at which a page is made. It is not passed on to ranks.
@@ -117,6 +118,10 @@ impl Drop for HangReports {
     fn drop(&mut self) {
         self.stop.is_made.store(true, Ordering::Release);
         self.stop.waker.wake();
+        // A page that is not printed yet is printed now.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -217,6 +222,17 @@ impl ReportHub {
             }
             self.look();
             self.print_if_due();
+        }
+        if self.page.is_some() {
+            // All ranks have ended, so all that they told has arrived.
+            self.accept();
+            self.reporters
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|it| self.read(it));
+            self.print();
         }
         Ok(())
     }
@@ -323,11 +339,13 @@ impl ReportHub {
     fn print_if_due(&mut self) {
         let Some(page) = &self.page else { return };
         let answered = self.reporters.values().all(|reporter| !reporter.asked);
-        if !(page.ends_early && answered) && Instant::now() < page.until {
-            return;
+        if page.ends_early && answered || Instant::now() >= page.until {
+            self.print();
         }
-        let reason = page.reason.clone();
-        self.page = None;
+    }
+
+    fn print(&mut self) {
+        let Some(PendingPage { reason, .. }) = self.page.take() else { return };
         let silent = self.reporters.values().filter(|reporter| reporter.asked);
         let silent: BTreeSet<usize> =
             silent.flat_map(|reporter| reporter.ranks.iter().copied()).collect();

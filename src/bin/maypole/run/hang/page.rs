@@ -58,11 +58,15 @@ impl JobStatus {
         lines
     }
 
-    /// The ranks that answered, by the members of their groups.
+    /// What is known of the ranks, by the members of their groups.
     fn groups(&self) -> BTreeMap<Vec<usize>, Vec<Position<'_>>> {
         let mut groups: BTreeMap<Vec<usize>, Vec<Position<'_>>> = BTreeMap::new();
-        let answered = |rank: &usize| !self.silent.contains(rank) && !self.gone.contains(rank);
-        for (rank, status) in self.statuses.iter().filter(|(rank, _)| answered(rank)) {
+        // A rank that has failed tells what it did then, also after its process has ended.
+        let tells = |(rank, status): &(&usize, &RankStatus)| {
+            let here = !self.silent.contains(rank) && !self.gone.contains(rank);
+            here || status.failure.is_some()
+        };
+        for (rank, status) in self.statuses.iter().filter(tells) {
             for group in &status.groups {
                 let of_group = groups.entry(group.members.clone()).or_default();
                 of_group.push(Position { rank: *rank, group });
@@ -315,6 +319,22 @@ hang report, on request:
         let page = missing.page();
         assert!(page.contains("rank 1: not joined"), "{page}");
         assert!(page.trim_end().ends_with("look first at rank 1: not joined"), "{page}");
+    }
+
+    #[test]
+    fn what_failed_ranks_did_counts_also_when_they_have_ended() {
+        let failed = |rank, pending| {
+            let failure = Some("rank 0 waited 2 s for rank 1".to_owned());
+            let mut status = status(rank, 3, 4, pending);
+            status.failure = failure;
+            status
+        };
+        let waits = Some(("barrier()", 5, Some(1)));
+        let job = job(vec![failed(0, waits), failed(1, None), failed(2, waits)]);
+        let page = JobStatus { gone: vec![0, 1, 2], ..job }.page();
+        assert!(page.contains("ranks 0-2 failed: rank 0 waited 2 s for rank 1"), "{page}");
+        let verdict = "look first at rank 1: operation 4 is not called there yet";
+        assert!(page.trim_end().ends_with(verdict), "{page}");
     }
 
     #[test]
