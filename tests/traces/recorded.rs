@@ -82,8 +82,8 @@ fn check(file: &TraceFile) {
         let sequence: Vec<u64> = calls.iter().map(|call| call.number("sequence")).collect();
         // Operation 0 begins the trace, and the split after the last of CALLS has a number, too.
         let last = CALLS.len() as u64;
-        let expected: Vec<u64> = (1..=last).chain([last + 2, last + 3]).collect();
-        assert_eq!(sequence, expected, "{owner}");
+        let numbers: Vec<u64> = (1..=last).chain([last + 2, last + 3]).collect();
+        assert_eq!(sequence, numbers, "{owner}");
         for (call, what) in calls.iter().zip(CALLS) {
             assert!(call.name.starts_with(what.0.name()), "{} is {what:?}", call.name);
             assert_eq!(call.facts["algorithm"], what.1.name());
