@@ -2,9 +2,9 @@
 //!
 //! Four promises. Lines of different ranks never mix. The rank that failed *first* is named with
 //! its own exit code, and a rank that the launcher stopped is never named. No process of the job
-//! outlives the launcher, in whatever group or session it runs; if the launcher itself is killed by
-//! SIGKILL, the kernel kills the ranks. The launcher serves signals and failures at all times, also
-//! while it starts ranks.
+//! outlives the launcher, in whatever group or session it runs; only if the launcher itself is
+//! killed by SIGKILL, the kernel kills no more than the ranks. The launcher serves signals and
+//! failures at all times, also while it starts ranks.
 //!
 //! [`launch`] does the same as a function, for subcommands that start ranks of this program.
 
@@ -47,7 +47,8 @@ use supervise::Supervisor;
 /// SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the job in the same way,
 /// with exit code 128 + N; a second signal kills the ranks at once. SIGUSR1 and SIGUSR2 are passed
 /// on and do not end the job. When all ranks have ended, processes that they have left running are
-/// stopped too, also those in a session of their own (`setsid`).
+/// stopped too, also those in a session of their own (`setsid`). If the launcher itself is killed by
+/// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
 ///
 /// When no process reads the launcher's output any more, the job is ended without a word, with exit
 /// code 141; when the output cannot be written for another reason, with exit code 2.
