@@ -1,7 +1,7 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
 use crate::{names, output, sizes, tune};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -194,7 +194,7 @@ fn zeroed(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes
         .try_reserve_exact(len)
-        .with_context(|| format!("no memory for a buffer of {}", sizes::name(len)))?;
+        .map_err(|_| anyhow!("no memory for a buffer of {}", sizes::name(len)))?;
     bytes.resize(len, 0);
     Ok(bytes)
 }

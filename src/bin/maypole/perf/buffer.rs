@@ -1,7 +1,7 @@
 //! Buffers that begin on a page of memory, as in other benchmarks.
 
 use crate::sizes;
-use anyhow::Context;
+use anyhow::anyhow;
 use bytemuck::{Pod, Zeroable};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -31,7 +31,7 @@ impl AlignedBuffer {
         let mut buffer = Vec::new();
         buffer
             .try_reserve_exact(pages)
-            .with_context(|| format!("no memory for a buffer of {}", sizes::name(len)))?;
+            .map_err(|_| anyhow!("no memory for a buffer of {}", sizes::name(len)))?;
         buffer.resize(pages, AlignedPage::zeroed());
         Ok(Self { buffer, len })
     }
