@@ -116,6 +116,14 @@ fn eight_processes() {
 }
 
 #[test]
+fn processes_with_encrypted_links() {
+    for world in [2, 4, 5] {
+        let world = World::new("shm and tcp", world).set("MAYPOLE_ENCRYPT", 1);
+        world.set("TEST_CASES", cases(100)).start().succeed();
+    }
+}
+
+#[test]
 fn boards_within_two_hosts_and_streams_between() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1, 0], &[0, 0, 0, 1]] {
         World::new("auto", hosts.len())

@@ -215,6 +215,13 @@ fn messages_between_processes() {
 }
 
 #[test]
+fn encrypted_messages() {
+    World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
+    let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
+    mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();
+}
+
+#[test]
 fn messages_between_hosts() {
     World::new("mixed", 4).hosts(&[0, 0, 1, 1]).start().succeed();
 }

@@ -115,6 +115,13 @@ impl Communicator {
         &self.hosts
     }
 
+    /// True if the bytes between ranks that share no board are encrypted and authenticated, as
+    /// `MAYPOLE_ENCRYPT=1` or [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) asks for.
+    /// The control plane always is.
+    pub fn is_encrypted(&self) -> bool {
+        self.conditions.encrypts
+    }
+
     /// Returns the boards that join the ranks: ranks of one board share memory, and streams join
     /// all others.
     pub fn boards(&self) -> &Boards {

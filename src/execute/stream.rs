@@ -1,7 +1,7 @@
 //! The stream between two ranks, over any transport.
 
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::{Fault, HEAD, Stream};
+use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, Tcp};
 use std::os::fd::BorrowedFd;
 
 /// A stream of any kind. An enum rather than a trait object, so that short messages cost no
@@ -10,11 +10,13 @@ use std::os::fd::BorrowedFd;
 #[non_exhaustive]
 pub enum AnyStream {
     /// Over TCP.
-    Tcp(maypole_transports::tcp::Tcp),
+    Tcp(Tcp),
     /// Between threads of one process.
     Mem(maypole_transports::mem::Mem),
     /// Through memory that two processes share.
     Pipe(maypole_transports::Pipe),
+    /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
+    Encrypted(Box<EncryptedStream<Tcp>>),
 }
 
 impl AnyStream {
@@ -24,7 +26,13 @@ impl AnyStream {
         match self {
             Self::Tcp(stream) => stream.unsent(),
             Self::Mem(_) | Self::Pipe(_) => 0,
+            Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
         }
+    }
+
+    /// True if the stream leads to another process over a connection.
+    pub(super) fn is_connection(&self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Encrypted(_))
     }
 }
 
@@ -34,6 +42,7 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => stream.send(head, body, skip),
             Self::Mem(stream) => stream.send(head, body, skip),
             Self::Pipe(stream) => stream.send(head, body, skip),
+            Self::Encrypted(stream) => stream.send(head, body, skip),
         }
     }
 
@@ -47,6 +56,7 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => stream.receive(head, body, skip),
             Self::Mem(stream) => stream.receive(head, body, skip),
             Self::Pipe(stream) => stream.receive(head, body, skip),
+            Self::Encrypted(stream) => stream.receive(head, body, skip),
         }
     }
 
@@ -55,6 +65,7 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => stream.descriptor(),
             Self::Mem(stream) => stream.descriptor(),
             Self::Pipe(stream) => stream.descriptor(),
+            Self::Encrypted(stream) => stream.descriptor(),
         }
     }
 
@@ -63,6 +74,7 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => stream.finish(),
             Self::Mem(stream) => stream.finish(),
             Self::Pipe(stream) => stream.finish(),
+            Self::Encrypted(stream) => stream.finish(),
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) fn job(world: usize) -> JoinConfig {
         host: None,
         equal: vec![("MAYPOLE_COLOUR".to_owned(), "red".to_owned())],
         insecure_without_key: false,
+        encrypt: false,
         join_timeout: LONG,
         timeout: LONG,
     }

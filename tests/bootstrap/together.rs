@@ -55,7 +55,7 @@ fn ranks_connect_on_several_lanes() {
         let me = service.rank();
         for lane in 0..2 {
             for peer in (0..3).filter(|peer| *peer != me) {
-                let mut stream = service.connect(WORLD, peer, lane, soon()).unwrap();
+                let mut stream = service.connect(WORLD, peer, lane, soon()).unwrap().socket;
                 stream.set_nonblocking(false).unwrap();
                 stream.set_read_timeout(Some(LONG)).unwrap();
                 stream.write_all(&[me as u8, lane as u8]).unwrap();

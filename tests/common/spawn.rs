@@ -298,6 +298,7 @@ pub(crate) fn configuration(rank: usize) -> JoinConfig {
         host: std::env::var("MAYPOLE_HOST").ok(),
         equal: Vec::new(),
         insecure_without_key: false,
+        encrypt: std::env::var("MAYPOLE_ENCRYPT").is_ok_and(|value| value == "1"),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     }

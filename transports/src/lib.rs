@@ -47,6 +47,8 @@ pub use fork::OwnerProcess;
 pub use mem::Mem;
 #[cfg(target_os = "linux")]
 pub use pipe::Pipe;
+#[cfg(target_os = "linux")]
+pub use secure::EncryptedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::Tcp;

@@ -10,9 +10,12 @@
 //!   preamble (plain: what this connection is for)  -->
 //!   first message (e; needs the key)               -->  wrong key or job: plain refusal or silence
 //!                                                  <--  second message (e, ee)
-//!   third message (encrypted, empty)               -->  the initiator is authenticated
-//!                                                  <--  accepted (encrypted, empty)
+//!   third message (encrypted)                      -->  the initiator is authenticated
+//!                                                  <--  accepted (encrypted)
 //! ```
+//!
+//! The last two messages are empty, unless the connection is for encrypted data. Then each tells
+//! the key of the records that its sender will send.
 //!
 //! The handshake is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose,
 //! group, lane, both ranks), the session and the name of the job, so that a message of one
@@ -25,12 +28,28 @@
 //! bytes. A message on a channel is one or more encrypted frames, and the first byte of each plain
 //! text says whether the frame is the last one. So a receiver allocates memory only for bytes that
 //! have arrived, and limits the length of a message.
+//!
+//! # Records
+//!
+//! Bulk data has no frames and no copy in a channel. It is plain, or an [`EncryptedStream`] seals it
+//! in records: `secure/records.rs`.
 
 mod channel;
+mod cipher;
 mod handshake;
+mod keys;
+mod rate;
+mod records;
+mod stream;
 
 pub use channel::Channel;
-pub use handshake::{HandshakeProgress, Initiator, Responder, initiate, refuse, respond};
+pub use cipher::CipherSuite;
+pub use handshake::{
+    HandshakeProgress, Initiator, Responder, UnacceptedChannel, initiate, refuse, respond,
+};
+pub use keys::RecordKeys;
+pub use rate::EncryptionRate;
+pub use stream::EncryptedStream;
 
 use bytemuck::{Pod, Zeroable};
 use std::io;
@@ -74,6 +93,8 @@ pub enum Purpose {
     Data = 2,
     /// One process passes a shared-memory segment to another.
     Segment = 3,
+    /// As [`Data`](Self::Data), and what follows the handshake is encrypted.
+    EncryptedData = 4,
 }
 
 /// The purpose and the ends of a connection. It is sent in plain text, and the handshake fails if
@@ -168,6 +189,7 @@ impl Binding {
             1 => Purpose::Join,
             2 => Purpose::Data,
             3 => Purpose::Segment,
+            4 => Purpose::EncryptedData,
             _ => return Err(SecureError::UnknownProtocol),
         };
         Ok(Self {

@@ -44,6 +44,20 @@ pub enum Fault {
     /// The peer closed its end, or its process has died.
     #[error("the peer closed the connection")]
     Closed,
+    /// An encrypted connection ended, and the peer did not say that it ends it. Its process has
+    /// died, or something on the way has cut the connection.
+    #[error(
+        "the encrypted connection ended without a goodbye: the peer died, or the connection was cut \
+         on the way"
+    )]
+    Cut,
+    /// Bytes arrived on an encrypted connection that the peer did not send, or not in this order.
+    /// None of them was delivered.
+    #[error(
+        "bytes of the encrypted connection were altered, lost, repeated or reordered on the way; \
+         look at what lies between the two hosts"
+    )]
+    Altered,
     /// The operating system reported an error.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
@@ -54,6 +68,9 @@ pub enum Fault {
 pub trait Stream {
     /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns
     /// how many bytes were taken; 0 means that there is no room now.
+    ///
+    /// After 0 the caller offers the same bytes again, or [finishes](Self::finish). It may offer
+    /// more bytes behind them, but no others: an encrypted stream may have begun to send them.
     ///
     /// # Errors
     /// [`Fault`] if the link is lost.
@@ -67,7 +84,8 @@ pub trait Stream {
     ///
     /// # Errors
     /// [`Fault::Closed`] once the peer has ended the stream and all of its bytes were received;
-    /// [`Fault::Io`] if the link is lost.
+    /// [`Fault::Io`] if the link is lost; [`Fault::Cut`] and [`Fault::Altered`] if the link is
+    /// encrypted.
     ///
     /// # Panics
     /// If `skip` is not below `HEAD + body.len()`.
@@ -82,6 +100,7 @@ pub trait Stream {
     /// no part in the transfer.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive.
+    /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive. If the
+    /// link is full, an encrypted stream sends its end while it receives.
     fn finish(&mut self);
 }

@@ -2,22 +2,33 @@
 //! once for each transport.
 //!
 //! A mount says how to make a pair of ends and how many bytes the largest message has. Streams that
-//! hold few bytes get shorter messages, so that their tests end in time.
+//! hold few bytes get shorter messages, so that their tests end in time. What only encrypted streams
+//! promise is in `contract/encrypted.rs`.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
 
 #[path = "contract/drive.rs"]
 mod drive;
+#[cfg(target_os = "linux")]
+#[path = "contract/encrypted.rs"]
+mod encrypted;
 #[path = "contract/head.rs"]
 mod head;
 
 /// Mounts the contract for one kind of stream.
 macro_rules! mount {
     ($(#[$attribute:meta])* $name:ident, largest: $largest:expr, $pair:expr) => {
+        mount!($(#[$attribute])* $name, largest: $largest, narrow: false, $pair);
+    };
+    (
+        $(#[$attribute:meta])* $name:ident, largest: $largest:expr, narrow: $narrow:expr,
+        $pair:expr
+    ) => {
         $(#[$attribute])*
         #[path = "."]
         mod $name {
             const LARGEST: usize = $largest;
+            const NARROW: bool = $narrow;
 
             fn pair() -> (impl StreamEnd, impl StreamEnd) {
                 $pair
@@ -41,4 +52,19 @@ mount!(#[cfg(target_os = "linux")] pipe_backwards, largest: 1 << 20, {
 mount!(#[cfg(target_os = "linux")] tcp, largest: 4 << 20, crate::drive::tcp(None));
 mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, {
     crate::drive::tcp(Some(4096))
+});
+mount!(#[cfg(target_os = "linux")] encrypted_mem_of_1_byte, largest: 2 << 10, narrow: true, {
+    crate::drive::encrypted(maypole_transports::mem::pair(1))
+});
+mount!(#[cfg(target_os = "linux")] encrypted_mem_of_7_bytes, largest: 10 << 10, narrow: true, {
+    crate::drive::encrypted(maypole_transports::mem::pair(7))
+});
+mount!(#[cfg(target_os = "linux")] encrypted_mem_of_4096_bytes, largest: 1 << 20, {
+    crate::drive::encrypted(maypole_transports::mem::pair(4096))
+});
+mount!(#[cfg(target_os = "linux")] encrypted_tcp, largest: 4 << 20, {
+    crate::drive::encrypted(crate::drive::tcp(None))
+});
+mount!(#[cfg(target_os = "linux")] encrypted_tcp_of_small_buffers, largest: 1 << 20, {
+    crate::drive::encrypted(crate::drive::tcp(Some(4096)))
 });

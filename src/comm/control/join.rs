@@ -164,6 +164,7 @@ impl Communicator {
     fn of_service(service: Service, transport: Transport, timeout: Duration) -> Result<Self> {
         let rank = service.rank();
         let hosts = Hosts::new(service.hosts());
+        let encrypts = service.encrypts();
         let boards = transport.boards(&hosts).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service));
         let costs = (rank == 0).then(CostTable::tuned);
@@ -179,6 +180,7 @@ impl Communicator {
             waiting: Waiting::new(ranks, cores, timeout),
             crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
             costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
+            encrypts,
         };
         Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
     }
@@ -228,6 +230,7 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
         equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
         insecure_without_key: false,
+        encrypt: named::<Switch>("MAYPOLE_ENCRYPT")?.is_some_and(|it| it.0),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     })

@@ -88,8 +88,8 @@ impl Local {
         let world = self.hosts.len();
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         let waiting = Waiting::new(world, cores, self.timeout);
-        let conditions =
-            RunConditions { waiting, crowding: world.div_ceil(cores), costs: self.costs };
+        let crowding = world.div_ceil(cores);
+        let conditions = RunConditions { waiting, crowding, costs: self.costs, encrypts: false };
         let hosts = Hosts::new(&self.hosts);
         let boards = Boards::within(&hosts);
         let communicator = |rank| {

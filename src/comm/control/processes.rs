@@ -5,8 +5,8 @@ use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, Diagnosis, GroupId, Service, ServiceError};
-use maypole_transports::{Alarm, Board, Tcp};
+use crate::world::service::{Cause, DataConnection, Diagnosis, GroupId, Service, ServiceError};
+use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,20 +66,30 @@ fn to_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// The stream over a data connection: plain, or encrypted where the connection has keys.
+fn stream_over(connection: DataConnection) -> std::io::Result<AnyStream> {
+    let DataConnection { socket, keys } = connection;
+    let tcp = Tcp::new(socket)?;
+    Ok(match keys {
+        None => AnyStream::Tcp(tcp),
+        Some(keys) => AnyStream::Encrypted(Box::new(EncryptedStream::new(tcp, &keys))),
+    })
+}
+
 impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket = self
+        let connection = self
             .service
             .dial(self.group, self.members[peer], MESSAGES, deadline)
             .map_err(to_text)?;
-        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(to_text)?))
+        stream_over(connection).map_err(to_text)
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let known = |(caller, socket)| {
+        let known = |(caller, connection)| {
             let from = self.members.iter().position(|member| *member == caller)?;
             // A connection that is broken already is dropped. Its sender then finds it closed.
-            Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
+            Some((from, stream_over(connection).ok()?))
         };
         self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
     }
@@ -114,10 +124,9 @@ impl Control for ProcessControl {
 
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {
         self.await_next(WaitTarget::Rank(peer));
-        let socket = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline);
-        let socket = socket.map_err(|error| self.error(error))?;
-        let stream = Tcp::new(socket).map_err(|error| ControlError::Other(error.to_string()))?;
-        Ok(AnyStream::Tcp(stream))
+        let connected = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline);
+        let connection = connected.map_err(|error| self.error(error))?;
+        stream_over(connection).map_err(|error| ControlError::Other(error.to_string()))
     }
 
     fn activity(&self) -> Arc<GroupActivity> {

@@ -13,4 +13,6 @@ pub(crate) struct RunConditions {
     pub(crate) crowding: usize,
     /// What messages and bytes cost: rank 0's table, on every rank.
     pub(crate) costs: CostTable,
+    /// Streams are encrypted.
+    pub(crate) encrypts: bool,
 }

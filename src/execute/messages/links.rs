@@ -113,7 +113,7 @@ impl MessageLinks {
     /// True if `stream` leads to another process that can map this rank's memory.
     fn can_share(&self, peer: usize, stream: &AnyStream, context: &BatchContext<'_>) -> bool {
         let same_board = context.boards.of(peer) == context.boards.of(self.rank);
-        same_board && matches!(stream, AnyStream::Tcp(_))
+        same_board && stream.is_connection()
     }
 
     /// By rank: the traffic to it. This rank itself is left out.

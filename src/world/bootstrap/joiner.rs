@@ -44,13 +44,14 @@ pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Servic
     let (session, peers) = ask_to_join(config, &request, &mut root, deadline + GRACE)?;
     let secret = JobSecret { session, ..secret };
     let watch = Watch::new()?;
-    let acceptor = Acceptor::new(listener, secret.clone(), &watch)?;
+    let acceptor = Acceptor::new(listener, secret.clone(), config.rank, &watch)?;
     let controls = [(0, ControlConnection::new(root.stream, root.channel)?)].into();
     Ok(Service::start(ServiceStart {
         rank: config.rank,
         secret,
         peers,
         timeout: config.timeout,
+        encrypt: config.encrypt,
         watch,
         acceptor,
         controls,

@@ -52,6 +52,10 @@ pub struct JoinConfig {
     /// Allows other addresses than loopback without a key: then any process that reaches the port
     /// may join.
     pub insecure_without_key: bool,
+    /// Encrypts and authenticates all bytes that go over TCP. It must be equal on all ranks, and
+    /// joining compares it as `MAYPOLE_ENCRYPT`. Bytes in shared memory never leave their host and
+    /// are not encrypted. Without a [`key`](Self::key) it keeps out only those who listen.
+    pub encrypt: bool,
     /// How long joining may take.
     pub join_timeout: Duration,
     /// How long each later wait may take. A data connection survives a network that is silent for
@@ -91,7 +95,7 @@ impl JoinConfig {
     /// | `key` | none: `address` must be loopback |
     /// | `host` | the identity of this machine |
     /// | `equal` | nothing is compared but version and world size |
-    /// | `insecure_without_key` | false |
+    /// | `insecure_without_key`, `encrypt` | false |
     /// | `join_timeout`, `timeout` | 300 s |
     ///
     /// # Examples
@@ -132,6 +136,7 @@ impl JoinConfig {
             host: None,
             equal: Vec::new(),
             insecure_without_key: false,
+            encrypt: false,
             join_timeout: DEFAULT_TIMEOUT,
             timeout: DEFAULT_TIMEOUT,
         }

@@ -12,6 +12,9 @@ use std::net::SocketAddr;
 /// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The variable that says whether data is encrypted.
+const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
+
 /// What a joining rank tells rank 0. In the encoded message the version comes first, so that every
 /// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -117,7 +120,7 @@ impl JoinRequest {
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
         };
-        Ok(Self { world: config.world, equal: config.equal.clone(), peer, nonce })
+        Ok(Self { world: config.world, equal: equal(config), peer, nonce })
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -130,6 +133,14 @@ impl JoinRequest {
         let request = if version == VERSION { decode(rest) } else { None };
         Some((version, request))
     }
+}
+
+/// What must be equal on all ranks: the variables, and whether data is encrypted, which a program
+/// may ask for without its variable.
+fn equal(config: &JoinConfig) -> Vec<(String, String)> {
+    let others = config.equal.iter().filter(|(name, _)| name != ENCRYPT);
+    let encrypt = (ENCRYPT.to_owned(), u8::from(config.encrypt).to_string());
+    others.cloned().chain([encrypt]).collect()
 }
 
 /// The identity of this host. Processes with equal identities can share memory: they run on the

@@ -28,7 +28,7 @@ pub(super) fn accept_ranks(config: &JoinConfig, deadline: Instant) -> Result<Ser
     let own_request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
     let watch = Watch::new()?;
     let secret = secret(config, session);
-    let acceptor = Acceptor::new(listener, secret.clone(), &watch)?;
+    let acceptor = Acceptor::new(listener, secret.clone(), 0, &watch)?;
     let mut admission = RankAdmission {
         config,
         own_request,
@@ -279,6 +279,7 @@ impl RankAdmission<'_> {
             secret,
             peers,
             timeout: self.config.timeout,
+            encrypt: self.config.encrypt,
             watch: self.watch,
             acceptor: self.acceptor,
             controls,

@@ -87,6 +87,11 @@ pub const VARIABLES: &[Variable] = &[
         "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer.",
     ),
     equal(
+        "MAYPOLE_ENCRYPT",
+        "`1`: all bytes between ranks that share no memory are encrypted and authenticated. `maypole \
+         perf` measures what that costs. Default: `0`.",
+    ),
+    equal(
         "MAYPOLE_ALGORITHM",
         "The algorithm to use wherever it fits, by name. Default: the tuner's choice.",
     ),

@@ -26,6 +26,8 @@ pub(crate) const ACCEPTOR: u64 = 3 << 40;
 pub(crate) struct Acceptor {
     listener: TcpListener,
     secret: JobSecret,
+    /// The rank of this process. Connections to other ranks are refused.
+    rank: u32,
     pending: VecDeque<PendingConnection>,
     next: u64,
     /// No connection is accepted until then, because the process has no free descriptor.
@@ -54,12 +56,18 @@ pub(crate) struct Authenticated {
 }
 
 impl Acceptor {
-    pub(crate) fn new(listener: TcpListener, secret: JobSecret, watch: &Watch) -> io::Result<Self> {
+    pub(crate) fn new(
+        listener: TcpListener,
+        secret: JobSecret,
+        rank: usize,
+        watch: &Watch,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, ACCEPTOR, false)?;
         Ok(Self {
             listener,
             secret,
+            rank: rank as u32,
             pending: VecDeque::new(),
             next: ACCEPTOR,
             paused_until: None,
@@ -130,7 +138,7 @@ impl Acceptor {
                 number,
                 stream,
                 from,
-                responder: Responder::new(&self.secret),
+                responder: Responder::new(&self.secret).of_rank(self.rank),
                 until,
             });
         }

@@ -3,7 +3,7 @@
 
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Purpose, SecureError, initiate};
+use maypole_transports::secure::{Binding, RecordKeys, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -13,11 +13,27 @@ use std::time::{Duration, Instant};
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
+/// A connection for bulk data. Both ends have proved the job's key on it.
+#[derive(Debug)]
+pub struct DataConnection {
+    /// The socket. It is non-blocking, sends small writes at once, and fails when the other host is
+    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    pub socket: TcpStream,
+    /// The keys for what follows on it; `None` if that is plain. The same at both ends, as
+    /// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says.
+    pub keys: Option<RecordKeys>,
+}
+
+impl DataConnection {
+    fn without_blocking(self) -> std::io::Result<Self> {
+        self.socket.set_nonblocking(true)?;
+        Ok(self)
+    }
+}
+
 impl Service {
     /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group`
-    /// and `lane`, once. Both have proved the job's key on it; what follows is not encrypted. The
-    /// socket is non-blocking, sends small writes at once, and fails when the other host is silent
-    /// for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    /// and `lane`, once.
     ///
     /// The lower rank does not wait until the higher rank calls.
     ///
@@ -29,14 +45,14 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<TcpStream, ServiceError> {
+    ) -> Result<DataConnection, ServiceError> {
         self.check_peer(peer)?;
-        let stream = if self.rank() < peer {
+        let connection = if self.rank() < peer {
             self.reach(group, peer, lane, deadline)?
         } else {
             self.await_peer(group, peer, lane, deadline)?
         };
-        without_blocking(stream)
+        connection.without_blocking().map_err(failed)
     }
 
     /// A data connection that this rank alone asks for; rank `peer` finds it among its
@@ -51,20 +67,27 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<TcpStream, ServiceError> {
+    ) -> Result<DataConnection, ServiceError> {
         self.check_peer(peer)?;
-        without_blocking(self.reach(group, peer, lane, deadline)?)
+        self.reach(group, peer, lane, deadline)?.without_blocking().map_err(failed)
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
-    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, TcpStream)> {
+    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, DataConnection)> {
         let mut state = self.shared.state();
         let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
         let arrived = state.arrived.extract_if(|key, _| called(key));
-        let mut callers: Vec<_> = arrived.map(|((_, peer, _), stream)| (peer, stream)).collect();
+        let usable = |((_, peer, _), connection): (_, DataConnection)| {
+            Some((peer, connection.without_blocking().ok()?))
+        };
+        let mut callers: Vec<_> = arrived.filter_map(usable).collect();
         callers.sort_unstable_by_key(|(peer, _)| *peer);
-        callers.retain(|(_, stream)| stream.set_nonblocking(true).is_ok());
         callers
+    }
+
+    /// True if data connections are encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.shared.encrypt
     }
 
     fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
@@ -82,11 +105,11 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<TcpStream, ServiceError> {
+    ) -> Result<DataConnection, ServiceError> {
         let arrived = self.shared.wait_or_fail(deadline, |state| {
             match state.arrived.remove(&(group, peer, lane)) {
                 None if state.left.contains_key(&peer) => Some(None),
-                stream => stream.map(Some),
+                connection => connection.map(Some),
             }
         });
         let late = || ServiceError::TimedOut { what: "a data connection", missing: vec![peer] };
@@ -99,9 +122,9 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<TcpStream, ServiceError> {
+    ) -> Result<DataConnection, ServiceError> {
         let binding = Binding {
-            purpose: Purpose::Data,
+            purpose: self.shared.data_purpose(),
             group: group.words(),
             lane,
             initiator: self.rank() as u32,
@@ -110,7 +133,7 @@ impl Service {
         loop {
             let until = deadline.min(Instant::now() + ATTEMPT);
             match self.attempt(peer, &binding, until) {
-                Ok(stream) => return Ok(stream),
+                Ok(connection) => return Ok(connection),
                 Err(error) => {
                     tracing::debug!(peer, %error, "a data connection failed and is tried again")
                 }
@@ -138,24 +161,16 @@ impl Service {
         peer: usize,
         binding: &Binding,
         until: Instant,
-    ) -> Result<TcpStream, SecureError> {
+    ) -> Result<DataConnection, SecureError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let mut stream = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
-        set_tcp_options(&stream, self.shared.timeout)?;
-        initiate(
-            &mut DeadlineSocket { socket: &mut stream, deadline: until },
-            &self.shared.secret,
-            binding,
-        )?;
-        Ok(stream)
+        let mut socket = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
+        set_tcp_options(&socket, self.shared.timeout)?;
+        let mut timed = DeadlineSocket { socket: &mut socket, deadline: until };
+        let keys = initiate(&mut timed, &self.shared.secret, binding)?.take_record_keys();
+        Ok(DataConnection { socket, keys })
     }
 }
 
-fn without_blocking(stream: TcpStream) -> Result<TcpStream, ServiceError> {
-    let failed = |error: std::io::Error| ServiceError::Failed {
-        what: "a data connection",
-        why: error.to_string(),
-    };
-    stream.set_nonblocking(true).map_err(failed)?;
-    Ok(stream)
+fn failed(error: std::io::Error) -> ServiceError {
+    ServiceError::Failed { what: "a data connection", why: error.to_string() }
 }

@@ -22,6 +22,7 @@ mod thread;
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub use data_connections::DataConnection;
 pub use error::ServiceError;
 pub use progress::{Diagnosis, ProgressReport, ProgressTable};
 
@@ -83,6 +84,7 @@ pub(crate) struct ServiceStart {
     pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
+    pub(crate) encrypt: bool,
     pub(crate) watch: Watch,
     pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
@@ -90,9 +92,10 @@ pub(crate) struct ServiceStart {
 
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, secret, peers, timeout, watch, acceptor, controls } = start;
+        let ServiceStart { rank, secret, peers, timeout, encrypt, watch, acceptor, controls } =
+            start;
         let hosts = number_hosts(&peers);
-        let shared = ServiceContext::new(rank, secret, peers, timeout)?;
+        let shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
         let service_thread = ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls)?;
         let thread = std::thread::Builder::new()
             .name(format!("maypole-{rank}"))
@@ -104,7 +107,7 @@ impl Service {
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = JobSecret { key: [0; 32], job: String::new(), session: [0; 16] };
         Ok(Self {
-            shared: ServiceContext::new(0, secret, Vec::new(), timeout)?,
+            shared: ServiceContext::new(0, secret, Vec::new(), timeout, false)?,
             hosts: vec![0],
             thread: Mutex::new(None),
         })

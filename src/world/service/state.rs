@@ -3,15 +3,14 @@
 
 use super::left_groups::LeftGroups;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
-use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
+use super::{Cause, DataConnection, GroupId, ProgressReport, ProgressTable, ServiceError};
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
-use maypole_transports::secure::JobSecret;
+use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::watch::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,8 @@ pub(crate) struct ServiceContext {
     pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
+    /// Data connections are encrypted.
+    pub(crate) encrypt: bool,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
@@ -47,7 +48,7 @@ pub(crate) struct ServiceState {
     pub(crate) missing: HashMap<ExchangeRound, Vec<usize>>,
     pub(crate) surveys: HashMap<u64, Vec<Option<ProgressReport>>>,
     /// Data connections that peers made to this rank, by group, peer and lane.
-    pub(crate) arrived: HashMap<(GroupId, usize, u32), TcpStream>,
+    pub(crate) arrived: HashMap<(GroupId, usize, u32), DataConnection>,
     /// Number of exchanges that were begun, by group, purpose and members.
     pub(crate) rounds: HashMap<(GroupId, ExchangePurpose, Vec<usize>), u64>,
     /// Groups that this rank has left.
@@ -88,12 +89,14 @@ impl ServiceContext {
         secret: JobSecret,
         peers: Vec<Peer>,
         timeout: Duration,
+        encrypt: bool,
     ) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             rank,
             secret,
             peers,
             timeout,
+            encrypt,
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
@@ -101,6 +104,11 @@ impl ServiceContext {
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
+    }
+
+    /// What the data connections of this world are for.
+    pub(crate) fn data_purpose(&self) -> Purpose {
+        if self.encrypt { Purpose::EncryptedData } else { Purpose::Data }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {

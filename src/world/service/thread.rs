@@ -4,11 +4,11 @@ use super::coordinator::{Coordinator, Notices};
 use super::message::{CallQuestion, ControlRequest, MAX_MESSAGE, Notice, decode};
 use super::state::ServiceContext;
 use super::{
-    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId,
-    SILENCE_LIMIT,
+    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, DataConnection,
+    GroupId, SILENCE_LIMIT,
 };
 use crate::world::calls::CallExcerpt;
-use maypole_transports::secure::{Binding, Purpose};
+use maypole_transports::secure::Binding;
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::{Watch, pidfd};
 use std::collections::BTreeMap;
@@ -273,25 +273,27 @@ impl ServiceThread {
     }
 
     fn admit(&mut self, authenticated: Authenticated) {
+        let Authenticated { stream: socket, binding, mut channel } = authenticated;
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
-            authenticated.binding;
+            binding;
         let rank = self.shared.rank;
         let world = self.shared.peers.len();
         let initiator = initiator as usize;
         let fits = responder as usize == rank && initiator < world && initiator != rank;
         // A connection that wants to join comes too late: all ranks have joined. It times out.
-        if purpose != Purpose::Data
+        if purpose != self.shared.data_purpose()
             || !fits
-            || set_tcp_options(&authenticated.stream, self.shared.timeout).is_err()
+            || set_tcp_options(&socket, self.shared.timeout).is_err()
         {
             return;
         }
         let key = (GroupId { parent_epoch, counter }, initiator, lane);
+        let connection = DataConnection { socket, keys: channel.take_record_keys() };
         self.shared.update(|state| {
             // The peer is in a call of a group that this rank has left. It finds the connection
             // closed, and asks the control plane.
             if !state.left_groups.contains(key.0) {
-                state.arrived.insert(key, authenticated.stream);
+                state.arrived.insert(key, connection);
             }
         });
     }

@@ -1,5 +1,6 @@
 //! Encrypted messages in both directions.
 
+use super::keys::RecordKeys;
 use super::{SecureError, TAG, frame};
 use snow::{HandshakeState, TransportState};
 
@@ -15,12 +16,21 @@ pub struct Channel {
     wire: Vec<u8>,
     /// Decrypted bytes of a message whose last frame has not arrived.
     partial: Vec<u8>,
+    /// The keys for bulk data that its handshake has agreed on.
+    pub(super) record_keys: Option<RecordKeys>,
 }
 
 impl Channel {
     pub(super) fn new(noise: HandshakeState) -> Result<Self, SecureError> {
         let noise = noise.into_transport_mode().map_err(|_| SecureError::WrongKey)?;
-        Ok(Self { noise, wire: Vec::new(), partial: Vec::new() })
+        Ok(Self { noise, wire: Vec::new(), partial: Vec::new(), record_keys: None })
+    }
+
+    /// Takes the keys for an [`EncryptedStream`](super::EncryptedStream) on this connection, which
+    /// a handshake for [`EncryptedData`](super::Purpose::EncryptedData) has agreed on. They can be
+    /// taken once.
+    pub fn take_record_keys(&mut self) -> Option<RecordKeys> {
+        self.record_keys.take()
     }
 
     /// Appends `message`, encrypted and framed, to `out`.

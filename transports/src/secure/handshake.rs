@@ -1,17 +1,22 @@
 //! Both ends of the handshake: as state machines that take and give bytes, and on sockets.
 
+use super::keys::{KeyOffer, OFFER};
 use super::{
     Binding, Channel, HANDSHAKE_FRAME, JobSecret, PREAMBLE, Purpose, REFUSAL, SecureError, TAG,
     frame,
 };
 use snow::{Builder, HandshakeState};
 use std::io::{Read, Write};
+use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// The connecting end of a handshake.
 #[derive(Debug)]
-pub struct Initiator(HandshakeState);
+pub struct Initiator {
+    noise: HandshakeState,
+    purpose: Purpose,
+}
 
 impl Initiator {
     /// Begins a handshake. Returns the initiator and the bytes to send first.
@@ -20,25 +25,52 @@ impl Initiator {
         let mut noise = noise(secret, &preamble, binding, true);
         let mut out = preamble.to_vec();
         write(&mut noise, &mut out);
-        (Self(noise), out)
+        (Self { noise, purpose: binding.purpose }, out)
     }
 
-    /// Takes the body of the answer's frame. Returns the channel, and the third message, which must
-    /// be sent.
+    /// Takes the body of the answer's frame. Returns the channel that waits to be accepted, and the
+    /// third message, which must be sent.
     ///
     /// # Errors
-    /// If the answer is a refusal, or was not made with the same key for this connection.
-    pub fn finish(mut self, answer: &[u8]) -> Result<(Channel, Vec<u8>), SecureError> {
+    /// If the answer is a refusal, or was not made with the same key for this connection; if the
+    /// system has no random source.
+    pub fn finish(mut self, answer: &[u8]) -> Result<(UnacceptedChannel, Vec<u8>), SecureError> {
         if answer.len() == REFUSAL {
             return Err(refusal(answer[0]));
         }
-        self.0
+        self.noise
             .read_message(answer, &mut [0; HANDSHAKE_FRAME])
             .map_err(|_| SecureError::WrongKey)?;
-        let mut channel = Channel::new(self.0)?;
+        let mut channel = Channel::new(self.noise)?;
+        let offer = KeyOffer::draw(self.purpose)?;
         let mut third = Vec::new();
-        channel.seal(&[], &mut third);
-        Ok((channel, third))
+        channel.seal(&KeyOffer::encode(offer.as_ref()), &mut third);
+        Ok((UnacceptedChannel { channel, offer }, third))
+    }
+}
+
+/// The connecting end after its third message.
+#[derive(Debug)]
+pub struct UnacceptedChannel {
+    channel: Channel,
+    offer: Option<KeyOffer>,
+}
+
+impl UnacceptedChannel {
+    /// Takes the body of the frame that follows the answer. Returns the established channel.
+    ///
+    /// # Errors
+    /// If it is a refusal, or was not made by the other end of this handshake.
+    pub fn accepted(mut self, accepted: &[u8]) -> Result<Channel, SecureError> {
+        if accepted.len() == REFUSAL {
+            return Err(refusal(accepted[0]));
+        }
+        let mut framed = Vec::new();
+        frame(accepted, &mut framed);
+        self.channel.receive(&framed);
+        let theirs = Zeroizing::new(self.channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
+        self.channel.record_keys = KeyOffer::join(&mut self.offer, &theirs)?;
+        Ok(self.channel)
     }
 }
 
@@ -68,6 +100,8 @@ fn refusal(code: u8) -> SecureError {
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
+    /// The rank that accepts, if it answers for one rank only.
+    rank: Option<u32>,
     buffer: Vec<u8>,
     stage: Stage,
 }
@@ -103,7 +137,18 @@ pub enum HandshakeProgress {
 impl Responder {
     /// Begins the handshake with an initiator of this job.
     pub fn new(secret: &JobSecret) -> Self {
-        Self { secret: secret.clone(), buffer: Vec::new(), stage: Stage::Preamble }
+        Self { secret: secret.clone(), rank: None, buffer: Vec::new(), stage: Stage::Preamble }
+    }
+
+    /// Refuses, before it proves anything, every connection that is not from another rank to
+    /// `rank`.
+    ///
+    /// Without this an attacker on the way could lead a connection to another rank of the job, or
+    /// back to the rank that made it. Both hold the key, so the handshake would succeed, and the
+    /// initiator would take the other end for the rank that it asked for.
+    #[must_use]
+    pub fn of_rank(self, rank: u32) -> Self {
+        Self { rank: Some(rank), ..self }
     }
 
     /// The number of bytes to read next, and no more: at least 1, at most 98.
@@ -154,6 +199,10 @@ impl Responder {
         if let Err(stranger @ SecureError::UnknownProtocol) = binding {
             return Err(stranger);
         }
+        let binding = binding.and_then(|binding| {
+            let is_mine = |rank| binding.responder == rank && binding.initiator != rank;
+            if self.rank.is_none_or(is_mine) { Ok(binding) } else { Err(SecureError::Refused) }
+        });
         self.stage = Stage::First(binding, preamble);
         Ok(HandshakeProgress::More)
     }
@@ -179,14 +228,12 @@ fn third(
     buffer: &[u8],
 ) -> Result<HandshakeProgress, SecureError> {
     channel.receive(buffer);
-    match channel.open(0)? {
-        Some(_) => {
-            let mut accepted = Vec::new();
-            channel.seal(&[], &mut accepted);
-            Ok(HandshakeProgress::Done { binding, channel, accepted })
-        }
-        None => Err(SecureError::UnknownProtocol),
-    }
+    let theirs = Zeroizing::new(channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
+    let mut offer = KeyOffer::draw(binding.purpose)?;
+    channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
+    let mut accepted = Vec::new();
+    channel.seal(&KeyOffer::encode(offer.as_ref()), &mut accepted);
+    Ok(HandshakeProgress::Done { binding, channel, accepted })
 }
 
 /// Performs the connecting end of a handshake on a socket whose reads and writes have a timeout.
@@ -201,17 +248,9 @@ pub fn initiate(
 ) -> Result<Channel, SecureError> {
     let (initiator, hello) = Initiator::start(secret, binding);
     socket.write_all(&hello)?;
-    let (mut channel, third) = initiator.finish(&read_frame(socket)?)?;
+    let (unaccepted, third) = initiator.finish(&read_frame(socket)?)?;
     socket.write_all(&third)?;
-    let accepted = read_frame(socket)?;
-    if accepted.len() == REFUSAL {
-        return Err(refusal(accepted[0]));
-    }
-    let mut framed = Vec::new();
-    frame(&accepted, &mut framed);
-    channel.receive(&framed);
-    channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
-    Ok(channel)
+    unaccepted.accepted(&read_frame(socket)?)
 }
 
 /// Performs the accepting end of a handshake on a socket whose reads and writes have a timeout.

@@ -35,16 +35,14 @@ fn handshake(
     let HandshakeProgress::Send(answer) = feed(&mut responder, &hello)? else {
         panic!("no answer")
     };
-    let (mut channel, third) = initiator.finish(&answer[2..])?;
+    let (unaccepted, third) = initiator.finish(&answer[2..])?;
     let HandshakeProgress::Done { binding: seen, channel: other, accepted } =
         feed(&mut responder, &third)?
     else {
         panic!("not done")
     };
     assert_eq!(seen, binding(purpose));
-    channel.receive(&accepted);
-    assert_eq!(channel.open(0)?, Some(Vec::new()));
-    Ok((channel, *other))
+    Ok((unaccepted.accepted(&accepted[2..])?, *other))
 }
 
 #[test]
@@ -61,6 +59,52 @@ fn both_ends_talk() {
         }
         assert_eq!(got.as_deref(), Some(&message[..]));
     }
+}
+
+/// The bytes that this end sends and the other one opens, by the keys of a handshake.
+fn are_a_pair(ours: &RecordKeys, theirs: &RecordKeys) -> bool {
+    ours.suite == theirs.suite
+        && ours.sending == theirs.receiving
+        && ours.receiving == theirs.sending
+        && ours.sending != ours.receiving
+}
+
+#[test]
+fn a_handshake_for_encrypted_data_gives_keys_that_no_other_has() {
+    let secret = secret(1, "j");
+    let keys = || {
+        let (mut a, mut b) = handshake(&secret, &secret, Purpose::EncryptedData).unwrap();
+        [a.take_record_keys().unwrap(), b.take_record_keys().unwrap()]
+    };
+    let [here, there] = keys();
+    assert!(are_a_pair(&here, &there));
+    let [again, _] = keys();
+    assert!(here.sending != again.sending && here.receiving != again.receiving);
+    assert_eq!(here.suite, CipherSuite::of_this_processor());
+    assert_eq!(format!("{here:?}"), format!("RecordKeys {{ suite: {:?}, .. }}", here.suite));
+}
+
+#[test]
+fn other_handshakes_give_no_keys() {
+    for purpose in [Purpose::Join, Purpose::Data, Purpose::Segment] {
+        let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), purpose).unwrap();
+        assert!(a.take_record_keys().is_none() && b.take_record_keys().is_none());
+    }
+}
+
+/// Sockets that wait give the same keys as the state machines.
+#[test]
+fn sockets_agree_on_keys() {
+    let secret = secret(1, "j");
+    let (mut near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let binding = binding(Purpose::EncryptedData);
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| respond(&mut far, &secret).unwrap());
+        let mut here = initiate(&mut near, &secret, &binding).unwrap();
+        let (seen, mut there) = other.join().unwrap();
+        assert_eq!(seen, binding);
+        assert!(are_a_pair(&here.take_record_keys().unwrap(), &there.take_record_keys().unwrap()));
+    });
 }
 
 #[test]
@@ -119,6 +163,23 @@ fn a_replayed_first_message_is_not_let_in() {
     let mut second = Responder::new(&secret);
     feed(&mut second, &hello).unwrap();
     feed(&mut second, &third).unwrap_err();
+}
+
+/// An attacker leads a connection to another rank, or back to the rank that makes it.
+#[test]
+fn a_connection_for_another_rank_is_refused_before_any_answer() {
+    let secret = secret(1, "j");
+    let binding = binding(Purpose::Data);
+    let (_, hello) = Initiator::start(&secret, &binding);
+    let answer = |rank| feed(&mut Responder::new(&secret).of_rank(rank), &hello);
+    assert!(matches!(answer(binding.responder), Ok(HandshakeProgress::Send(_))));
+    for rank in [binding.initiator, 0, 6] {
+        assert!(matches!(answer(rank), Err(SecureError::Refused)), "rank {rank}");
+    }
+    let to_itself = Binding { initiator: binding.responder, ..binding };
+    let (_, hello) = Initiator::start(&secret, &to_itself);
+    let answer = feed(&mut Responder::new(&secret).of_rank(binding.responder), &hello);
+    assert!(matches!(answer, Err(SecureError::Refused)));
 }
 
 #[test]

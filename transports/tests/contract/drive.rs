@@ -44,6 +44,33 @@ pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {
     (Pipe::writer(segment), Pipe::reader(same))
 }
 
+/// The keys that a handshake gives to the two ends of a connection for encrypted data.
+#[cfg(target_os = "linux")]
+pub(crate) fn record_keys() -> [maypole_transports::secure::RecordKeys; 2] {
+    use maypole_transports::secure::{Binding, JobSecret, Purpose, initiate, respond};
+    let secret = JobSecret { key: [1; 32], job: "contract".to_owned(), session: [2; 16] };
+    let purpose = Purpose::EncryptedData;
+    let binding = Binding { purpose, group: [0; 2], lane: 0, initiator: 0, responder: 1 };
+    let (mut near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| respond(&mut far, &secret).unwrap().1);
+        let mut here = initiate(&mut near, &secret, &binding).unwrap();
+        let mut there = other.join().unwrap();
+        [&mut here, &mut there].map(|channel| channel.take_record_keys().expect("agreed on"))
+    })
+}
+
+/// Encrypted streams over the two ends of another stream. Their keys change every few records.
+#[cfg(target_os = "linux")]
+pub(crate) fn encrypted<S: Stream>(
+    (near, far): (S, S),
+) -> (maypole_transports::EncryptedStream<S>, maypole_transports::EncryptedStream<S>) {
+    use maypole_transports::EncryptedStream;
+    let [here, there] = record_keys();
+    let near = EncryptedStream::with_records_per_key(near, &here, 5);
+    (near, EncryptedStream::with_records_per_key(far, &there, 5))
+}
+
 /// A head and its body, as a rank sends them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Message {
@@ -179,7 +206,8 @@ pub(crate) fn drain(from: &mut impl Stream, most: usize) -> Vec<u8> {
         match message.receive(from, received) {
             Ok(0) => deadline.wait("the end of the stream"),
             Ok(more) => received += more,
-            Err(Fault::Closed) => break,
+            // An encrypted stream whose peer could not send all that it has begun is cut.
+            Err(Fault::Closed | Fault::Cut) => break,
             Err(fault) => panic!("{fault}"),
         }
     }

@@ -1,0 +1,239 @@
+//! What an encrypted stream promises beyond the contract of every stream: nothing but what the peer
+//! sent is delivered, whatever happens to the bytes below, and the end of a stream is the peer's.
+
+use crate::drive::{Message, Random, TestDeadline, record_keys};
+use maypole_kernels::{View, ViewMut};
+use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, mem};
+use std::os::fd::BorrowedFd;
+
+/// A stream below, of which a test changes what arrives.
+struct Tampered<S> {
+    inner: S,
+    /// Bytes that have arrived.
+    arrived: usize,
+    change: Change,
+}
+
+/// What happens to the bytes below.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Nothing,
+    /// These bits of the byte at this place are flipped.
+    Flip {
+        at: usize,
+        bits: u8,
+    },
+    /// The stream ends before the byte at this place.
+    Cut {
+        at: usize,
+    },
+}
+
+impl<S: Stream> Stream for Tampered<S> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        self.inner.send(head, body, skip)
+    }
+
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
+        let mut rest = body.len() - (skip - HEAD);
+        if let Change::Cut { at } = self.change {
+            rest = rest.min(at - self.arrived);
+        }
+        if rest == 0 {
+            return Err(Fault::Closed);
+        }
+        let into = body.slice(skip - HEAD, rest);
+        let received = self.inner.receive(head, into, HEAD)?;
+        if let Change::Flip { at, bits } = self.change
+            && (self.arrived..self.arrived + received).contains(&at)
+        {
+            let byte = into.slice(at - self.arrived, 1);
+            byte.fill_from(&[byte.as_view().to_vec()[0] ^ bits]);
+        }
+        self.arrived += received;
+        Ok(received)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+
+    fn finish(&mut self) {
+        self.inner.finish();
+    }
+}
+
+/// Sends `messages` and an end over a stream whose bytes are changed. Returns the messages that
+/// arrived as a whole, and how the stream ended.
+fn carry(messages: &[Message], change: Change) -> (Vec<Message>, Fault) {
+    let [here, there] = record_keys();
+    let (near, far) = mem::pair(1 << 20);
+    let mut near = EncryptedStream::new(near, &here);
+    let far = Tampered { inner: far, arrived: 0, change };
+    let mut far = EncryptedStream::new(far, &there);
+    for message in messages {
+        let mut sent = 0;
+        while sent < message.len() {
+            sent += message.send(&mut near, sent).unwrap();
+        }
+    }
+    drop(near);
+    let deadline = TestDeadline::new();
+    let mut arrived = Vec::new();
+    loop {
+        let len = messages.get(arrived.len()).map_or(0, |message| message.body.len());
+        let mut into = Message::awaited(len);
+        let mut received = 0;
+        while received < into.len() {
+            match into.receive(&mut far, received) {
+                Ok(more) => received += more,
+                Err(fault) => return (arrived, fault),
+            }
+            deadline.wait("a message or the end");
+        }
+        arrived.push(into);
+    }
+}
+
+fn some_messages() -> Vec<Message> {
+    [5, 0, 40_000, 17].into_iter().zip(0..).map(|(len, at)| Message::new(3, at, len)).collect()
+}
+
+/// Bytes on the wire: records of at most 32 KiB and a head, each with a length and two tags, and
+/// the goodbye.
+fn wire_bytes(messages: &[Message]) -> usize {
+    let records = |message: &Message| message.len().div_ceil(HEAD + (32 << 10));
+    let all = messages.iter().map(|message| message.len() + 36 * records(message));
+    all.sum::<usize>() + 20
+}
+
+#[test]
+fn untouched_bytes_arrive_and_end_with_the_goodbye() {
+    let messages = some_messages();
+    let (arrived, end) = carry(&messages, Change::Nothing);
+    assert_eq!(arrived, messages);
+    assert!(matches!(end, Fault::Closed), "{end}");
+    // The places that the other tests draw are within the bytes of the stream.
+    let all = wire_bytes(&messages);
+    let (arrived, end) = carry(&messages, Change::Cut { at: all });
+    assert_eq!(arrived, messages);
+    assert!(matches!(end, Fault::Closed), "{end}");
+}
+
+#[test]
+fn a_flipped_byte_anywhere_is_an_error_and_never_a_number() {
+    let messages = some_messages();
+    let all = wire_bytes(&messages);
+    let mut random = Random(21);
+    let drawn: Vec<usize> = (0..300).map(|_| random.next() as usize % all).collect();
+    for at in (0..200).chain(all - 100..all).chain(drawn) {
+        let bits = 1 << (random.next() % 8);
+        let (arrived, end) = carry(&messages, Change::Flip { at, bits });
+        assert!(matches!(end, Fault::Altered), "byte {at}: {end}");
+        assert_eq!(arrived, messages[..arrived.len()], "byte {at}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_cut_anywhere_is_no_end_of_the_peer() {
+    let messages = some_messages();
+    let all = wire_bytes(&messages);
+    let mut random = Random(22);
+    let drawn: Vec<usize> = (0..200).map(|_| random.next() as usize % all).collect();
+    for at in (0..100).chain(all - 30..all).chain(drawn) {
+        let (arrived, end) = carry(&messages, Change::Cut { at });
+        assert!(matches!(end, Fault::Cut), "byte {at}: {end}");
+        assert_eq!(arrived, messages[..arrived.len()], "byte {at}");
+    }
+}
+
+#[test]
+fn what_was_altered_stays_altered() {
+    let [here, there] = record_keys();
+    let (near, far) = mem::pair(1 << 10);
+    let mut near = EncryptedStream::new(near, &here);
+    let change = Change::Flip { at: 3, bits: 1 };
+    let mut far = EncryptedStream::new(Tampered { inner: far, arrived: 0, change }, &there);
+    for position in 0..3 {
+        Message::new(5, position, 0).send(&mut near, 0).unwrap();
+    }
+    for _ in 0..3 {
+        let received = Message::awaited(0).receive(&mut far, 0);
+        assert!(matches!(received, Err(Fault::Altered)), "{received:?}");
+    }
+}
+
+/// Both directions of a connection, and every connection, have keys of their own.
+#[test]
+fn bytes_of_another_direction_or_connection_do_not_open() {
+    let message = Message::new(6, 0, 3);
+    let sealed_by = |sender, receiver| {
+        let (near, far) = mem::pair(1 << 10);
+        let mut near = EncryptedStream::new(near, sender);
+        let mut far = EncryptedStream::new(far, receiver);
+        assert_eq!(message.send(&mut near, 0).unwrap(), message.len());
+        Message::awaited(3).receive(&mut far, 0)
+    };
+    let [here, there] = record_keys();
+    let [_, elsewhere] = record_keys();
+    assert!(matches!(sealed_by(&here, &there), Ok(19)));
+    // As if an attacker had sent this end's own bytes back.
+    assert!(matches!(sealed_by(&here, &here), Err(Fault::Altered)));
+    assert!(matches!(sealed_by(&here, &elsewhere), Err(Fault::Altered)));
+}
+
+#[test]
+fn equal_messages_look_different_and_unlike_themselves() {
+    let [here, _] = record_keys();
+    let (near, mut far) = mem::pair(1 << 10);
+    let mut near = EncryptedStream::new(near, &here);
+    let pattern = b"ribbon ribbon ribbon ribbon";
+    let mut wires = Vec::new();
+    for _ in 0..3 {
+        near.send(&[0; HEAD], View::of(pattern), 0).unwrap();
+        let mut wire = Message::awaited(HEAD + pattern.len() + 36 - HEAD);
+        assert_eq!(wire.receive(&mut far, 0).unwrap(), wire.len());
+        wires.push(wire.bytes());
+    }
+    assert!(wires[0] != wires[1] && wires[1] != wires[2] && wires[0] != wires[2]);
+    for wire in wires {
+        assert!(wire.windows(6).all(|six| six != b"ribbon"));
+    }
+}
+
+/// A record that has begun to leave goes on where it stopped, and the end follows it.
+#[test]
+fn an_end_waits_for_what_the_link_has_not_taken() {
+    let [here, there] = record_keys();
+    let (near, far) = mem::pair(30);
+    let mut near = EncryptedStream::new(near, &here);
+    let mut far = EncryptedStream::new(far, &there);
+    let message = Message::new(7, 0, 100);
+    assert_eq!(message.send(&mut near, 0).unwrap(), 0, "a record does not fit");
+    near.finish();
+    assert!(near.unsent() > 100);
+    let deadline = TestDeadline::new();
+    let mut into = Message::awaited(100);
+    let mut received = 0;
+    while received < message.len() {
+        received += into.receive(&mut far, received).unwrap();
+        // Whoever waits for replies sends the rest on the way.
+        assert_eq!(Message::awaited(0).receive(&mut near, 0).unwrap(), 0);
+        deadline.wait("the record");
+    }
+    assert_eq!(into, message);
+    loop {
+        match Message::awaited(0).receive(&mut far, 0) {
+            Ok(0) => assert_eq!(Message::awaited(0).receive(&mut near, 0).unwrap(), 0),
+            Err(Fault::Closed) => break,
+            other => panic!("{other:?}"),
+        }
+        deadline.wait("the goodbye");
+    }
+    assert_eq!(near.unsent(), 0);
+}
