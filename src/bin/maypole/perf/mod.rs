@@ -1,8 +1,8 @@
 //! `maypole perf`: measures collectives and checks their results.
 //!
 //! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
-//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`run`] leads
-//! one rank through all points, [`measure`] takes the samples, [`check`] computes the expected
+//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`encryption`]
+//! says whether links are encrypted, [`run`] leads one rank through all points, [`measure`] takes the samples, [`check`] computes the expected
 //! results, and [`output`] writes the table, JSON, CSV and the HTML report.
 
 mod args;
@@ -10,6 +10,7 @@ mod benchmark;
 mod buffer;
 mod check;
 mod communicators;
+mod encryption;
 mod mapping;
 mod measure;
 mod memory;

@@ -3,6 +3,7 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement};
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{PerfTransport, RankCommunicators};
+use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::workload::Workload;
@@ -16,6 +17,7 @@ use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
 use maypole::Communicator;
+use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
 /// How the measurement ended, as rank 0 knows it; the default on all other ranks.
@@ -44,10 +46,14 @@ pub(crate) fn run(
     };
     let mapping = RankMapping::exchange(first, settings.bind)?;
     let costs = *first.costs();
-    let mut perf_run = PerfRun { settings, mapping, stop, report };
-    perf_run.say(|mapping| machine::describe(mapping) + "\n" + &table::head());
+    let encryption = report.as_ref().and_then(|_| encryption::rate(first));
+    let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
+    perf_run.say(|mapping| {
+        let machine = machine::describe(mapping);
+        [machine, encryption::describe(encryption), table::head()].join("\n")
+    });
     if let Some(report) = &mut perf_run.report {
-        report.describe(|| machine::facts(&perf_run.mapping, &costs));
+        report.describe(|| machine::facts(&perf_run.mapping, &costs, encryption));
     }
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
@@ -64,6 +70,8 @@ pub(crate) fn run(
 struct PerfRun<'a> {
     settings: &'a PerfSettings,
     mapping: RankMapping,
+    /// How fast this rank encrypts, if links are encrypted. On rank 0 only.
+    encryption: Option<EncryptionRate>,
     stop: &'a AtomicBool,
     /// On rank 0 only.
     report: Option<PerfOutput<'a>>,
@@ -143,6 +151,7 @@ impl PerfRun<'_> {
         let mut row = PerfRow {
             parameters,
             transport,
+            encryption: self.encryption.filter(|_| encryption::applies(transport)),
             deterministic,
             point,
             algorithm,

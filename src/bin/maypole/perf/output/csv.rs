@@ -12,6 +12,7 @@ use serde::Serialize;
 struct CsvRecord {
     collective: &'static str,
     transport: String,
+    encrypted: bool,
     ranks: usize,
     /// The algorithm that was asked for: a name, or `auto`.
     requested: &'static str,
@@ -62,6 +63,7 @@ fn record(
     CsvRecord {
         collective: collective.name(),
         transport: row.transport.to_string(),
+        encrypted: row.encryption.is_some(),
         ranks: parameters.world,
         requested: row.series_name(),
         algorithm: row.algorithm.name(),
@@ -106,6 +108,7 @@ mod tests {
             ("algorithm", "two-shot"),
             ("in_place", "false"),
             ("root", ""),
+            ("encrypted", "false"),
         ] {
             assert_eq!(lines[0][name], value, "{name}");
         }

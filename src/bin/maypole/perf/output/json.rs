@@ -25,6 +25,9 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "op": collective.reduces().then(|| row.parameters.op.name()),
         "root": collective.root(),
         "deterministic": row.deterministic,
+        "encrypted": row.encryption.is_some(),
+        "encryption_GBps": row.encryption.map(|rate| rate.sealing / 1e9),
+        "decryption_GBps": row.encryption.map(|rate| rate.opening / 1e9),
         "in_place": place == BufferPlacement::InPlace,
         "time_us": {
             "min": time.min,
@@ -44,6 +47,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
 mod tests {
     use super::*;
     use crate::perf::output::row::tests::example;
+    use maypole_transports::secure::{CipherSuite, EncryptionRate};
 
     #[test]
     fn every_placement_is_an_object() {
@@ -55,5 +59,19 @@ mod tests {
         assert_eq!(out_of_place["root"], Value::Null);
         assert_eq!(out_of_place["algorithm"], json!("two-shot"));
         assert_eq!(out_of_place["time_us"]["p50"], json!(100.0));
+    }
+
+    #[test]
+    fn objects_say_whether_bytes_were_encrypted_and_how_fast() {
+        let [plain, _] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(plain["encrypted"], json!(false));
+        assert_eq!(plain["encryption_GBps"], Value::Null);
+        let suite = CipherSuite::ChaCha20Poly1305;
+        let rate = EncryptionRate { suite, sealing: 1.5e9, opening: 0.5e9 };
+        let row = PerfRow { encryption: Some(rate), ..example() };
+        let [sealed, _] = objects(&row).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(sealed["encrypted"], json!(true));
+        assert_eq!(sealed["encryption_GBps"], json!(1.5));
+        assert_eq!(sealed["decryption_GBps"], json!(0.5));
     }
 }

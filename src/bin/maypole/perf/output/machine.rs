@@ -1,8 +1,10 @@
 //! Describes the machine, the ranks and the settings that figures were measured with.
 
+use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 use maypole::tuner::CostTable;
 use maypole::world::launch::VARIABLES;
+use maypole_transports::secure::EncryptionRate;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,7 +40,11 @@ pub(crate) fn describe(mapping: &RankMapping) -> String {
 }
 
 /// The facts of a report: the machine, the ranks, and the command that measures again.
-pub(crate) fn facts(mapping: &RankMapping, costs: &CostTable) -> Vec<(&'static str, String)> {
+pub(crate) fn facts(
+    mapping: &RankMapping,
+    costs: &CostTable,
+    encryption: Option<EncryptionRate>,
+) -> Vec<(&'static str, String)> {
     let ranks = mapping.machines.len();
     let crowd = if mapping.has_core_for_each() {
         "a core for each rank"
@@ -77,6 +83,7 @@ pub(crate) fn facts(mapping: &RankMapping, costs: &CostTable) -> Vec<(&'static s
             }
             .to_owned(),
         ),
+        ("encryption", encryption::describe(encryption).trim_start_matches("# ").to_owned()),
         ("maypole", format!("{}, {}", env!("CARGO_PKG_VERSION"), build())),
     ]
 }

@@ -5,12 +5,15 @@ use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
 use crate::perf::output::prediction::TunerPrediction;
 use maypole::algorithms::Algorithm;
+use maypole_transports::secure::EncryptionRate;
 
 /// The results of a point over one transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerfRow {
     pub(crate) parameters: CallParameters,
     pub(crate) transport: PerfTransport,
+    /// How fast rank 0 encrypts; `None` if the bytes of this transport are not encrypted.
+    pub(crate) encryption: Option<EncryptionRate>,
     /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
     /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
@@ -79,6 +82,7 @@ pub(crate) mod tests {
         PerfRow {
             parameters: CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
             transport: PerfTransport::Shm,
+            encryption: None,
             deterministic: false,
             point: BenchmarkPoint {
                 collective: Collective::AllReduce,

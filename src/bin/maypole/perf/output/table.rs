@@ -40,7 +40,9 @@ pub(crate) fn head() -> String {
 pub(crate) fn section(row: &PerfRow) -> String {
     let mode =
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
-    format!("# {} over {}{mode}", names::dashed(row.point.collective), row.transport)
+    let encrypted = if row.encryption.is_some() { ", encrypted" } else { "" };
+    let collective = names::dashed(row.point.collective);
+    format!("# {collective} over {}{encrypted}{mode}", row.transport)
 }
 
 /// One row.
