@@ -471,14 +471,16 @@ fn what_a_rank_leaves_running_is_stopped() {
 
 #[test]
 fn what_a_rank_leaves_in_another_session_is_stopped() {
-    // The second process leaves its rank's session from within another session.
-    let folder = tempfile::tempdir().unwrap();
-    let fifo = fifo(folder.path());
-    let inner = format!("echo pid $$; echo > {fifo}; exec sleep {FOREVER}");
+    // The second process leaves its rank's session from within another session. Each announces
+    // itself in a pipe of its own: a reader may find the end of the other's line.
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [first, second] = folders.each_ref().map(|folder| fifo(folder.path()));
+    let inner = |fifo: &str| format!("echo pid $$; echo > {fifo}; exec sleep {FOREVER}");
     let leave = format!(
-        "setsid sh -c '{inner}' & read line < {fifo}; \
-         setsid sh -c 'setsid sh -c \"{}\" & wait' & read line < {fifo}",
-        inner.replace('$', "\\$")
+        "setsid sh -c '{}' & read line < {first}; \
+         setsid sh -c 'setsid sh -c \"{}\" & wait' & read line < {second}",
+        inner(&first),
+        inner(&second).replace('$', "\\$")
     );
     let (code, lines) = complete(run("-n 1 --tag-output", &leave));
     assert_eq!(code, 0, "{lines:?}");
