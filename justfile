@@ -10,6 +10,10 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace
 
+# Looks for undefined behaviour and data races, with Miri and the ThreadSanitizer.
+soundness *tools:
+    .ci/soundness {{tools}}
+
 # Updates the golden drawings, the golden pages and the README.
 bless:
     UPDATE=1 cargo test --test drawings --test readme --test choices

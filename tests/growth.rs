@@ -291,7 +291,7 @@ fn swap(number: usize) -> impl Fn(usize) -> Schedule {
 #[test]
 fn new_schedules_every_step_keep_no_more_memory() {
     for local in pairs() {
-        is_flat(&local, 600, |comm, number| {
+        is_flat(&local, 2400, |comm, number| {
             if number == 0 {
                 comm.set_program_memory(200_000);
             }

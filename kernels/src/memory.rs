@@ -376,7 +376,9 @@ mod tests {
 
     #[test]
     fn short_copies_move_every_byte_and_no_other() {
-        for len in 0..=130 {
+        // An interpreter takes minutes for all of them.
+        let some = [0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 32, 33, 130];
+        for len in (0..=130).filter(|len| !cfg!(miri) || some.contains(len)) {
             for (from, to) in
                 [(100, 300), (100, 101), (101, 100), (100, 108), (110, 100), (100, 100), (133, 100)]
             {
