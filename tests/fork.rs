@@ -79,6 +79,9 @@ fn call_everything(comm: &mut Communicator) -> String {
         comm.set_deterministic(round == 0);
         let _ = (comm.counters(), comm.programs());
         let _ = comm.explain(Collective::AllReduce, 32);
+        let status = comm.status();
+        assert!(status.failure.is_some_and(|why| why.contains("created before fork")));
+        assert!(comm.status_handle().status().is_none());
     }
     said
 }

@@ -2,27 +2,41 @@
 //! for ever needs no more memory than one that does so once.
 
 use super::state::ServiceState;
-use super::{GroupId, Service};
+use super::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
 
 /// The groups that are remembered. A peer that connects for a group after this rank has left it is
 /// at most some calls behind.
 const REMEMBERED: usize = 1024;
+/// The connections of such groups that stay open. A peer that finds its connection closed would take
+/// this rank for dead.
+const KEPT_OPEN: usize = 16;
 
-/// The groups that this rank has left last. Connections for them that come late are refused.
+/// The groups that this rank has left last, and connections for them that nobody will take.
 #[derive(Debug, Default)]
-pub(crate) struct LeftGroups(VecDeque<GroupId>);
+pub(crate) struct LeftGroups {
+    groups: VecDeque<GroupId>,
+    untaken: VecDeque<DataConnection>,
+}
 
 impl LeftGroups {
     fn add(&mut self, group: GroupId) {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
+        if self.groups.len() == REMEMBERED {
+            self.groups.pop_front();
         }
-        self.0.push_back(group);
+        self.groups.push_back(group);
     }
 
     pub(crate) fn contains(&self, group: GroupId) -> bool {
-        self.0.contains(&group)
+        self.groups.contains(&group)
+    }
+
+    /// Keeps a connection open until others take its place.
+    pub(crate) fn keep_open(&mut self, untaken: DataConnection) {
+        if self.untaken.len() == KEPT_OPEN {
+            self.untaken.pop_front();
+        }
+        self.untaken.push_back(untaken);
     }
 }
 
@@ -30,7 +44,9 @@ impl ServiceState {
     /// Forgets what was kept of `group`: connections that nobody has taken, exchanges that did not
     /// end, and their numbers. No group gets the same name again.
     fn forget(&mut self, group: GroupId) {
-        self.arrived.retain(|(of, _, _), _| *of != group);
+        let untaken = self.arrived.extract_if(|(of, _, _), _| *of == group);
+        let untaken: Vec<_> = untaken.map(|(_, connection)| connection).collect();
+        untaken.into_iter().for_each(|connection| self.left_groups.keep_open(connection));
         self.rounds.retain(|(of, ..), _| *of != group);
         self.gathered.retain(|round, _| round.group != group);
         self.missing.retain(|round, _| round.group != group);
@@ -57,6 +73,29 @@ impl Service {
 mod tests {
     use super::super::message::ExchangePurpose;
     use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_that_nobody_took_stay_open_for_a_while() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut state = ServiceState::default();
+        let mut ends = Vec::new();
+        for counter in 0..2 * KEPT_OPEN as u64 {
+            let group = GroupId { parent_epoch: 3, counter };
+            ends.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let socket = listener.accept().unwrap().0;
+            state.arrived.insert((group, 1, 0), DataConnection { socket, keys: None });
+            state.forget(group);
+            assert!(state.arrived.is_empty());
+        }
+        assert_eq!(state.left_groups.untaken.len(), KEPT_OPEN);
+        let mut is_closed = |at: usize| {
+            ends[at].set_nonblocking(true).unwrap();
+            matches!(ends[at].read(&mut [0]), Ok(0))
+        };
+        assert!(!is_closed(2 * KEPT_OPEN - 1) && !is_closed(KEPT_OPEN));
+    }
 
     #[test]
     fn nothing_is_kept_of_a_group_that_was_left() {
@@ -71,7 +110,7 @@ mod tests {
         }
         let world = (GroupId::WORLD, ExchangePurpose::Operation, vec![0, 1]);
         assert_eq!(state.rounds, [(world, 5000)].into());
-        assert_eq!(state.left_groups.0.len(), REMEMBERED);
+        assert_eq!(state.left_groups.groups.len(), REMEMBERED);
         assert!(!state.left_groups.contains(group(0)));
     }
 }

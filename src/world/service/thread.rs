@@ -290,9 +290,9 @@ impl ServiceThread {
         let key = (GroupId { parent_epoch, counter }, initiator, lane);
         let connection = DataConnection { socket, keys: channel.take_record_keys() };
         self.shared.update(|state| {
-            // The peer is in a call of a group that this rank has left. It finds the connection
-            // closed, and asks the control plane.
-            if !state.left_groups.contains(key.0) {
+            if state.left_groups.contains(key.0) {
+                state.left_groups.keep_open(connection);
+            } else {
                 state.arrived.insert(key, connection);
             }
         });

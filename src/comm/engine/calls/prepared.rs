@@ -148,8 +148,9 @@ impl PreparedCalls {
         self.workspace.grow(need)
     }
 
-    /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First drops those that were not used for the longest
-    /// time, until all take at most `budget` bytes. `locals` are the ranks of this rank's board.
+    /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First
+    /// drops those that were not used for the longest time, until all take at most `budget` bytes.
+    /// `locals` are the ranks of this rank's board.
     pub(in crate::comm::engine) fn add(
         &mut self,
         call: PreparedCall,
