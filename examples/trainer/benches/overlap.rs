@@ -18,7 +18,7 @@ mod common;
 use anyhow::{Result, anyhow};
 use cable::{ADDRESSES, Cable};
 use clap::Parser;
-use common::processes::{Arm, RankProcesses};
+use common::processes::{Arm, BenchRanks};
 use common::{Options, median, range};
 use std::ops::RangeInclusive;
 use std::process::{Command, ExitCode};
@@ -84,7 +84,7 @@ impl Round {
 }
 
 fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode> {
-    let mut processes = RankProcesses::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
+    let mut processes = BenchRanks::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
     let (rate, rounds) = calibrate(cable, &mut processes, options, aimed)?;
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
     let (compute, communication, share) = parts(&rounds);
@@ -125,7 +125,7 @@ fn parts(rounds: &[Round]) -> (f64, f64, f64) {
 /// rounds measured at it; or those of the last rate that was tried.
 fn calibrate(
     cable: &Cable,
-    processes: &mut RankProcesses,
+    processes: &mut BenchRanks,
     options: &Options,
     aimed: f64,
 ) -> Result<(f64, Vec<Round>)> {
@@ -162,7 +162,7 @@ fn calibrate(
 }
 
 /// All arms in turn, in an order that turns round by round.
-fn rounds(processes: &mut RankProcesses, options: &Options, number: usize) -> Result<Vec<Round>> {
+fn rounds(processes: &mut BenchRanks, options: &Options, number: usize) -> Result<Vec<Round>> {
     let mut arms = [Arm::Alone, Arm::After, Arm::During];
     let mut rounds = Vec::new();
     for _ in 0..number {
@@ -182,7 +182,7 @@ fn rounds(processes: &mut RankProcesses, options: &Options, number: usize) -> Re
 }
 
 fn over_shared_memory(options: &Options) -> Result<ExitCode> {
-    let mut processes = RankProcesses::start(|_, this| Command::new(this), "127.0.0.1")?;
+    let mut processes = BenchRanks::start(|_, this| Command::new(this), "127.0.0.1")?;
     for arm in [Arm::Alone, Arm::After, Arm::During] {
         processes.turn(arm, 2)?;
     }

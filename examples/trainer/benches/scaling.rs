@@ -11,7 +11,7 @@
 mod common;
 
 use clap::Parser;
-use common::processes::{Arm, RankProcesses};
+use common::processes::{Arm, BenchRanks};
 use common::{Options, median, range};
 use std::process::{Command, ExitCode};
 
@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", options.describe());
-    let mut processes = RankProcesses::start(|_, this| Command::new(this), "127.0.0.1")?;
+    let mut processes = BenchRanks::start(|_, this| Command::new(this), "127.0.0.1")?;
     // The first steps make memory and connections.
     let mut arms = [Arm::Alone, Arm::During];
     for arm in arms {

@@ -32,7 +32,7 @@ pub(crate) struct Turn {
 }
 
 /// The rank processes; each waits for the order of a turn.
-pub(crate) struct RankProcesses {
+pub(crate) struct BenchRanks {
     ranks: Vec<Rank>,
 }
 
@@ -42,7 +42,7 @@ struct Rank {
     results: BufReader<ChildStdout>,
 }
 
-impl RankProcesses {
+impl BenchRanks {
     /// Starts two ranks. `command` makes the command of each from its rank and the path of this
     /// program; `address` is that of rank 0.
     pub(crate) fn start(command: impl Fn(usize, &str) -> Command, address: &str) -> Result<Self> {
@@ -117,7 +117,7 @@ impl Rank {
     }
 }
 
-impl Drop for RankProcesses {
+impl Drop for BenchRanks {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
             // A process that has ended cannot be killed.

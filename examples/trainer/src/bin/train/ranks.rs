@@ -12,7 +12,9 @@ use std::io::{ErrorKind, PipeReader, Read, pipe};
 use std::net::{Ipv4Addr, TcpListener};
 use std::panic::resume_unwind;
 use std::process::{Child, Command};
-use std::thread::{self, JoinHandle, sleep};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 /// The rank of this process and the number of ranks, as a launcher sets them. Without a launcher:
@@ -75,15 +77,15 @@ fn follows(error: &anyhow::Error) -> bool {
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does
-/// the end of this process. What ranks print goes through this process, so that they all end when
-/// nobody reads it any more. Must be called by the main thread: the ranks end when the thread that
+/// the end of this process. The output of the ranks goes through this process, so that they all end when
+/// no process reads it any more. Must be called by the main thread: the ranks end when the thread that
 /// started them ends.
 fn processes(ranks: usize) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
     // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
     // again while the port is taken.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let (printed, printer) = pipe().context("no pipe to the ranks")?;
+    let (mut printed, printer) = pipe().context("no pipe to the ranks")?;
     let mut children = Vec::new();
     for rank in 0..ranks {
         let mut command = Command::new(&program);
@@ -100,32 +102,37 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
     }
     // The ranks have it now: the pipe ends when they do.
     drop(printer);
-    let relay = thread::spawn(move || relay(printed));
-    let ended = supervise(children, &relay);
+    let unprinted = Arc::new(AtomicBool::new(false));
+    let failed = Arc::clone(&unprinted);
+    let relay = thread::spawn(move || {
+        let relayed = relay(&mut printed);
+        failed.store(relayed.is_err(), Ordering::Release);
+        // The pipe stays open until the ranks are stopped: otherwise they would find it closed, and
+        // report the failure of one another.
+        (relayed, printed)
+    });
+    let ended = supervise(children, &unprinted);
     match relay.join() {
-        Ok(relayed) => relayed.map_err(anyhow::Error::from).and(ended),
+        Ok((relayed, _)) => relayed.map_err(anyhow::Error::from).and(ended),
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// Prints what ranks print, until they have ended or nobody reads it.
-fn relay(mut printed: PipeReader) -> Result<(), PrintError> {
+/// Prints the output of all ranks, until they have ended or it cannot be printed.
+fn relay(printed: &mut PipeReader) -> Result<(), PrintError> {
     let mut bytes = [0; 8192];
     loop {
         match printed.read(&mut bytes) {
             Ok(0) => return Ok(()),
             Ok(count) => output::print(&bytes[..count])?,
             Err(why) if why.kind() == ErrorKind::Interrupted => {}
-            Err(why) => return Err(PrintError::Failed("what ranks print".into(), why)),
+            Err(why) => return Err(PrintError::Failed("the pipe from the ranks".into(), why)),
         }
     }
 }
 
-/// Waits for all ranks. When a rank fails, or what they print cannot be printed, stops the others.
-fn supervise(
-    mut running: Vec<Child>,
-    relay: &JoinHandle<Result<(), PrintError>>,
-) -> anyhow::Result<()> {
+/// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others.
+fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool) -> anyhow::Result<()> {
     let mut failed = None;
     while !running.is_empty() {
         let mut still = Vec::new();
@@ -137,12 +144,12 @@ fn supervise(
             }
         }
         running = still;
-        let unread = relay.is_finished() && !running.is_empty();
-        if failed.is_some() && !unread {
+        let unprinted = unprinted.load(Ordering::Acquire);
+        if failed.is_some() && !unprinted {
             // The other ranks detect the failure themselves. Give them a moment to report it.
             sleep(Duration::from_secs(2));
         }
-        if failed.is_some() || unread {
+        if failed.is_some() || unprinted {
             stop(&mut running);
         }
         sleep(Duration::from_millis(20));
