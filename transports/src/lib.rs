@@ -32,6 +32,7 @@ pub mod secure;
 pub mod shm;
 #[cfg(target_os = "linux")]
 pub mod signals;
+pub mod simulated;
 #[cfg(target_os = "linux")]
 pub mod sockets;
 pub mod stream;
@@ -49,6 +50,7 @@ pub use mem::Mem;
 pub use pipe::Pipe;
 #[cfg(target_os = "linux")]
 pub use secure::EncryptedStream;
+pub use simulated::SimulatedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::Tcp;

@@ -14,6 +14,7 @@
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
+use crate::simulated::{self, Turns};
 use arrayvec::ArrayVec;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -191,6 +192,9 @@ impl Waiting {
         sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
+        if let Some(turns) = simulated::current() {
+            return self.by_turns(&turns, alarm, ready);
+        }
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
@@ -220,6 +224,29 @@ impl Waiting {
             if let Some(value) = ready() {
                 return Ok(value);
             }
+        }
+    }
+
+    /// Waits as a thread of a simulated network, which neither spins nor sleeps.
+    fn by_turns<T>(
+        &self,
+        turns: &Turns,
+        alarm: &Alarm,
+        ready: &mut impl FnMut() -> Option<T>,
+    ) -> Result<T, Interrupted> {
+        turns.begin_wait();
+        let since = turns.now();
+        let end = self.deadline.or_else(|| since.checked_add(self.timeout));
+        loop {
+            for _ in 0..turns.polls() {
+                if let Some(value) = ready() {
+                    return Ok(value);
+                }
+            }
+            if let Some(interrupted) = self.interrupted(alarm, since, turns.now()) {
+                return ready().ok_or(interrupted);
+            }
+            turns.idle(end);
         }
     }
 

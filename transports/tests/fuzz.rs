@@ -1,0 +1,147 @@
+//! Everything that a stranger's connection brings, before and after the handshake: arbitrary bytes
+//! give an error or a value, and never a panic, a long wait or much memory.
+
+#[path = "../../tests/common/fuzz.rs"]
+mod fuzz;
+
+use fuzz::Fuzz;
+use maypole_transports::secure::{
+    Binding, Channel, HandshakeProgress, Initiator, JobSecret, Purpose, Responder, SecureError,
+    initiate, respond,
+};
+use std::io::{self, Read, Write};
+
+/// Most bytes of a message in these tests.
+const LONGEST_MESSAGE: usize = 4096;
+
+fn secret() -> JobSecret {
+    JobSecret { key: [7; 32], job: "a job".to_owned(), session: [9; 16] }
+}
+
+fn binding() -> Binding {
+    Binding { purpose: Purpose::Join, group: [0, 0], lane: 0, initiator: 1, responder: 0 }
+}
+
+/// A peer that has said all that it will say, and listens to everything.
+struct Recording<'a>(&'a [u8]);
+
+impl Read for Recording<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Recording<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn kind<T>(answer: Result<T, SecureError>) -> String {
+    answer.map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
+}
+
+/// The first two messages of a handshake, from the initiator and to it.
+fn dialogue() -> (Vec<u8>, Vec<u8>) {
+    let (_, hello) = Initiator::start(&secret(), &binding());
+    let mut responder = Responder::new(&secret());
+    let mut rest = &hello[..];
+    loop {
+        let (next, after) = rest.split_at(responder.wants().min(rest.len()));
+        rest = after;
+        match responder.feed(next).unwrap() {
+            HandshakeProgress::More => {}
+            HandshakeProgress::Send(answer) => return (hello, answer),
+            HandshakeProgress::Done { .. } => unreachable!("a third message is missing"),
+        }
+    }
+}
+
+#[test]
+fn fuzz_whoever_connects() {
+    let (hello, _) = dialogue();
+    Fuzz::new("handshake")
+        .corpus([hello])
+        .memory(64 << 10, 8)
+        .run(|bytes| kind(respond(&mut Recording(bytes), &secret())));
+}
+
+#[test]
+fn fuzz_whoever_answers() {
+    let (_, answer) = dialogue();
+    Fuzz::new("answer")
+        .corpus([answer, vec![1, 0, 2]])
+        .memory(64 << 10, 8)
+        .run(|bytes| kind(initiate(&mut Recording(bytes), &secret(), &binding())));
+}
+
+/// Both ends of an encrypted channel.
+fn channels() -> (Channel, Channel) {
+    let (initiator, hello) = Initiator::start(&secret(), &binding());
+    let mut responder = Responder::new(&secret());
+    let mut initiator = Some(initiator);
+    let mut near = None;
+    let mut bytes = hello;
+    loop {
+        let (next, rest) = bytes.split_at(responder.wants().min(bytes.len()));
+        let (next, rest) = (next.to_vec(), rest.to_vec());
+        bytes = rest;
+        match responder.feed(&next).unwrap() {
+            HandshakeProgress::More => {}
+            HandshakeProgress::Send(answer) => {
+                let finished = initiator.take().expect("asked once").finish(&answer[2..]).unwrap();
+                near = Some(finished.0);
+                bytes = finished.1;
+            }
+            HandshakeProgress::Done { channel, accepted, .. } => {
+                let near = near.expect("the initiator has finished");
+                return (near.accepted(&accepted[2..]).unwrap(), *channel);
+            }
+        }
+    }
+}
+
+/// Reads messages until there are none; the kind of the last answer.
+fn read_all(channel: &mut Channel) -> String {
+    loop {
+        match channel.open(LONGEST_MESSAGE) {
+            Ok(Some(message)) => assert!(message.len() <= LONGEST_MESSAGE, "longer than allowed"),
+            Ok(None) => return "no more".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+#[test]
+fn fuzz_bytes_on_an_encrypted_connection() {
+    Fuzz::new("channel").inputs(4000).memory(512 << 10, 8).run(|bytes| {
+        let (_, mut there) = channels();
+        there.receive(bytes);
+        read_all(&mut there)
+    });
+}
+
+/// The first two bytes of an input are the length of a message that the other end seals; the rest
+/// says which of the sealed bytes are damaged.
+#[test]
+fn fuzz_messages_of_a_rank_that_holds_the_key() {
+    let lengths = [0u16, 1, 4095, 4096, 4097, u16::MAX];
+    let corpus = lengths.map(|len| len.to_le_bytes().to_vec());
+    Fuzz::new("sealed").inputs(4000).corpus(corpus).memory(1 << 20, 8).run(|bytes| {
+        let (mut here, mut there) = channels();
+        let (len, damage) = bytes.split_at(bytes.len().min(2));
+        let len = len.iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
+        let mut wire = Vec::new();
+        here.seal(&vec![1; len], &mut wire);
+        for at in damage.chunks_exact(4) {
+            let place = usize::from(u16::from_le_bytes([at[0], at[1]])) % wire.len();
+            wire[place] ^= at[2];
+        }
+        there.receive(&wire);
+        read_all(&mut there)
+    });
+}
