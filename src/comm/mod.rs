@@ -15,6 +15,7 @@ pub use api::observe::counters::{Counters, Sent};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
+pub use control::abort::AbortHandle;
 pub use control::join::{Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;

@@ -1,15 +1,15 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Status};
+use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,18 @@ struct WorldState {
     calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
     activities: HashMap<(GroupPath, usize), Arc<GroupActivity>>,
     left: HashSet<(GroupPath, usize)>,
+    /// Groups whose members go on without those that have left.
+    shrinks: HashMap<GroupPath, PendingShrink>,
     cause: Option<Cause>,
+}
+
+/// The members of a group that want to go on, until all of them have their new world.
+#[derive(Debug, Default)]
+struct PendingShrink {
+    came: BTreeSet<usize>,
+    /// The new world, and its members in the group.
+    agreed: Option<(Arc<SharedWorld>, Vec<usize>)>,
+    takers: usize,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +76,46 @@ impl SharedWorld {
     pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
         Arc::new(ThreadControl::new(Arc::clone(self), GroupId::WORLD, Vec::new(), members, me))
+    }
+
+    /// Waits until each of the `size` members of the group `path` has come or left.
+    fn shrink(
+        &self,
+        path: &GroupPath,
+        me: usize,
+        size: usize,
+        deadline: Instant,
+    ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
+        let mut state = self.state();
+        state.shrinks.entry(path.clone()).or_default().came.insert(me);
+        self.changed.notify_all();
+        loop {
+            let WorldState { shrinks, left, .. } = &mut *state;
+            let pending = shrinks.entry(path.clone()).or_default();
+            let here = |rank: &usize| pending.came.contains(rank);
+            let gone = |rank: &usize| left.contains(&(path.clone(), *rank));
+            let missing = (0..size).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
+            if missing.is_empty() && pending.agreed.is_none() {
+                let members = pending.came.iter().copied().collect();
+                pending.agreed = Some((Self::new(self.capacity), members));
+                self.changed.notify_all();
+            }
+            if let Some((world, members)) = pending.agreed.clone() {
+                pending.takers += 1;
+                if pending.takers == members.len() {
+                    shrinks.remove(path);
+                }
+                return Ok((world, members));
+            }
+            let time = deadline.saturating_duration_since(Instant::now());
+            if time.is_zero() {
+                pending.came.remove(&me);
+                let what = "going on without the dead";
+                return Err(ControlError::TimedOut { what, missing });
+            }
+            state =
+                self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, WorldState> {
@@ -188,12 +239,6 @@ impl ThreadControl {
         }
     }
 
-    /// What the ranks of the group report about themselves.
-    fn reports(&self) -> Vec<Option<ProgressReport>> {
-        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
-        (0..self.members.len()).map(report).collect()
-    }
-
     /// Forgets a group that all members have left.
     fn forget(&self, state: &mut WorldState) {
         let left = |rank| state.left.contains(&(self.path.clone(), rank));
@@ -303,7 +348,8 @@ impl Control for ThreadControl {
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), Instant::now());
-        let found = Diagnosis::follow(peer, &self.reports());
+        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
+        let found = Diagnosis::follow(peer, |rank| report(rank).ok_or(AskError::Silent));
         Some(Straggler { report: found.to_string(), rank: found.culprit() })
     }
 
@@ -333,6 +379,19 @@ impl Control for ThreadControl {
         network.left.sort_unstable();
         let world = groups.first().map_or(0, |world| world.members().len());
         ControlSnapshot { rank, world, groups, network, cause: state.cause.clone() }
+    }
+
+    fn abort(&self, why: &str) {
+        let world = self.members[self.me];
+        let cause = aborted(world, self.me, why);
+        self.fail(Cause { culprit: Some(self.me), ..cause });
+    }
+
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
+        let (shared, members) =
+            self.shared.shrink(&self.path, self.me, self.members.len(), deadline)?;
+        let me = members.iter().position(|rank| *rank == self.me).expect("this rank has come");
+        Ok(SurvivingGroup { control: shared.control_of(members.len(), me), members })
     }
 
     fn cause(&self) -> Option<Cause> {
