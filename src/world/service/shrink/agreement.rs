@@ -5,10 +5,11 @@ use crate::world::peer::Peer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of a proposal. A later leader has a higher rank, so its proposals have higher
-/// numbers.
+/// The number of a proposal. A later leader has a later place in the group, so its proposals have
+/// higher numbers.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub(super) struct Ballot {
+    /// The place of the leader in the group.
     pub(super) leader: usize,
     pub(super) number: u64,
 }
@@ -65,7 +66,10 @@ pub(super) enum NextStep {
 /// What a leader knows.
 #[derive(Debug)]
 pub(super) struct Agreement {
+    /// The leader's world rank.
     leader: usize,
+    /// The leader's place in the group.
+    place: usize,
     /// World ranks of the group, in its order.
     members: Vec<usize>,
     gone: BTreeSet<usize>,
@@ -81,8 +85,10 @@ pub(super) struct Agreement {
 
 impl Agreement {
     pub(super) fn new(leader: usize, members: &[usize], own: Peer, gone: BTreeSet<usize>) -> Self {
+        let place = members.iter().position(|member| *member == leader);
         Self {
             leader,
+            place: place.expect("a leader is a member"),
             members: members.to_vec(),
             gone,
             here: [(leader, own)].into(),
@@ -97,7 +103,7 @@ impl Agreement {
     /// given up: this leader would know if it had been committed.
     pub(super) fn inherit(&mut self, proposal: Proposal) {
         let higher = |known: &Proposal| known.ballot < proposal.ballot;
-        if proposal.ballot.leader != self.leader && self.inherited.as_ref().is_none_or(higher) {
+        if proposal.ballot.leader != self.place && self.inherited.as_ref().is_none_or(higher) {
             self.inherited = Some(proposal);
         }
     }
@@ -164,7 +170,7 @@ impl Agreement {
 
     fn propose(&mut self, session: [u8; 16]) -> Proposal {
         self.number += 1;
-        let ballot = Ballot { leader: self.leader, number: self.number };
+        let ballot = Ballot { leader: self.place, number: self.number };
         let here = self.members.iter().filter(|rank| self.here.contains_key(rank));
         let members: Vec<usize> = here.copied().collect();
         let peers = members.iter().map(|rank| self.here[rank].clone()).collect();

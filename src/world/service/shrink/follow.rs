@@ -26,6 +26,8 @@ pub(super) enum Followed {
     Decided(Proposal),
     /// The leader does not exist any more, or has left the group.
     Gone,
+    /// The leader is in another session: the others went on without this rank.
+    LeftBehind,
     /// The deadline passed. These ranks are missing.
     TimedOut(Vec<usize>),
 }
@@ -58,6 +60,7 @@ impl Member<'_> {
                         return followed;
                     }
                 }
+                Err(SecureError::WrongKey) => return Followed::LeftBehind,
                 Err(error) if is_gone(&error, &mut unreachable) => return Followed::Gone,
                 Err(error) => tracing::debug!(leader, %error, "the leader does not answer"),
             }
@@ -103,10 +106,13 @@ impl Member<'_> {
             return LinkEnd::Lost;
         }
         loop {
+            // What the leader sent before its process ended has arrived by the time that the end is
+            // known.
+            let ended = self.is_known_ended(leader);
             let message = match link.receive(self.deadline.min(Instant::now() + CHECK_INTERVAL)) {
                 Ok(message) => message,
                 Err(error) if is_timeout(&error) => {
-                    if self.is_known_gone(leader) {
+                    if ended {
                         return LinkEnd::Over(Followed::Gone);
                     }
                     if Instant::now() >= self.deadline {
@@ -171,7 +177,7 @@ fn is_timeout(error: &SecureError) -> bool {
 pub(super) fn is_gone(error: &SecureError, unreachable: &mut Unreachable) -> bool {
     match error {
         // Another program listens there now.
-        SecureError::WrongKey | SecureError::OtherJob | SecureError::UnknownProtocol => true,
+        SecureError::OtherJob | SecureError::UnknownProtocol => true,
         // Its kernel has accepted the connection: it is busy, stopped, or about to end.
         SecureError::Io(error) if is_end_or_timeout(error.kind()) => false,
         SecureError::Io(error) => unreachable.is_gone(error, Instant::now()),

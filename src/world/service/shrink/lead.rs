@@ -33,6 +33,8 @@ pub(super) struct Leader<'a> {
     waker: Arc<Waker>,
     followers: BTreeMap<usize, ControlConnection>,
     probes: BTreeMap<usize, Probe>,
+    /// A member went on without this rank.
+    left_behind: bool,
 }
 
 impl<'a> Leader<'a> {
@@ -49,7 +51,7 @@ impl<'a> Leader<'a> {
         let mut agreement = Agreement::new(member.rank(), member.members, member.own.clone(), gone);
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
         let (followers, probes) = <_>::default();
-        Ok(Self { member, agreement, watch, waker, followers, probes })
+        Ok(Self { member, agreement, watch, waker, followers, probes, left_behind: false })
     }
 
     /// Leads until there is a decision or the deadline has passed.
@@ -88,6 +90,9 @@ impl<'a> Leader<'a> {
                 return Err(self.give_up());
             }
             self.look_after_missing(now, patient_until);
+            if self.left_behind {
+                return Err(self.member.left_behind());
+            }
             self.wait(now, patient_until)?;
         }
     }
@@ -191,6 +196,7 @@ impl<'a> Leader<'a> {
     fn found(&mut self, rank: usize, finding: Option<Finding>) {
         match finding {
             None => {}
+            Some(Finding::LeftBehind) => self.left_behind = true,
             Some(Finding::Answer(LeaderMessage::Decided(proposal))) => {
                 self.agreement.inherit_decided(proposal);
             }

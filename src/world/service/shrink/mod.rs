@@ -9,7 +9,7 @@
 //!
 //! # The protocol
 //!
-//! The *leader* is the member of the lowest rank that still exists. Every other member, a
+//! The *leader* is the first member that still exists, in the order of the group. Every other member, a
 //! *follower*, connects to the leader's listening port, whose address every rank knows.
 //!
 //! ```text
@@ -25,11 +25,12 @@
 //!   of its process, or if it has said that it has left. An ended connection is only a reason to
 //!   connect again. The leader connects to members that have not come, to learn whether they are
 //!   gone.
-//! * **A leader that dies** is followed by the next member, with whom all others begin anew. A
-//!   follower that has received a Prepare from the dead leader takes that proposal as decided and
-//!   answers so to all who ask. No other decision is possible then: Commit was sent only if all
-//!   members were ready, and a new leader proposes only after all living members have come to it,
-//!   so it hears of any earlier proposal first.
+//! * **A leader that dies** is followed by the next member, with whom all others begin anew. In
+//!   its Hello each tells the last proposal that it was ready for. If there is any, the new leader
+//!   decides the latest of them. So a proposal that one member may have committed is decided by
+//!   all: it was committed only if all its members were ready for it, the new leader among them,
+//!   and no later proposal was made.
+//! * **A member that has decided** answers so to all who ask, as long as it keeps the group.
 //! * **The new world is tried** by an exchange among its members before a call returns. If a member
 //!   has died meanwhile (the leader, in the case above), the same protocol runs again in the new
 //!   world, until it works or the deadline has passed.
@@ -219,13 +220,13 @@ impl Member<'_> {
         self.service.rank()
     }
 
-    /// Follows the lowest member that exists, or leads.
+    /// Follows the first member that exists, or leads.
     fn agree(&self) -> Result<Agreed, ServiceError> {
         let mut gone = BTreeSet::new();
         let mut prepared = None;
         loop {
-            let lowest = self.members.iter().copied().filter(|member| !gone.contains(member)).min();
-            let leader = lowest.expect("this rank is not gone");
+            let first = self.members.iter().copied().find(|member| !gone.contains(member));
+            let leader = first.expect("this rank is not gone");
             if leader == self.rank() {
                 return Leader::new(self, gone, prepared).map_err(refused)?.run();
             }
@@ -236,10 +237,8 @@ impl Member<'_> {
                 Followed::Decided(proposal) => return Ok(Agreed::Inherited(proposal)),
                 Followed::Gone => {
                     gone.insert(leader);
-                    if let Some(proposal) = prepared.take() {
-                        return Ok(Agreed::Inherited(proposal));
-                    }
                 }
+                Followed::LeftBehind => return Err(self.left_behind()),
                 Followed::TimedOut(missing) => {
                     return Err(ServiceError::TimedOut { what: WHAT, missing });
                 }
@@ -253,12 +252,18 @@ impl Member<'_> {
         let same = |place: &usize| {
             proposal.peers.get(*place).is_some_and(|peer| peer.listen == self.own.listen)
         };
-        place.filter(same).ok_or_else(|| {
-            refused(format!(
-                "the other ranks went on without rank {}, because they could not reach it",
-                self.rank()
-            ))
-        })
+        place.filter(same).ok_or_else(|| self.left_behind())
+    }
+
+    /// The error of a rank that the others could not reach.
+    fn left_behind(&self) -> ServiceError {
+        let rank = self.rank();
+        refused(format!("the other ranks went on without rank {rank}, which they could not reach"))
+    }
+
+    /// True if the process of `rank` is known to have ended.
+    fn is_known_ended(&self, rank: usize) -> bool {
+        self.service.shared.state().ended.contains(&rank)
     }
 
     /// True if `rank` is known to have ended or left.

@@ -24,6 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 pub(super) enum Finding {
     /// The member does not exist any more.
     Gone,
+    /// The member is in another session: it went on without this rank.
+    LeftBehind,
     /// The member answers so.
     Answer(LeaderMessage),
 }
@@ -109,6 +111,9 @@ impl Probe {
                     Stage::Open(control) => watch.remove(&control.stream),
                 }
                 self.again_later();
+                if matches!(error, SecureError::WrongKey) {
+                    return Some(Finding::LeftBehind);
+                }
                 follow::is_gone(&error, &mut self.unreachable).then_some(Finding::Gone)
             }
         }
