@@ -1,5 +1,7 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
+mod shrink;
+
 use crate::comm::control::error::ControlError;
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
@@ -9,7 +11,8 @@ use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport,
 use maypole_kernels::SharedRegion;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use shrink::PendingShrink;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,15 +50,6 @@ struct WorldState {
     cause: Option<Cause>,
 }
 
-/// The members of a group that want to go on, until all of them have their new world.
-#[derive(Debug, Default)]
-struct PendingShrink {
-    came: BTreeSet<usize>,
-    /// The new world, and its members in the group.
-    agreed: Option<(Arc<SharedWorld>, Vec<usize>)>,
-    takers: usize,
-}
-
 #[derive(Debug, Default)]
 struct PendingExchange {
     blobs: HashMap<usize, Vec<u8>>,
@@ -76,46 +70,6 @@ impl SharedWorld {
     pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
         Arc::new(ThreadControl::new(Arc::clone(self), GroupId::WORLD, Vec::new(), members, me))
-    }
-
-    /// Waits until each of the `size` members of the group `path` has come or left.
-    fn shrink(
-        &self,
-        path: &GroupPath,
-        me: usize,
-        size: usize,
-        deadline: Instant,
-    ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
-        let mut state = self.state();
-        state.shrinks.entry(path.clone()).or_default().came.insert(me);
-        self.changed.notify_all();
-        loop {
-            let WorldState { shrinks, left, .. } = &mut *state;
-            let pending = shrinks.entry(path.clone()).or_default();
-            let here = |rank: &usize| pending.came.contains(rank);
-            let gone = |rank: &usize| left.contains(&(path.clone(), *rank));
-            let missing = (0..size).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
-            if missing.is_empty() && pending.agreed.is_none() {
-                let members = pending.came.iter().copied().collect();
-                pending.agreed = Some((Self::new(self.capacity), members));
-                self.changed.notify_all();
-            }
-            if let Some((world, members)) = pending.agreed.clone() {
-                pending.takers += 1;
-                if pending.takers == members.len() {
-                    shrinks.remove(path);
-                }
-                return Ok((world, members));
-            }
-            let time = deadline.saturating_duration_since(Instant::now());
-            if time.is_zero() {
-                pending.came.remove(&me);
-                let what = "going on without the dead";
-                return Err(ControlError::TimedOut { what, missing });
-            }
-            state =
-                self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, WorldState> {

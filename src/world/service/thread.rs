@@ -1,10 +1,11 @@
 //! The service thread: sleeps until a connection, a calling thread or a deadline needs it.
 
 mod arrivals;
+mod causes;
 mod processes;
 
 use super::coordinator::{Coordinator, Notices};
-use super::direct::{Callers, relay};
+use super::direct::Callers;
 use super::message::{CallQuestion, ControlRequest, MAX_MESSAGE, Notice, decode};
 use super::state::ServiceContext;
 use super::{
@@ -186,18 +187,6 @@ impl ServiceThread {
         }
     }
 
-    /// On rank 0: handles a notice for itself, after all others were told of a failure before it.
-    fn hear_own(&mut self, notice: Notice) {
-        let is_failure = matches!(notice, Notice::Abort(_));
-        if !is_failure && self.withheld.is_empty() {
-            return self.hear(notice);
-        }
-        if self.withheld.is_empty() {
-            self.withheld_until = Instant::now() + RELAY_TIME;
-        }
-        self.withheld.push(notice);
-    }
-
     /// Handles a notice of rank 0.
     fn hear(&mut self, notice: Notice) {
         match notice {
@@ -356,21 +345,6 @@ impl ServiceThread {
             .filter(|(_, control)| now.duration_since(control.heard) > SILENCE_LIMIT);
         let silent = silent.map(|(rank, _)| *rank).collect();
         self.shared.update(|state| state.silent = silent);
-    }
-
-    /// On rank 0: lets its own program learn of a failure once the kernel has taken the notices for
-    /// all others. On others: tells the neighbours what rank 0 does not confirm.
-    fn pass_causes(&mut self, now: Instant) {
-        let all_sent = self.controls.values().all(ControlConnection::is_idle);
-        if all_sent || self.withheld_until <= now {
-            for notice in std::mem::take(&mut self.withheld) {
-                self.hear(notice);
-            }
-        }
-        if let Some((cause, _)) = self.unconfirmed.take_if(|(_, until)| *until <= now) {
-            let known = self.shared.state().cause.clone();
-            relay(&self.shared, known.map_or(cause.clone(), |known| known.min(cause)));
-        }
     }
 
     fn flush(&mut self) {

@@ -171,11 +171,12 @@ impl Service {
 
     /// A listener for a new world, where this rank listens already.
     fn listen_again(&self) -> io::Result<TcpListener> {
-        let address = self.shared.peers[self.rank()].listen.ip();
+        let mut address = self.shared.peers[self.rank()].listen;
         let ports = self.shared.data_ports.clone().map_or(vec![0], Iterator::collect);
         let mut last = io::ErrorKind::InvalidInput.into();
         for port in ports {
-            match TcpListener::bind(SocketAddr::new(address, port)) {
+            address.set_port(port);
+            match TcpListener::bind(address) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = error,
             }
@@ -194,13 +195,14 @@ impl Service {
         if proposal.peers.len() == 1 {
             return Self::alone(self.shared.timeout);
         }
+        let scope = scope_of(listener.local_addr()?);
         let secret = JobSecret { session: proposal.session, ..self.shared.secret.clone() };
         let watch = Watch::new()?;
         Self::start(ServiceStart {
             rank,
             acceptor: Acceptor::new(listener, secret.clone(), &watch)?,
             secret,
-            peers: proposal.peers,
+            peers: proposal.peers.into_iter().map(|peer| peer.within(scope)).collect(),
             timeout: self.shared.timeout,
             encrypt: self.shared.encrypt,
             data_ports: self.shared.data_ports.clone(),
@@ -208,6 +210,14 @@ impl Service {
             controls,
             late_answer: None,
         })
+    }
+}
+
+/// The number of the interface in a link-local address; 0 for any other address.
+fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
     }
 }
 
@@ -248,9 +258,11 @@ impl Member<'_> {
 
     /// This rank's number in the world of `proposal`.
     fn place_in(&self, proposal: &Proposal) -> Result<usize, ServiceError> {
+        let own = self.own.listen;
         let place = proposal.members.iter().position(|member| *member == self.rank());
         let same = |place: &usize| {
-            proposal.peers.get(*place).is_some_and(|peer| peer.listen == self.own.listen)
+            let listen = proposal.peers.get(*place).map(|peer| peer.listen);
+            listen.is_some_and(|it| (it.ip(), it.port()) == (own.ip(), own.port()))
         };
         place.filter(same).ok_or_else(|| self.left_behind())
     }
