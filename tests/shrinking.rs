@@ -227,7 +227,7 @@ fn groups(mut world: Communicator) {
     let comm = world.split(Some(me as u64 % 2), -(me as i64)).unwrap().unwrap();
     drop(world);
     let mut survivor = Survivor::new(comm);
-    let last = survivor.comm.world() - usize::from(me % 2 == 0);
+    let last = survivor.comm.world() - usize::from(me.is_multiple_of(2));
     survivor.id = me as u64;
     survivor.ids = (0..6).rev().filter(|id| id % 2 == me as u64 % 2).collect();
     while survivor.sum(100).is_ok() {}
@@ -340,9 +340,9 @@ fn an_abort_frees_all_waiters_even_without_rank_0() {
         running.signal(0, "KILL");
         let ended = running.end();
         assert_eq!(survivors(&ended, &[0]), "[1, 2, 3]");
-        for rank in 1..4 {
-            let error = ended[rank].said("error")[0];
-            assert!(error.ends_with("because rank 2 aborted: enough"), "rank {rank}: {error}");
+        for survivor in &ended[1..] {
+            let error = survivor.said("error")[0];
+            assert!(error.ends_with("because rank 2 aborted: enough"), "{error}");
         }
     }
 }

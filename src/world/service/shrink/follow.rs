@@ -21,7 +21,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How following one leader ended.
 pub(super) enum Followed {
     /// The proposal holds. The connection is to rank 0 of the new world.
-    Committed(Proposal, ControlConnection),
+    Committed(Proposal, Box<ControlConnection>),
     /// The leader had decided before.
     Decided(Proposal),
     /// The leader does not exist any more, or has left the group.
@@ -135,7 +135,7 @@ impl Member<'_> {
                     let Some(proposal) = committed else { return LinkEnd::Lost };
                     let control = ControlConnection::new(link.stream, link.channel);
                     return LinkEnd::Over(match control {
-                        Ok(control) => Followed::Committed(proposal, control),
+                        Ok(control) => Followed::Committed(proposal, Box::new(control)),
                         Err(_) => Followed::Decided(proposal),
                     });
                 }

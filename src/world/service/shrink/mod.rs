@@ -242,7 +242,7 @@ impl Member<'_> {
             }
             match self.follow(leader, &mut prepared) {
                 Followed::Committed(proposal, control) => {
-                    return Ok(Agreed::Committed(proposal, [(0, control)].into()));
+                    return Ok(Agreed::Committed(proposal, [(0, *control)].into()));
                 }
                 Followed::Decided(proposal) => return Ok(Agreed::Inherited(proposal)),
                 Followed::Gone => {

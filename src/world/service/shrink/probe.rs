@@ -48,7 +48,7 @@ enum Stage {
     /// There is no connection.
     Idle,
     /// The first message was sent. The bytes of the answer so far.
-    Greeted(TcpStream, Initiator, Vec<u8>),
+    Greeted(TcpStream, Box<Initiator>, Vec<u8>),
     /// The third message was sent. The bytes of the last answer so far.
     Proved(TcpStream, Box<Channel>, Vec<u8>),
     /// The member's service holds the connection.
@@ -90,7 +90,7 @@ impl Probe {
         stream.write_all(&hello)?;
         stream.set_nonblocking(true)?;
         watch.add(&stream, self.number, false)?;
-        self.stage = Stage::Greeted(stream, initiator, Vec::new());
+        self.stage = Stage::Greeted(stream, Box::new(initiator), Vec::new());
         Ok(())
     }
 
