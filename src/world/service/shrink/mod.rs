@@ -200,7 +200,7 @@ impl Service {
         let watch = Watch::new()?;
         Self::start(ServiceStart {
             rank,
-            acceptor: Acceptor::new(listener, secret.clone(), &watch)?,
+            acceptor: Acceptor::new(listener, secret.clone(), rank, &watch)?,
             secret,
             peers: proposal.peers.into_iter().map(|peer| peer.within(scope)).collect(),
             timeout: self.shared.timeout,

@@ -6,7 +6,7 @@ use super::calls::PROBE;
 use super::{Member, Unreachable, follow};
 use crate::world::service::ControlConnection;
 use crate::world::service::message::{MAX_MESSAGE, decode};
-use maypole_transports::secure::{Channel, Initiator, SecureError};
+use maypole_transports::secure::{Initiator, SecureError, UnacceptedChannel};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use std::io::{self, ErrorKind, Read, Write};
@@ -50,7 +50,7 @@ enum Stage {
     /// The first message was sent. The bytes of the answer so far.
     Greeted(TcpStream, Box<Initiator>, Vec<u8>),
     /// The third message was sent. The bytes of the last answer so far.
-    Proved(TcpStream, Box<Channel>, Vec<u8>),
+    Proved(TcpStream, Box<UnacceptedChannel>, Vec<u8>),
     /// The member's service holds the connection.
     Open(ControlConnection),
 }
@@ -159,13 +159,10 @@ impl Probe {
     /// Takes the last answer of the handshake.
     fn open(&mut self, accepted: &[u8]) -> Result<(), SecureError> {
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
-        let Stage::Proved(stream, mut channel, _) = stage else { return Ok(()) };
-        let len = accepted.len() as u16;
-        channel.receive(&len.to_le_bytes());
-        channel.receive(accepted);
-        channel.open(0)?.ok_or(SecureError::Refused)?;
+        let Stage::Proved(stream, unaccepted, _) = stage else { return Ok(()) };
+        let channel = unaccepted.accepted(accepted)?;
         self.pause = FIRST_PAUSE;
-        self.stage = Stage::Open(ControlConnection::new(stream, *channel)?);
+        self.stage = Stage::Open(ControlConnection::new(stream, channel)?);
         Ok(())
     }
 }
