@@ -95,8 +95,8 @@ pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
-    Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request, Scope, Sent,
-    Transport, UnknownTransport, Within, wait_all,
+    AbortHandle, Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request,
+    Scope, Sent, Transport, UnknownTransport, Within, wait_all,
 };
 
 /// The README's example compiles and runs.

@@ -15,6 +15,7 @@ pub use api::observe::counters::{Counters, Sent};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
+pub use control::abort::AbortHandle;
 pub use control::join::{Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;
@@ -32,7 +33,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that
 /// easy to keep within a rank. A call blocks until this rank's part is done; a
 /// [request](Self::start) is a call that does not block. If calls do not match, or a peer dies or
-/// never calls, every rank gets an error (see [`Error`](error::Error)); no rank hangs.
+/// never calls, every rank gets an error (see [`Error`](error::Error)); no rank hangs. The ranks
+/// that still exist after a failure [go on](Self::shrink) with a new communicator.
 ///
 /// A communicator may be sent to other threads (`Send`), but only one thread may use it at a time
 /// (not `Sync`), because the ranks' calls are matched by their order. Threads that call collectives

@@ -222,6 +222,36 @@ fn a_rank_that_is_there_already_is_refused_and_the_world_completes() {
 }
 
 #[test]
+fn a_late_duplicate_is_told_that_its_rank_is_taken() {
+    let config = job(2);
+    let told = Barrier::new(3);
+    let late = |rank| fails(JoinConfig { rank, ..config.clone() }).to_string();
+    std::thread::scope(|threads| {
+        for rank in 0..2 {
+            let config = JoinConfig { rank, ..config.clone() };
+            let told = &told;
+            threads.spawn(move || {
+                let service = join(config).unwrap();
+                told.wait();
+                // The world works on.
+                told.wait();
+                service.exchange(WORLD, &[0, 1], vec![1], soon()).unwrap();
+            });
+        }
+        told.wait();
+        for _ in 0..5 {
+            let process = std::process::id();
+            let expected = format!(
+                "rank 1 has joined already, as process {process} at 127.0.0.1: give every process \
+                 a rank of its own"
+            );
+            assert_eq!(late(1), expected);
+        }
+        told.wait();
+    });
+}
+
+#[test]
 fn a_rank_out_of_range_is_refused() {
     let error = fails(JoinConfig { rank: 2, ..job(2) });
     assert_eq!(

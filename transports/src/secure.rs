@@ -95,6 +95,10 @@ pub enum Purpose {
     Segment = 3,
     /// As [`Data`](Self::Data), and what follows the handshake is encrypted.
     EncryptedData = 4,
+    /// One rank asks another about its progress, or tells it of a failure.
+    Question = 5,
+    /// A rank takes part in an agreement on who goes on after a failure.
+    Shrink = 6,
 }
 
 /// The purpose and the ends of a connection. It is sent in plain text, and the handshake fails if
@@ -190,6 +194,8 @@ impl Binding {
             2 => Purpose::Data,
             3 => Purpose::Segment,
             4 => Purpose::EncryptedData,
+            5 => Purpose::Question,
+            6 => Purpose::Shrink,
             _ => return Err(SecureError::UnknownProtocol),
         };
         Ok(Self {

@@ -2,7 +2,7 @@
 //! not touch what it has inherited.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, ControlSnapshot, Straggler};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity};
@@ -81,6 +81,12 @@ impl Control for ForkedControl {
             network: Status::default(),
             cause: None,
         }
+    }
+
+    fn abort(&self, _: &str) {}
+
+    fn shrink(&self, _: Instant) -> Result<SurvivingGroup, ControlError> {
+        Err(ControlError::Other(FORKED.to_owned()))
     }
 
     fn cause(&self) -> Option<Cause> {

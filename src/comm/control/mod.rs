@@ -5,6 +5,7 @@
 //! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
+pub(crate) mod abort;
 mod close;
 pub(crate) mod error;
 pub(crate) mod forked;
@@ -12,13 +13,14 @@ pub(crate) mod join;
 mod join_report;
 pub(crate) mod local;
 mod processes;
+mod shrink;
 mod summary;
 mod threads;
 
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, GroupId, Status};
+use crate::world::service::{Cause, CauseKind, GroupId, Status};
 use error::ControlError;
 use maypole_kernels::mix;
 use maypole_transports::{Alarm, Board};
@@ -44,6 +46,14 @@ pub(crate) struct ControlSnapshot {
     pub(crate) groups: Vec<Arc<GroupActivity>>,
     pub(crate) network: Status,
     pub(crate) cause: Option<Cause>,
+}
+
+/// The ranks that go on after others have died or left.
+#[derive(Debug)]
+pub(crate) struct SurvivingGroup {
+    pub(crate) control: Arc<dyn Control>,
+    /// By rank of the new group: the rank in the group that failed.
+    pub(crate) members: Vec<usize>,
 }
 
 /// One rank's handle on its group. Ranks are those of the group.
@@ -86,6 +96,13 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns what is known about this rank in all of its groups.
     fn snapshot(&self) -> ControlSnapshot;
 
+    /// Tells all ranks that this one gives up the group, for the reason `why`. Returns once the
+    /// others were told, within 1.5 s.
+    fn abort(&self, why: &str);
+
+    /// Returns the group of those ranks that still exist. All of them call this.
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError>;
+
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
@@ -103,4 +120,12 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
 /// same splits, so a hash of the splits is equal on all of them.
 fn epoch(group: GroupId) -> u64 {
     mix(mix(group.parent_epoch ^ 1) ^ group.counter)
+}
+
+/// The cause that rank `rank` of the world, rank `number` of its group, gives up. It precedes all
+/// causes but a death.
+fn aborted(rank: usize, number: usize, why: &str) -> Cause {
+    let text = format!("rank {number} aborted: {why}");
+    let kind = CauseKind::UserAbort;
+    Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
 }

@@ -1,11 +1,11 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, DataConnection, Diagnosis, GroupId, Service, ServiceError};
+use crate::world::service::{Cause, DataConnection, GroupId, Service, ServiceError, Survivors};
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -146,25 +146,9 @@ impl Control for ProcessControl {
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.await_next(WaitTarget::Rank(peer));
-        let peer = self.members[peer];
-        let places = self.service.survey(self.group);
-        let found = Diagnosis::follow(peer, &places);
-        let straggler = |report: String, found: &Diagnosis| Straggler {
-            report,
-            rank: found.culprit().and_then(|rank| self.member(rank)),
-        };
-        let Diagnosis::Busy { .. } = found else {
-            return Some(straggler(found.to_string(), &found));
-        };
-        // A busy rank may wait, too, but not yet for so long that it reports for which rank. If
-        // another rank is idle, that rank holds all of them up.
-        let mut others = self.members.iter().map(|member| Diagnosis::follow(*member, &places));
-        let idle =
-            others.find(|it| matches!(it, Diagnosis::Silent { .. } | Diagnosis::Outside { .. }));
-        Some(match idle {
-            Some(idle) => straggler(format!("{found}; {idle}"), &idle),
-            None => straggler(found.to_string(), &found),
-        })
+        let found = self.service.ask_where(self.group, self.members[peer]);
+        let rank = found.culprit().and_then(|rank| self.member(rank));
+        Some(Straggler { report: found.to_string(), rank })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
@@ -181,6 +165,18 @@ impl Control for ProcessControl {
             network: self.service.status(),
             cause: self.service.cause(),
         }
+    }
+
+    fn abort(&self, why: &str) {
+        let rank = self.service.rank();
+        let number = self.member(rank).unwrap_or(rank);
+        self.service.abort_and_tell(aborted(rank, number, why));
+    }
+
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
+        let survivors = self.service.shrink(self.group, &self.members, deadline);
+        let Survivors { service, places } = survivors.map_err(|error| self.error(error))?;
+        Ok(SurvivingGroup { control: Arc::new(Self::world(service)), members: places })
     }
 
     fn cause(&self) -> Option<Cause> {

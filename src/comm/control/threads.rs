@@ -1,14 +1,17 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
+mod shrink;
+
 use crate::comm::control::error::ControlError;
-use crate::comm::control::{Control, ControlSnapshot, Straggler, epoch};
+use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Status};
+use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
+use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,6 +45,8 @@ struct WorldState {
     calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
     activities: HashMap<(GroupPath, usize), Arc<GroupActivity>>,
     left: HashSet<(GroupPath, usize)>,
+    /// Groups whose members go on without those that have left.
+    shrinks: HashMap<GroupPath, PendingShrink>,
     cause: Option<Cause>,
 }
 
@@ -188,12 +193,6 @@ impl ThreadControl {
         }
     }
 
-    /// What the ranks of the group report about themselves.
-    fn reports(&self) -> Vec<Option<ProgressReport>> {
-        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
-        (0..self.members.len()).map(report).collect()
-    }
-
     /// Forgets a group that all members have left.
     fn forget(&self, state: &mut WorldState) {
         let left = |rank| state.left.contains(&(self.path.clone(), rank));
@@ -303,7 +302,8 @@ impl Control for ThreadControl {
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), Instant::now());
-        let found = Diagnosis::follow(peer, &self.reports());
+        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
+        let found = Diagnosis::follow(peer, |rank| report(rank).ok_or(AskError::Silent));
         Some(Straggler { report: found.to_string(), rank: found.culprit() })
     }
 
@@ -333,6 +333,19 @@ impl Control for ThreadControl {
         network.left.sort_unstable();
         let world = groups.first().map_or(0, |world| world.members().len());
         ControlSnapshot { rank, world, groups, network, cause: state.cause.clone() }
+    }
+
+    fn abort(&self, why: &str) {
+        let world = self.members[self.me];
+        let cause = aborted(world, self.me, why);
+        self.fail(Cause { culprit: Some(self.me), ..cause });
+    }
+
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
+        let (shared, members) =
+            self.shared.shrink(&self.path, self.me, self.members.len(), deadline)?;
+        let me = members.iter().position(|rank| *rank == self.me).expect("this rank has come");
+        Ok(SurvivingGroup { control: shared.control_of(members.len(), me), members })
     }
 
     fn cause(&self) -> Option<Cause> {

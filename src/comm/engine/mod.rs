@@ -16,6 +16,7 @@ pub(crate) mod calls;
 pub(crate) mod conditions;
 mod connect;
 mod failure;
+mod groups;
 mod health;
 pub(crate) mod limits;
 mod observers;
@@ -371,25 +372,6 @@ impl Engine {
     /// What collectives have moved.
     pub(crate) fn counters(&self) -> Counters {
         self.calls.counters(self.executor.locals())
-    }
-
-    /// Counts one more group that is split off.
-    pub(crate) fn count_split(&mut self) {
-        self.splits += 1;
-    }
-
-    /// The engine of this rank in the group of the ranks `members`, which was split off last and is
-    /// joined by `boards`. It inherits the settings and the timeout.
-    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
-        let rank = members.iter().position(|member| *member == self.rank);
-        let rank = rank.expect("this rank is a member of the group");
-        let control = self.health.control().subgroup(members, self.splits);
-        let mut conditions = self.conditions;
-        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
-        let mut group = Self::new(rank, boards, control, conditions);
-        group.settings = self.settings;
-        group.observe_like(self, members, self.splits);
-        group
     }
 
     /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns

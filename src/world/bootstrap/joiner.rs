@@ -6,14 +6,14 @@ use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::peer::Peer;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
-use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart};
+use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, read_message};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::interfaces::with_scope;
 use maypole_transports::random;
 use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -52,9 +52,11 @@ pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Servic
         peers,
         timeout: config.timeout,
         encrypt: config.encrypt,
+        data_ports: config.data_ports.clone(),
         watch,
         acceptor,
         controls,
+        late_answer: None,
     })?)
 }
 
@@ -72,7 +74,8 @@ fn ask_to_join(
     root.channel.seal(&request.encode(), &mut sealed);
     let mut timed = DeadlineSocket { socket: &mut root.stream, deadline };
     timed.write_all(&sealed).map_err(|error| lost(error.into()))?;
-    let reply = read_message(&mut timed, &mut root.channel).map_err(lost)?;
+    // The table of a large world is longer than the longest join request.
+    let reply = read_message(&mut timed, &mut root.channel, 16 * MAX_JOIN_MESSAGE).map_err(lost)?;
     match decode::<JoinReply>(&reply) {
         Some(JoinReply::Welcome { session, mut peers }) if peers.len() == config.world => {
             // Rank 0 may know itself by another address; this one works from here.
@@ -185,22 +188,4 @@ fn keep_most_telling(
         },
     };
     *best = Some(BestAttempt { likeness, error });
-}
-
-/// Waits for one message.
-fn read_message(
-    timed: &mut DeadlineSocket<'_, TcpStream>,
-    channel: &mut Channel,
-) -> Result<Vec<u8>, SecureError> {
-    let mut bytes = [0; 4096];
-    loop {
-        // The table of a large world is longer than the longest join request.
-        if let Some(message) = channel.open(16 * MAX_JOIN_MESSAGE)? {
-            return Ok(message);
-        }
-        match timed.read(&mut bytes)? {
-            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            read => channel.receive(&bytes[..read]),
-        }
-    }
 }

@@ -273,7 +273,7 @@ pub enum JoinError {
     Differs(Differences),
     /// Some ranks did not join in time. Look for the reason on the ranks that are named.
     #[error("after {} s these ranks have not joined: \
-             {}{}", waited.as_secs_f32(), list(ranks), note_of(note))]
+             {}{}", waited.as_secs_f32(), list_ranks(ranks), note_of(note))]
     Missing {
         /// The missing ranks.
         ranks: Vec<usize>,
@@ -301,6 +301,9 @@ pub enum JoinError {
 /// has open.
 const SPARE: u64 = 128;
 
+/// The most ranks that one sentence names.
+const MAX_NAMES: usize = 8;
+
 /// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection,
 /// and one that tells when its process ends.
 fn check_descriptors(world: usize) -> Result<(), JoinError> {
@@ -308,6 +311,15 @@ fn check_descriptors(world: usize) -> Result<(), JoinError> {
     match maypole_transports::sockets::raise_descriptor_limit() {
         Some(limit) if limit < need => Err(JoinError::Descriptors { world, need, limit }),
         _ => Ok(()),
+    }
+}
+
+/// The ranks, or the first few of many and the number of the others.
+pub(crate) fn list_ranks(ranks: &[usize]) -> String {
+    let shown = ranks.len().min(MAX_NAMES);
+    match ranks.len() - shown {
+        0 => list(ranks),
+        others => format!("{} and {others} others", list(&ranks[..shown])),
     }
 }
 
@@ -369,6 +381,19 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_names_the_first_few_ranks() {
+        assert_eq!(list_ranks(&[2]), "2");
+        assert_eq!(list_ranks(&[1, 2, 3, 4, 5, 6, 7, 9]), "1, 2, 3, 4, 5, 6, 7, 9");
+        let ranks: Vec<usize> = (1..3000).collect();
+        let error =
+            JoinError::Missing { ranks, waited: Duration::from_secs(2), note: String::new() };
+        assert_eq!(
+            error.to_string(),
+            "after 2 s these ranks have not joined: 1, 2, 3, 4, 5, 6, 7, 8 and 2991 others"
+        );
+    }
 
     #[test]
     fn an_address_may_carry_a_port() {

@@ -4,9 +4,10 @@
 use super::addresses::{listen_as_root, scope_of, secret};
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
-use crate::world::service::message::MAX_JOIN_MESSAGE;
+use crate::world::peer::Peer;
+use crate::world::service::message::{MAX_JOIN_MESSAGE, encode};
 use crate::world::service::{
-    ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
+    ACCEPTOR, Acceptor, Authenticated, ControlConnection, LateAnswer, Service, ServiceStart,
 };
 use maypole_transports::interfaces::with_scope;
 use maypole_transports::random;
@@ -178,7 +179,7 @@ impl RankAdmission<'_> {
             return Err(Rejection::Fatal(differences));
         }
         if rank == 0 {
-            return Err(Rejection::ThisRank(duplicate(0, &self.own_request)));
+            return Err(Rejection::ThisRank(duplicate(0, &self.own_request.peer)));
         }
         if rank >= world {
             return Err(Rejection::ThisRank(JoinRefusal::OutOfRange { rank, world }));
@@ -190,7 +191,7 @@ impl RankAdmission<'_> {
         });
         if let Some((old, accepted)) = holder {
             if accepted.nonce != request.nonce {
-                return Err(Rejection::ThisRank(duplicate(rank, accepted)));
+                return Err(Rejection::ThisRank(duplicate(rank, &accepted.peer)));
             }
             self.dismiss(old, "connected again");
         }
@@ -268,6 +269,7 @@ impl RankAdmission<'_> {
         joined.sort_by_key(|(rank, ..)| *rank);
         let mut peers = vec![self.own_request.peer];
         peers.extend(joined.iter().map(|(_, peer, _)| peer.clone()));
+        let late_answer = late_answer(peers.clone());
         let welcome = JoinReply::Welcome { session: secret.session, peers: peers.clone() };
         let mut controls = BTreeMap::new();
         for (rank, _, mut control) in joined {
@@ -280,16 +282,28 @@ impl RankAdmission<'_> {
             peers,
             timeout: self.config.timeout,
             encrypt: self.config.encrypt,
+            data_ports: self.config.data_ports.clone(),
             watch: self.watch,
             acceptor: self.acceptor,
             controls,
+            late_answer: Some(late_answer),
         })?)
     }
 }
 
-fn duplicate(rank: usize, holder: &JoinRequest) -> JoinRefusal {
-    JoinRefusal::Duplicate {
-        rank,
-        holder: format!("process {} at {}", holder.peer.pid, holder.peer.listen.ip()),
-    }
+/// The answer to a process that wants to join when all ranks have joined: its rank is taken, or
+/// does not exist.
+fn late_answer(peers: Vec<Peer>) -> LateAnswer {
+    LateAnswer(Box::new(move |rank| {
+        let refusal = match peers.get(rank) {
+            Some(holder) => duplicate(rank, holder),
+            None => JoinRefusal::OutOfRange { rank, world: peers.len() },
+        };
+        encode(&JoinReply::Refused(refusal))
+    }))
+}
+
+fn duplicate(rank: usize, holder: &Peer) -> JoinRefusal {
+    let holder = format!("process {} at {}", holder.pid, holder.listen.ip());
+    JoinRefusal::Duplicate { rank, holder }
 }

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MAX_ACCEPTS: usize = 64;
 
 /// The number of the listener in a [`Watch`]; pending connections have the numbers above it.
-pub(crate) const ACCEPTOR: u64 = 3 << 40;
+pub(crate) const ACCEPTOR: u64 = 4 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Acceptor {

@@ -33,7 +33,12 @@ impl ControlConnection {
 
     /// Queues a message; [`flush`](Self::flush) sends it.
     pub(crate) fn push<T: Serialize>(&mut self, message: &T) {
-        self.channel.seal(&encode(message), &mut self.out);
+        self.push_bytes(&encode(message));
+    }
+
+    /// Queues a message that is encoded already.
+    pub(crate) fn push_bytes(&mut self, message: &[u8]) {
+        self.channel.seal(message, &mut self.out);
     }
 
     pub(crate) fn is_idle(&self) -> bool {

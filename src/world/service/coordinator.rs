@@ -1,20 +1,15 @@
-//! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or
+//! The state that only rank 0 keeps: open exchanges, and which ranks have left or
 //! died. Pure: requests go in, notices come out, and time is an argument.
 
 use super::farewells::Farewells;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound, Notice};
-use super::{Cause, CauseKind, GroupId, ProgressReport};
+use super::{Cause, CauseKind, GroupId};
 use crate::world::calls::CallExcerpt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// How long a survey waits for ranks that do not answer.
-const SURVEY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long after the end of a process its connection may still be open.
 const CLOSING_TIME: Duration = Duration::from_millis(200);
-
-/// The number of the survey that asks for [`Farewells`].
-const FAREWELLS: u64 = u64::MAX;
 
 /// Notices, each with the rank that it is for.
 pub(super) type Notices = Vec<(usize, Notice)>;
@@ -23,8 +18,6 @@ pub(super) type Notices = Vec<(usize, Notice)>;
 pub(super) struct Coordinator {
     world: usize,
     rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
-    surveys: BTreeMap<u64, Survey>,
-    next_survey: u64,
     left: BTreeMap<usize, u64>,
     /// The last calls of ranks that have left, by group.
     last_calls: BTreeMap<usize, Vec<(GroupId, CallExcerpt)>>,
@@ -38,22 +31,11 @@ pub(super) struct Coordinator {
     announced: Option<Cause>,
 }
 
-#[derive(Debug)]
-struct Survey {
-    asker: usize,
-    id: u64,
-    reports: Vec<Option<ProgressReport>>,
-    awaited: BTreeSet<usize>,
-    until: Instant,
-}
-
 impl Coordinator {
     pub(super) fn new(world: usize) -> Self {
         Self {
             world,
             rounds: HashMap::new(),
-            surveys: BTreeMap::new(),
-            next_survey: 0,
             left: BTreeMap::new(),
             last_calls: BTreeMap::new(),
             farewells: Farewells::default(),
@@ -83,7 +65,7 @@ impl Coordinator {
         match request {
             ControlRequest::Heartbeat => Vec::new(),
             ControlRequest::Abort(cause) => {
-                let mut out = self.abort(cause);
+                let mut out = self.confirmed_abort(from, cause);
                 out.extend(self.release(now));
                 out
             }
@@ -94,26 +76,9 @@ impl Coordinator {
                 let ranks = round.members.iter().copied().filter(missing).collect();
                 vec![(from, Notice::Missing { round, ranks })]
             }
-            ControlRequest::Survey { id, group } => {
-                let survey = self.next_survey;
-                self.next_survey += 1;
-                let awaited: BTreeSet<usize> =
-                    (0..self.world).filter(|rank| !self.is_gone(*rank)).collect();
-                let asked = awaited
-                    .iter()
-                    .map(|rank| (*rank, Notice::AskProgress { survey, group }))
-                    .collect();
-                let reports = vec![None; self.world];
-                self.surveys.insert(
-                    survey,
-                    Survey { asker: from, id, reports, awaited, until: now + SURVEY_TIMEOUT },
-                );
-                asked
-            }
-            ControlRequest::Report { survey, report } => {
-                let mut out = self.take_report(from, survey, report);
-                out.extend(self.release(now));
-                out
+            ControlRequest::Report(report) => {
+                self.farewells.note(from, report.completed);
+                self.release(now)
             }
             ControlRequest::ProcessEnded { rank } => {
                 if rank < self.world && !self.is_gone(rank) {
@@ -179,8 +144,17 @@ impl Coordinator {
             return Vec::new();
         }
         let here = (0..self.world).filter(|rank| !self.is_gone(*rank));
-        let ask = Notice::AskProgress { survey: FAREWELLS, group: GroupId::WORLD };
-        here.map(|rank| (rank, ask.clone())).collect()
+        here.map(|rank| (rank, Notice::AskProgress)).collect()
+    }
+
+    /// As [`abort`](Self::abort). Rank `from` always gets an answer, so that it knows that rank 0
+    /// passes the failure on.
+    fn confirmed_abort(&mut self, from: usize, cause: Cause) -> Notices {
+        let out = self.abort(cause);
+        match &self.announced {
+            Some(announced) if out.is_empty() => vec![(from, Notice::Abort(announced.clone()))],
+            _ => out,
+        }
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
@@ -252,27 +226,6 @@ impl Coordinator {
         round.members.iter().copied().find(|member| !given.contains_key(member))
     }
 
-    fn take_report(&mut self, from: usize, number: u64, report: ProgressReport) -> Notices {
-        if number == FAREWELLS {
-            self.farewells.note(from, report.completed);
-            return Vec::new();
-        }
-        let Some(survey) = self.surveys.get_mut(&number) else { return Vec::new() };
-        survey.reports[from] = Some(report);
-        survey.awaited.remove(&from);
-        if survey.awaited.is_empty() { self.conclude(number) } else { Vec::new() }
-    }
-
-    fn conclude(&mut self, number: u64) -> Notices {
-        let survey = self.surveys.remove(&number);
-        survey
-            .map(|survey| {
-                (survey.asker, Notice::Surveyed { id: survey.id, reports: survey.reports })
-            })
-            .into_iter()
-            .collect()
-    }
-
     fn goodbye(&mut self, from: usize, last: u64) -> Notices {
         self.left.insert(from, last);
         let mut out = self.to_all(|| Notice::Left { rank: from, last });
@@ -304,19 +257,12 @@ impl Coordinator {
 
     /// When [`pass`](Self::pass) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let surveys = self.surveys.values().map(|survey| survey.until);
-        surveys.chain(self.ending.values().copied()).chain(self.farewells.deadline()).min()
+        self.ending.values().copied().chain(self.farewells.deadline()).min()
     }
 
     /// Does what is due.
     pub(super) fn pass(&mut self, now: Instant) -> Notices {
-        let due: Vec<u64> = self
-            .surveys
-            .iter()
-            .filter(|(_, survey)| survey.until <= now)
-            .map(|(number, _)| *number)
-            .collect();
-        let mut out: Notices = due.into_iter().flat_map(|number| self.conclude(number)).collect();
+        let mut out = Notices::new();
         let overdue: Vec<usize> =
             self.ending.iter().filter(|(_, until)| **until <= now).map(|(rank, _)| *rank).collect();
         for rank in overdue {
@@ -413,9 +359,9 @@ mod tests {
         let now = Instant::now();
         let mut tell = |cause| root.request(1, ControlRequest::Abort(cause), now).len();
         assert_eq!(tell(cause(5, CauseKind::Mismatch, 1)), 2);
-        assert_eq!(tell(cause(5, CauseKind::Timeout, 0)), 0);
+        assert_eq!(tell(cause(5, CauseKind::Timeout, 0)), 1, "the teller gets an answer");
         assert_eq!(tell(cause(4, CauseKind::Timeout, 0)), 2);
-        assert_eq!(tell(cause(0, CauseKind::Death, 1)), 0);
+        assert_eq!(tell(cause(0, CauseKind::Death, 1)), 1);
         assert!(root.ended(1, "gone").is_empty());
         assert!(root.is_alone());
     }
@@ -434,28 +380,5 @@ mod tests {
             &out[..],
             [(0, Notice::Abort(Cause { kind: CauseKind::Death, rank: 2, .. }))]
         ));
-    }
-
-    #[test]
-    fn a_survey_does_not_wait_for_ever() {
-        let mut root = Coordinator::new(3);
-        let now = Instant::now();
-        assert_eq!(
-            root.request(1, ControlRequest::Survey { id: 7, group: GroupId::WORLD }, now).len(),
-            3
-        );
-        for from in 0..2 {
-            assert!(
-                root.request(
-                    from,
-                    ControlRequest::Report { survey: 0, report: ProgressReport::default() },
-                    now
-                )
-                .is_empty()
-            );
-        }
-        let out = root.pass(root.deadline().unwrap());
-        let [(1, Notice::Surveyed { id: 7, reports })] = &out[..] else { panic!("something else") };
-        assert_eq!(reports.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
     }
 }

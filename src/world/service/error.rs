@@ -1,6 +1,7 @@
 //! What can go wrong in a request to the control plane.
 
 use super::Cause;
+use crate::world::bootstrap::list_ranks;
 
 /// Why a request to the control plane failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,8 +20,7 @@ pub enum ServiceError {
         rank: usize,
     },
     /// The deadline passed.
-    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank \
-             {r}")).collect::<Vec<_>>().join(", "))]
+    #[error("{what} did not end in time; missing: rank {}", list_ranks(missing))]
     TimedOut {
         /// What was waited for.
         what: &'static str,

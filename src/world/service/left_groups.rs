@@ -63,9 +63,12 @@ impl Service {
             return;
         }
         self.progress().close(group);
-        if group != GroupId::WORLD {
-            self.shared.update(|state| state.forget(group));
-        }
+        self.shared.update(|state| {
+            state.shrinks.leave(group);
+            if group != GroupId::WORLD {
+                state.forget(group);
+            }
+        });
     }
 }
 

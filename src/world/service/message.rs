@@ -59,10 +59,8 @@ pub(crate) enum ControlRequest {
     Contribute { round: ExchangeRound, payload: Vec<u8> },
     /// Asks whose part of an exchange is missing.
     AskMissing { round: ExchangeRound },
-    /// Asks for the progress reports of all ranks.
-    Survey { id: u64, group: GroupId },
     /// The answer to [`Notice::AskProgress`].
-    Report { survey: u64, report: ProgressReport },
+    Report(ProgressReport),
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
     /// The sender leaves after this operation. These are its last calls in each of its groups.
@@ -87,10 +85,8 @@ pub(crate) enum Notice {
     Incomplete { round: ExchangeRound, rank: usize },
     /// The ranks whose part of an exchange is missing.
     Missing { round: ExchangeRound, ranks: Vec<usize> },
-    /// Asks for the receiver's progress report.
-    AskProgress { survey: u64, group: GroupId },
-    /// The progress reports by rank; `None` of ranks that did not answer.
-    Surveyed { id: u64, reports: Vec<Option<ProgressReport>> },
+    /// Asks for the receiver's progress report about the world.
+    AskProgress,
     /// This rank left after this operation.
     Left { rank: usize, last: u64 },
     /// Confirms the receiver's goodbye.

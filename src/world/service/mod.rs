@@ -9,22 +9,26 @@ mod acceptor;
 mod cause;
 mod connection;
 mod coordinator;
-mod data_connections;
+mod direct;
 mod error;
+mod failing;
 mod farewells;
 mod left_groups;
 pub(crate) mod message;
 mod progress;
-mod segments;
+mod shrink;
 mod state;
 mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
-pub use data_connections::DataConnection;
+pub(crate) use direct::AskError;
+pub use direct::DataConnection;
+pub(in crate::world) use direct::read_message;
 pub use error::ServiceError;
 pub use progress::{Diagnosis, ProgressReport, ProgressTable};
+pub use shrink::Survivors;
 
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
@@ -34,13 +38,17 @@ use maypole_transports::watch::Watch;
 use message::{ControlRequest, ExchangePurpose, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
+/// The numbers of connections by which peers ask, in a service thread's watch.
+const CALLER: u64 = 3 << 40;
 /// After this silence a rank counts as silent, and a host whose kernel does not acknowledge
 /// packets counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
@@ -49,8 +57,6 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many groups and how many of the last calls in each are told in a goodbye.
 const GROUPS_IN_GOODBYE: usize = 4;
 const RUNS_IN_GOODBYE: usize = 16;
-/// How long no lesser cause may come before the least known one counts as the first.
-const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
 /// How long rank 0 may take to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -85,18 +91,34 @@ pub(crate) struct ServiceStart {
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) encrypt: bool,
+    /// The ports that this rank may listen on; `None` lets the kernel choose.
+    pub(crate) data_ports: Option<RangeInclusive<u16>>,
     pub(crate) watch: Watch,
     pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
+    /// On rank 0: the answer to a process that wants to join after all ranks have joined.
+    pub(crate) late_answer: Option<LateAnswer>,
+}
+
+/// Makes the answer to a process that wants to join as some rank after all ranks have joined.
+pub(crate) struct LateAnswer(pub(crate) Box<dyn Fn(usize) -> Vec<u8> + Send>);
+
+impl fmt::Debug for LateAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LateAnswer")
+    }
 }
 
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, secret, peers, timeout, encrypt, watch, acceptor, controls } =
-            start;
+        let ServiceStart { rank, secret, peers, timeout, encrypt, data_ports, .. } = start;
+        let ServiceStart { watch, acceptor, controls, late_answer, .. } = start;
         let hosts = number_hosts(&peers);
-        let shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
-        let service_thread = ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls)?;
+        let mut shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
+        shared.data_ports = data_ports;
+        let shared = Arc::new(shared);
+        let service_thread =
+            ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls, late_answer)?;
         let thread = std::thread::Builder::new()
             .name(format!("maypole-{rank}"))
             .spawn(move || service_thread.run())?;
@@ -107,7 +129,7 @@ impl Service {
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = JobSecret { key: [0; 32], job: String::new(), session: [0; 16] };
         Ok(Self {
-            shared: ServiceContext::new(0, secret, Vec::new(), timeout, false)?,
+            shared: Arc::new(ServiceContext::new(0, secret, Vec::new(), timeout, false)?),
             hosts: vec![0],
             thread: Mutex::new(None),
         })
@@ -151,45 +173,6 @@ impl Service {
     /// The last operation of a rank that said goodbye; `None` of others.
     pub fn left(&self, rank: usize) -> Option<u64> {
         self.shared.state().left.get(&rank).copied()
-    }
-
-    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of
-    /// every rank.
-    ///
-    /// Rank 0 decides which of several failures is the first cause, and whether the death of a peer
-    /// is a consequence, because a peer that fails closes its connections, too.
-    /// [`settle`](Self::settle) waits for the decision.
-    pub fn abort(&self, cause: Cause) {
-        if self.world() == 1 {
-            self.shared.learn(&cause);
-        } else {
-            self.shared.request(ControlRequest::Abort(cause));
-        }
-    }
-
-    /// Tells all ranks the cause `mine` and returns the first cause, the same on all ranks: the
-    /// least one known once 200 ms have passed without a lesser one. Returns after `within`, but
-    /// not before 400 ms, at the latest.
-    pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
-        let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
-        self.abort(mine.clone());
-        if self.shared.wait(deadline, |state| state.cause.is_some().then_some(())).is_none() {
-            // Rank 0 does not answer, so this rank decides alone.
-            self.shared.learn(&mine);
-        }
-        loop {
-            let (least, since) = {
-                let state = self.shared.state();
-                (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
-            };
-            let quiet = since.map_or(deadline, |since| since + CAUSE_QUIET_TIME).min(deadline);
-            let news = |state: &mut state::ServiceState| {
-                (state.cause.as_ref() != Some(&least)).then_some(())
-            };
-            if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
-                return least;
-            }
-        }
     }
 
     /// The `payload` of every member, in the order of `members` (world ranks, this one among
@@ -244,12 +227,6 @@ impl Service {
         }
     }
 
-    /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too;
-    /// then the error is the failure.
-    fn gone(&self, rank: usize) -> ServiceError {
-        self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
-    }
-
     fn check_process(&self) -> Result<(), ServiceError> {
         if self.shared.is_forked() {
             return Err(ServiceError::Closed {
@@ -294,31 +271,6 @@ impl Service {
             .unwrap_or_default()
     }
 
-    /// The progress reports of all world ranks about `group`; `None` of ranks that do not answer.
-    /// Takes at most a second.
-    ///
-    /// The service threads answer, even if the calling threads are busy, and also after the world
-    /// has failed. So ranks whose calls do not match learn what the other ranks called.
-    pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
-        if self.world() == 1 {
-            return vec![Some(self.shared.progress.report(group))];
-        }
-        let id = self.shared.update(|state| {
-            state.next_survey += 1;
-            state.next_survey
-        });
-        self.shared.request(ControlRequest::Survey { id, group });
-        let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, |state| {
-            match state.surveys.remove(&id) {
-                None if state.closed.is_some() => Some(Vec::new()),
-                answer => answer,
-            }
-        });
-        answer
-            .filter(|reports| reports.len() == self.world())
-            .unwrap_or_else(|| vec![None; self.world()])
-    }
-
     /// Asks the awaited rank of `group` what it has called. If the calls do not match, the world
     /// fails. Does not wait.
     pub fn ask_calls(&self, group: GroupId, activity: &GroupActivity, awaited: WaitTarget) {
@@ -333,9 +285,9 @@ impl Service {
     pub fn compare_calls(&self, group: GroupId, peer: usize) -> Option<CallMismatch> {
         let activity = self.shared.progress.activity(group).filter(|_| self.world() > 1)?;
         let token = self.shared.update(|state| {
-            state.next_survey += 1;
-            state.questions.insert(state.next_survey, None);
-            state.next_survey
+            state.next_question += 1;
+            state.questions.insert(state.next_question, None);
+            state.next_question
         });
         self.shared.ask_calls(group, &activity, WaitTarget::Rank(peer), token);
         let answered = |state: &mut state::ServiceState| {
@@ -345,13 +297,6 @@ impl Service {
         let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, answered);
         self.shared.update(|state| state.questions.remove(&token));
         activity.compare(peer, &answer??)
-    }
-
-    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank
-    /// that does not answer, is outside the library, or is busy, or to a cycle. Takes at most a
-    /// second.
-    pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
-        Diagnosis::follow(peer, &self.survey(group))
     }
 
     /// The counters and states of the control plane.

@@ -2,6 +2,7 @@
 //! according to all reports.
 
 use super::GroupId;
+use super::direct::AskError;
 use crate::world::calls::{GroupActivity, WaitTarget};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -108,6 +109,21 @@ pub enum Diagnosis {
         /// The rank.
         rank: usize,
     },
+    /// Nothing accepts connections at this rank's address: its process has ended, or the network to
+    /// it is lost.
+    Unreachable {
+        /// The rank.
+        rank: usize,
+        /// What the connection to it failed with.
+        why: String,
+    },
+    /// The chain of waits leads to this rank, which there was no time to ask.
+    Unknown {
+        /// The rank.
+        rank: usize,
+        /// How many ranks before it have answered.
+        asked: usize,
+    },
     /// This rank is not in a call of the library.
     Outside {
         /// The rank.
@@ -130,17 +146,22 @@ pub enum Diagnosis {
 }
 
 impl Diagnosis {
-    /// Follows the chain of waits from `peer` to its end. `reports` has the report of each world
-    /// rank, `None` of ranks that did not answer.
-    pub fn follow(peer: usize, reports: &[Option<ProgressReport>]) -> Self {
+    /// Follows the chain of waits from `peer` to its end. `ask` asks one rank for its report.
+    pub(crate) fn follow(
+        peer: usize,
+        mut ask: impl FnMut(usize) -> Result<ProgressReport, AskError>,
+    ) -> Self {
         let mut path: Vec<(usize, ProgressReport)> = Vec::new();
         let mut rank = peer;
         loop {
             if let Some(start) = path.iter().position(|(seen, _)| *seen == rank) {
                 return Self::Cycle { ranks: path.split_off(start) };
             }
-            let Some(Some(report)) = reports.get(rank).cloned() else {
-                return Self::Silent { rank };
+            let report = match ask(rank) {
+                Ok(report) => report,
+                Err(AskError::Silent) => return Self::Silent { rank },
+                Err(AskError::Unreachable(why)) => return Self::Unreachable { rank, why },
+                Err(AskError::NoTime) => return Self::Unknown { rank, asked: path.len() },
             };
             if !report.inside {
                 return Self::Outside { rank, report };
@@ -153,13 +174,15 @@ impl Diagnosis {
 }
 
 impl Diagnosis {
-    /// The rank that holds the others up; `None` of a cycle, in which no rank is to blame alone.
+    /// The rank that holds the others up; `None` if that is not known, and of a cycle, in which no
+    /// rank is to blame alone.
     pub fn culprit(&self) -> Option<usize> {
         match self {
-            Self::Silent { rank } | Self::Outside { rank, .. } | Self::Busy { rank, .. } => {
-                Some(*rank)
-            }
-            Self::Cycle { .. } => None,
+            Self::Silent { rank }
+            | Self::Unreachable { rank, .. }
+            | Self::Outside { rank, .. }
+            | Self::Busy { rank, .. } => Some(*rank),
+            Self::Unknown { .. } | Self::Cycle { .. } => None,
         }
     }
 }
@@ -186,7 +209,22 @@ impl fmt::Display for Diagnosis {
             Self::Silent { rank } => {
                 write!(
                     f,
-                    "rank {rank} does not answer: its process is stopped, or has no processor"
+                    "rank {rank} does not answer: its process is stopped, or has no processor; whom \
+                     it awaits is not known"
+                )
+            }
+            Self::Unreachable { rank, why } => {
+                write!(
+                    f,
+                    "rank {rank} cannot be reached: its process has ended, or the network to it is \
+                     lost ({why})"
+                )
+            }
+            Self::Unknown { rank, asked } => {
+                write!(
+                    f,
+                    "{asked} ranks wait for one another in a chain that leads to rank {rank}; what \
+                     that rank does is not known, because there was no time to ask it"
                 )
             }
             Self::Outside { rank, report } | Self::Busy { rank, report } => {
@@ -225,14 +263,26 @@ mod tests {
             awaits: None,
         });
         let reports = [inside(Some(1)), inside(Some(2)), outside, inside(None), None];
-        let said = |peer| Diagnosis::follow(peer, &reports).to_string();
+        let ask = |rank: usize| match reports.get(rank) {
+            Some(report) => report.clone().ok_or(AskError::Silent),
+            None => Err(AskError::Unreachable("refused".to_owned())),
+        };
+        let said = |peer| Diagnosis::follow(peer, ask).to_string();
         assert_eq!(
             said(1),
             "rank 2 is outside the library; its last call was barrier (operation 6)"
         );
         assert_eq!(said(3), "rank 3 is in barrier (operation 7)");
-        assert_eq!(said(4), "rank 4 does not answer: its process is stopped, or has no processor");
-        assert_eq!(said(9), "rank 9 does not answer: its process is stopped, or has no processor");
+        assert_eq!(
+            said(4),
+            "rank 4 does not answer: its process is stopped, or has no processor; whom it awaits \
+             is not known"
+        );
+        assert_eq!(
+            said(9),
+            "rank 9 cannot be reached: its process has ended, or the network to it is lost \
+             (refused)"
+        );
     }
 
     #[test]
@@ -271,7 +321,8 @@ mod tests {
     #[test]
     fn a_cycle_is_named_without_the_ranks_that_lead_to_it() {
         let reports = [inside(Some(1)), inside(Some(2)), inside(Some(1))];
-        let Diagnosis::Cycle { ranks } = Diagnosis::follow(0, &reports) else { panic!("no cycle") };
+        let ask = |rank: usize| reports[rank].clone().ok_or(AskError::Silent);
+        let Diagnosis::Cycle { ranks } = Diagnosis::follow(0, ask) else { panic!("no cycle") };
         assert_eq!(ranks.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -3,14 +3,16 @@
 
 use super::left_groups::LeftGroups;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
-use super::{Cause, DataConnection, GroupId, ProgressReport, ProgressTable, ServiceError};
+use super::shrink::ShrinkCalls;
+use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::watch::Waker;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ pub(crate) struct ServiceContext {
     pub(crate) timeout: Duration,
     /// Data connections are encrypted.
     pub(crate) encrypt: bool,
+    /// The ports that this rank may listen on; `None` lets the kernel choose.
+    pub(crate) data_ports: Option<RangeInclusive<u16>>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
@@ -41,19 +45,27 @@ pub(crate) struct ServiceState {
     pub(crate) cause: Option<Cause>,
     /// When `cause` last changed.
     pub(crate) cause_since: Option<Instant>,
+    /// This rank has told a failure, and neither has rank 0 confirmed it, nor were the neighbours
+    /// of this rank told.
+    pub(crate) telling: bool,
+    /// The least cause that the neighbours of this rank were told, or are being told.
+    pub(crate) relayed: Option<Cause>,
     /// Ranks that said goodbye, with their last operation.
     pub(crate) left: BTreeMap<usize, u64>,
+    /// Ranks whose processes have ended, as the kernel of this host reports.
+    pub(crate) ended: BTreeSet<usize>,
+    /// Calls of ranks that go on without the dead.
+    pub(crate) shrinks: ShrinkCalls,
     /// Exchanges that are over: all parts, or the rank that left before it gave its part.
     pub(crate) gathered: HashMap<ExchangeRound, Result<Vec<Vec<u8>>, usize>>,
     pub(crate) missing: HashMap<ExchangeRound, Vec<usize>>,
-    pub(crate) surveys: HashMap<u64, Vec<Option<ProgressReport>>>,
     /// Data connections that peers made to this rank, by group, peer and lane.
     pub(crate) arrived: HashMap<(GroupId, usize, u32), DataConnection>,
     /// Number of exchanges that were begun, by group, purpose and members.
     pub(crate) rounds: HashMap<(GroupId, ExchangePurpose, Vec<usize>), u64>,
     /// Groups that this rank has left.
     pub(crate) left_groups: LeftGroups,
-    pub(crate) next_survey: u64,
+    pub(crate) next_question: u64,
     /// Questions about calls that a thread waits for, and the answers that have come.
     pub(crate) questions: HashMap<u64, Option<Option<CallExcerpt>>>,
     /// Connections that were refused because they did not prove the job's key.
@@ -90,20 +102,21 @@ impl ServiceContext {
         peers: Vec<Peer>,
         timeout: Duration,
         encrypt: bool,
-    ) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+    ) -> io::Result<Self> {
+        Ok(Self {
             rank,
             secret,
             peers,
             timeout,
             encrypt,
+            data_ports: None,
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
             process: std::process::id(),
             state: Mutex::default(),
             changed: Condvar::new(),
-        }))
+        })
     }
 
     /// What the data connections of this world are for.
@@ -139,6 +152,29 @@ impl ServiceContext {
     /// Records a failure. Every wait ends soon after.
     pub(crate) fn learn(&self, cause: &Cause) {
         self.update(|state| state.learn(cause));
+        self.alarm.raise();
+    }
+
+    /// Records a failure that all other ranks know, or will hear of from the neighbours of this
+    /// rank.
+    pub(crate) fn learn_told(&self, cause: &Cause) {
+        self.update(|state| {
+            state.learn(cause);
+            state.telling = false;
+        });
+        self.alarm.raise();
+    }
+
+    /// Records a failure that ranks tell one another. Without rank 0 no rank knows which of two
+    /// failures of one kind in one operation was told first, so the lesser one counts.
+    pub(crate) fn learn_relayed(&self, cause: &Cause) {
+        self.update(|state| {
+            if state.cause.as_ref().is_none_or(|known| cause < known) {
+                state.cause = Some(cause.clone());
+                state.cause_since = Some(Instant::now());
+            }
+            state.telling = false;
+        });
         self.alarm.raise();
     }
 
@@ -213,6 +249,12 @@ impl ServiceContext {
 }
 
 impl ServiceState {
+    /// True if no failure that this rank has told is still on its way, as far as this rank can do
+    /// anything about it.
+    pub(crate) fn has_told(&self) -> bool {
+        !self.telling || self.closed.is_some()
+    }
+
     /// Why the control plane cannot be used any more; `None` while it can.
     pub(crate) fn failure(&self) -> Option<ServiceError> {
         let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });

@@ -1,16 +1,20 @@
 //! The service thread: sleeps until a connection, a calling thread or a deadline needs it.
 
+mod arrivals;
+mod causes;
+mod processes;
+
 use super::coordinator::{Coordinator, Notices};
+use super::direct::Callers;
 use super::message::{CallQuestion, ControlRequest, MAX_MESSAGE, Notice, decode};
 use super::state::ServiceContext;
 use super::{
-    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, DataConnection,
-    GroupId, SILENCE_LIMIT,
+    ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, GroupId, LateAnswer,
+    SILENCE_LIMIT,
 };
 use crate::world::calls::CallExcerpt;
-use maypole_transports::secure::Binding;
-use maypole_transports::sockets::set_tcp_options;
-use maypole_transports::watch::{Watch, pidfd};
+use maypole_transports::watch::Watch;
+use processes::watch_processes;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +30,9 @@ const RUNS_TOLD: usize = 64;
 
 /// Time between two signs of life.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long rank 0 may take to take a failure from this rank, and another rank to take it from rank
+/// 0. Milliseconds are usual; a stopped process takes nothing.
+const RELAY_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct ServiceThread {
@@ -37,6 +44,17 @@ pub(super) struct ServiceThread {
     /// Descriptors that report the end of the processes of this host's other ranks.
     processes: BTreeMap<usize, OwnedFd>,
     root: Option<Coordinator>,
+    /// Connections by which peers ask this rank.
+    callers: Callers,
+    /// On rank 0: the answer to a process that wants to join now.
+    late_answer: Option<LateAnswer>,
+    /// On rank 0: a failure and the later notices for its own program, which learns of them once
+    /// all others were told.
+    withheld: Vec<Notice>,
+    /// When the own program learns of them in any case.
+    withheld_until: Instant,
+    /// On others: a failure that rank 0 has not confirmed, and when it counts as silent.
+    unconfirmed: Option<(Cause, Instant)>,
     next_heartbeat: Instant,
 }
 
@@ -46,13 +64,14 @@ impl ServiceThread {
         watch: Watch,
         acceptor: Acceptor,
         controls: BTreeMap<usize, ControlConnection>,
+        late_answer: Option<LateAnswer>,
     ) -> io::Result<Self> {
         watch.add(&shared.waker, WAKER, false)?;
         for (rank, control) in &controls {
             watch.add(&control.stream, CONTROL | *rank as u64, false)?;
         }
         let root = (shared.rank == 0).then(|| Coordinator::new(shared.peers.len()));
-        let processes = neighbours(&shared, &watch);
+        let processes = watch_processes(&shared, &watch);
         Ok(Self {
             shared,
             watch,
@@ -60,6 +79,11 @@ impl ServiceThread {
             controls,
             processes,
             root,
+            callers: Callers::default(),
+            late_answer,
+            withheld: Vec::new(),
+            withheld_until: Instant::now(),
+            unconfirmed: None,
             next_heartbeat: Instant::now(),
         })
     }
@@ -72,11 +96,16 @@ impl ServiceThread {
         for rank in self.controls.keys().copied().collect::<Vec<_>>() {
             self.read(rank);
         }
+        if self.root.is_none() && self.controls.is_empty() && !self.shared.state().stop {
+            // The leader that has proposed this world has died.
+            self.root_is_gone("its connection ended without a goodbye");
+        }
         let mut numbers = Vec::new();
         while !self.shared.state().stop {
             let now = Instant::now();
             self.pass(now);
             self.flush();
+            self.pass_causes(now);
             if let Err(error) =
                 self.watch.wait(&mut numbers, self.until().saturating_duration_since(now))
             {
@@ -92,7 +121,13 @@ impl ServiceThread {
     }
 
     fn until(&self) -> Instant {
-        let others = [self.acceptor.deadline(), self.root.as_ref().and_then(Coordinator::deadline)];
+        let others = [
+            self.acceptor.deadline(),
+            self.callers.deadline(),
+            self.root.as_ref().and_then(Coordinator::deadline),
+            (!self.withheld.is_empty()).then_some(self.withheld_until),
+            self.unconfirmed.as_ref().map(|(_, until)| *until),
+        ];
         others.into_iter().flatten().fold(self.next_heartbeat, Instant::min)
     }
 
@@ -110,6 +145,7 @@ impl ServiceThread {
                     self.admit(authenticated);
                 }
             }
+            CALLER.. => self.hear_caller(number),
             PROCESS.. => self.process_ended(rank),
             _ => self.read(rank),
         }
@@ -131,6 +167,9 @@ impl ServiceThread {
             self.tell(out);
         } else if let Some(control) = self.controls.get_mut(&0) {
             control.push(&request);
+            if let ControlRequest::Abort(cause) = request {
+                self.unconfirmed = Some((cause, Instant::now() + RELAY_TIME));
+            }
         }
     }
 
@@ -138,7 +177,7 @@ impl ServiceThread {
     fn tell(&mut self, out: Notices) {
         for (to, notice) in out {
             if to == self.shared.rank {
-                self.hear(notice);
+                self.hear_own(notice);
             } else if let Some(control) = self.controls.get_mut(&to) {
                 control.push(&notice);
             }
@@ -152,7 +191,10 @@ impl ServiceThread {
     fn hear(&mut self, notice: Notice) {
         match notice {
             Notice::Heartbeat => {}
-            Notice::Abort(cause) => self.shared.learn(&cause),
+            Notice::Abort(cause) => {
+                self.unconfirmed = None;
+                self.shared.learn_told(&cause);
+            }
             Notice::Exchanged { round, payloads } => {
                 self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
             }
@@ -162,12 +204,9 @@ impl ServiceThread {
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
             }
-            Notice::AskProgress { survey, group } => {
-                let report = self.shared.progress.report(group);
-                self.ask(ControlRequest::Report { survey, report });
-            }
-            Notice::Surveyed { id, reports } => {
-                self.shared.update(|state| state.surveys.insert(id, reports));
+            Notice::AskProgress => {
+                let report = self.shared.progress.report(GroupId::WORLD);
+                self.ask(ControlRequest::Report(report));
             }
             Notice::Left { rank, last } => {
                 self.shared.update(|state| state.left.insert(rank, last));
@@ -249,11 +288,16 @@ impl ServiceThread {
         let died = self.shared.update(|state| {
             let left = state.left.contains_key(&0) || state.leaving;
             let closed = if left { "rank 0 has left" } else { "rank 0 died" };
+            // A thread that sees the end of the control plane sees the cause, too.
+            let died = !left && state.cause.is_none();
+            if died {
+                state.learn(&Cause::death(0, how));
+            }
             state.closed = Some(closed.to_owned());
-            !left && state.cause.is_none()
+            died
         });
         if died {
-            self.shared.learn(&Cause::death(0, how));
+            self.shared.alarm.raise();
         }
     }
 
@@ -261,6 +305,7 @@ impl ServiceThread {
         if let Some(end) = self.processes.remove(&rank) {
             self.watch.remove(&end);
         }
+        self.shared.update(|state| state.ended.insert(rank));
         if self.root.is_some() || rank != 0 {
             self.ask(ControlRequest::ProcessEnded { rank });
         } else {
@@ -272,35 +317,10 @@ impl ServiceThread {
         }
     }
 
-    fn admit(&mut self, authenticated: Authenticated) {
-        let Authenticated { stream: socket, binding, mut channel } = authenticated;
-        let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
-            binding;
-        let rank = self.shared.rank;
-        let world = self.shared.peers.len();
-        let initiator = initiator as usize;
-        let fits = responder as usize == rank && initiator < world && initiator != rank;
-        // A connection that wants to join comes too late: all ranks have joined. It times out.
-        if purpose != self.shared.data_purpose()
-            || !fits
-            || set_tcp_options(&socket, self.shared.timeout).is_err()
-        {
-            return;
-        }
-        let key = (GroupId { parent_epoch, counter }, initiator, lane);
-        let connection = DataConnection { socket, keys: channel.take_record_keys() };
-        self.shared.update(|state| {
-            if state.left_groups.contains(key.0) {
-                state.left_groups.keep_open(connection);
-            } else {
-                state.arrived.insert(key, connection);
-            }
-        });
-    }
-
     /// Does what is due at `now`.
     fn pass(&mut self, now: Instant) {
         self.acceptor.expire(now, &self.watch);
+        self.callers.expire(now, &self.watch);
         if let Some(root) = &mut self.root {
             let out = root.pass(now);
             self.tell(out);
@@ -346,26 +366,6 @@ impl ServiceThread {
             self.watch.remove(end);
         }
     }
-}
-
-/// Descriptors that report the end of the processes of this host's other ranks. Ranks of this
-/// process itself, and processes in another namespace of process numbers, are left out.
-fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
-    let this = &shared.peers[shared.rank];
-    let mut processes = BTreeMap::new();
-    for (rank, peer) in shared.peers.iter().enumerate() {
-        let can_watch = peer.host == this.host && peer.pid_namespace == this.pid_namespace;
-        if !can_watch || peer.pid == this.pid {
-            continue;
-        }
-        // The end of a process that cannot be watched is noticed by its connection.
-        if let Ok(end) = pidfd(peer.pid)
-            && watch.add(&end, PROCESS | rank as u64, false).is_ok()
-        {
-            processes.insert(rank, end);
-        }
-    }
-    processes
 }
 
 /// Notes that the service thread has ended, also after a panic.

@@ -1,7 +1,7 @@
 //! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
-use super::{GroupId, Service, ServiceError};
+use crate::world::service::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, RecordKeys, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;

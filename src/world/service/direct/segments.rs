@@ -1,8 +1,8 @@
 //! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to
 //! the others over a Unix socket.
 
-use super::message::ExchangePurpose;
-use super::{GroupId, Service, ServiceError};
+use crate::world::service::message::ExchangePurpose;
+use crate::world::service::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, initiate, respond};
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
@@ -158,7 +158,7 @@ impl Service {
             timed.write_all(&[RECEIVED])?;
             Ok(segment)
         };
-        receive().map_err(|error| self.shared.state().failure().unwrap_or_else(|| failed(error)))
+        receive().map_err(|error| self.blame(maker, failed(error)))
     }
 
     fn segment_binding(&self, group: GroupId, receiver: usize, maker: usize) -> Binding {

@@ -1,0 +1,38 @@
+//! Engines of groups that are made from a group.
+
+use crate::comm::control::Control;
+use crate::comm::engine::Engine;
+use crate::schedule::hosts::Boards;
+use std::sync::Arc;
+
+impl Engine {
+    /// Counts one more group that is split off.
+    pub(crate) fn count_split(&mut self) {
+        self.splits += 1;
+    }
+
+    /// The engine of this rank in the group of the ranks `members`, which was split off last and is
+    /// joined by `boards`. It inherits the settings and the timeout.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
+        let control = self.health.control().subgroup(members, self.splits);
+        self.group(members, boards, control)
+    }
+
+    /// The engine of this rank in the group of the ranks `members`, which `control` and `boards`
+    /// join. It inherits the settings and the timeout.
+    pub(crate) fn group(
+        &self,
+        members: &[usize],
+        boards: Boards,
+        control: Arc<dyn Control>,
+    ) -> Self {
+        let rank = members.iter().position(|member| *member == self.rank);
+        let rank = rank.expect("this rank is a member of the group");
+        let mut conditions = self.conditions;
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
+        group.observe_like(self, members, self.splits);
+        group
+    }
+}

@@ -1,0 +1,160 @@
+//! Questions from one rank to another, on a connection of their own. The service thread of the
+//! asked rank answers, even if its calling threads are busy. So a rank learns who holds the others
+//! up also if rank 0 is stopped, and no rank that could have answered is accused.
+
+use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
+use crate::world::service::state::ServiceContext;
+use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Service};
+use maypole_transports::deadline::DeadlineSocket;
+use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
+use maypole_transports::sockets::set_tcp_options;
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// How long one rank may take to answer.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// How long following a chain of waits may take.
+const CHAIN_TIME: Duration = Duration::from_secs(1);
+/// The pause after which a busy rank is asked again.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+
+/// What one rank asks or tells another.
+#[derive(Debug, Deserialize, Serialize)]
+pub(in crate::world::service) enum PeerQuestion {
+    /// Asks for the progress report about a group.
+    Progress(GroupId),
+    /// Tells the least cause that the asking rank knows, because rank 0 may not.
+    Failed(Cause),
+}
+
+/// The answer to a [`PeerQuestion`].
+#[derive(Debug, Deserialize, Serialize)]
+pub(in crate::world::service) enum PeerAnswer {
+    /// The progress report that was asked for.
+    Progress(ProgressReport),
+    /// The cause was taken.
+    Heard,
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum AskError {
+    /// The kernel of the rank's host has accepted the connection, but the rank has not answered.
+    Silent,
+    /// Nothing accepts connections at the rank's address, for this reason.
+    Unreachable(String),
+    /// The time was over before the rank could be asked properly.
+    NoTime,
+}
+
+impl Service {
+    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank
+    /// that does not answer, is outside the library, or is busy, or to a cycle. Asks the ranks on
+    /// the chain, and no others. Takes at most a second.
+    pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
+        let deadline = Instant::now() + CHAIN_TIME;
+        Diagnosis::follow(peer, |rank| self.ask_progress(group, rank, deadline))
+    }
+
+    fn ask_progress(
+        &self,
+        group: GroupId,
+        rank: usize,
+        deadline: Instant,
+    ) -> Result<ProgressReport, AskError> {
+        if rank == self.rank() {
+            return Ok(self.shared.progress.report(group));
+        }
+        match self.shared.ask_peer(rank, &PeerQuestion::Progress(group), deadline)? {
+            PeerAnswer::Progress(report) => Ok(report),
+            PeerAnswer::Heard => Err(AskError::Silent),
+        }
+    }
+}
+
+impl ServiceContext {
+    /// Asks rank `peer` on a connection of its own. Returns by `deadline`, and after half a second
+    /// at the latest.
+    pub(in crate::world::service) fn ask_peer(
+        &self,
+        peer: usize,
+        question: &PeerQuestion,
+        deadline: Instant,
+    ) -> Result<PeerAnswer, AskError> {
+        let begun = Instant::now();
+        let until = deadline.min(begun + ANSWER_TIME);
+        let was_given_time = until.saturating_duration_since(begun) >= ANSWER_TIME / 2;
+        loop {
+            let error = match self.ask_once(peer, question, until) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match error {
+                // The rank has more callers at this moment than it takes at a time.
+                SecureError::Refused if Instant::now() + BETWEEN_ATTEMPTS < until => {
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                SecureError::Io(error) if !is_timeout(&error) => {
+                    return Err(AskError::Unreachable(error.to_string()));
+                }
+                _ if was_given_time => return Err(AskError::Silent),
+                _ => return Err(AskError::NoTime),
+            }
+        }
+    }
+
+    fn ask_once(
+        &self,
+        peer: usize,
+        question: &PeerQuestion,
+        until: Instant,
+    ) -> Result<PeerAnswer, SecureError> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let Some(there) = self.peers.get(peer) else {
+            return Err(io::Error::from(ErrorKind::NotFound).into());
+        };
+        let mut stream = TcpStream::connect_timeout(&there.listen, left)?;
+        set_tcp_options(&stream, self.timeout)?;
+        let binding = Binding {
+            purpose: Purpose::Question,
+            group: [0; 2],
+            lane: 0,
+            initiator: self.rank as u32,
+            responder: peer as u32,
+        };
+        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
+        let mut channel = initiate(&mut timed, &self.secret, &binding)?;
+        let mut sealed = Vec::new();
+        channel.seal(&encode(question), &mut sealed);
+        timed.write_all(&sealed)?;
+        let answer = read_message(&mut timed, &mut channel, MAX_JOIN_MESSAGE)?;
+        decode(&answer).ok_or(SecureError::UnknownProtocol)
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+}
+
+/// Waits for one message of at most `maximum` bytes.
+///
+/// # Errors
+/// If the connection ends or its deadline passes before that, or the bytes are no message.
+pub(in crate::world) fn read_message(
+    timed: &mut DeadlineSocket<'_, TcpStream>,
+    channel: &mut Channel,
+    maximum: usize,
+) -> Result<Vec<u8>, SecureError> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(message) = channel.open(maximum)? {
+            return Ok(message);
+        }
+        match timed.read(&mut bytes)? {
+            0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            read => channel.receive(&bytes[..read]),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Calls of members that agree: connections that arrive at this rank's service thread, which keeps
+//! them for its calling thread, or answers them if this rank has decided or left already.
+
+use super::agreement::{LeaderMessage, Proposal};
+use crate::world::service::message::encode;
+use crate::world::service::state::ServiceContext;
+use crate::world::service::{Authenticated, ControlConnection, GroupId};
+use maypole_transports::watch::Waker;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// The number of groups that this rank has left and still answers for.
+const MAX_LEFT: usize = 1024;
+
+/// The number of a follower's connection.
+pub(super) const FOLLOWER: u32 = 0;
+/// The number of a connection by which a leader watches a member that has not come.
+pub(super) const PROBE: u32 = 1;
+
+/// The calls of all groups of a process.
+#[derive(Debug, Default)]
+pub(in crate::world::service) struct ShrinkCalls {
+    groups: HashMap<GroupId, GroupCalls>,
+    /// Groups that this rank has left, the last [`MAX_LEFT`] of them.
+    left: VecDeque<GroupId>,
+}
+
+#[derive(Debug, Default)]
+struct GroupCalls {
+    /// The last connection of each member that no thread has taken, by rank and number.
+    waiting: BTreeMap<(usize, u32), ControlConnection>,
+    /// Connections that were answered. They stay open until this rank leaves the group, because
+    /// closing a socket with unread bytes could lose the answer.
+    answered: Vec<ControlConnection>,
+    decided: Option<Proposal>,
+    /// Wakes the thread that leads.
+    leader: Option<Arc<Waker>>,
+}
+
+impl GroupCalls {
+    fn answer(&mut self, mut control: ControlConnection, message: &LeaderMessage) {
+        control.push(message);
+        control.finish();
+        self.answered.push(control);
+    }
+}
+
+impl ShrinkCalls {
+    /// Keeps the call of a member until a thread of this rank takes it. If this rank has decided or
+    /// left, returns the call and its answer.
+    pub(in crate::world::service) fn arrived(
+        &mut self,
+        call: Authenticated,
+    ) -> Option<(Authenticated, Vec<u8>)> {
+        let [parent_epoch, counter] = call.binding.group;
+        let group = GroupId { parent_epoch, counter };
+        if self.left.contains(&group) {
+            return Some((call, encode(&LeaderMessage::Gone)));
+        }
+        let calls = self.groups.entry(group).or_default();
+        if let Some(proposal) = &calls.decided {
+            return Some((call, encode(&LeaderMessage::Decided(proposal.clone()))));
+        }
+        let key = (call.binding.initiator as usize, call.binding.lane);
+        if let Ok(control) = ControlConnection::new(call.stream, call.channel) {
+            calls.waiting.insert(key, control);
+        }
+        if let Some(leader) = &calls.leader {
+            leader.wake();
+        }
+        None
+    }
+
+    /// True if this rank has gone on from `group`.
+    pub(super) fn is_decided(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|calls| calls.decided.is_some())
+    }
+
+    /// This rank leads in `group`: `waker` tells it of calls.
+    pub(super) fn lead(&mut self, group: GroupId, waker: Arc<Waker>) {
+        self.groups.entry(group).or_default().leader = Some(waker);
+    }
+
+    /// The followers' connections that have arrived.
+    pub(super) fn take(&mut self, group: GroupId) -> Vec<(usize, ControlConnection)> {
+        let Some(calls) = self.groups.get_mut(&group) else { return Vec::new() };
+        let followers = calls.waiting.extract_if(.., |(_, number), _| *number == FOLLOWER);
+        followers.map(|((rank, _), control)| (rank, control)).collect()
+    }
+
+    fn answer_all(&mut self, group: GroupId, message: &LeaderMessage) {
+        let calls = self.groups.entry(group).or_default();
+        calls.leader = None;
+        for (_, control) in std::mem::take(&mut calls.waiting) {
+            calls.answer(control, message);
+        }
+    }
+
+    /// This rank has left `group`.
+    pub(in crate::world::service) fn leave(&mut self, group: GroupId) {
+        self.answer_all(group, &LeaderMessage::Gone);
+        self.groups.remove(&group);
+        if self.left.len() == MAX_LEFT {
+            self.left.pop_front();
+        }
+        self.left.push_back(group);
+    }
+}
+
+impl ServiceContext {
+    /// Records what this rank has decided in `group`, and tells all members that have called.
+    pub(super) fn decide(&self, group: GroupId, proposal: &Proposal) {
+        self.update(|state| {
+            state.shrinks.answer_all(group, &LeaderMessage::Decided(proposal.clone()));
+            let calls = state.shrinks.groups.entry(group).or_default();
+            calls.decided = Some(proposal.clone());
+        });
+    }
+
+    /// This rank does not lead in `group` any more, and nothing is decided.
+    pub(super) fn stop_leading(&self, group: GroupId) {
+        self.update(|state| {
+            if let Some(calls) = state.shrinks.groups.get_mut(&group) {
+                calls.leader = None;
+            }
+        });
+    }
+}

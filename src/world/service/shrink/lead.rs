@@ -1,0 +1,235 @@
+//! A leader's part: it takes the connections of the followers, looks after members that have not
+//! come, and decides.
+
+use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
+use super::probe::{Finding, Probe};
+use super::{Agreed, Member, WHAT};
+use crate::world::service::message::{MAX_MESSAGE, decode};
+use crate::world::service::{ControlConnection, ServiceError};
+use maypole_transports::random;
+use maypole_transports::watch::{Waker, Watch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const WAKER: u64 = 0;
+/// Followers have the numbers from here on, by rank.
+const FOLLOWERS: u64 = 1 << 40;
+/// Probes have the numbers from here on, by rank.
+const PROBES: u64 = 2 << 40;
+
+/// How long members may take to come before the leader connects to them.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The most connections to members that have not come.
+const MAX_PROBES: usize = 64;
+/// How often the leader checks what the control plane knows.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(super) struct Leader<'a> {
+    member: &'a Member<'a>,
+    agreement: Agreement,
+    watch: Watch,
+    waker: Arc<Waker>,
+    followers: BTreeMap<usize, ControlConnection>,
+    probes: BTreeMap<usize, Probe>,
+    /// A member went on without this rank.
+    left_behind: bool,
+}
+
+impl<'a> Leader<'a> {
+    /// `gone` are the members before this one, `prepared` is the last proposal that this rank was
+    /// ready for as a follower.
+    pub(super) fn new(
+        member: &'a Member<'a>,
+        gone: BTreeSet<usize>,
+        prepared: Option<Proposal>,
+    ) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        let waker = Arc::new(Waker::new()?);
+        watch.add(&*waker, WAKER, false)?;
+        let mut agreement = Agreement::new(member.rank(), member.members, member.own.clone(), gone);
+        prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
+        let (followers, probes) = <_>::default();
+        Ok(Self { member, agreement, watch, waker, followers, probes, left_behind: false })
+    }
+
+    /// Leads until there is a decision or the deadline has passed.
+    pub(super) fn run(mut self) -> Result<Agreed, ServiceError> {
+        let shared = &self.member.service.shared;
+        let group = self.member.group;
+        shared.update(|state| state.shrinks.lead(group, Arc::clone(&self.waker)));
+        let outcome = self.decide();
+        shared.stop_leading(group);
+        outcome
+    }
+
+    fn decide(&mut self) -> Result<Agreed, ServiceError> {
+        let patient_until = Instant::now() + PATIENCE;
+        loop {
+            self.take_calls();
+            let session = random::bytes().map_err(super::refused)?;
+            match self.agreement.next(session) {
+                NextStep::Wait => {}
+                NextStep::Inherit(proposal) => {
+                    self.tell_all(&LeaderMessage::Decided(proposal.clone()));
+                    return Ok(Agreed::Inherited(proposal));
+                }
+                NextStep::Prepare(proposal) => {
+                    self.tell_all(&LeaderMessage::Prepare(proposal));
+                    continue;
+                }
+                NextStep::Commit(proposal) => {
+                    self.tell_all(&LeaderMessage::Commit(proposal.ballot));
+                    let controls = self.controls(&proposal);
+                    return Ok(Agreed::Committed(proposal, controls));
+                }
+            }
+            let now = Instant::now();
+            if now >= self.member.deadline {
+                return Err(self.give_up());
+            }
+            self.look_after_missing(now, patient_until);
+            if self.left_behind {
+                return Err(self.member.left_behind());
+            }
+            self.wait(now, patient_until)?;
+        }
+    }
+
+    /// Sleeps until something happens, and handles it.
+    fn wait(&mut self, now: Instant, patient_until: Instant) -> Result<(), ServiceError> {
+        let due = self.probes.values().filter(|probe| probe.is_idle()).map(|probe| probe.due);
+        let patience = Some(patient_until).filter(|until| *until > now);
+        let first = due.chain(patience).chain([now + CHECK_INTERVAL]);
+        let until = first.fold(self.member.deadline, Instant::min);
+        let mut numbers = Vec::new();
+        let length = until.saturating_duration_since(now);
+        self.watch.wait(&mut numbers, length).map_err(super::refused)?;
+        for number in numbers {
+            let rank = (number & (FOLLOWERS - 1)) as usize;
+            match number {
+                WAKER => self.waker.clear(),
+                PROBES.. => self.read_probe(rank),
+                _ => self.read(rank),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the connections of followers that have arrived.
+    fn take_calls(&mut self) {
+        let group = self.member.group;
+        let calls = self.member.service.shared.update(|state| state.shrinks.take(group));
+        for (rank, control) in calls {
+            self.drop_follower(rank);
+            if self.watch.add(&control.stream, FOLLOWERS | rank as u64, false).is_ok() {
+                self.followers.insert(rank, control);
+                // Its first message may have come together with the handshake.
+                self.read(rank);
+            }
+        }
+    }
+
+    fn drop_follower(&mut self, rank: usize) {
+        if let Some(old) = self.followers.remove(&rank) {
+            self.watch.remove(&old.stream);
+            self.agreement.lost(rank);
+        }
+    }
+
+    fn read(&mut self, rank: usize) {
+        let Some(control) = self.followers.get_mut(&rank) else { return };
+        let (messages, ended) = control.read(MAX_MESSAGE);
+        for bytes in messages {
+            match decode(&bytes) {
+                Some(FollowerMessage::Hello { peer, prepared }) => {
+                    self.agreement.hello(rank, peer, prepared);
+                    self.drop_probe(rank);
+                }
+                Some(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),
+                None => return self.drop_follower(rank),
+            }
+        }
+        if ended.is_some() {
+            self.drop_follower(rank);
+        } else if let Some(control) = self.followers.get_mut(&rank) {
+            control.flush(FOLLOWERS | rank as u64, &self.watch);
+        }
+    }
+
+    fn tell_all(&mut self, message: &LeaderMessage) {
+        for (rank, control) in &mut self.followers {
+            control.push(message);
+            control.flush(FOLLOWERS | *rank as u64, &self.watch);
+        }
+    }
+
+    /// Connects to members that have not come, and removes those that are known to be gone.
+    fn look_after_missing(&mut self, now: Instant, patient_until: Instant) {
+        for rank in self.agreement.missing() {
+            if self.member.is_known_gone(rank) {
+                self.agreement.gone(rank);
+                self.drop_probe(rank);
+                continue;
+            }
+            if now < patient_until {
+                continue;
+            }
+            if !self.probes.contains_key(&rank) && self.probes.len() < MAX_PROBES {
+                self.probes.insert(rank, Probe::new(rank, PROBES | rank as u64, now));
+            }
+            let Some(probe) = self.probes.get_mut(&rank) else { continue };
+            if probe.is_idle() && probe.due <= now {
+                let finding = probe.connect(self.member, &self.watch);
+                self.found(rank, finding);
+            }
+        }
+    }
+
+    fn read_probe(&mut self, rank: usize) {
+        let Some(probe) = self.probes.get_mut(&rank) else { return };
+        let finding = probe.ready(&self.watch);
+        self.found(rank, finding);
+    }
+
+    fn found(&mut self, rank: usize, finding: Option<Finding>) {
+        match finding {
+            None => {}
+            Some(Finding::LeftBehind) => self.left_behind = true,
+            Some(Finding::Answer(LeaderMessage::Decided(proposal))) => {
+                self.agreement.inherit_decided(proposal);
+            }
+            Some(Finding::Answer(LeaderMessage::Gone) | Finding::Gone) => {
+                self.agreement.gone(rank);
+                self.drop_probe(rank);
+            }
+            Some(Finding::Answer(_)) => {}
+        }
+    }
+
+    fn drop_probe(&mut self, rank: usize) {
+        self.probes.remove(&rank);
+    }
+
+    /// The connections to the members of `proposal`, by rank in the new world.
+    fn controls(&mut self, proposal: &Proposal) -> BTreeMap<usize, ControlConnection> {
+        let place = |world: usize| proposal.members.iter().position(|member| *member == world);
+        let mut controls = BTreeMap::new();
+        for (rank, control) in std::mem::take(&mut self.followers) {
+            self.watch.remove(&control.stream);
+            if let Some(place) = place(rank) {
+                controls.insert(place, control);
+            }
+        }
+        controls
+    }
+
+    /// Tells all that have come which members are missing.
+    fn give_up(&mut self) -> ServiceError {
+        let missing = self.agreement.missing();
+        self.tell_all(&LeaderMessage::TimedOut(missing.clone()));
+        self.followers.values_mut().for_each(ControlConnection::finish);
+        ServiceError::TimedOut { what: WHAT, missing }
+    }
+}

@@ -1,0 +1,66 @@
+//! What arrives at a service thread besides control messages: new connections, and questions on
+//! connections that peers have made.
+
+use super::ServiceThread;
+use crate::world::service::direct::relay;
+use crate::world::service::{Authenticated, DataConnection, GroupId};
+use maypole_transports::secure::{Binding, Purpose};
+use maypole_transports::sockets::set_tcp_options;
+
+impl ServiceThread {
+    pub(super) fn admit(&mut self, authenticated: Authenticated) {
+        let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
+            authenticated.binding;
+        let rank = self.shared.rank;
+        let world = self.shared.peers.len();
+        let initiator = initiator as usize;
+        let fits = responder as usize == rank && initiator < world && initiator != rank;
+        if purpose == Purpose::Join {
+            return self.turn_away(initiator, authenticated);
+        }
+        if purpose == Purpose::Question && fits {
+            return self.callers.add(authenticated, &self.watch);
+        }
+        if purpose == Purpose::Shrink && fits {
+            let answered = self.shared.update(|state| state.shrinks.arrived(authenticated));
+            if let Some((call, answer)) = answered {
+                self.callers.dismiss(call, &answer, &self.watch);
+            }
+            return;
+        }
+        let Authenticated { stream: socket, mut channel, .. } = authenticated;
+        if purpose != self.shared.data_purpose()
+            || !fits
+            || set_tcp_options(&socket, self.shared.timeout).is_err()
+        {
+            return;
+        }
+        let key = (GroupId { parent_epoch, counter }, initiator, lane);
+        let connection = DataConnection { socket, keys: channel.take_record_keys() };
+        self.shared.update(|state| {
+            if state.left_groups.contains(key.0) {
+                state.left_groups.keep_open(connection);
+            } else {
+                state.arrived.insert(key, connection);
+            }
+        });
+    }
+
+    /// Answers a process that wants to join after all ranks have joined.
+    fn turn_away(&mut self, rank: usize, call: Authenticated) {
+        if let Some(answer) = &self.late_answer {
+            let answer = (answer.0)(rank);
+            self.callers.dismiss(call, &answer, &self.watch);
+        }
+    }
+
+    /// A peer asks, or tells a failure that rank 0 has not passed on.
+    pub(super) fn hear_caller(&mut self, number: u64) {
+        let told = self.callers.ready(number, &self.shared, &self.watch);
+        let Some(cause) = told else { return };
+        let is_news = self.shared.state().cause.as_ref().is_none_or(|known| cause < *known);
+        if is_news {
+            relay(&self.shared, cause);
+        }
+    }
+}
