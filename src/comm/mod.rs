@@ -5,6 +5,8 @@ mod control;
 pub mod element;
 mod engine;
 pub mod error;
+#[doc = include_str!("faults.md")]
+pub mod faults {}
 mod requests;
 pub mod status;
 

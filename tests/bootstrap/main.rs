@@ -6,6 +6,7 @@
 mod death;
 mod failing;
 mod joining;
+mod strangers;
 mod together;
 
 use maypole::world::bootstrap::{JoinConfig, JoinError, join};

@@ -6,6 +6,7 @@ use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{BatchError, MessageBatch};
 use crate::execute::{ExecuteError, LinkError, Unexpected};
+use maypole_transports::Fault;
 use std::any::Any;
 use std::io;
 use std::time::{Duration, Instant};
@@ -77,6 +78,8 @@ impl Engine {
     ) -> Error {
         let whom = peer.unwrap_or(self.rank);
         let error = match error {
+            // No failure of a rank alters bytes, so there is no other cause to wait for.
+            LinkError::Lost(Fault::Altered) => error,
             LinkError::Lost(_) => self.await_fate(whom, error),
             error => error,
         };

@@ -1,0 +1,118 @@
+//! Strangers at the ports of a world that is at work: they cost a bounded queue a bounded time, and
+//! change nothing.
+
+use super::{LONG, WORLD, each, job, soon};
+use maypole::world::bootstrap::JoinConfig;
+use maypole::world::service::{GroupId, Service};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// The most handshakes that are not over.
+const HALF_OPEN: usize = 64;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The first bytes of a preamble.
+const MAGIC: &[u8; 8] = b"maypole\x02";
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Joins two ranks, and runs `strangers` against the ports where both listen, while the ranks
+/// exchange and connect without a pause. Then `after` sees the service of rank 1.
+fn while_at_work(strangers: impl Fn([SocketAddr; 2]) + Sync, after: impl Fn(&Service) + Sync) {
+    let data_port = free_port();
+    let mut config = job(2);
+    config.ports = vec![free_port()];
+    let root = config.ports[0];
+    let listen = |config: &mut JoinConfig| config.data_ports = Some(data_port..=data_port);
+    let ports = [root, data_port].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let over = Barrier::new(2);
+    let body = |service: Service| {
+        let peer = 1 - service.rank();
+        std::thread::scope(|threads| {
+            let strangers = (service.rank() == 0).then(|| threads.spawn(|| strangers(ports)));
+            let mut round = 0;
+            loop {
+                // The strangers come and go; each round makes a connection of its own.
+                let done = strangers.as_ref().is_none_or(|strangers| strangers.is_finished());
+                let group = GroupId { parent_epoch: 7, counter: round };
+                drop(service.connect(group, peer, 0, soon()).unwrap());
+                let parts = service.exchange(WORLD, &[0, 1], vec![u8::from(done)], soon()).unwrap();
+                assert!(service.status().half_open <= HALF_OPEN);
+                round += 1;
+                if parts == [[1], [1]] {
+                    break;
+                }
+            }
+        });
+        if service.rank() == 1 {
+            after(&service);
+        }
+        assert!(service.cause().is_none());
+        over.wait();
+        service.leave(0, true).unwrap();
+    };
+    each(&config, listen, |service| body(service.unwrap()));
+}
+
+#[test]
+fn two_thousand_strangers_do_not_disturb_a_world_at_work() {
+    let strangers = |ports: [SocketAddr; 2]| {
+        for port in ports {
+            let mut held = Vec::new();
+            for number in 0..1000usize {
+                let Ok(mut stranger) = TcpStream::connect(port) else { continue };
+                // Some say nothing, some say anything, some begin as a rank does.
+                let _ = match number % 3 {
+                    0 => Ok(()),
+                    1 => stranger.write_all(&[0x5a; 300]),
+                    _ => stranger.write_all(MAGIC),
+                };
+                held.push(stranger);
+                held.drain(..held.len().saturating_sub(150));
+            }
+        }
+    };
+    while_at_work(strangers, |service| {
+        // All but the last ones were refused already. A third of them were refused at once.
+        let status = service.status();
+        assert!(status.refused >= 1000 - HALF_OPEN as u64, "{status:?}");
+    });
+}
+
+/// A stranger that sends a byte now and then does not hold its place for longer than any other.
+#[test]
+fn strangers_that_send_byte_after_byte_are_refused_in_time() {
+    let strangers = |ports: [SocketAddr; 2]| {
+        let start = Instant::now();
+        let mut slow: Vec<TcpStream> =
+            (0..20).map(|_| TcpStream::connect(ports[1]).unwrap()).collect();
+        let mut bytes = MAGIC.iter().cycle();
+        // One byte each, until all of them were closed.
+        while !slow.is_empty() {
+            assert!(start.elapsed() < LONG, "{} strangers hold their places", slow.len());
+            let byte = [*bytes.next().expect("without end")];
+            for stranger in &mut slow {
+                let _ = stranger.write_all(&byte);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            slow.retain_mut(|stranger| {
+                stranger.set_nonblocking(true).unwrap();
+                let left = stranger.read(&mut [0; 16]);
+                let open =
+                    matches!(&left, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+                stranger.set_nonblocking(false).unwrap();
+                open
+            });
+        }
+        let took = start.elapsed();
+        assert!(took < 3 * HANDSHAKE, "the last one was refused after {took:?}");
+    };
+    while_at_work(strangers, |service| {
+        let status = service.status();
+        assert!(status.refused >= 20 && status.half_open == 0, "{status:?}");
+    });
+}
