@@ -96,10 +96,10 @@ fn reduce(comm: &mut Communicator, data: &mut [f32]) {
     comm.set_plan(None);
 }
 
-/// How many lengths a test goes through: enough to fill the budget several times. `MAYPOLE_LENGTHS`
+/// How many lengths a test goes through: enough to fill the budget several times. `TEST_LENGTHS`
 /// asks for more.
 fn lengths() -> usize {
-    std::env::var("MAYPOLE_LENGTHS").map_or(4000, |lengths| lengths.parse().unwrap())
+    std::env::var("TEST_LENGTHS").map_or(4000, |lengths| lengths.parse().unwrap())
 }
 
 /// A budget that fewer lengths fill.
@@ -320,9 +320,9 @@ fn split_and_drop(comm: &mut Communicator, number: usize) {
     }
 }
 
-/// How many groups a test makes. `MAYPOLE_GROUPS` asks for more.
+/// How many groups a test makes. `TEST_GROUPS` asks for more.
 fn groups() -> usize {
-    std::env::var("MAYPOLE_GROUPS").map_or(2000, |groups| groups.parse().unwrap())
+    std::env::var("TEST_GROUPS").map_or(2000, |groups| groups.parse().unwrap())
 }
 
 #[test]
