@@ -278,7 +278,9 @@ fn checked_calls_fail_before_anything_is_sent() {
     }
     for (way, told) in run("split against barrier", 3, true) {
         let cause = one_cause(&way, &told);
-        assert!(cause.sentence.starts_with("ranks do not match: rank 0 calls barrier()"), "{way}");
+        // The exchange tells of ranks 0 and 1. On a busy machine ranks 1 and 2 may have asked first.
+        let told = ["calls split()", "calls barrier()"];
+        assert!(told.iter().all(|call| cause.sentence.contains(call)), "{way}: {cause:?}");
     }
 }
 

@@ -56,6 +56,18 @@ impl Engine {
         }
     }
 
+    /// Says whether all ranks compare their calls before each one.
+    pub(crate) fn set_checked(&mut self, checked: bool) {
+        self.settings.set_checked(checked);
+        // The fast path compares nothing.
+        self.calls.forget_current();
+    }
+
+    /// The process that is the rank.
+    pub(crate) fn owner(&self) -> OwnerProcess {
+        self.health.owner()
+    }
+
     /// Makes sure, before `call` begins, that all ranks make it.
     ///
     /// # Errors

@@ -137,18 +137,6 @@ impl Engine {
         &mut self.settings
     }
 
-    /// Says whether all ranks compare their calls before each one.
-    pub(crate) fn set_checked(&mut self, checked: bool) {
-        self.settings.set_checked(checked);
-        // The fast path compares nothing.
-        self.calls.forget_current();
-    }
-
-    /// The process that is the rank.
-    pub(crate) fn owner(&self) -> OwnerProcess {
-        self.health.owner()
-    }
-
     pub(crate) fn limits(&self) -> &TimeLimits {
         &self.limits
     }

@@ -5,7 +5,7 @@ use crate::comm::control::Control;
 use crate::comm::error::Error;
 use serde::Serialize;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the directory for reports.
@@ -36,7 +36,9 @@ pub(crate) fn report_failure(control: &dyn Control, error: &Error) {
     let report =
         FailureReport { error: error.to_string(), culprit: error.culprit(), status: &status };
     if let Err(problem) = write(&directory, &path, &report) {
-        eprintln!("maypole: {REPORT}: cannot write {}: {problem}", path.display());
+        let path = path.display();
+        // Nobody can be told if standard error is closed, too.
+        let _ = writeln!(io::stderr(), "maypole: {REPORT}: cannot write {path}: {problem}");
     }
 }
 
