@@ -7,6 +7,7 @@ mod engine;
 pub mod error;
 mod requests;
 pub mod status;
+pub mod testing;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};

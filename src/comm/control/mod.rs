@@ -10,10 +10,11 @@ pub(crate) mod error;
 pub(crate) mod forked;
 pub(crate) mod join;
 mod join_report;
+pub(crate) mod links;
 pub(crate) mod local;
 mod processes;
 mod summary;
-mod threads;
+pub(crate) mod threads;
 
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
@@ -104,3 +105,6 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
 fn epoch(group: GroupId) -> u64 {
     mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }
+
+#[cfg(test)]
+mod fuzz_tests;

@@ -367,6 +367,9 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
