@@ -96,8 +96,12 @@ pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
     AbortHandle, Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request,
-    Scope, Sent, Transport, UnknownTransport, Within, wait_all,
+    Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
+
+#[cfg(test)]
+#[path = "../tests/common/fuzz.rs"]
+mod fuzz;
 
 /// The README's example compiles and runs.
 #[cfg(doctest)]

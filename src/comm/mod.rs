@@ -9,6 +9,7 @@ pub mod error;
 pub mod faults {}
 mod requests;
 pub mod status;
+pub mod testing;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};

@@ -17,6 +17,8 @@ pub enum AnyStream {
     Pipe(maypole_transports::Pipe),
     /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
     Encrypted(Box<EncryptedStream<Tcp>>),
+    /// Over a simulated link, which a seed rules.
+    Simulated(maypole_transports::SimulatedStream),
 }
 
 impl AnyStream {
@@ -25,7 +27,7 @@ impl AnyStream {
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
-            Self::Mem(_) | Self::Pipe(_) => 0,
+            Self::Mem(_) | Self::Pipe(_) | Self::Simulated(_) => 0,
             Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
         }
     }
@@ -43,6 +45,7 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.send(head, body, skip),
             Self::Pipe(stream) => stream.send(head, body, skip),
             Self::Encrypted(stream) => stream.send(head, body, skip),
+            Self::Simulated(stream) => stream.send(head, body, skip),
         }
     }
 
@@ -57,6 +60,7 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.receive(head, body, skip),
             Self::Pipe(stream) => stream.receive(head, body, skip),
             Self::Encrypted(stream) => stream.receive(head, body, skip),
+            Self::Simulated(stream) => stream.receive(head, body, skip),
         }
     }
 
@@ -66,6 +70,7 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.descriptor(),
             Self::Pipe(stream) => stream.descriptor(),
             Self::Encrypted(stream) => stream.descriptor(),
+            Self::Simulated(stream) => stream.descriptor(),
         }
     }
 
@@ -75,6 +80,7 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.finish(),
             Self::Pipe(stream) => stream.finish(),
             Self::Encrypted(stream) => stream.finish(),
+            Self::Simulated(stream) => stream.finish(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::DEFAULT_TIMEOUT;
+use crate::comm::control::links::ThreadLinks;
 use crate::comm::control::threads::SharedWorld;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
@@ -10,7 +11,7 @@ use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.
@@ -84,20 +85,13 @@ impl Local {
 
     /// Makes the communicators, by rank. Each one goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
-        let shared = SharedWorld::new(self.capacity);
+        let shared = SharedWorld::new(ThreadLinks::Memory(self.capacity));
         let world = self.hosts.len();
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         let waiting = Waiting::new(world, cores, self.timeout);
         let crowding = world.div_ceil(cores);
         let conditions = RunConditions { waiting, crowding, costs: self.costs, encrypts: false };
-        let hosts = Hosts::new(&self.hosts);
-        let boards = Boards::within(&hosts);
-        let communicator = |rank| {
-            let control = shared.control_of(world, rank);
-            let engine = Engine::new(rank, boards.clone(), control, conditions);
-            Communicator::new(engine, hosts.clone())
-        };
-        (0..world).map(communicator).collect()
+        communicators(&shared, &Hosts::new(&self.hosts), conditions)
     }
 
     /// Runs `rank` for each communicator, on a thread of its own. Returns the results, by rank.
@@ -133,6 +127,22 @@ impl Local {
             None => results.into_iter().flatten().collect(),
         }
     }
+}
+
+/// Makes the communicators of the world `shared`, by rank.
+pub(crate) fn communicators(
+    shared: &Arc<SharedWorld>,
+    hosts: &Hosts,
+    conditions: RunConditions,
+) -> Vec<Communicator> {
+    let boards = Boards::within(hosts);
+    let world = boards.world();
+    let communicator = |rank| {
+        let control = shared.control_of(world, rank);
+        let engine = Engine::new(rank, boards.clone(), control, conditions);
+        Communicator::new(engine, hosts.clone())
+    };
+    (0..world).map(communicator).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

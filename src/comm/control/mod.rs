@@ -11,11 +11,12 @@ pub(crate) mod error;
 pub(crate) mod forked;
 pub(crate) mod join;
 mod join_report;
+pub(crate) mod links;
 pub(crate) mod local;
 mod processes;
 mod shrink;
 mod summary;
-mod threads;
+pub(crate) mod threads;
 
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
@@ -129,3 +130,6 @@ fn aborted(rank: usize, number: usize, why: &str) -> Cause {
     let kind = CauseKind::UserAbort;
     Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
 }
+
+#[cfg(test)]
+mod fuzz_tests;

@@ -3,13 +3,14 @@
 mod shrink;
 
 use crate::comm::control::error::ControlError;
+use crate::comm::control::links::{ThreadLinks, is_dropped};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
-use maypole_transports::mem::{self, Mem};
+use maypole_transports::simulated::{self, Turns, note_change, poll_until};
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,8 +30,7 @@ type GroupPath = Vec<u64>;
 /// What the threads of one world share.
 #[derive(Debug)]
 pub(crate) struct SharedWorld {
-    /// Bytes that a stream between two threads holds.
-    capacity: usize,
+    links: ThreadLinks,
     alarm: Arc<Alarm>,
     state: Mutex<WorldState>,
     changed: Condvar,
@@ -40,9 +40,9 @@ pub(crate) struct SharedWorld {
 struct WorldState {
     exchanges: HashMap<(GroupPath, u64), PendingExchange>,
     boards: HashMap<(GroupPath, usize), (Arc<SharedRegion>, usize)>,
-    streams: HashMap<(GroupPath, usize, usize), Mem>,
+    streams: HashMap<(GroupPath, usize, usize), AnyStream>,
     /// Streams for messages that their receivers have not taken, by receiver.
-    calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
+    calls: HashMap<(GroupPath, usize), Vec<(usize, AnyStream)>>,
     activities: HashMap<(GroupPath, usize), Arc<GroupActivity>>,
     left: HashSet<(GroupPath, usize)>,
     /// Groups whose members go on without those that have left.
@@ -57,9 +57,9 @@ struct PendingExchange {
 }
 
 impl SharedWorld {
-    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+    pub(crate) fn new(links: ThreadLinks) -> Arc<Self> {
         Arc::new(Self {
-            capacity,
+            links,
             alarm: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -70,6 +70,42 @@ impl SharedWorld {
     pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
         Arc::new(ThreadControl::new(Arc::clone(self), GroupId::WORLD, Vec::new(), members, me))
+    }
+
+    /// Records that the world has failed. Returns the first cause. Ranks are those of the world.
+    pub(crate) fn fail(&self, cause: Cause) -> Cause {
+        let mut state = self.state();
+        // Of two failures of one kind in one operation the first one counts.
+        let known = state.cause.take();
+        let first = known.filter(|known| !cause.precedes(known)).unwrap_or(cause);
+        state.cause = Some(first.clone());
+        self.alarm.raise();
+        drop(state);
+        self.notify();
+        first
+    }
+
+    /// Wakes the threads that wait for a change of the table.
+    fn notify(&self) {
+        self.changed.notify_all();
+        note_change();
+    }
+
+    /// Waits for a change of the table, for at most `most`. Returns true if that time has passed.
+    fn pause<'a>(
+        &'a self,
+        state: MutexGuard<'a, WorldState>,
+        most: Duration,
+    ) -> (MutexGuard<'a, WorldState>, bool) {
+        let Some(turns) = simulated::current() else {
+            let waited = self.changed.wait_timeout(state, most);
+            let (state, pause) = waited.unwrap_or_else(PoisonError::into_inner);
+            return (state, pause.timed_out());
+        };
+        drop(state);
+        let end = turns.now() + most;
+        turns.idle(Some(end));
+        (self.state(), turns.now() >= end)
     }
 
     fn state(&self) -> MutexGuard<'_, WorldState> {
@@ -86,6 +122,8 @@ impl SharedWorld {
         mut ready: impl FnMut(&mut WorldState) -> Option<Result<T, ControlError>>,
         mut slow: impl FnMut(),
     ) -> Result<Option<T>, ControlError> {
+        // Other threads see what this one has done.
+        simulated::current().as_ref().map(Turns::begin_wait);
         let mut state = self.state();
         loop {
             if let Some(ended) = ready(&mut state) {
@@ -94,15 +132,14 @@ impl SharedWorld {
             if let Some(cause) = &state.cause {
                 return Err(ControlError::Failed(cause.text.clone()));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(simulated::now());
             if left.is_zero() {
                 return Ok(None);
             }
             let pause = left.min(CHECK_INTERVAL);
-            let waited = self.changed.wait_timeout(state, pause);
-            let (again, pause) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (again, is_over) = self.pause(state, pause);
             state = again;
-            if pause.timed_out() {
+            if is_over {
                 drop(state);
                 slow();
                 state = self.state();
@@ -125,20 +162,15 @@ struct ThreadControl {
 
 impl Connector for ThreadControl {
     fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
-        let (mine, theirs) = mem::pair(self.shared.capacity);
-        self.shared
-            .state()
-            .calls
-            .entry((self.path.clone(), peer))
-            .or_default()
-            .push((self.me, theirs));
-        Ok(AnyStream::Mem(mine))
+        let (mine, theirs) = self.pair(peer);
+        let key = (self.path.clone(), peer);
+        self.shared.state().calls.entry(key).or_default().push((self.me, theirs));
+        self.shared.notify();
+        Ok(mine)
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let calls =
-            self.shared.state().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
-        calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
+        self.shared.state().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default()
     }
 
     fn has_left(&self, peer: usize) -> bool {
@@ -159,6 +191,11 @@ impl ThreadControl {
         Self { shared, group, path, members, me, activity, rounds: Mutex::new(0) }
     }
 
+    /// A stream to `peer`: this rank's end and the other.
+    fn pair(&self, peer: usize) -> (AnyStream, AnyStream) {
+        self.shared.links.pair(self.members[self.me], self.members[peer])
+    }
+
     fn activity_of(&self, peer: usize) -> Option<Arc<GroupActivity>> {
         self.shared.state().activities.get(&(self.path.clone(), peer)).cloned()
     }
@@ -167,7 +204,7 @@ impl ThreadControl {
     /// do not match.
     fn check_calls(&self, wait: SlowWait) {
         let awaited = WaitTarget::Rank(wait.peer);
-        if self.activity.wait(awaited, wait.step, wait.windows, Instant::now())
+        if self.activity.wait(awaited, wait.step, wait.windows, simulated::now())
             && let Some(found) = self.compare(wait.peer)
         {
             let lead = self.members[0];
@@ -178,15 +215,14 @@ impl ThreadControl {
     /// Waits, for a bounded time, until all others have left or have done `completed` operations.
     /// Then compares the calls of all. Fails the group if they do not match.
     fn await_others(&self, completed: u64) {
-        let deadline = Instant::now() + CLOSING_TIMEOUT;
+        let deadline = simulated::now() + CLOSING_TIMEOUT;
         let is_behind = |rank: usize| {
             let here = !self.has_left(rank);
             here && self.activity_of(rank).is_some_and(|it| it.pulse().completed() < completed)
         };
         let others = || (0..self.members.len()).filter(|rank| *rank != self.me);
-        while self.cause().is_none() && others().any(is_behind) && Instant::now() < deadline {
-            std::thread::sleep(CLOSING_PAUSE);
-        }
+        let is_over = || self.cause().is_some() || !others().any(is_behind);
+        poll_until(deadline, CLOSING_PAUSE, || is_over().then_some(()));
         let found = others().find_map(|peer| self.compare(peer));
         if let Some(found) = found.filter(|_| self.cause().is_none()) {
             self.fail(Cause::mismatch(self.group, self.members[0], self.me, found));
@@ -205,6 +241,7 @@ impl ThreadControl {
         state.streams.retain(|(path, ..), _| *path != self.path);
         state.calls.retain(|(path, _), _| *path != self.path);
         state.exchanges.retain(|(path, _), _| *path != self.path);
+        state.shrinks.remove(&self.path);
     }
 
     /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
@@ -232,7 +269,7 @@ impl Control for ThreadControl {
         let key = (self.path.clone(), round);
         let size = self.members.len();
         self.shared.state().exchanges.entry(key.clone()).or_default().blobs.insert(self.me, blob);
-        self.shared.changed.notify_all();
+        self.shared.notify();
         let missing = || -> Vec<usize> {
             let state = self.shared.state();
             let Some(exchange) = state.exchanges.get(&key) else { return Vec::new() };
@@ -280,11 +317,11 @@ impl Control for ThreadControl {
         let key = (self.path.clone(), self.me.min(peer), self.me.max(peer));
         let mut state = self.shared.state();
         let stream = state.streams.remove(&key).unwrap_or_else(|| {
-            let (mine, theirs) = mem::pair(self.shared.capacity);
+            let (mine, theirs) = self.pair(peer);
             state.streams.insert(key, theirs);
             mine
         });
-        Ok(AnyStream::Mem(stream))
+        Ok(stream)
     }
 
     fn activity(&self) -> Arc<GroupActivity> {
@@ -301,23 +338,18 @@ impl Control for ThreadControl {
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
-        self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), Instant::now());
+        self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), simulated::now());
         let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
         let found = Diagnosis::follow(peer, |rank| report(rank).ok_or(AskError::Silent));
         Some(Straggler { report: found.to_string(), rank: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
+        if is_dropped() {
+            return cause;
+        }
         let culprit = cause.culprit.map(|culprit| self.members[culprit]);
-        let cause = Cause { culprit, ..cause };
-        let mut state = self.shared.state();
-        // Of two failures of one kind in one operation the first one counts.
-        let known = state.cause.take();
-        let first = known.filter(|known| !cause.precedes(known)).unwrap_or(cause);
-        state.cause = Some(first.clone());
-        self.shared.alarm.raise();
-        self.shared.changed.notify_all();
-        self.in_group(first)
+        self.in_group(self.shared.fail(Cause { culprit, ..cause }))
     }
 
     fn snapshot(&self) -> ControlSnapshot {
@@ -342,8 +374,7 @@ impl Control for ThreadControl {
     }
 
     fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
-        let (shared, members) =
-            self.shared.shrink(&self.path, self.me, self.members.len(), deadline)?;
+        let (shared, members) = self.shared.shrink(&self.path, self.me, &self.members, deadline)?;
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank has come");
         Ok(SurvivingGroup { control: shared.control_of(members.len(), me), members })
     }
@@ -364,6 +395,9 @@ impl Control for ThreadControl {
     }
 
     fn leave(&self, sequence: u64, patient: bool) {
+        if is_dropped() {
+            return;
+        }
         if patient {
             self.await_others(sequence);
         }
@@ -371,6 +405,6 @@ impl Control for ThreadControl {
         state.left.insert((self.path.clone(), self.me));
         self.forget(&mut state);
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.notify();
     }
 }

@@ -6,6 +6,7 @@ use crate::comm::engine::Engine;
 use crate::comm::error::{CallMismatch, Error, Result};
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
+use maypole_transports::OwnerProcess;
 use std::sync::Arc;
 
 /// The record of a call that `name` describes in full, such as `split`.

@@ -7,13 +7,16 @@ use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{BatchError, MessageBatch};
 use crate::execute::{ExecuteError, LinkError, Unexpected};
 use maypole_transports::Fault;
+use maypole_transports::simulated::{self, poll_until};
 use std::any::Any;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a rank waits for the control plane to say why a connection has ended: because its peer
 /// left, or because it died.
 const FATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two looks.
+const FATE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Records the failure, after which no call runs.
@@ -111,17 +114,11 @@ impl Engine {
     fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
         let control = self.health.control();
         let alarm = control.alarm();
-        let deadline = Instant::now() + FATE_TIMEOUT;
-        while Instant::now() < deadline {
-            if alarm.raised() {
-                return LinkError::Aborted;
-            }
-            if control.has_left(peer) {
-                return LinkError::PeerLeft;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        error
+        let fate = || match alarm.raised() {
+            true => Some(LinkError::Aborted),
+            false => control.has_left(peer).then_some(LinkError::PeerLeft),
+        };
+        poll_until(simulated::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
     }
 
     /// The first two calls that do not match, if `error` may be a consequence of that.

@@ -6,10 +6,9 @@ use crate::comm::error::{Error, Result};
 use crate::comm::status::report_failure;
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
-use maypole_transports::{Alarm, OwnerProcess};
+use maypole_transports::{Alarm, OwnerProcess, simulated};
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Whether a rank's communicator still works, and what this rank is doing.
 #[derive(Debug)]
@@ -92,7 +91,7 @@ impl Health {
     pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
         self.activity.begin_message(self.sequence, message);
         if let Some(peer) = peer {
-            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), Instant::now());
+            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), simulated::now());
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long calls may take.
 
-use maypole_transports::Waiting;
+use maypole_transports::{Waiting, simulated};
 use std::time::{Duration, Instant};
 
 /// The longest duration that is added to the clock, so that the sum does not overflow: 100 years.
@@ -37,7 +37,7 @@ impl TimeLimits {
 
     /// Opens a section that must end within `duration` from now.
     pub(crate) fn open(&mut self, duration: Duration) {
-        let deadline = Instant::now() + duration.min(LONGEST);
+        let deadline = simulated::now() + duration.min(LONGEST);
         self.deadlines.push((deadline, duration));
     }
 
@@ -50,7 +50,7 @@ impl TimeLimits {
     pub(crate) fn deadline(&self) -> Instant {
         match self.deadlines.last() {
             Some((deadline, _)) => *deadline,
-            None => Instant::now() + self.timeout.min(LONGEST),
+            None => simulated::now() + self.timeout.min(LONGEST),
         }
     }
 

@@ -5,9 +5,10 @@ use crate::comm::control::Control;
 use crate::comm::requests::handle::RankEngine;
 use crate::comm::requests::request::RequestJob;
 use crate::world::service::{Cause, CauseKind};
+use maypole_transports::simulated::{self, DeadlinePassed, ThreadEnd, Turns};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Progress {
     commands: Sender<ProgressCommand>,
     engines: Receiver<Box<RankEngine>>,
     thread: JoinHandle<()>,
+    /// The end of the thread, in a simulated world.
+    end: Option<ThreadEnd>,
     control: Arc<dyn Control>,
     rank: usize,
 }
@@ -38,10 +41,13 @@ impl Progress {
         let (commands, received) = channel();
         let (give_back, engines) = channel();
         let rank = comm.rank();
-        let thread = Builder::new()
-            .name(format!("maypole-{rank}-run"))
-            .spawn(move || serve(comm, &received, &give_back))?;
-        Ok(Self { commands, engines, thread, control, rank })
+        let turns = simulated::current().map(|turns: Turns| turns.add_thread());
+        let end = turns.as_ref().map(|thread| thread.end());
+        let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || {
+            let _turn = turns.map(|thread| thread.enter());
+            serve(comm, received, give_back);
+        })?;
+        Ok(Self { commands, engines, thread, end, control, rank })
     }
 
     pub(crate) fn lend(&self, engine: Box<RankEngine>) {
@@ -62,7 +68,7 @@ impl Progress {
         self.tell(ProgressCommand::GiveBack);
         let alarm = self.control.alarm();
         let _wait = alarm.begin_foreground_wait();
-        self.engines.recv().expect("the thread outlives its communicator")
+        receive(&self.engines).expect("the thread outlives its communicator")
     }
 
     /// Ends the thread, after all jobs, and returns the engine if it was lent. A rank that is
@@ -78,7 +84,8 @@ impl Progress {
             // thread that runs requests. It cannot wait for itself to give the engine back.
             return None;
         }
-        self.tell(ProgressCommand::GiveBack);
+        // A simulation ends this thread, too, when it drops the rank.
+        let _ = self.commands.send(ProgressCommand::GiveBack);
         let patient = !thread::panicking();
         let engine = await_or_fail(&self.engines, &*self.control, self.rank, patient);
         if engine.is_some() {
@@ -89,6 +96,9 @@ impl Progress {
 
     fn join(self) {
         drop(self.commands);
+        if let Some(end) = self.end {
+            end.wait();
+        }
         // The thread ends, because its queue is closed. Panics of jobs were caught in the jobs.
         let _ = self.thread.join();
     }
@@ -105,9 +115,9 @@ pub(crate) fn await_or_fail<T>(
     let alarm = control.alarm();
     let _wait = alarm.begin_foreground_wait();
     if patient {
-        return done.recv().ok();
+        return receive(done);
     }
-    match done.recv_timeout(GRACE) {
+    match receive_within(done, GRACE) {
         Err(RecvTimeoutError::Timeout) => {
             let text = format!("rank {rank} panicked while it had requests in flight");
             // The highest sequence number: any other cause that is known came first.
@@ -119,18 +129,46 @@ pub(crate) fn await_or_fail<T>(
                 culprit: Some(rank),
                 detail: None,
             });
-            done.recv_timeout(GRACE).ok()
+            receive_within(done, GRACE).ok()
         }
         done => done.ok(),
     }
 }
 
+/// Waits for the next value; `None` if none will come any more.
+pub(crate) fn receive<T>(channel: &Receiver<T>) -> Option<T> {
+    match simulated::wait(None, || poll(channel)) {
+        Some(received) => received.ok()?.ok(),
+        None => channel.recv().ok(),
+    }
+}
+
+/// As [`receive`], for no longer than `most`.
+fn receive_within<T>(channel: &Receiver<T>, most: Duration) -> Result<T, RecvTimeoutError> {
+    let deadline = simulated::now() + most;
+    match simulated::wait(Some(deadline), || poll(channel)) {
+        Some(Ok(received)) => received,
+        Some(Err(DeadlinePassed)) => Err(RecvTimeoutError::Timeout),
+        None => channel.recv_timeout(most),
+    }
+}
+
+/// The next value, or the end, if it is here.
+fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
+    match channel.try_recv() {
+        Ok(value) => Some(Ok(value)),
+        Err(TryRecvError::Empty) => None,
+        Err(TryRecvError::Disconnected) => Some(Err(RecvTimeoutError::Disconnected)),
+    }
+}
+
+/// Owns its channels, so that they close within the turns of a simulated thread.
 fn serve(
     mut comm: Communicator,
-    commands: &Receiver<ProgressCommand>,
-    give_back: &Sender<Box<RankEngine>>,
+    commands: Receiver<ProgressCommand>,
+    give_back: Sender<Box<RankEngine>>,
 ) {
-    for command in commands {
+    while let Some(command) = receive(&commands) {
         match command {
             ProgressCommand::Take(engine) => {
                 comm.engine.put(engine);

@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::error::{Error, Result};
-use crate::comm::requests::progress::Progress;
+use crate::comm::requests::progress::{Progress, receive};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -66,8 +66,8 @@ impl<B> Request<B> {
             return Err(Error::Forked { rank: self.rank });
         }
         let _wait = self.alarm.begin_foreground_wait();
-        let come = self.outcome.take().map(|outcome| outcome.recv());
-        let come = come.map(|come| come.unwrap_or_else(|_| Ok(Err(abandoned()))));
+        let come = self.outcome.take().map(|outcome| receive(&outcome));
+        let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }

@@ -2,9 +2,10 @@
 
 use crate::comm::Communicator;
 use crate::comm::error::Result;
-use crate::comm::requests::progress::{await_or_fail, set_background};
+use crate::comm::requests::progress::{await_or_fail, receive, set_background};
 use crate::comm::requests::request::{Request, RequestJob, task};
 use maypole_transports::Alarm;
+use maypole_transports::simulated::{self, ThreadEnd};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -121,9 +122,13 @@ fn run_beside<'env, R>(
         let (lend, lent) = channel();
         let (give_back, done) = channel();
         let name = format!("maypole-{rank}-run");
-        if let Err(error) =
-            Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, queue, &give_back))
-        {
+        let turns = simulated::current().map(|turns| turns.add_thread());
+        let _end = turns.as_ref().map(|thread| AwaitEnd(thread.end()));
+        let run = move || {
+            let _turn = turns.map(|thread| thread.enter());
+            serve(lent, queue, give_back);
+        };
+        if let Err(error) = Builder::new().name(name).spawn_scoped(threads, run) {
             comm.engine.get_mut().without_thread(&error);
             return run_inline(comm, body);
         }
@@ -138,20 +143,37 @@ fn run_beside<'env, R>(
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
         // Closes the queue, so that the thread ends after the last request.
         drop(scope);
-        let comm =
-            await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| done.recv().ok());
-        (comm.expect("the thread ends by giving it back"), result)
+        let comm = await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| receive(&done));
+        match (comm, result) {
+            (Some(comm), result) => (comm, result),
+            // A simulation ends both threads of a rank that it drops.
+            (None, Err(panic)) => resume_unwind(panic),
+            (None, Ok(_)) => unreachable!("the thread ends by giving it back"),
+        }
     })
 }
 
+/// Waits for the end of a simulated thread when it is dropped, whatever happens: without that, the
+/// end of the scope would wait for the thread without giving it turns.
+struct AwaitEnd(ThreadEnd);
+
+impl Drop for AwaitEnd {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+/// Owns its channels, so that they close within the turns of a simulated thread.
 fn serve(
-    lent: &Receiver<Box<Communicator>>,
+    lent: Receiver<Box<Communicator>>,
     jobs: Receiver<RequestJob<'_>>,
-    give_back: &Sender<Box<Communicator>>,
+    give_back: Sender<Box<Communicator>>,
 ) {
-    let Ok(mut comm) = lent.recv() else { return };
+    let Some(mut comm) = receive(&lent) else { return };
     set_background(&mut comm, true);
-    jobs.into_iter().for_each(|job| job(&mut comm));
+    while let Some(job) = receive(&jobs) {
+        job(&mut comm);
+    }
     set_background(&mut comm, false);
     let _ = give_back.send(comm);
 }

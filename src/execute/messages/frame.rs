@@ -35,8 +35,8 @@ pub(super) enum Frame {
 }
 
 impl Frame {
-    /// Encodes it in sixteen bytes: the kind of frame, the element type, the tag and a number, in
-    /// little-endian order.
+    /// Encodes it in sixteen bytes: the kind of frame, the element type, a check of all other bytes,
+    /// the tag and a number, in little-endian order.
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
         let (frame, kind, tag, number) = match self {
             Self::Eager(message) => (1, message.kind as u8, message.tag, message.bytes as u64),
@@ -54,11 +54,17 @@ impl Frame {
         bytes[1] = kind;
         bytes[4..8].copy_from_slice(&tag.to_le_bytes());
         bytes[8..].copy_from_slice(&number.to_le_bytes());
+        let check = parity(bytes).to_le_bytes();
+        bytes[2..4].copy_from_slice(&check);
         bytes
     }
 
     /// The reverse of [`to_bytes`](Self::to_bytes); `None` if the bytes are not a frame.
     pub(super) fn from_bytes(bytes: [u8; HEAD]) -> Option<Self> {
+        // The check is part of the sum, which is zero then.
+        if parity(bytes) != 0 {
+            return None;
+        }
         let tag = u32::from_le_bytes(bytes[4..8].try_into().expect("4 of 16 bytes"));
         let number = u64::from_le_bytes(bytes[8..].try_into().expect("8 of 16 bytes"));
         let envelope = || {
@@ -78,6 +84,15 @@ impl Frame {
     }
 }
 
+/// The sum without carries of the eight pairs of bytes: it changes with every byte that changes
+/// alone, so that no damaged byte of a frame is believed.
+pub(super) fn parity(bytes: [u8; HEAD]) -> u16 {
+    let whole = u128::from_le_bytes(bytes);
+    let half = whole as u64 ^ (whole >> 64) as u64;
+    let quarter = half as u32 ^ (half >> 32) as u32;
+    quarter as u16 ^ (quarter >> 16) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +103,9 @@ mod tests {
         fn any_bytes_are_a_frame_or_none(first in 0..9u8, bytes: [u8; HEAD]) {
             let mut bytes = bytes;
             bytes[0] = first;
+            bytes[2..4].fill(0);
+            let check = parity(bytes).to_le_bytes();
+            bytes[2..4].copy_from_slice(&check);
             if let Some(frame) = Frame::from_bytes(bytes) {
                 prop_assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
             }
@@ -117,6 +135,23 @@ mod tests {
         assert_eq!(Frame::from_bytes(bytes), None);
         bytes[0] = 1;
         bytes[1] = DataType::ALL.len() as u8;
+        let check = parity(bytes).to_le_bytes();
+        bytes[2..4].copy_from_slice(&check);
         assert_eq!(Frame::from_bytes(bytes), None);
+    }
+
+    #[test]
+    fn a_frame_with_any_damaged_byte_is_refused() {
+        let envelope = Envelope { tag: 7, kind: DataType::F32, bytes: 4096 };
+        for frame in [Frame::Eager(envelope), Frame::ClearToSend(9), Frame::Credit(16 << 10)] {
+            let whole = frame.to_bytes();
+            for at in 0..HEAD {
+                for bits in 1..=255 {
+                    let mut damaged = whole;
+                    damaged[at] ^= bits;
+                    assert_eq!(Frame::from_bytes(damaged), None, "byte {at} of {frame:?}");
+                }
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::outgoing::OutgoingLink;
 use super::shared_memory::SharedMemoryOffer;
 use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
-use maypole_transports::{Pipe, mem};
+use maypole_transports::{Pipe, mem, simulated};
 use std::time::{Duration, Instant};
 
 /// Bytes that the stream of a rank to itself holds.
@@ -78,7 +78,7 @@ impl MessageLinks {
             self.adopt(peer, AnyStream::Mem(far), context);
             AnyStream::Mem(near)
         } else {
-            context.connector.dial(peer, context.waiting.end(Instant::now()))?
+            context.connector.dial(peer, context.waiting.end(simulated::now()))?
         };
         // Without an offer the link keeps its stream, which serves as well.
         let shares = self.can_share(peer, &stream, context);

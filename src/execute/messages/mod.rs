@@ -94,3 +94,6 @@ impl BatchError {
 fn protocol_violation(why: &str) -> Fault {
     Fault::Io(io::Error::new(io::ErrorKind::InvalidData, why))
 }
+
+#[cfg(test)]
+mod fuzz_tests;

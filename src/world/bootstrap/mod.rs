@@ -379,6 +379,9 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -225,4 +225,7 @@ impl LaunchDescription {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+
+#[cfg(test)]
 mod tests;

@@ -117,7 +117,7 @@ impl Pmi {
     }
 
     /// Introduces this process on a socket whose waits are bounded.
-    fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
+    pub(super) fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
         let mut pmi = Pmi {
             socket,
             ahead: Vec::new(),

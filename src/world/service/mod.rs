@@ -384,3 +384,6 @@ fn number_hosts(peers: &[Peer]) -> Vec<usize> {
     }
     hosts
 }
+
+#[cfg(test)]
+mod fuzz_tests;

@@ -2,8 +2,9 @@
 
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::comm::control::error::ControlError;
+use maypole_transports::simulated;
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The members of a group that want to go on, until all of them have their new world.
@@ -16,27 +17,33 @@ pub(super) struct PendingShrink {
 }
 
 impl SharedWorld {
-    /// Waits until each of the `size` members of the group `path` has come or left.
+    /// Waits until each of the members of the group `path` has come or left. `ranks` has the world
+    /// rank of each member. Rank `me` of the group calls this.
     pub(super) fn shrink(
         &self,
         path: &GroupPath,
         me: usize,
-        size: usize,
+        ranks: &[usize],
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
+        self.state().shrinks.entry(path.clone()).or_default().came.insert(me);
+        self.notify();
         let mut state = self.state();
-        state.shrinks.entry(path.clone()).or_default().came.insert(me);
-        self.changed.notify_all();
         loop {
             let WorldState { shrinks, left, .. } = &mut *state;
             let pending = shrinks.entry(path.clone()).or_default();
             let here = |rank: &usize| pending.came.contains(rank);
             let gone = |rank: &usize| left.contains(&(path.clone(), *rank));
-            let missing = (0..size).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
+            let missing =
+                (0..ranks.len()).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
             if missing.is_empty() && pending.agreed.is_none() {
-                let members = pending.came.iter().copied().collect();
-                pending.agreed = Some((Self::new(self.capacity), members));
-                self.changed.notify_all();
+                let members: Vec<usize> = pending.came.iter().copied().collect();
+                let world: Vec<usize> = members.iter().map(|member| ranks[*member]).collect();
+                pending.agreed = Some((Self::new(self.links.of_survivors(&world)), members));
+                drop(state);
+                self.notify();
+                state = self.state();
+                continue;
             }
             if let Some((world, members)) = pending.agreed.clone() {
                 pending.takers += 1;
@@ -45,14 +52,13 @@ impl SharedWorld {
                 }
                 return Ok((world, members));
             }
-            let time = deadline.saturating_duration_since(Instant::now());
+            let time = deadline.saturating_duration_since(simulated::now());
             if time.is_zero() {
                 pending.came.remove(&me);
                 let what = "going on without the dead";
                 return Err(ControlError::TimedOut { what, missing });
             }
-            state =
-                self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.pause(state, time).0;
         }
     }
 }

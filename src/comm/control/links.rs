@@ -1,0 +1,48 @@
+//! The streams between ranks that are threads of one process.
+
+use crate::execute::AnyStream;
+use maypole_transports::mem;
+use maypole_transports::simulated::{self, SimulatedNetwork};
+use std::sync::Arc;
+
+/// How streams between threads are made.
+#[derive(Clone, Debug)]
+pub(crate) enum ThreadLinks {
+    /// In memory. A stream holds this many bytes in each direction.
+    Memory(usize),
+    /// By a simulated network, with the number that each rank of the world has in it.
+    Simulated(Arc<SimulatedNetwork>, Vec<usize>),
+}
+
+impl ThreadLinks {
+    /// The links among the ranks `members`, which become a world of their own.
+    pub(super) fn of_survivors(&self, members: &[usize]) -> Self {
+        match self {
+            Self::Memory(capacity) => Self::Memory(*capacity),
+            Self::Simulated(network, numbers) => {
+                let numbers = members.iter().map(|member| numbers[*member]).collect();
+                Self::Simulated(Arc::clone(network), numbers)
+            }
+        }
+    }
+
+    /// Joins two ranks of the world: the end of `near`, and the end of `far`.
+    pub(super) fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
+        match self {
+            Self::Memory(capacity) => {
+                let (here, there) = mem::pair(*capacity);
+                (AnyStream::Mem(here), AnyStream::Mem(there))
+            }
+            Self::Simulated(network, numbers) => {
+                let (here, there) = network.link(numbers[near], numbers[far]);
+                (AnyStream::Simulated(here), AnyStream::Simulated(there))
+            }
+        }
+    }
+}
+
+/// True if the rank of the calling thread was dropped by a simulation. Its peers see nothing of
+/// what it does from then on.
+pub(super) fn is_dropped() -> bool {
+    simulated::current().is_some_and(|turns| turns.is_dropped())
+}

@@ -1,0 +1,263 @@
+//! The settings of a simulated world, and its run.
+
+use super::run::{RankOutcome, SimulatedRun};
+use super::watchdog::watch;
+use crate::comm::control::links::ThreadLinks;
+use crate::comm::control::local::communicators;
+use crate::comm::control::threads::SharedWorld;
+use crate::comm::engine::conditions::RunConditions;
+use crate::comm::{Communicator, DEFAULT_TIMEOUT};
+use crate::schedule::hosts::Hosts;
+use crate::tuner::CostTable;
+use crate::world::service::Cause;
+use maypole_transports::Waiting;
+use maypole_transports::simulated::{
+    NetworkConditions, SimulatedFault, SimulatedNetwork, SimulatedThread, WorldObserver,
+};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
+use std::thread::scope;
+use std::time::Duration;
+
+/// Turns after which a run counts as a hang. A small run takes some thousands.
+const MOST_TURNS: u64 = 50_000_000;
+
+/// A world of ranks that are threads of this process, take turns, and are joined by links that a
+/// seed rules: see the [module](super).
+///
+/// ```
+/// use maypole::ReduceOp;
+/// use maypole::testing::SimulatedWorld;
+///
+/// let world = SimulatedWorld::new(42).ranks(4);
+/// let run = world.run(|mut comm| {
+///     let mut x = [comm.rank() as u64, 1];
+///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+///     x
+/// });
+/// let again = world.run(|mut comm| {
+///     let mut x = [comm.rank() as u64, 1];
+///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+///     x
+/// });
+/// assert_eq!(run, again, "turn by turn");
+/// assert_eq!(run.into_values(), [[6, 4]; 4]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SimulatedWorld {
+    timeout: Duration,
+    costs: CostTable,
+    network: NetworkConditions,
+}
+
+impl SimulatedWorld {
+    /// Describes a world of two ranks on two hosts, whose links hold 4096 bytes and deliver them
+    /// within 200 us. Nothing goes wrong in it.
+    pub fn new(seed: u64) -> Self {
+        let network = NetworkConditions {
+            seed,
+            hosts: vec![0, 1],
+            capacity: 4096,
+            longest_delay: Duration::from_micros(200),
+            faults: Vec::new(),
+            most_turns: MOST_TURNS,
+        };
+        Self { timeout: DEFAULT_TIMEOUT, costs: CostTable::BUILT_IN, network }
+    }
+
+    /// Sets the number of ranks. Each is on a host of its own.
+    ///
+    /// # Panics
+    /// If it is zero.
+    #[must_use]
+    pub fn ranks(self, world: usize) -> Self {
+        assert!(world > 0, "a world has at least one rank");
+        self.hosts(&(0..world).collect::<Vec<_>>())
+    }
+
+    /// Sets the host of each rank, and so the number of ranks. Ranks of one host share a board,
+    /// links join the others.
+    ///
+    /// A board delays nothing and splits nothing, but a rank is dropped there as well as anywhere.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn hosts(mut self, hosts: &[usize]) -> Self {
+        assert!(!hosts.is_empty(), "a world has at least one rank");
+        self.network.hosts = hosts.to_vec();
+        self
+    }
+
+    /// Sets how many bytes a link holds in each direction; at least 1.
+    #[must_use]
+    pub fn link_capacity(mut self, bytes: usize) -> Self {
+        self.network.capacity = bytes.max(1);
+        self
+    }
+
+    /// Sets the longest time, by the simulated clock, that bytes travel on a link. About half of
+    /// all bytes travel no time at all.
+    #[must_use]
+    pub fn longest_delay(mut self, delay: Duration) -> Self {
+        self.network.longest_delay = delay;
+        self
+    }
+
+    /// Sets how long a wait for a peer may last, by the simulated clock.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the costs of messages and bytes by which the tuner chooses, instead of the built-in
+    /// ones.
+    #[must_use]
+    pub fn costs(mut self, costs: CostTable) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// Sets after how many turns a run counts as a hang: 50 million, if nothing else is said.
+    #[must_use]
+    pub fn most_turns(mut self, turns: u64) -> Self {
+        self.network.most_turns = turns;
+        self
+    }
+
+    /// Drops `rank` at a moment that the seed chooses: early and late moments alike, up to 2048
+    /// steps of the rank. If the rank takes fewer steps, it is not dropped.
+    ///
+    /// The rank ends as if its process were killed. Bytes that it had sent are cut off somewhere.
+    /// The other ranks learn of its death a little later, each by its links or by the control
+    /// plane.
+    #[must_use]
+    pub fn drop_peer(self, rank: usize) -> Self {
+        self.fault(SimulatedFault::Drop { rank, step: None })
+    }
+
+    /// Drops `rank` after so many of its steps. A step is a use of a link, or a turn of a wait.
+    #[must_use]
+    pub fn drop_peer_at(self, rank: usize, step: u64) -> Self {
+        self.fault(SimulatedFault::Drop { rank, step: Some(step) })
+    }
+
+    /// Flips some bits of one byte of a message's head. The seed chooses the byte. If the ranks
+    /// send fewer bytes, nothing is corrupted.
+    #[must_use]
+    pub fn corrupt_head(self) -> Self {
+        self.fault(SimulatedFault::CorruptHead)
+    }
+
+    /// Flips some bits of one byte of a message's body. The seed chooses the byte. If the ranks
+    /// send fewer bytes, nothing is corrupted.
+    #[must_use]
+    pub fn corrupt_body(self) -> Self {
+        self.fault(SimulatedFault::CorruptBody)
+    }
+
+    fn fault(mut self, fault: SimulatedFault) -> Self {
+        self.network.faults.push(fault);
+        self
+    }
+
+    /// Runs `rank` for each communicator, on a thread of its own that takes turns with the others.
+    ///
+    /// # Panics
+    /// With the first panic of a rank, after printing the seed. If no rank can go on, with the
+    /// picture of who waits. If a rank to be dropped is not one of the world.
+    pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> SimulatedRun<T> {
+        let seed = self.network.seed;
+        let network = SimulatedNetwork::new(self.network.clone());
+        let numbers = (0..self.network.hosts.len()).collect();
+        let shared = SharedWorld::new(ThreadLinks::Simulated(Arc::clone(&network), numbers));
+        network.observe(DeathNotice { seed, shared: Arc::downgrade(&shared) });
+        let threads = self.communicators(&shared).into_iter().enumerate();
+        let threads: Vec<_> =
+            threads.map(|(rank, comm)| (network.add_thread(rank), comm)).collect();
+        let ends = scope(|scope| {
+            let (running, over) = channel();
+            let watched = &network;
+            scope.spawn(move || watch(watched, seed, &over));
+            let run = |(thread, comm)| {
+                let rank = &rank;
+                scope.spawn(move || run_rank(thread, comm, rank))
+            };
+            let threads: Vec<_> = threads.into_iter().map(run).collect();
+            network.start();
+            let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            drop(running);
+            ends
+        });
+        self.end(&network, ends.into_iter().map(|end| end.and_then(|end| end)).collect())
+    }
+
+    fn communicators(&self, shared: &Arc<SharedWorld>) -> Vec<Communicator> {
+        let hosts = Hosts::new(&self.network.hosts);
+        // Nothing here depends on the machine that runs the simulation.
+        let waiting = Waiting::new(self.network.hosts.len(), 0, self.timeout);
+        communicators(
+            shared,
+            &hosts,
+            RunConditions { waiting, crowding: 1, costs: self.costs, encrypts: false },
+        )
+    }
+
+    /// Makes the result of a run from what the threads of its ranks returned.
+    fn end<T>(&self, network: &SimulatedNetwork, ends: Vec<RankEnd<T>>) -> SimulatedRun<T> {
+        let report = network.report();
+        if let Some(picture) = report.hang {
+            panic!("{picture}");
+        }
+        let outcome = |(rank, end)| match end {
+            Ok(value) => RankOutcome::Returned(value),
+            Err(_) if report.dropped.contains(&rank) => RankOutcome::Dropped,
+            Err(panic) => {
+                let seed = self.network.seed;
+                eprintln!("maypole: rank {rank} panicked in the simulated world of seed {seed}");
+                resume_unwind(panic)
+            }
+        };
+        SimulatedRun {
+            seed: self.network.seed,
+            outcomes: ends.into_iter().enumerate().map(outcome).collect(),
+            turns: report.turns,
+            trace: report.trace,
+            elapsed: report.elapsed,
+            corrupted: report.corrupted,
+        }
+    }
+}
+
+/// What a rank returned, or its panic.
+type RankEnd<T> = Result<T, Box<dyn Any + Send>>;
+
+/// Runs one rank, and drops all that it has within its turns.
+fn run_rank<T>(
+    thread: SimulatedThread,
+    comm: Communicator,
+    rank: &impl Fn(Communicator) -> T,
+) -> RankEnd<T> {
+    catch_unwind(AssertUnwindSafe(move || {
+        let _turn = thread.enter();
+        rank(comm)
+    }))
+}
+
+/// Tells the control plane of a death.
+struct DeathNotice {
+    seed: u64,
+    shared: Weak<SharedWorld>,
+}
+
+impl WorldObserver for DeathNotice {
+    fn died(&self, rank: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            let how = format!("the simulation of seed {} dropped it", self.seed);
+            shared.fail(Cause::death(rank, &how));
+        }
+    }
+}

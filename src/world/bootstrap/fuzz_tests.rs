@@ -1,0 +1,46 @@
+//! Arbitrary messages of joining.
+
+use super::protocol::{JoinRefusal, JoinReply, JoinRequest, VERSION};
+use crate::fuzz::Fuzz;
+use crate::world::peer::Peer;
+use crate::world::service::message::{decode, encode};
+
+fn peer() -> Peer {
+    Peer {
+        listen: ([127, 0, 0, 1], 20_000).into(),
+        host: "a host".to_owned(),
+        pid: 77,
+        pid_namespace: "pid:[1]".to_owned(),
+    }
+}
+
+#[test]
+fn requests_to_join() {
+    let equal = [("MAYPOLE_TRANSPORT", "tcp"), ("MAYPOLE_WORLD", "4")];
+    let equal = equal.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let request = JoinRequest { world: 4, equal: equal.to_vec(), peer: peer(), nonce: [5; 16] };
+    let corpus = [request.encode(), encode(&"0.0.1"), encode(&VERSION)];
+    Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
+        match JoinRequest::decode(bytes) {
+            None => "nothing".to_owned(),
+            Some((version, request)) => format!("{} {}", version == VERSION, request.is_some()),
+        }
+    });
+}
+
+#[test]
+fn answers_to_a_request() {
+    let corpus = [
+        encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
+        encode(&JoinReply::Welcome { session: [1; 16], peers: vec![peer(); 3] }),
+        encode(&JoinReply::Refused(JoinRefusal::OutOfRange { rank: 9, world: 3 })),
+    ];
+    Fuzz::new("welcome").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
+        let kind = |reply| match reply {
+            JoinReply::OtherVersion(_) => "another version",
+            JoinReply::Refused(_) => "refused",
+            JoinReply::Welcome { .. } => "welcome",
+        };
+        decode(bytes).map_or("nothing", kind).to_owned()
+    });
+}

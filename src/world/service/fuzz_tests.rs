@@ -1,0 +1,54 @@
+//! Arbitrary messages on control connections.
+
+use super::message::{ControlRequest, ExchangePurpose, ExchangeRound, Notice, decode, encode};
+use super::{Cause, GroupId};
+use crate::fuzz::Fuzz;
+
+/// A list of numbers that claims to be long lets the decoder set up to 1 MiB aside for it, and
+/// lists may be in lists.
+const MEMORY: (usize, usize) = (4 << 20, 100);
+
+fn kind<T: std::fmt::Debug>(message: Option<T>) -> String {
+    let Some(message) = message else { return "no message".to_owned() };
+    // The name of the variant.
+    let shown = format!("{message:.0?}");
+    shown.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+fn round() -> ExchangeRound {
+    let group = GroupId { parent_epoch: 3, counter: 1 };
+    let purpose = ExchangePurpose::Operation;
+    ExchangeRound { group, purpose, members: vec![0, 2, 5], number: 7 }
+}
+
+fn cause() -> Cause {
+    Cause::death(1, "it lost its way")
+}
+
+#[test]
+fn requests_to_rank_0() {
+    let corpus = [
+        encode(&ControlRequest::Heartbeat),
+        encode(&ControlRequest::Abort(cause())),
+        encode(&ControlRequest::Contribute { round: round(), payload: vec![1; 40] }),
+        encode(&ControlRequest::AskMissing { round: round() }),
+        encode(&ControlRequest::ProcessEnded { rank: 3 }),
+    ];
+    let fuzz = Fuzz::new("requests").corpus(corpus).memory(MEMORY.0, MEMORY.1);
+    fuzz.run(|bytes| kind(decode::<ControlRequest>(bytes)));
+}
+
+#[test]
+fn notices_of_rank_0() {
+    let corpus = [
+        encode(&Notice::Heartbeat),
+        encode(&Notice::Abort(cause())),
+        encode(&Notice::Exchanged { round: round(), payloads: vec![vec![1; 9], vec![], vec![2]] }),
+        encode(&Notice::Incomplete { round: round(), rank: 5 }),
+        encode(&Notice::Missing { round: round(), ranks: vec![2, 5] }),
+        encode(&Notice::Left { rank: 1, last: 4 }),
+        encode(&Notice::Farewell),
+    ];
+    let fuzz = Fuzz::new("notices").corpus(corpus).memory(MEMORY.0, MEMORY.1);
+    fuzz.run(|bytes| kind(decode::<Notice>(bytes)));
+}

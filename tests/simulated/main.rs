@@ -1,0 +1,21 @@
+//! Random programs in simulated worlds: thousands of seeds, each with delays, split messages and,
+//! in most of them, a fault. Each call returns, with the right result or the right error.
+//!
+//! A seed that fails prints itself; `TEST_SEED=N cargo test --test simulated` runs that seed alone.
+//! `TEST_SEEDS` is the number of seeds of each test.
+
+#[path = "../common/case.rs"]
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod hangs;
+#[path = "../common/lengths.rs"]
+mod lengths;
+#[path = "../common/number.rs"]
+mod number;
+#[path = "../common/oracle.rs"]
+mod oracle;
+mod program;
+mod replay;
+mod seeds;
