@@ -1,6 +1,7 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
 mod shrink;
+mod waiting;
 
 use crate::comm::control::error::ControlError;
 use crate::comm::control::links::{ThreadLinks, is_dropped};
@@ -10,7 +11,7 @@ use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
-use maypole_transports::simulated::{self, Turns, note_change, poll_until};
+use maypole_transports::simulated::{self, poll_until};
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -85,66 +86,10 @@ impl SharedWorld {
         first
     }
 
-    /// Wakes the threads that wait for a change of the table.
-    fn notify(&self) {
-        self.changed.notify_all();
-        note_change();
-    }
-
-    /// Waits for a change of the table, for at most `most`. Returns true if that time has passed.
-    fn pause<'a>(
-        &'a self,
-        state: MutexGuard<'a, WorldState>,
-        most: Duration,
-    ) -> (MutexGuard<'a, WorldState>, bool) {
-        let Some(turns) = simulated::current() else {
-            let waited = self.changed.wait_timeout(state, most);
-            let (state, pause) = waited.unwrap_or_else(PoisonError::into_inner);
-            return (state, pause.timed_out());
-        };
-        drop(state);
-        let end = turns.now() + most;
-        turns.idle(Some(end));
-        (self.state(), turns.now() >= end)
-    }
-
     fn state(&self) -> MutexGuard<'_, WorldState> {
         // Every change is one insertion or removal, so a thread that panicked while it held the
         // lock left the state whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Calls `ready` now and after every change, until it returns a value. Between two calls that
-    /// are long apart it calls `slow`.
-    fn until<T>(
-        &self,
-        deadline: Instant,
-        mut ready: impl FnMut(&mut WorldState) -> Option<Result<T, ControlError>>,
-        mut slow: impl FnMut(),
-    ) -> Result<Option<T>, ControlError> {
-        // Other threads see what this one has done.
-        simulated::current().as_ref().map(Turns::begin_wait);
-        let mut state = self.state();
-        loop {
-            if let Some(ended) = ready(&mut state) {
-                return ended.map(Some);
-            }
-            if let Some(cause) = &state.cause {
-                return Err(ControlError::Failed(cause.text.clone()));
-            }
-            let left = deadline.saturating_duration_since(simulated::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            let pause = left.min(CHECK_INTERVAL);
-            let (again, is_over) = self.pause(state, pause);
-            state = again;
-            if is_over {
-                drop(state);
-                slow();
-                state = self.state();
-            }
-        }
     }
 }
 
