@@ -13,12 +13,12 @@ pub mod testing;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
+pub use api::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
-pub use control::abort::AbortHandle;
 pub use control::join::{Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;

@@ -1,5 +1,6 @@
 //! The methods of `Communicator` that users call, one page for each subject.
 
+pub(crate) mod abort;
 mod collectives;
 mod groups;
 pub(crate) mod messages;
@@ -8,5 +9,6 @@ pub(crate) mod operation;
 mod scans;
 mod schedules;
 pub(crate) mod settings;
+mod shrink;
 mod values;
 mod variable;

@@ -5,7 +5,6 @@
 //! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
-pub(crate) mod abort;
 mod close;
 pub(crate) mod error;
 pub(crate) mod forked;
@@ -14,7 +13,6 @@ mod join_report;
 pub(crate) mod links;
 pub(crate) mod local;
 mod processes;
-mod shrink;
 mod summary;
 pub(crate) mod threads;
 

@@ -1,10 +1,12 @@
 //! The state that only rank 0 keeps: open exchanges, and which ranks have left or
 //! died. Pure: requests go in, notices come out, and time is an argument.
 
-use super::farewells::Farewells;
+mod farewells;
+
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound, Notice};
 use super::{Cause, CauseKind, GroupId};
 use crate::world::calls::CallExcerpt;
+use farewells::Farewells;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 

@@ -12,8 +12,6 @@ mod coordinator;
 mod direct;
 mod error;
 mod failing;
-mod farewells;
-mod left_groups;
 pub(crate) mod message;
 mod progress;
 mod shrink;

@@ -1,12 +1,14 @@
 //! What a rank's calling threads and its service thread share: a state behind a lock. A waker
 //! tells the service thread of new requests, and a condition variable tells callers of changes.
 
-use super::left_groups::LeftGroups;
+mod left_groups;
+
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
 use super::shrink::ShrinkCalls;
 use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
+use left_groups::LeftGroups;
 use maypole_transports::Alarm;
 use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::watch::Waker;

@@ -224,7 +224,7 @@ macro_rules! forward_store {
         }
     };
     ($T:ty: $($method:ident),+ $(,)?) => {
-        $($crate::forward_store!(@ $T, $method);)+
+        $($crate::model::store::forward_store!(@ $T, $method);)+
     };
 }
 pub use forward_store;

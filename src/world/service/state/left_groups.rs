@@ -1,8 +1,8 @@
 //! Groups that this rank has left. Nothing of them is kept: a program that splits and drops groups
 //! for ever needs no more memory than one that does so once.
 
-use super::state::ServiceState;
-use super::{DataConnection, GroupId, Service};
+use super::ServiceState;
+use crate::world::service::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
 
 /// The groups that are remembered. A peer that connects for a group after this rank has left it is
@@ -74,8 +74,8 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::ExchangePurpose;
     use super::*;
+    use crate::world::service::message::ExchangePurpose;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
