@@ -137,10 +137,7 @@ impl ServiceThread {
             WAKER => self.take_requests(),
             ACCEPTOR.. => {
                 let authenticated = self.acceptor.ready(number, &self.watch);
-                self.shared.update(|state| {
-                    state.refused = self.acceptor.refused;
-                    state.half_open = self.acceptor.half_open();
-                });
+                self.count_strangers();
                 if let Some(authenticated) = authenticated {
                     self.admit(authenticated);
                 }
@@ -317,10 +314,19 @@ impl ServiceThread {
         }
     }
 
+    /// Tells the status how many connections were refused, also while the ranks joined, and how
+    /// many are not authenticated yet.
+    fn count_strangers(&self) {
+        let mut state = self.shared.state();
+        state.refused = self.acceptor.refused;
+        state.half_open = self.acceptor.half_open();
+    }
+
     /// Does what is due at `now`.
     fn pass(&mut self, now: Instant) {
         self.acceptor.expire(now, &self.watch);
         self.callers.expire(now, &self.watch);
+        self.count_strangers();
         if let Some(root) = &mut self.root {
             let out = root.pass(now);
             self.tell(out);
