@@ -10,22 +10,11 @@ use std::sync::Arc;
 pub(crate) enum ThreadLinks {
     /// In memory. A stream holds this many bytes in each direction.
     Memory(usize),
-    /// By a simulated network, with the number that each rank of the world has in it.
+    /// By a simulated network, which gives the ranks of the world these numbers.
     Simulated(Arc<SimulatedNetwork>, Vec<usize>),
 }
 
 impl ThreadLinks {
-    /// The links among the ranks `members`, which become a world of their own.
-    pub(super) fn of_survivors(&self, members: &[usize]) -> Self {
-        match self {
-            Self::Memory(capacity) => Self::Memory(*capacity),
-            Self::Simulated(network, numbers) => {
-                let numbers = members.iter().map(|member| numbers[*member]).collect();
-                Self::Simulated(Arc::clone(network), numbers)
-            }
-        }
-    }
-
     /// Joins two ranks of the world: the end of `near`, and the end of `far`.
     pub(super) fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
         match self {
@@ -33,9 +22,20 @@ impl ThreadLinks {
                 let (here, there) = mem::pair(*capacity);
                 (AnyStream::Mem(here), AnyStream::Mem(there))
             }
-            Self::Simulated(network, numbers) => {
-                let (here, there) = network.link(numbers[near], numbers[far]);
+            Self::Simulated(network, ranks) => {
+                let (here, there) = network.link(ranks[near], ranks[far]);
                 (AnyStream::Simulated(here), AnyStream::Simulated(there))
+            }
+        }
+    }
+
+    /// The links of a new world of the ranks `members`.
+    pub(super) fn among(&self, members: &[usize]) -> Self {
+        match self {
+            Self::Memory(capacity) => Self::Memory(*capacity),
+            Self::Simulated(network, ranks) => {
+                let ranks = members.iter().map(|rank| ranks[*rank]).collect();
+                Self::Simulated(Arc::clone(network), ranks)
             }
         }
     }

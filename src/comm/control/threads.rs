@@ -15,7 +15,7 @@ use maypole_transports::simulated::{self, poll_until};
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How often a thread that waits for others checks whether their calls match its own.
@@ -46,6 +46,10 @@ struct WorldState {
     calls: HashMap<(GroupPath, usize), Vec<(usize, AnyStream)>>,
     activities: HashMap<(GroupPath, usize), Arc<GroupActivity>>,
     left: HashSet<(GroupPath, usize)>,
+    /// Ranks of the world that have died.
+    dead: HashSet<usize>,
+    /// Worlds in which ranks go on, and the ranks here of their ranks.
+    successors: Vec<(Weak<SharedWorld>, Vec<usize>)>,
     /// Groups whose members go on without those that have left.
     shrinks: HashMap<GroupPath, PendingShrink>,
     cause: Option<Cause>,
@@ -186,7 +190,6 @@ impl ThreadControl {
         state.streams.retain(|(path, ..), _| *path != self.path);
         state.calls.retain(|(path, _), _| *path != self.path);
         state.exchanges.retain(|(path, _), _| *path != self.path);
-        state.shrinks.remove(&self.path);
     }
 
     /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.

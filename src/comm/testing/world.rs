@@ -9,7 +9,6 @@ use crate::comm::engine::conditions::RunConditions;
 use crate::comm::{Communicator, DEFAULT_TIMEOUT};
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
-use crate::world::service::Cause;
 use maypole_transports::Waiting;
 use maypole_transports::simulated::{
     NetworkConditions, SimulatedFault, SimulatedNetwork, SimulatedThread, WorldObserver,
@@ -172,8 +171,10 @@ impl SimulatedWorld {
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> SimulatedRun<T> {
         let seed = self.network.seed;
         let network = SimulatedNetwork::new(self.network.clone());
-        let numbers = (0..self.network.hosts.len()).collect();
-        let shared = SharedWorld::new(ThreadLinks::Simulated(Arc::clone(&network), numbers));
+        let shared = {
+            let ranks = (0..self.network.hosts.len()).collect();
+            SharedWorld::new(ThreadLinks::Simulated(Arc::clone(&network), ranks))
+        };
         network.observe(DeathNotice { seed, shared: Arc::downgrade(&shared) });
         let threads = self.communicators(&shared).into_iter().enumerate();
         let threads: Vec<_> =
@@ -257,7 +258,7 @@ impl WorldObserver for DeathNotice {
     fn died(&self, rank: usize) {
         if let Some(shared) = self.shared.upgrade() {
             let how = format!("the simulation of seed {} dropped it", self.seed);
-            shared.fail(Cause::death(rank, &how));
+            shared.died(rank, &how);
         }
     }
 }

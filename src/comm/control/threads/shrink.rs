@@ -2,7 +2,8 @@
 
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::comm::control::error::ControlError;
-use maypole_transports::simulated;
+use crate::world::service::Cause;
+use maypole_transports::simulated::{self, Turns};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,33 +18,36 @@ pub(super) struct PendingShrink {
 }
 
 impl SharedWorld {
-    /// Waits until each of the members of the group `path` has come or left. `ranks` has the world
-    /// rank of each member. Rank `me` of the group calls this.
+    /// Waits until each member of the group `path` has come, left or died. `group` gives the rank of
+    /// each in the world.
     pub(super) fn shrink(
         &self,
         path: &GroupPath,
         me: usize,
-        ranks: &[usize],
+        group: &[usize],
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
-        self.state().shrinks.entry(path.clone()).or_default().came.insert(me);
-        self.notify();
+        // Other threads see what this one has done.
+        simulated::current().as_ref().map(Turns::begin_wait);
         let mut state = self.state();
+        state.shrinks.entry(path.clone()).or_default().came.insert(me);
+        self.notify();
         loop {
-            let WorldState { shrinks, left, .. } = &mut *state;
+            let WorldState { shrinks, left, dead, successors, .. } = &mut *state;
             let pending = shrinks.entry(path.clone()).or_default();
             let here = |rank: &usize| pending.came.contains(rank);
-            let gone = |rank: &usize| left.contains(&(path.clone(), *rank));
+            let gone = |rank: &usize| {
+                left.contains(&(path.clone(), *rank)) || dead.contains(&group[*rank])
+            };
             let missing =
-                (0..ranks.len()).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
+                (0..group.len()).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
             if missing.is_empty() && pending.agreed.is_none() {
                 let members: Vec<usize> = pending.came.iter().copied().collect();
-                let world: Vec<usize> = members.iter().map(|member| ranks[*member]).collect();
-                pending.agreed = Some((Self::new(self.links.of_survivors(&world)), members));
-                drop(state);
+                let ranks: Vec<usize> = members.iter().map(|rank| group[*rank]).collect();
+                let world = Self::new(self.links.among(&ranks));
+                successors.push((Arc::downgrade(&world), ranks));
+                pending.agreed = Some((world, members));
                 self.notify();
-                state = self.state();
-                continue;
             }
             if let Some((world, members)) = pending.agreed.clone() {
                 pending.takers += 1;
@@ -59,6 +63,25 @@ impl SharedWorld {
                 return Err(ControlError::TimedOut { what, missing });
             }
             state = self.pause(state, time).0;
+        }
+    }
+
+    /// Records that `rank` of the world has died, and why this is known; also in the worlds that
+    /// its ranks have gone on to.
+    pub(crate) fn died(&self, rank: usize, how: &str) {
+        let successors = {
+            let mut state = self.state();
+            state.dead.insert(rank);
+            state.successors.retain(|(world, _)| world.strong_count() > 0);
+            state.successors.clone()
+        };
+        self.fail(Cause::death(rank, how));
+        for (world, ranks) in successors {
+            if let (Some(world), Some(rank)) =
+                (world.upgrade(), ranks.iter().position(|member| *member == rank))
+            {
+                world.died(rank, how);
+            }
         }
     }
 }

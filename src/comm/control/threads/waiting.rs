@@ -1,4 +1,4 @@
-//! Waiting for a change of the table that threads share, in real or in simulated time.
+//! How threads wait for a change of the table that they share.
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
 use crate::comm::control::error::ControlError;
