@@ -21,9 +21,18 @@ fn failures(run: &Ended) -> impl Iterator<Item = (usize, &Failure)> {
     run.survivors().filter_map(|(rank, outcome)| Some((rank, outcome.as_ref().err()?)))
 }
 
+/// True if `failure` names `victim`. A rank that is no member of the group in which a call fails has
+/// no number there, so the sentence alone names it.
+fn names(failure: &Failure, victim: usize) -> bool {
+    match failure.culprit {
+        Some(culprit) => culprit == victim,
+        None => failure.text.contains(&format!("because rank {victim} died:")),
+    }
+}
+
 #[test]
 fn every_call_has_the_right_result_however_slow_the_links() {
-    for_seeds(1200, |seed| {
+    for_seeds(600, |seed| {
         let (program, world, _) = draw(seed, 0);
         let run = world.run(|comm| program.run(comm));
         if let Some((rank, failure)) = failures(&run).next() {
@@ -36,7 +45,7 @@ fn every_call_has_the_right_result_however_slow_the_links() {
 fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
     let dropped = AtomicU64::new(0);
     let failed = AtomicU64::new(0);
-    for_seeds(1600, |seed| {
+    for_seeds(800, |seed| {
         let (program, world, mut rng) = draw(seed, 1);
         let victim = rng.below(program.world);
         let run = world.drop_peer(victim).run(|comm| program.run(comm));
@@ -44,9 +53,8 @@ fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
         dropped.fetch_add(u64::from(died), Ordering::Relaxed);
         for (rank, failure) in failures(&run) {
             assert!(died, "seed {seed}, rank {rank}: nobody died, but {failure:?} in {program:?}");
-            assert_eq!(
-                failure.culprit,
-                Some(victim),
+            assert!(
+                names(failure, victim),
                 "seed {seed}, rank {rank}: rank {victim} died, but {failure:?} in {program:?}"
             );
             failed.fetch_add(1, Ordering::Relaxed);
@@ -60,15 +68,15 @@ fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
 
 #[test]
 fn two_dropped_ranks_are_both_causes() {
-    for_seeds(400, |seed| {
+    for_seeds(200, |seed| {
         let (program, world, mut rng) = draw(seed, 2);
         let first = rng.below(program.world);
         let second = (first + 1 + rng.below(program.world - 1)) % program.world;
         let run = world.drop_peer(first).drop_peer(second).run(|comm| program.run(comm));
         let dropped: Vec<usize> = run.dropped().collect();
         for (rank, failure) in failures(&run) {
-            let named = failure.culprit.filter(|culprit| dropped.contains(culprit));
-            assert!(named.is_some(), "seed {seed}, rank {rank}: {dropped:?} died: {failure:?}");
+            let named = dropped.iter().any(|victim| names(failure, *victim));
+            assert!(named, "seed {seed}, rank {rank}: {dropped:?} died: {failure:?}");
         }
     });
 }
@@ -76,7 +84,7 @@ fn two_dropped_ranks_are_both_causes() {
 #[test]
 fn a_corrupted_head_is_an_error() {
     let corrupted = AtomicU64::new(0);
-    for_seeds(800, |seed| {
+    for_seeds(400, |seed| {
         let mut rng = SeededRng::new(seed);
         let ranks = 2 + rng.below(5);
         let world = draw_world(seed, ranks, &mut rng).corrupt_head();
@@ -100,7 +108,7 @@ fn a_corrupted_head_is_an_error() {
 #[test]
 fn a_corrupted_body_changes_numbers_alone() {
     let changed = AtomicU64::new(0);
-    for_seeds(300, |seed| {
+    for_seeds(150, |seed| {
         let mut rng = SeededRng::new(seed);
         let ranks = 2 + rng.below(5);
         let count = [1, 7, 500, 3000][rng.below(4)];

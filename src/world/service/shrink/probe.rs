@@ -52,7 +52,7 @@ enum Stage {
     /// The third message was sent. The bytes of the last answer so far.
     Proved(TcpStream, Box<UnacceptedChannel>, Vec<u8>),
     /// The member's service holds the connection.
-    Open(ControlConnection),
+    Open(Box<ControlConnection>),
 }
 
 impl Probe {
@@ -162,7 +162,7 @@ impl Probe {
         let Stage::Proved(stream, unaccepted, _) = stage else { return Ok(()) };
         let channel = unaccepted.accepted(accepted)?;
         self.pause = FIRST_PAUSE;
-        self.stage = Stage::Open(ControlConnection::new(stream, channel)?);
+        self.stage = Stage::Open(Box::new(ControlConnection::new(stream, channel)?));
         Ok(())
     }
 }
