@@ -335,7 +335,7 @@ mod tests {
         peers.retain(|(peer, _)| *peer != lost);
         let head = Head { position: 0, fingerprint: FINGERPRINT }.to_bytes();
         let (_, sender) = &mut peers[0];
-        assert_eq!(sender.send(&head, View::of(&[9]), 0).unwrap(), HEAD + 1);
+        assert_eq!(sender.send(&head, View::of(&[9u8]), 0).unwrap(), HEAD + 1);
         let mut output = [0u8; 3];
         let scratch = Region::new(program.scratch);
         let buffers = Buffers {

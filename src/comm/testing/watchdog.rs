@@ -1,6 +1,7 @@
 //! Notices a rank that keeps its turn.
 
 use maypole_transports::simulated::SimulatedNetwork;
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ pub(super) fn watch(network: &SimulatedNetwork, seed: u64, over: &Receiver<()>) 
     while over.recv_timeout(LONGEST_TURN) == Err(RecvTimeoutError::Timeout) {
         let now = network.report().turns;
         if let Some(rank) = network.running_rank().filter(|_| now == turns) {
-            eprintln!(
+            // A closed stream must not end the simulation.
+            let _ = writeln!(
+                io::stderr(),
                 "maypole: in the simulated world of seed {seed}, rank {rank} has kept its turn for \
                  {} s; a rank may wait for others only by calls of its communicator",
                 LONGEST_TURN.as_secs()

@@ -14,6 +14,7 @@ use maypole_transports::simulated::{
     NetworkConditions, SimulatedFault, SimulatedNetwork, SimulatedThread, WorldObserver,
 };
 use std::any::Any;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
@@ -218,7 +219,8 @@ impl SimulatedWorld {
             Err(_) if report.dropped.contains(&rank) => RankOutcome::Dropped,
             Err(panic) => {
                 let seed = self.network.seed;
-                eprintln!("maypole: rank {rank} panicked in the simulated world of seed {seed}");
+                let text = format!("rank {rank} panicked in the simulated world of seed {seed}");
+                let _ = writeln!(io::stderr(), "maypole: {text}");
                 resume_unwind(panic)
             }
         };
