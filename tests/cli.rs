@@ -10,14 +10,17 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 19] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
     "bytes",
     "collective",
     "count",
+    "decryption_GBps",
     "deterministic",
+    "encrypted",
+    "encryption_GBps",
     "in_place",
     "iterations",
     "op",
