@@ -99,11 +99,20 @@ fn other_root_then_close(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
+/// Waits until this rank, which is in no call, hears that the group has failed.
+fn await_failure(comm: &Communicator) {
+    let start = Instant::now();
+    while comm.status().failure.is_none() {
+        assert!(start.elapsed() < SOON, "this rank never hears of the failure");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Rank 1 comes when the others have given up. What they had sent by then is still there.
 fn late(mut comm: Communicator) -> Result<()> {
     comm.barrier()?;
     match comm.rank() {
-        1 => std::thread::sleep(Duration::from_millis(4000)),
+        1 => await_failure(&comm),
         _ => comm.set_timeout(Duration::from_millis(500)),
     }
     sum(&mut comm, 4)

@@ -173,7 +173,7 @@ impl TrainingJob {
         self.save.as_deref().filter(|_| due)
     }
 
-    /// What a checkpoint says of this run.
+    /// The settings of this run that a checkpoint records.
     pub(crate) fn settings(&self) -> RunSettings {
         let data =
             DataFingerprint { vocabulary: self.bpe.fingerprint(), text: self.text.fingerprint() };

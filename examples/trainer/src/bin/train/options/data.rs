@@ -24,7 +24,8 @@ const OF_BYTES: u64 = 2;
 const OF_TOKENS: u64 = 10;
 
 impl TrainOptions {
-    /// What is learnt, what by, and what it is judged by. Every one of `processes` has a copy.
+    /// Returns the vocabulary, the text to learn from, and the text to validate on. Each of
+    /// `processes` holds a copy.
     pub(super) fn text(
         &self,
         context: usize,

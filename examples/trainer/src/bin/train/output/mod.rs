@@ -19,7 +19,7 @@ pub(crate) enum PrintError {
     /// No program reads it any more.
     #[error("{0}: its reader has closed it")]
     Closed(PathBuf),
-    /// What is written there is lost.
+    /// The file or stream of this name cannot be written.
     #[error("cannot write {0}: {1}")]
     Failed(PathBuf, io::Error),
 }

@@ -78,7 +78,7 @@ fn share_cores(hosts: &Hosts) -> bool {
     hosts.sizes().into_iter().any(|ranks| ranks > cores)
 }
 
-/// What to try when a loss is no number any more.
+/// The advice for a run whose loss is no longer a number.
 fn remedy(job: &TrainingJob) -> String {
     let rate = format!("try a --rate below {:?}", job.schedule.peak);
     let clip = if job.clip.is_none() { ", --clip 1" } else { "" };
@@ -86,10 +86,10 @@ fn remedy(job: &TrainingJob) -> String {
     rate + clip + precision
 }
 
-/// What the last step left behind.
+/// The record of the last step.
 struct LastStep {
     spans: Vec<TimeSpan>,
-    /// What all stages of this rank's pipeline did, if there was a step.
+    /// The passes of all stages of this rank's pipeline; `None` before the first step.
     pipeline: Option<PipelineTrace>,
     /// Whether ranks share cores.
     shared: bool,
@@ -146,7 +146,7 @@ fn one_step(
     let outcome = worker.step(&job.text, job.rows)?;
     let noted = timeline.take();
     let pipeline = worker.gather_trace(&outcome)?;
-    // What ranks tell one another here is measuring, and no communication of the step.
+    // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
     timeline.take();
     let spans = account(noted, &outcome.trace, &pipeline, start);
     let loss = outcome.report.loss;
@@ -192,7 +192,7 @@ fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<W
     Ok(Some(alone))
 }
 
-/// What the model has learnt, as a number and as text, and the time that all of it took.
+/// Prints the validation loss, the time of the whole run, and a sample of text.
 fn finish(
     session: TrainingSession<f32>,
     job: &TrainingJob,
