@@ -22,7 +22,7 @@
 //! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
 //! too, because they cannot be told from damaged ones.
 //!
-//! The manifest also has the [settings](settings) of the run. A run that goes on with others is
+//! The manifest also has the [settings] of the run. A run that goes on with others is
 //! told which ones differ; it is refused where it would make no sense: another model, another
 //! optimizer, another vocabulary.
 //!
