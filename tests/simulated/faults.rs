@@ -108,7 +108,7 @@ fn a_corrupted_head_is_an_error() {
 #[test]
 fn a_corrupted_body_changes_numbers_alone() {
     let changed = AtomicU64::new(0);
-    for_seeds(150, |seed| {
+    for_seeds(300, |seed| {
         let mut rng = SeededRng::new(seed);
         let ranks = 2 + rng.below(5);
         let count = [1, 7, 500, 3000][rng.below(4)];

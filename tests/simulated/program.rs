@@ -126,7 +126,7 @@ impl Action {
             Self::Collective(case) => case.try_run(comm).map(drop),
             Self::Ring { shift, count, tag } => ring(comm, *shift, *count, *tag),
             Self::Everybody { counts } => everybody(comm, counts, nth),
-            Self::ToAny { root, count } => to_any(comm, *root, *count),
+            Self::ToAny { root, count } => to_any(comm, *root, *count, nth),
             Self::Requests { counts } => requests(comm, counts),
             Self::Scope { count } => scope(comm, *count),
             Self::Values { longest } => values(comm, *longest),
@@ -191,15 +191,18 @@ fn everybody(comm: &mut Communicator, counts: &[usize], nth: u64) -> Result<()> 
     Ok(())
 }
 
-fn to_any(comm: &mut Communicator, root: usize, count: usize) -> Result<()> {
+/// No other action has the tag of this one: a rank that has sent its message here goes on, and the
+/// root must not take its next message for that of a slower rank.
+fn to_any(comm: &mut Communicator, root: usize, count: usize, nth: u64) -> Result<()> {
     let me = comm.rank();
+    let tag = 9 + nth as u32;
     if me != root {
-        return comm.send(&numbers(me, root, count), root, 1);
+        return comm.send(&numbers(me, root, count), root, tag);
     }
     let mut seen = vec![false; comm.world()];
     for _ in 1..comm.world() {
         let mut came = vec![0; count + 1];
-        let (from, len) = comm.recv_any(&mut came, 1)?;
+        let (from, len) = comm.recv_any(&mut came, tag)?;
         assert_eq!(came[..len], numbers(from, me, count), "from rank {from}");
         assert!(!std::mem::replace(&mut seen[from], true), "rank {from} sent once");
     }

@@ -1,12 +1,10 @@
 //! Every mistake of the list is made, and the comparison with one process notices.
 
-mod support;
-
+use crate::support::{Task, caught, mesh, router};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use support::{Task, caught, mesh, router};
 
 /// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
 /// whole step.
@@ -100,7 +98,11 @@ noticed! {
 fn without_a_mistake_nothing_is_noticed() {
     for fault in PlantedFault::ALL {
         let (task, setup) = setup_with_effect(fault);
-        assert!(!support::differs(&task, &setup, None), "{}: where {fault:?} lives", setup.mesh);
+        assert!(
+            !crate::support::differs(&task, &setup, None),
+            "{}: where {fault:?} lives",
+            setup.mesh
+        );
     }
 }
 
@@ -110,7 +112,7 @@ fn the_loss_falls_in_spite_of_most_mistakes() {
     let falls = |fault: &PlantedFault| {
         let (task, setup) = setup_with_effect(*fault);
         let task = Task { steps: 12, ..task };
-        let run = support::train::<f64>(&task, &Setup { fault: Some(*fault), ..setup });
+        let run = crate::support::train::<f64>(&task, &Setup { fault: Some(*fault), ..setup });
         run.losses.last() < run.losses.first()
     };
     let silent: Vec<PlantedFault> = PlantedFault::ALL.into_iter().filter(falls).collect();

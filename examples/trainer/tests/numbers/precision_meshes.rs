@@ -1,8 +1,7 @@
 //! Mixed precision on meshes: numbers are rounded where one process rounds them, and an overflow
 //! stops nobody.
 
-mod support;
-
+use crate::support::{Run, SEED, Task, mesh, router, train_by};
 use half::{bf16, f16};
 use maypole::Communicator;
 use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
@@ -21,7 +20,6 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::sync::Arc;
-use support::{Run, SEED, Task, mesh, router, train_by};
 
 /// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
 /// whole step.
@@ -255,7 +253,7 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
     for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
         let setup = Setup { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let text = support::text(&task.config);
+            let text = crate::support::text(&task.config);
             let rate = RateSchedule::constant(0.1);
             let mut worker =
                 Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();

@@ -5,9 +5,7 @@
 //!
 //! `UPDATE=1` writes the corpus anew.
 
-#[path = "support/mutate.rs"]
-mod mutate;
-
+use crate::mutate::{Draws, mutated, renumbered};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -28,7 +26,6 @@ use maypole_trainer::train::checkpoint::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::text::{DataFingerprint, Text};
-use mutate::{Draws, mutated, renumbered};
 use std::fs;
 use std::path::{Path, PathBuf};
 

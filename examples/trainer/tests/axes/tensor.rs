@@ -1,7 +1,6 @@
 //! The tensor axis against one process: layers, the vocabulary, and sequence parallelism.
 
-mod support;
-
+use crate::support::{Run, Task, alone, mesh, train};
 use maypole::Communicator;
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::model::layout::ParameterLayout;
@@ -19,7 +18,6 @@ use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
 use std::ops::Range;
-use support::{Run, Task, alone, mesh, train};
 
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| centred(seed, i) as f32).collect()
@@ -154,7 +152,7 @@ fn twenty_steps_end_where_one_process_ends() {
 /// a line, and so does what goes with them.
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
-    let play = &include_bytes!("../text/richard-iii.txt")[..20_000];
+    let play = &include_bytes!("../../text/richard-iii.txt")[..20_000];
     let mut task = Task::small();
     let bpe = Bpe::learn(play, 293);
     task.config.vocab = bpe.vocab();

@@ -1,7 +1,6 @@
 //! What a rank holds and what it sends is what arithmetic says.
 
-mod support;
-
+use crate::support::{Task, mesh, router, train};
 use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
@@ -10,7 +9,6 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{MeshAxis, MeshCoordinates};
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use support::{Task, mesh, router, train};
 
 const MESHES: [&str; 9] = [
     "",

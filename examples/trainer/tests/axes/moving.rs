@@ -1,7 +1,6 @@
 //! Experts on the move against experts that stay.
 
-mod support;
-
+use crate::support::{Task, alone, mesh, renumbered, router, text, train};
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -19,7 +18,6 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::path::Path;
-use support::{Task, alone, mesh, renumbered, router, text, train};
 
 const EXPERTS: usize = 8;
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };

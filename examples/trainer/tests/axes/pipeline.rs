@@ -1,7 +1,6 @@
 //! The pipeline against one process, bit for bit.
 
-mod support;
-
+use crate::support::{Run, Task, alone, mesh, text, train, train_by};
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::check::theory::RankTheory;
@@ -12,7 +11,6 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
-use support::{Run, Task, alone, mesh, text, train, train_by};
 
 const SCHEDULES: [PipelineSchedule; 3] = [
     PipelineSchedule::GPipe,

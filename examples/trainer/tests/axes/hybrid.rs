@@ -1,7 +1,6 @@
 //! Axes together: every mesh trains what one process trains.
 
-mod support;
-
+use crate::support::{Run, Task, alone, mesh, router, train};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::gpt::Gpt;
@@ -11,7 +10,6 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use support::{Run, Task, alone, mesh, router, train};
 
 /// In `f64` nothing but a mistake is as large as this.
 const NOISE: f64 = 1e-11;
@@ -155,7 +153,7 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = Task::small();
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
     let layout = ParameterLayout::whole(&task.config);
-    let text = support::text(&task.config);
+    let text = crate::support::text(&task.config);
     let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank());
     let weights = layout.initial(7);
     let mut store = FlatStore::new(layout, weights);

@@ -1,10 +1,8 @@
 //! The table of what combines is true.
 
-mod support;
-
+use crate::support::{Run, Task, alone, train};
 use maypole_trainer::check::combine::{AxisChoice, pair, refusal, table};
 use maypole_trainer::train::setup::Setup;
-use support::{Run, Task, alone, train};
 
 fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
     let all = AxisChoice::ALL.into_iter().enumerate();
@@ -52,7 +50,7 @@ fn what_can_be_said_but_does_not_combine_is_refused() {
 fn what_does_not_fit_the_model_is_refused_with_its_reason() {
     let config = Task::small().config;
     let why = |text: &str, change: fn(&mut Setup)| {
-        let mut setup = support::mesh(text);
+        let mut setup = crate::support::mesh(text);
         change(&mut setup);
         setup.check(&config, 8).unwrap_err()
     };
@@ -75,7 +73,7 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
         .contains("groups of 2")
     );
     assert!(
-        why("ep=2", |setup| setup.router = Some(support::router(4)))
+        why("ep=2", |setup| setup.router = Some(crate::support::router(4)))
             .contains("the router has 4 experts")
     );
 }

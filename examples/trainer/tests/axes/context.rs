@@ -1,7 +1,6 @@
 //! Positions divided among ranks: attention forward and backward on its own, and training.
 
-mod support;
-
+use crate::support::{Run, Task, mesh, train};
 use maypole::Communicator;
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::faults::assembly::Assembly;
@@ -14,7 +13,6 @@ use maypole_trainer::tensor::attention::{self, Heads};
 use maypole_trainer::tensor::device::CpuDevice;
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use support::{Run, Task, mesh, train};
 
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;

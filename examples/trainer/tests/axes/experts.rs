@@ -1,13 +1,11 @@
 //! Experts on ranks against experts in one process.
 
-mod support;
-
+use crate::support::{Run, Task, alone, mesh, router, train};
 use maypole_trainer::expert_parallel::layer::DroppedChoice;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
 use std::collections::BTreeSet;
-use support::{Run, Task, alone, mesh, router, train};
 
 const EXPERTS: usize = 8;
 

@@ -1,8 +1,7 @@
 //! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of
 //! them, to the bit, and training goes on where it was.
 
-mod support;
-
+use crate::support::{Task, alone, mesh, router, text};
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -17,7 +16,6 @@ use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::worker::Worker;
 use std::fs;
 use std::path::Path;
-use support::{Task, alone, mesh, router, text};
 
 const ROWS: usize = 8;
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };

@@ -1,0 +1,15 @@
+//! Each axis against one process, and axes together.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod combine;
+mod context;
+mod data_parallel;
+mod experts;
+mod hybrid;
+mod local_sgd;
+mod moving;
+mod overlap;
+mod pipeline;
+mod tensor;

@@ -1,0 +1,8 @@
+//! `train` as a user runs it.
+
+mod clock;
+mod growth;
+mod printing;
+mod processes;
+mod refusals;
+mod usage;

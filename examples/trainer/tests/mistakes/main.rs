@@ -1,0 +1,7 @@
+//! Mistakes made on purpose: the comparison with one process notices each.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod data_parallel;
+mod listed;

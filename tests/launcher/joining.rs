@@ -1,0 +1,168 @@
+//! The variables, the port and the key that a rank finds, and those of other launchers.
+
+use crate::harness::{complete, eventually, maypole, output, run};
+use crate::skip;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+
+#[test]
+fn the_environment_is_as_documented() {
+    let script = "echo $MAYPOLE_RANK $MAYPOLE_LOCAL_RANK $RANK $LOCAL_RANK; \
+                  echo $MAYPOLE_WORLD $MAYPOLE_LOCAL_WORLD $WORLD_SIZE $LOCAL_WORLD_SIZE \
+                  $MAYPOLE_ADDRESS $MASTER_ADDR; \
+                  echo $MAYPOLE_PORT; echo $MASTER_PORT; echo $MAYPOLE_JOB";
+    let (code, lines) = complete(run("-n 2", script));
+    assert_eq!((code, lines.len()), (0, 10));
+    let of = |rank: usize| {
+        let tag = format!("[rank {rank}] ");
+        lines
+            .iter()
+            .filter_map(|line| Some(line.strip_prefix(&tag)?.to_owned()))
+            .collect::<BTreeSet<_>>()
+    };
+    let zero = of(0);
+    let one = of(1);
+    assert!(zero.contains("0 0 0 0") && one.contains("1 1 1 1"), "{lines:?}");
+    assert!(zero.contains("2 2 2 2 127.0.0.1 127.0.0.1"), "{lines:?}");
+    // World, address, both ports (which differ) and the job are the same for both.
+    assert_eq!(zero.intersection(&one).count(), 4, "{lines:?}");
+}
+
+/// Runs `job` with a port that was free a moment ago. If another program takes the port in that
+/// moment, the code is 2, and `job` runs again with another port.
+fn on_a_free_port<T>(mut job: impl FnMut(u16) -> (i32, T)) -> (u16, i32, T) {
+    let mut result = None;
+    eventually("a port stays free", || {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (code, said) = job(port);
+        result = Some((port, code, said));
+        code != 2
+    });
+    result.unwrap()
+}
+
+#[test]
+fn a_port_can_be_named() {
+    let named = |port: u16| output(run(&format!("-n 1 --port {port}"), "echo $MAYPOLE_PORT"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, _, error) = named(port);
+    assert!(code == 2 && error.contains(&format!("--port {port}")), "{code} {error}");
+    let (port, code, said) = on_a_free_port(|port| {
+        let (code, out, _) = named(port);
+        (code, out)
+    });
+    assert_eq!((code, said), (0, format!("{port}\n")));
+}
+
+#[test]
+fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
+    let script = "cat /proc/self/fd/$MAYPOLE_JOB_KEY_FD; cat /proc/self/fd/$MAYPOLE_JOB_KEY_FD; \
+                  echo ${MAYPOLE_JOB_KEY-unset} ${MAYPOLE_JOB_KEY_FILE-unset}; \
+                  env | sed 's/^/env /'";
+    let mut command = run("-n 2", script);
+    command.env("MAYPOLE_JOB_KEY", "from outside").env("MAYPOLE_JOB_KEY_FILE", "from outside");
+    let (code, lines) = complete(command);
+    let is_key =
+        |text: &&str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let shown = lines.iter().filter_map(|line| line.strip_prefix("[rank 0] ")).find(is_key);
+    let key = shown.expect("the descriptor holds 64 hexadecimal digits");
+    assert_eq!(code, 0);
+    // Twice by each of two ranks, and nowhere else.
+    assert_eq!(lines.iter().filter(|line| line.contains(key)).count(), 4);
+    assert!(lines.contains(&"[rank 1] unset unset".to_owned()));
+    assert!(!lines.iter().any(|line| line.contains("from outside")));
+}
+
+/// Runs as a rank, when one of the tests below starts this file's program again.
+#[test]
+fn as_a_rank() {
+    let Ok(role) = std::env::var("TEST_ROLE") else { return };
+    let mut launch = maypole::world::launch::from_env().unwrap();
+    let mut said = format!("said {:?} {} of {} at", launch.launcher, launch.rank, launch.world);
+    if role == "exchange" {
+        let mine = format!("10.0.0.1:{}", launch.ports[0]);
+        let pmi = launch.pmi.as_mut().expect("hydra offers PMI-1");
+        said +=
+            &format!(" {}", pmi.exchange("maypole", (launch.rank == 0).then_some(&mine)).unwrap());
+    } else {
+        said += &format!(" {} {:?}", launch.address.unwrap(), launch.ports);
+        let again = maypole::world::launch::from_env().unwrap();
+        let same = launch.key.as_ref().map(|key| again.key.unwrap().bytes() == key.bytes());
+        said += &format!(" key {same:?}");
+    }
+    // In one write: not every launcher keeps lines whole.
+    std::io::stderr().write_all((said + "\n").as_bytes()).unwrap();
+}
+
+/// This file's program, as the rank above.
+fn as_ranks(mut launcher: Command, role: &str) -> (i32, Vec<String>) {
+    launcher.env("TEST_ROLE", role).arg(std::env::current_exe().unwrap());
+    let (code, lines) = complete({
+        launcher.args(["--exact", "joining::as_a_rank", "--nocapture", "--test-threads=1"]);
+        launcher
+    });
+    let said =
+        lines.iter().filter_map(|line| line.split_once("said ").map(|(_, said)| said.to_owned()));
+    (code, said.collect())
+}
+
+#[test]
+fn a_rank_reads_its_launch_and_its_key() {
+    let (port, code, said) = on_a_free_port(|port| {
+        as_ranks(maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]), "read")
+    });
+    let expected = |rank| format!("Maypole {rank} of 2 at 127.0.0.1 [{port}] key Some(true)");
+    assert_eq!((code, said), (0, vec![expected(0), expected(1)]));
+}
+
+#[test]
+fn ranks_of_hydra_exchange_an_address_if_it_is_installed() {
+    let mut launcher = Command::new("mpiexec.hydra");
+    if launcher.arg("--version").output().is_err() {
+        skip::skipped("mpiexec.hydra is not installed");
+        return;
+    }
+    let mut launcher = Command::new("mpiexec.hydra");
+    launcher.args(["-n", "3"]);
+    let (code, said) = as_ranks(launcher, "exchange");
+    assert_eq!((code, said.len()), (0, 3), "{said:?}");
+    let (_, address) = said[0].split_once(" at ").unwrap();
+    assert!(address.starts_with("10.0.0.1:2") || address.starts_with("10.0.0.1:3"), "{address}");
+    let expected = (0..3).map(|rank| format!("Mpich {rank} of 3 at {address}"));
+    assert_eq!(said, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn ranks_of_open_mpi_meet_at_loopback_if_it_is_installed() {
+    let mut launcher = Command::new("mpirun.openmpi");
+    if launcher.arg("--version").output().is_err() {
+        skip::skipped("mpirun.openmpi is not installed");
+        return;
+    }
+    let mut launcher = Command::new("mpirun.openmpi");
+    launcher.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
+    let (code, said) = as_ranks(launcher, "read");
+    assert_eq!((code, said.len()), (0, 2), "{said:?}");
+    for (rank, said) in said.iter().enumerate() {
+        assert!(said.starts_with(&format!("OpenMpi {rank} of 2 at 127.0.0.1 ")), "{said}");
+    }
+}
+
+#[test]
+fn a_new_key_is_private_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let new = || output(maypole(&["key", "new", path.to_str().unwrap()]));
+    assert_eq!(new(), (0, String::new(), String::new()));
+    let key = std::fs::read_to_string(&path).unwrap();
+    assert!(key.len() == 65 && key.ends_with('\n'));
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let (code, _, error) = new();
+    assert!(code == 2 && error.contains("File exists"), "{code} {error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), key);
+}
