@@ -128,6 +128,11 @@ pub struct StreamLink {
 ///
 /// With one window, publications are in the order of the folds, and nothing is listed at all. With
 /// several, two lists cover the stages from the first publishing fold to the last.
+///
+/// A program holds each fold once, not once a window, so the position of window k of a fold is
+/// computed: for each stage, the lists have how many publishing folds lie below it and their
+/// running sum. A position is two look-ups and a subtraction. An unrolled list would grow with the
+/// windows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Numbering {
     /// Publishing folds.
@@ -225,6 +230,10 @@ pub struct Program {
     pub mask: u64,
     /// When the program is repeated, no counter of consumed publications is needed: a publication
     /// of a reader proves that it has consumed those of the call before.
+    ///
+    /// That holds if all readers of a rank also publish to it in every call, and if the slots last
+    /// for two calls. Then a flat symmetric program, such as a small all-reduce, does one write a
+    /// rank. When another kind of program follows, the counters are brought up to date once.
     pub self_crediting: bool,
     /// An in-place call first copies its input to a staging buffer.
     pub stages_input: bool,

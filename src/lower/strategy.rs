@@ -1,4 +1,14 @@
 //! How the schedules of all ranks are run: the first strategy that provably completes.
+//!
+//! Three are tried. (1) Fused folds with windows overlapped: each fold has a stage that counts the
+//! hops before it. (2) Fused folds, one window after another. (3) The proof order: nothing fused,
+//! every send where its receiver takes it. This completes with one slot and links that hold
+//! nothing, whatever the schedule.
+//!
+//! The proof of the first two is a trial run of all ranks' programs on counters, with the real
+//! number of slots and enough windows that every ring of slots wraps while all stages are busy. A
+//! deadlock is found when the program is made, never while it runs. The trial moves no bytes, and
+//! its result is kept with the program.
 
 use super::LoweringInput;
 use super::fuse::{FusedFold, Origin, fuse, linear};

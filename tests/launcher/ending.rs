@@ -1,6 +1,6 @@
 //! How a job ends: failures of ranks, signals, and the grace period.
 
-use crate::harness::{FOREVER, Running, complete, fifo, maypole, run};
+use crate::harness::{FOREVER, Running, complete, fifo, run};
 use crate::skip;
 use std::path::Path;
 use std::process::{Command, Stdio};

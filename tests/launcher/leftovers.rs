@@ -1,6 +1,7 @@
 //! Processes that ranks leave behind, and ranks whose launcher was killed.
 
 use crate::harness::{FOREVER, Running, complete, eventually, fifo, is_gone, kill, run, wait};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 #[test]

@@ -8,7 +8,8 @@ use maypole::topology::read::text::ReadError;
 use maypole::topology::{Description, NodeKind, PathClass};
 use serde_json::{Value, json};
 
-fn words(links: &[Vec<PrintedClass>]) -> Value {
+/// The classes of links, as the samples write them.
+pub(crate) fn words(links: &[Vec<PrintedClass>]) -> Value {
     links
         .iter()
         .map(|row| row.iter().map(PrintedClass::to_string).collect::<Vec<_>>())

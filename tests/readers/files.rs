@@ -6,7 +6,6 @@ use maypole::topology::read::printed::PrintedClass;
 use maypole::topology::read::rocm::RocmTables;
 use maypole::topology::read::text::ReadError;
 use maypole::topology::read::xml::System;
-use maypole::topology::read::xml::System;
 use maypole::topology::{Description, PathClass};
 
 #[test]

@@ -1,11 +1,12 @@
 //! Matrices as `nvidia-smi topo -m` prints them, with each kind of damage that pasting does.
 
+use crate::answers::words;
 use crate::damage;
 use crate::{REPORT, matrix, refused};
 use maypole::topology::read::matrix::Matrix;
 use maypole::topology::read::printed::PrintedClass;
 use maypole::topology::read::summary::NearestNics;
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[test]
 fn damaged_reports_read_the_same() {

@@ -17,6 +17,10 @@
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
 //! knows the position of a publication before the call runs, because lowering sees the schedules
 //! of all local ranks.
+//!
+//! There is one counter for slots of every size. With one counter a size, a rank that calls an
+//! 8-byte collective while its peer calls a megabyte one would look at a line that nobody writes.
+//! With one counter for all, the first line shows a foreign fingerprint, and that is an error.
 
 mod mapped;
 mod protocol;

@@ -4,6 +4,9 @@
 //! as ranges of the caller's buffers, and offers them again until the stream has taken all of them.
 //! Received bytes go straight to the memory that the executor names. So a view lives no longer than
 //! one call of these methods, and a call that fails half-way leaves no dangling pointer.
+//!
+//! A stream that borrowed a view until it was flushed would need a lifetime that outlasts the call,
+//! or in unsafe Rust a promise that a failed call must still keep.
 
 use maypole_kernels::{View, ViewMut};
 use std::io;

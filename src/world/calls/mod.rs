@@ -4,6 +4,12 @@
 //! A call appears here as data ([`CallRecord`]): a fingerprint of everything that the ranks must
 //! agree on, and the same in words. Equal calls in a row are one entry, so a program that repeats a
 //! call writes nothing here: see [`GroupActivity`].
+//!
+//! A rank that waits for long asks the rank that it awaits what that rank has called under the same
+//! number, and compares fingerprints. This finds mismatches that no message shows: two ranks that
+//! wait for one another, an exchange against a collective, a broadcast whose root is another rank.
+//! A goodbye carries the last calls, and a rank that closes waits until the others have made as
+//! many.
 
 mod activity;
 mod difference;

@@ -4,6 +4,15 @@
 //! connections end at rank 0, so that rank 0 sends its notices to all ranks in the same order. A
 //! failure anywhere raises the [`Alarm`] of every rank, and all ranks name the same first
 //! [`Cause`].
+//!
+//! Causes are ordered by sequence number, then by kind (death before abort before mismatch before
+//! timeout). Of two failures of one kind in one operation the one that rank 0 hears of first
+//! counts, so no rank changes its mind. Rank 0 passes a cause on to all others before its own
+//! program learns of it. If it is silent, ranks tell their neighbours in a binomial graph.
+//!
+//! A mismatch and a missed deadline are told as data, so every rank reports equal fields, and adds
+//! what it gave up itself. A rank that waits for long asks the awaited rank itself, along the chain
+//! of waits, over connections of its own: rank 0 may be the one that is stopped.
 
 mod acceptor;
 mod cause;
