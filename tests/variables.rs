@@ -1,7 +1,9 @@
-//! A misspelt variable of maypole's own is told on standard error.
+//! Variables of maypole's own that are misspelt, or whose values cannot be read.
 
 use maypole::Communicator;
-use std::process::Command;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Output};
 
 #[test]
 #[ignore = "a process of the other test"]
@@ -13,16 +15,40 @@ fn a_rank_of_another_test() {
     }
 }
 
-#[test]
-fn a_misspelt_variable_is_told_once_with_the_nearest_name() {
+/// A process that joins a world of itself, with one variable set.
+fn alone(variable: &str, value: &OsStr) -> Output {
     let mut rank = Command::new(std::env::current_exe().unwrap());
     rank.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture"]);
-    rank.env("TEST_ROLE", "alone").env("MAYPOLE_TIMOUT", "5");
-    let output = rank.output().unwrap();
+    rank.env("TEST_ROLE", "alone").env(variable, value).output().unwrap()
+}
+
+#[test]
+fn a_misspelt_variable_is_told_once_with_the_nearest_name() {
+    let output = alone("MAYPOLE_TIMOUT", "5".as_ref());
     assert!(output.status.success(), "{output:?}");
     let error = String::from_utf8(output.stderr).unwrap();
     let told: Vec<&str> = error.lines().filter(|line| line.contains("MAYPOLE_")).collect();
     let expected = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean \
                     MAYPOLE_TIMEOUT?)";
     assert_eq!(told, [expected], "{error}");
+}
+
+#[test]
+fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be() {
+    let not_unicode = OsStr::from_bytes(b"\xff");
+    for (variable, value, told) in [
+        ("MAYPOLE_MEMORY", "-5".as_ref(), "'-5' is no number of bytes like 67108864"),
+        ("MAYPOLE_MEMORY", not_unicode, "was not valid unicode"),
+        ("MAYPOLE_PROGRAM_MEMORY", "64M".as_ref(), "'64M' is no number of bytes"),
+        ("MAYPOLE_EXPLAIN", "2".as_ref(), "'2' is neither 0 nor 1"),
+        ("MAYPOLE_TRANSPORT", "pigeon".as_ref(), "use auto, shm or tcp"),
+        ("MAYPOLE_DATA_PORTS", "9-1".as_ref(), "'9-1' is no range of ports"),
+        ("MAYPOLE_LOG", "loud".as_ref(), "none of error, warn"),
+    ] {
+        let output = alone(variable, value);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{variable}={value:?}");
+        let is_told = |line: &str| line.contains(variable) && line.contains(told);
+        assert!(error.lines().any(is_told), "{variable}={value:?}: {error}");
+    }
 }

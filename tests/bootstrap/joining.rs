@@ -61,6 +61,17 @@ fn fails(config: JoinConfig) -> JoinError {
 }
 
 #[test]
+fn an_interface_that_is_not_there_is_an_error_on_loopback_too() {
+    let named = |name: &str| JoinConfig { interface: Some(name.parse().unwrap()), ..job(2) };
+    let error = fails(named("eth9")).to_string();
+    assert!(
+        error.contains("no interface of this host has eth9; it has 127.0.0.1 on lo"),
+        "{error}"
+    );
+    each(&named("lo"), |_| {}, |service| drop(service.unwrap()));
+}
+
+#[test]
 fn a_missing_rank_0_is_reported_in_time() {
     let error = fails(JoinConfig { rank: 1, join_timeout: Duration::from_millis(300), ..job(2) });
     assert!(matches!(error, JoinError::NobodyListening { rank: 1, .. }), "{error}");

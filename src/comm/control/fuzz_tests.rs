@@ -1,6 +1,6 @@
 //! Arbitrary reports of ranks that have just joined.
 
-use super::join_report::{HostLoad, JoinReport};
+use super::join::report::{HostLoad, JoinReport};
 use crate::fuzz::Fuzz;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;

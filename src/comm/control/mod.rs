@@ -9,7 +9,6 @@ mod close;
 pub(crate) mod error;
 pub(crate) mod forked;
 pub(crate) mod join;
-mod join_report;
 pub(crate) mod links;
 pub(crate) mod local;
 mod processes;

@@ -74,13 +74,17 @@ pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinErr
 /// selected, that interface's alone.
 fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let addresses = resolve(config)?;
-    if config.interface.is_none() || addresses.iter().any(|address| address.ip().is_loopback()) {
+    if config.interface.is_none() {
         return Ok(addresses);
     }
     let choices = addresses.iter().map(|address| choose(config, address.ip()));
     let chosen: Vec<SocketAddr> = choices
         .map(|choice| choice.map(|choice| choice.chosen.with_port(0)))
         .collect::<Result<_, _>>()?;
+    // Then all ranks are on this host. The interface must exist all the same.
+    if addresses.iter().any(|address| address.ip().is_loopback()) {
+        return Ok(addresses);
+    }
     let common: Vec<SocketAddr> =
         chosen.iter().copied().filter(|address| addresses.contains(address)).collect();
     let is_literal = config.address.as_deref().is_some_and(|address| {
@@ -107,10 +111,10 @@ fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
 
 /// The listener of any other rank. `route` is this rank's end of its connection to rank 0.
 pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpListener, JoinError> {
-    let address = if config.interface.is_none() || route.ip().is_loopback() {
-        route
-    } else {
-        choose(config, route.ip())?.chosen.with_port(0)
+    let selected = config.interface.as_ref().map(|_| choose(config, route.ip())).transpose()?;
+    let address = match selected {
+        Some(choice) if !route.ip().is_loopback() => choice.chosen.with_port(0),
+        _ => route,
     };
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
     first_free(ports.iter().map(|port| at_port(address, *port))).map_err(|source| {

@@ -1,9 +1,10 @@
 //! Joining a world of processes, and choosing what carries its bytes.
 
-use crate::algorithms::Algorithm;
+mod environment;
+pub(super) mod report;
+
 use crate::comm::Communicator;
 use crate::comm::control::Control;
-use crate::comm::control::join_report::{HostLoad, JoinReport};
 use crate::comm::control::processes::ProcessControl;
 use crate::comm::control::summary::LogLevel;
 use crate::comm::engine::Engine;
@@ -14,14 +15,15 @@ use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use crate::world::bootstrap::{JoinConfig, join};
-use crate::world::launch::{self, Launch, VARIABLES};
+use crate::world::launch;
 use crate::world::service::Service;
+use environment::Environment;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::interfaces::addresses;
+use report::{HostLoad, JoinReport};
 use std::fmt;
 use std::io::Write;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -113,40 +115,36 @@ impl Communicator {
     pub fn from_env() -> Result<Self> {
         let launch = launch::from_env().map_err(|error| Error::Join(error.to_string()))?;
         launch::warn_of_unknown_variables(launch.rank);
-        let transport = named("MAYPOLE_TRANSPORT")?.unwrap_or_default();
-        let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
-        let config = configuration(launch)?;
+        // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
+        // must not look like a death to the others.
+        let environment = Environment::read()?;
+        let config = environment.configuration(launch)?;
         let timeout = config.timeout;
-        let selector = config.interface.clone();
         let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
-        let interface = interface_report(&service, selector.as_ref());
-        let mut comm = Self::of_service(service, transport, timeout)?;
-        let engine = comm.engine.get_mut();
-        let deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
-        engine.settings_mut().prefer(algorithm);
-        engine.settings_mut().limit_memory(named("MAYPOLE_MEMORY")?);
-        engine.settings_mut().limit_programs(named("MAYPOLE_PROGRAM_MEMORY")?);
-        engine.settings_mut().set_deterministic(deterministic);
-        engine.set_checked(named::<Switch>("MAYPOLE_CHECK")?.is_some_and(|it| it.0));
-        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
-            engine.time();
-        }
-        let signal = named::<String>("MAYPOLE_STATUS_SIGNAL")?;
-        let launcher = named::<String>("MAYPOLE_STATUS_SOCKET")?;
-        server::serve(&comm.engine.control, signal.as_deref(), launcher.as_deref())
+        let interface = interface_report(&service, environment.interface.as_ref());
+        let mut comm = Self::of_service(service, environment.transport, timeout)?;
+        environment.apply(comm.engine.get_mut());
+        let signal = environment.status_signal.as_deref();
+        server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::Join(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
-        if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
-            comm.trace(&file)?;
+        if let Some(file) = &environment.trace {
+            comm.trace(file)?;
         }
-        if named::<LogLevel>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining()) {
-            let first_of_host = comm.hosts.index(comm.rank()) == 0 && !comm.hosts.is_one();
-            let interface = interface.filter(|_| first_of_host).map(|it| it + "\n");
-            let summary = (comm.rank() == 0).then(|| comm.summary() + "\n");
-            let text: String = interface.into_iter().chain(summary).collect();
-            // A program whose standard error is closed goes on all the same.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+        if environment.log.is_some_and(LogLevel::is_told_of_joining) {
+            comm.tell_of_joining(interface);
         }
         Ok(comm)
+    }
+
+    /// Says on standard error what joins the ranks and, on the first rank of each of several hosts,
+    /// which network interface it uses.
+    fn tell_of_joining(&self, interface: Option<String>) {
+        let first_of_host = self.hosts.index(self.rank()) == 0 && !self.hosts.is_one();
+        let interface = interface.filter(|_| first_of_host).map(|it| it + "\n");
+        let summary = (self.rank() == 0).then(|| self.summary() + "\n");
+        let text: String = interface.into_iter().chain(summary).collect();
+        // A program whose standard error is closed goes on all the same.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
     /// Joins the world that `config` describes: for programs that start their ranks themselves.
@@ -199,80 +197,12 @@ impl Communicator {
     }
 }
 
-/// The value of `variable`, parsed; `None` if it is not set, empty or `auto`.
-fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
-    let Some(value) =
-        std::env::var(variable).ok().filter(|value| !value.is_empty() && value != "auto")
-    else {
-        return Ok(None);
-    };
-    value.parse().map(Some).map_err(|error| Error::Join(format!("{variable}: {error}")))
-}
-
-fn configuration(mut launch: Launch) -> Result<JoinConfig> {
-    let mut address = launch.address.take();
-    if let Some(pmi) = &mut launch.pmi {
-        let mine = (launch.rank == 0).then(host_name);
-        let found = pmi.exchange("maypole-address", mine.as_deref());
-        address = Some(found.map_err(|error| Error::Join(error.to_string()))?);
-    }
-    let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
-    let value = |name: &str| std::env::var(name).unwrap_or_default();
-    Ok(JoinConfig {
-        rank: launch.rank,
-        world: launch.world,
-        address,
-        ports: launch.ports,
-        interface: named::<InterfaceSelector>("MAYPOLE_INTERFACE")?,
-        data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
-        job: launch.job,
-        key: launch.key.as_ref().map(|key| *key.bytes()),
-        host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
-        equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
-        insecure_without_key: false,
-        encrypt: named::<Switch>("MAYPOLE_ENCRYPT")?.is_some_and(|it| it.0),
-        join_timeout: launch.timeout,
-        timeout: launch.timeout,
-    })
-}
-
 /// The network interface that this rank uses and those that it does not use, in a line; `None` where
 /// the kernel does not tell them.
 fn interface_report(service: &Service, selector: Option<&InterfaceSelector>) -> Option<String> {
     let mine = service.listening()?.ip();
     let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
     Some(format!("maypole: rank {} listens at {choice}", service.rank()))
-}
-
-/// A setting that is off (`0`) or on (`1`).
-struct Switch(bool);
-
-impl FromStr for Switch {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "0" => Ok(Self(false)),
-            "1" => Ok(Self(true)),
-            _ => Err(format!("'{text}' is neither 0 nor 1")),
-        }
-    }
-}
-
-/// Ports from the first to the last.
-struct PortRange(RangeInclusive<u16>);
-
-impl FromStr for PortRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parsed = text
-            .split_once('-')
-            .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-        let range =
-            parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
-        range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
-    }
 }
 
 /// The name of this host, by which other hosts may look up its address.
