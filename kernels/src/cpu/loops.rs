@@ -6,12 +6,15 @@
 //! functions that enable the instruction set. They are `while` loops because iterators are inlined
 //! at full optimisation only, and test builds use less.
 //!
-//! **Tails.** If the length is no multiple of the register, the last register overlaps the register
-//! before it. The last register is computed *before* anything is written, because a destination may
-//! be one of its sources. It is stored last.
+//! **Ends.** The first register begins where the buffer begins, and the second begins at a multiple
+//! of the register (see `alignment`), so the two may overlap. The last register ends where the
+//! buffer ends, and may overlap the register before it. Both are computed *before* anything is
+//! written, because a destination may be one of their sources. They are stored last.
 
+use super::alignment::{LAG, head_len, is_copied_behind};
 use super::operations::{Combine, PartialRegister, Product, Quotient, Register, RepeatedFactor};
 use crate::View;
+use std::ptr::null_mut;
 
 /// The addresses of the sources. An array of them stays in machine registers. A slice is read
 /// again after every store, because the compiler must assume that the store changed it.
@@ -84,17 +87,81 @@ unsafe fn reduce_from<R: Register, T, O: Combine<R, T>, S: SourcePointers>(
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
         let last = len - R::BYTES;
+        let [head] = combine_at::<R, T, O, S, 1>(sources, 0);
         let [tail] = combine_at::<R, T, O, S, 1>(sources, last);
-        let mut at = 0;
+        let mut trail = Trail::new::<R>(into, also, len);
+        let beside = if trail.is_used { null_mut() } else { also };
+        let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
         while at + 3 * R::BYTES < last {
-            store_at(into, also, at, combine_at::<R, T, O, S, 4>(sources, at));
+            store_at(into, beside, at, combine_at::<R, T, O, S, 4>(sources, at));
             at += 4 * R::BYTES;
+            trail.follow::<R>(at);
         }
         while at < last {
-            store_at(into, also, at, combine_at::<R, T, O, S, 1>(sources, at));
+            store_at(into, beside, at, combine_at::<R, T, O, S, 1>(sources, at));
             at += R::BYTES;
         }
-        store_at(into, also, last, [tail]);
+        store_at(into, also, 0, [head]);
+        store_at(into, beside, last, [tail]);
+        trail.finish(len);
+    }
+}
+
+/// The copy of the result to a second destination that cannot be aligned together with the first.
+/// It follows the arithmetic at a distance of [`LAG`] bytes, so that both loops store whole cache
+/// lines. Where the second destination is in use as a source, its elements have been read by then.
+struct Trail {
+    from: *const u8,
+    to: *mut u8,
+    /// Bytes at the start that are copied, or are stored by the head's register.
+    copied: usize,
+    is_used: bool,
+}
+
+impl Trail {
+    #[inline(always)]
+    fn new<R: Register>(into: *mut u8, also: *mut u8, len: usize) -> Self {
+        Self {
+            from: into,
+            to: also,
+            copied: head_len(also.addr(), len, R::BYTES, 1),
+            is_used: is_copied_behind(into.addr(), also.addr(), len),
+        }
+    }
+
+    /// Copies the next four registers, if the arithmetic, now at byte `at`, is far enough ahead.
+    ///
+    /// # Safety
+    /// The first `at` bytes of the first destination are written, except for its head, and both
+    /// destinations are at least `at` long.
+    #[inline(always)]
+    unsafe fn follow<R: Register>(&mut self, at: usize) {
+        if self.is_used && at > self.copied + LAG {
+            // SAFETY: four registers are less than `LAG`, so they end before `at`.
+            unsafe {
+                let next: [R; 4] = load_all(self.from.add(self.copied));
+                store_all(self.to.add(self.copied), next);
+            }
+            self.copied += 4 * R::BYTES;
+        }
+    }
+
+    /// Copies the rest.
+    ///
+    /// # Safety
+    /// All `len` bytes of the first destination are written, and the second is as long.
+    #[inline(always)]
+    unsafe fn finish(self, len: usize) {
+        if self.is_used {
+            // SAFETY: `copied` is at most `len`, and both destinations have `len` bytes.
+            unsafe {
+                std::ptr::copy(
+                    self.from.add(self.copied),
+                    self.to.add(self.copied),
+                    len - self.copied,
+                );
+            }
+        }
     }
 }
 
@@ -253,12 +320,14 @@ pub(super) unsafe fn scale_long<R: Register, T>(
     unsafe {
         let factor = R::load(factor.as_ptr());
         let last = len - R::BYTES;
+        let head = <Product as Combine<R, T>>::combine(R::load(from), factor);
         let tail = <Product as Combine<R, T>>::combine(R::load(from.add(last)), factor);
-        let mut at = 0;
+        let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
         while at < last {
             <Product as Combine<R, T>>::combine(R::load(from.add(at)), factor).store(into.add(at));
             at += R::BYTES;
         }
+        head.store(into);
         tail.store(into.add(last));
     }
 }
@@ -296,12 +365,14 @@ pub(super) unsafe fn divide_long<R: Register, T: Quotient<R>>(
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
         let last = len - R::BYTES;
+        let head = T::quotient(R::load(values), by);
         let tail = T::quotient(R::load(values.add(last)), by);
-        let mut at = 0;
+        let mut at = head_len(values.addr(), len, R::BYTES, size_of::<T>());
         while at < last {
             T::quotient(R::load(values.add(at)), by).store(values.add(at));
             at += R::BYTES;
         }
+        head.store(values);
         tail.store(values.add(last));
     }
 }

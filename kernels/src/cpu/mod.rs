@@ -10,6 +10,7 @@
 //! | file | content |
 //! |---|---|
 //! | `operations` | what an instruction set provides (`Register`, `Combine`); types of functions |
+//! | `alignment` | where a loop begins, so that the address of a buffer does not decide its speed |
 //! | `loops` | loops over whole buffers, written once for every register |
 //! | `portable` | the arithmetic in plain Rust: the reference for all instruction sets |
 //! | `partial` | loads and stores of less than a register |
@@ -22,6 +23,7 @@
 //! | `reducer` | reductions by either |
 //! | `scaling` | multiplication and division of all elements by one number |
 
+mod alignment;
 mod built_in;
 mod custom;
 mod instruction_set;

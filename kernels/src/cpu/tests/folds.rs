@@ -66,12 +66,15 @@ fn any_place(random: &mut Random, sources: usize) -> Destination {
 /// Every length up to a little more than the longest register, then primes and powers of two that
 /// take every loop.
 fn counts() -> impl Iterator<Item = usize> {
-    (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053])
+    (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053, 7001])
 }
+
+/// Elements that sources are parts of.
+const POOL: usize = 8192;
 
 fn check_kind(kind: DataType) {
     let mut random = Random(0x0dd5_eed0 + kind.size() as u64);
-    let pool = random.elements(kind, 4096);
+    let pool = random.elements(kind, POOL);
     for instructions in InstructionSet::available() {
         for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
             let reducer = BuiltInReducer::with(instructions, kind, op);
@@ -79,7 +82,7 @@ fn check_kind(kind: DataType) {
                 for count in counts() {
                     let len = count * kind.size();
                     let sources: Vec<_> = (0..k)
-                        .map(|_| &pool[random.below(4096 - count) * kind.size()..][..len])
+                        .map(|_| &pool[random.below(POOL - count) * kind.size()..][..len])
                         .collect();
                     let into = Some(any_place(&mut random, k));
                     let also = (random.below(2) == 0).then(|| any_place(&mut random, k));

@@ -2,6 +2,7 @@
 
 mod custom;
 mod folds;
+mod offsets;
 mod quotients;
 mod reference;
 mod scales;

@@ -1,9 +1,10 @@
 //! Speed of reductions: GB/s of result for every type and operation, beside a copy of the same
-//! bytes.
+//! bytes, and how much slower they are if buffers do not begin at a cache line.
 //!
 //! ```text
-//! cargo bench -p maypole-kernels                # everything, in about two minutes
-//! cargo bench -p maypole-kernels -- 'L2/f32'    # one size of buffer and one type
+//! cargo bench -p maypole-kernels                # everything, in about three minutes
+//! cargo bench -p maypole-kernels -- 'L2/f32'    # GB/s of one size of buffer and one type
+//! cargo bench -p maypole-kernels -- offsets     # the comparison of offsets alone
 //! ```
 //!
 //! Each measurement reduces two sources into a third buffer. `SIZES` holds the bytes of one buffer:
@@ -11,16 +12,33 @@
 //! The copy moves one source into the destination, so it has two thirds of the memory traffic and
 //! no arithmetic.
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region};
 use std::hint::black_box;
 use std::time::Duration;
 
+mod offsets;
+
 /// The memory that three buffers fit into, and the bytes of one buffer.
 const SIZES: [(&str, usize); 3] = [("L1", 8 << 10), ("L2", 128 << 10), ("DRAM", 32 << 20)];
+/// The same for four buffers, of which the comparison of offsets uses several cases.
+const OFFSET_SIZES: [(&str, usize); 3] = [("L1", 8 << 10), ("L2", 64 << 10), ("DRAM", 16 << 20)];
+
+fn main() {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let wants_offsets = filters.iter().any(|filter| filter == "offsets");
+    if !wants_offsets {
+        let mut criterion = quick().configure_from_args();
+        reductions(&mut criterion);
+        criterion.final_summary();
+    }
+    if filters.is_empty() || wants_offsets {
+        offsets::report(&OFFSET_SIZES);
+    }
+}
 
 fn reductions(criterion: &mut Criterion) {
-    for (cache, len) in SIZES {
+    for (memory, len) in SIZES {
         let [left, right, into] = [(); 3].map(|()| Region::new(len));
         let sources = [left.view().as_view(), right.view().as_view()];
         let into = into.view();
@@ -28,7 +46,7 @@ fn reductions(criterion: &mut Criterion) {
         for region in [&left, &right] {
             region.view().fill_from(&vec![1; len]);
         }
-        let mut group = criterion.benchmark_group(cache);
+        let mut group = criterion.benchmark_group(memory);
         group.throughput(Throughput::Bytes(len as u64));
         group.bench_function("copy", |bench| {
             bench.iter(|| black_box(into).copy_from(black_box(sources[0])));
@@ -53,10 +71,3 @@ fn quick() -> Criterion {
         .measurement_time(Duration::from_millis(400))
         .sample_size(10)
 }
-
-criterion_group! {
-    name = benches;
-    config = quick();
-    targets = reductions
-}
-criterion_main!(benches);
