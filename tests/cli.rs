@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
@@ -23,6 +23,7 @@ const KEYS: [&str; 19] = [
     "encryption_GBps",
     "in_place",
     "iterations",
+    "offset",
     "op",
     "ranks",
     "root",
@@ -83,6 +84,7 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("perf --algorithm rung", "two-shot"),
         ("perf --type quad", "bf16"),
         ("perf --op mean", "avg"),
+        ("perf --offset 2", "take a multiple of that"),
         ("perf sumall", "reduce-scatter"),
         ("perf --transport ib", "tcp"),
         ("perf --threads -n 2 --json /nonexistent/file", "/nonexistent/file"),

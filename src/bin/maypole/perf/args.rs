@@ -120,6 +120,11 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) op: ReduceOp,
 
+    /// Bytes behind a page of memory at which each buffer begins, a multiple of the element size. A
+    /// large Vec or malloc begins at 16.
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    pub(crate) offset: usize,
+
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: usize,

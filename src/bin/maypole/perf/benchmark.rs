@@ -12,6 +12,8 @@ pub(crate) struct CallParameters {
     pub(crate) kind: DataType,
     pub(crate) op: ReduceOp,
     pub(crate) world: usize,
+    /// Bytes behind a page at which every buffer begins: a multiple of the element size.
+    pub(crate) offset: usize,
 }
 
 /// Everything that is measured over each transport.
@@ -114,7 +116,8 @@ mod tests {
     use super::*;
 
     fn benchmark(collectives: &[Collective], sizes: &[usize]) -> Benchmark {
-        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
+        let parameters =
+            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4, offset: 16 };
         Benchmark {
             collectives: collectives.to_vec(),
             algorithms: vec![None],

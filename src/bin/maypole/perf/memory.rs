@@ -85,7 +85,8 @@ mod tests {
     use maypole::{DataType, ReduceOp};
 
     fn benchmark(collective: Collective, bytes: usize) -> Benchmark {
-        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
+        let parameters =
+            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4, offset: 16 };
         let sizes = vec![8, bytes];
         Benchmark { collectives: vec![collective], algorithms: vec![None], sizes, parameters }
     }

@@ -1,6 +1,7 @@
 //! Leads one rank through the whole measurement.
 
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement};
+use crate::perf::buffer;
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{PerfTransport, RankCommunicators};
 use crate::perf::encryption;
@@ -50,7 +51,8 @@ pub(crate) fn run(
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.say(|mapping| {
         let machine = machine::describe(mapping);
-        [machine, encryption::describe(encryption), table::head()].join("\n")
+        let offset = buffer::describe(settings.benchmark.parameters.offset);
+        [machine, encryption::describe(encryption), offset, table::head()].join("\n")
     });
     if let Some(report) = &mut perf_run.report {
         report.describe(|| machine::facts(&perf_run.mapping, &costs, encryption));

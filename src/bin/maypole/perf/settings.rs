@@ -32,6 +32,8 @@ pub(crate) struct PerfSettings {
 const DEFAULT_RANKS: usize = 4;
 /// One size for each regime: latency, small messages, cache, memory.
 const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
+/// Bytes of a page, on which every buffer would begin without `--offset`.
+const PAGE: usize = 4096;
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
@@ -67,7 +69,12 @@ impl PerfArgs {
             collectives: self.collectives(),
             algorithms: self.algorithms(),
             sizes: self.sizes()?,
-            parameters: CallParameters { kind: self.kind, op: self.op, world },
+            parameters: CallParameters {
+                kind: self.kind,
+                op: self.op,
+                world,
+                offset: self.offset()?,
+            },
         };
         if benchmark.is_empty() {
             bail!("{}", nothing_to_measure(&benchmark));
@@ -87,6 +94,22 @@ impl PerfArgs {
             bind: self.bind,
             sabotage: self.sabotage,
         })
+    }
+
+    fn offset(&self) -> Result<usize> {
+        let element = self.kind.size();
+        ensure!(
+            self.offset.is_multiple_of(element),
+            "--offset {}: elements of --type {} have {element} bytes; take a multiple of that",
+            self.offset,
+            self.kind.name()
+        );
+        ensure!(
+            self.offset < PAGE,
+            "--offset {}: buffers begin less than a page ({PAGE} bytes) behind a page",
+            self.offset
+        );
+        Ok(self.offset)
     }
 
     fn collectives(&self) -> Vec<Collective> {
@@ -247,6 +270,14 @@ mod tests {
     }
 
     #[test]
+    fn buffers_begin_where_those_of_users_do() {
+        let offset = |line: &str| settings(line).unwrap().benchmark.parameters.offset;
+        assert_eq!(offset(""), 16);
+        assert_eq!(offset("--offset 0"), 0);
+        assert_eq!(offset("--type i8 --offset 3"), 3);
+    }
+
+    #[test]
     fn check_needs_no_value() {
         assert!(settings("--check").unwrap().check);
         assert!(settings("-c true").unwrap().check);
@@ -279,6 +310,9 @@ mod tests {
             ("--transport ib", "tcp"),
             ("--timeout 0", "more than 0"),
             ("--timeout -1", ""),
+            ("--offset 2", "multiple of that"),
+            ("--type f16 --offset 1", "have 2 bytes"),
+            ("--offset 4096", "less than a page"),
         ] {
             let error = settings(line).expect_err(line).to_string();
             assert!(error.contains(says), "{line}: {error}");

@@ -174,7 +174,7 @@ mod tests {
     const WORLD: usize = 3;
 
     fn parameters(op: ReduceOp) -> CallParameters {
-        CallParameters { kind: DataType::I32, op, world: WORLD }
+        CallParameters { kind: DataType::I32, op, world: WORLD, offset: 16 }
     }
 
     fn ints(oracle: &Oracle, rank: usize, batch: u64, range: Range<usize>) -> Vec<i32> {

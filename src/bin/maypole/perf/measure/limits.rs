@@ -322,7 +322,8 @@ pub(crate) mod tests {
 
     #[test]
     fn copying_and_sockets_are_measured() {
-        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 3 };
+        let parameters =
+            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 3, offset: 16 };
         let collectives = vec![Collective::AllReduce];
         let sizes = vec![8, 100_000];
         let what = Benchmark { collectives, algorithms: vec![None], sizes, parameters };

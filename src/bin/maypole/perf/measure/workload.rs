@@ -102,11 +102,12 @@ impl<'a> Workload<'a> {
         oracle: &'a Oracle,
     ) -> anyhow::Result<Self> {
         let ranges = buffer_ranges(&point, place, rank, parameters.world);
-        let size = parameters.kind.size();
+        let CallParameters { kind, offset, .. } = parameters;
+        let size = kind.size();
         let buffers = WorkloadBuffers {
-            input: AlignedBuffer::try_new(ranges.input_buffer.len() * size)?,
-            often: AlignedBuffer::try_new(ranges.buffer.len() * size)?,
-            once: AlignedBuffer::try_new(ranges.buffer.len() * size)?,
+            input: AlignedBuffer::try_new(ranges.input_buffer.len() * size, offset)?,
+            often: AlignedBuffer::try_new(ranges.buffer.len() * size, offset)?,
+            once: AlignedBuffer::try_new(ranges.buffer.len() * size, offset)?,
         };
         let run = crate::perf::for_each_type!(parameters.kind, pointer);
         Ok(Self {

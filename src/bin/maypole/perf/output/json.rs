@@ -29,6 +29,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "encryption_GBps": row.encryption.map(|rate| rate.sealing / 1e9),
         "decryption_GBps": row.encryption.map(|rate| rate.opening / 1e9),
         "in_place": place == BufferPlacement::InPlace,
+        "offset": row.parameters.offset,
         "time_us": {
             "min": time.min,
             "p50": time.p50,
@@ -56,6 +57,7 @@ mod tests {
         assert_eq!(in_place["in_place"], json!(true));
         assert_eq!(in_place["wrong"], json!(3));
         assert_eq!(out_of_place["op"], json!("sum"));
+        assert_eq!(out_of_place["offset"], json!(16));
         assert_eq!(out_of_place["root"], Value::Null);
         assert_eq!(out_of_place["algorithm"], json!("two-shot"));
         assert_eq!(out_of_place["time_us"]["p50"], json!(100.0));

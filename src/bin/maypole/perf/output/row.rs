@@ -80,7 +80,12 @@ pub(crate) mod tests {
     pub(crate) fn example() -> PerfRow {
         let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
         PerfRow {
-            parameters: CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
+            parameters: CallParameters {
+                kind: DataType::F32,
+                op: ReduceOp::Sum,
+                world: 4,
+                offset: 16,
+            },
             transport: PerfTransport::Shm,
             encryption: None,
             deterministic: false,
