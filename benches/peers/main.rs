@@ -1,30 +1,39 @@
 //! Measures maypole beside other libraries, in alternating rounds of one run.
 //!
 //! ```text
-//! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] \
-//!     [--sizes 8,4096,1048576]
+//! cargo bench --bench peers -- --peers FOLDER --record FILE     # all 200 points: 20 minutes
+//! cargo bench --bench peers -- --peers FOLDER --groups shm2,tcp4 --collectives all-reduce \
+//!     --sizes 8,1048576 --rounds 3
 //! ```
 //!
 //! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`. This
 //! function runs the program that measures peer NAME, and prints a JSON object a line with `coll`,
 //! `bytes`, `median_us` and `ok`. The variables `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
-//! `PB_MINSAMP` and `PB_MAX` tell the program what to measure. It takes samples like
+//! `PB_MINSAMP`, `PB_MAX` and `PB_OFFSET` tell the program what to measure. It takes samples like
 //! `maypole perf`: batches of about 400 us, from the first rank's start to the last rank's end.
 //!
 //! On a shared machine, other load changes wall-clock times from minute to minute, but it slows all
 //! programs that run in the same seconds alike. So every round runs every library, and the order is
-//! reversed from round to round. The result is the median over rounds of the best peer's time
-//! divided by maypole's time: above 1, maypole is faster than all peers.
+//! reversed from round to round. The result of a point is the median over rounds of the best peer's
+//! time divided by maypole's time: above 1, maypole is faster than all peers. Points below 0.9 get
+//! more rounds.
+//!
+//! `--record FILE` keeps what was measured: the same command, started again, measures only what the
+//! file lacks.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use programs::{Programs, Selection};
+use record::Record;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
 
-#[path = "../src/bin/maypole/statistics.rs"]
+mod programs;
+mod record;
+#[path = "../../src/bin/maypole/statistics.rs"]
 mod statistics;
+mod summary;
 
 /// Compare `maypole perf` with other libraries, round by round.
 #[derive(Parser)]
@@ -37,29 +46,38 @@ struct PeersArgs {
     #[arg(long, value_delimiter = ',', default_value = "ompi5,impi,mpich5")]
     names: Vec<String>,
 
-    /// The transport: shm or tcp.
-    #[arg(long, default_value = "shm")]
-    transport: String,
+    /// Peers that wait without giving up their core: left out where ranks outnumber cores.
+    #[arg(long, value_delimiter = ',', default_value = "mpich5")]
+    spinning: Vec<String>,
 
-    /// The number of ranks.
-    #[arg(short = 'n', long, default_value_t = 2)]
-    ranks: usize,
+    /// Transports with numbers of ranks, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "shm2,shm4,shm8,tcp2,tcp4")]
+    groups: Vec<Group>,
 
     /// The number of rounds. Every library runs once in each round.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
 
-    /// Collectives, as `maypole perf` names them, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "all-reduce")]
-    collectives: Vec<String>,
+    /// The number of rounds of points below 0.9.
+    #[arg(long, default_value_t = 15)]
+    slow_rounds: usize,
 
-    /// Bytes of the whole, separated by commas.
+    /// Collectives, as `maypole perf` names them, separated by commas.
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "8,256,4096,16384,65536,262144,1048576,4194304"
+        default_value = "all-reduce,broadcast,reduce,all-gather,reduce-scatter,all-to-all,scatter,\
+                         gather"
     )]
-    sizes: Vec<usize>,
+    collectives: Vec<String>,
+
+    /// Bytes of the whole, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "8,4096,65536,1048576,16777216")]
+    sizes: Vec<u64>,
+
+    /// Bytes behind a page at which every buffer begins, ours and the peers'.
+    #[arg(long, default_value_t = 16)]
+    offset: usize,
 
     /// Milliseconds of sampling at each point.
     #[arg(long, default_value_t = 50)]
@@ -68,6 +86,10 @@ struct PeersArgs {
     /// The algorithm to compare.
     #[arg(long, default_value = "auto")]
     algorithm: String,
+
+    /// Keep every measurement in this file, and go on with those that it holds.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 
     /// The `maypole` program to measure [default: the program built with this bench].
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_maypole"))]
@@ -78,12 +100,38 @@ struct PeersArgs {
     bench: bool,
 }
 
-/// A collective, as `maypole perf --json` names it, and bytes of the whole.
-type PeerPoint = (String, u64);
-/// Microseconds at each point, in one round.
-type Times = BTreeMap<PeerPoint, f64>;
+/// Ranks over a transport, such as `shm2`.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Group {
+    transport: String,
+    ranks: usize,
+}
 
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|letter: char| letter.is_ascii_digit()).unwrap_or(text.len());
+        let (transport, ranks) = text.split_at(digits);
+        match (transport, ranks.parse()) {
+            ("shm" | "tcp", Ok(ranks)) if ranks > 1 => {
+                Ok(Self { transport: transport.to_owned(), ranks })
+            }
+            _ => Err(format!("{text:?} is no group such as shm2 or tcp4")),
+        }
+    }
+}
+
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.transport, self.ranks)
+    }
+}
+
+/// The name of maypole among the libraries.
 const OURS: &str = "maypole";
+/// The ratio below which a point gets more rounds.
+const SLOW: f64 = 0.9;
 
 fn main() -> Result<ExitCode> {
     let args = PeersArgs::parse();
@@ -95,183 +143,86 @@ fn main() -> Result<ExitCode> {
         );
         return Ok(ExitCode::SUCCESS);
     };
-    let mut libraries: Vec<&str> =
-        std::iter::once(OURS).chain(args.names.iter().map(String::as_str)).collect();
-    let mut rounds = Vec::new();
-    for round in 0..args.rounds {
-        eprintln!("round {} of {}", round + 1, args.rounds);
-        let mut times: BTreeMap<&str, Times> = BTreeMap::new();
-        for library in &libraries {
-            let taken = if *library == OURS { args.ours() } else { args.peer(&peers, library) };
-            match taken {
-                Ok(taken) => _ = times.insert(library, taken),
-                Err(error) if *library == OURS => return Err(error),
-                Err(error) => eprintln!("SKIPPED in this round: {library}: {error:#}"),
-            }
+    ensure!(!args.sizes.is_empty(), "--sizes names no size");
+    let peers = peers.canonicalize().context("cannot find the folder of --peers")?;
+    let selection = Selection { collectives: args.collectives.clone(), sizes: args.sizes.clone() };
+    let mut record = Record::open(args.record.as_deref(), &args.settings())?;
+    let programs = args.programs(peers);
+    for group in &args.groups {
+        args.measure(&programs, &mut record, group, &selection, 0..args.rounds)?;
+        for slow in summary::slow_points(&record, group, SLOW) {
+            eprintln!("{group}: below {SLOW}: {} at {:?} bytes", slow.collectives[0], slow.sizes);
+            args.measure(&programs, &mut record, group, &slow, args.rounds..args.slow_rounds)?;
         }
-        rounds.push(times);
-        libraries.reverse();
+        println!("{}", summary::group_table(&record, group, &args.names));
     }
-    args.print(&rounds);
+    println!("{}", summary::totals(&record, &args.groups, SLOW));
+    println!("{}", summary::markdown(&record, &args.groups, &args.collectives, &args.sizes));
     Ok(ExitCode::SUCCESS)
 }
 
 impl PeersArgs {
-    fn ours(&self) -> Result<Times> {
-        let sizes: Vec<_> = self.sizes.iter().map(ToString::to_string).collect();
-        let mut command = Command::new(&self.maypole);
-        command.arg("perf").args(&self.collectives);
-        command.args([
-            "-n",
-            &self.ranks.to_string(),
-            "--transport",
-            &self.transport,
-            "--algorithm",
-            &self.algorithm,
-        ]);
-        command.args([
-            "--sizes",
-            &sizes.join(","),
-            "--budget",
-            &self.budget.to_string(),
-            "--json",
-            "-",
-        ]);
-        let mut times = Times::new();
-        for object in lines(&mut command)? {
-            // The peers are measured out of place; a broadcast is in place only.
-            if object["in_place"] == true && object["collective"] != "broadcast" {
-                continue;
-            }
-            insert(
-                &mut times,
-                &object["collective"],
-                &object["bytes"],
-                &object["time_us"]["p50"],
-                object["wrong"] == 0,
-            )?;
-        }
-        Ok(times)
-    }
-
-    fn peer(&self, folder: &Path, name: &str) -> Result<Times> {
-        let sizes: Vec<_> = self.sizes.iter().map(ToString::to_string).collect();
-        let wanted: Vec<_> = self.collectives.iter().map(|collective| theirs(collective)).collect();
-        let mut command = Command::new("bash");
-        command.args(["-c", "source ./peers.sh; peer_run \"$@\"", "peers", name, &self.transport]);
-        command.arg(self.ranks.to_string()).current_dir(folder);
-        command
-            .env("PB_COLLS", wanted.join(","))
-            .env("PB_SIZES", sizes.join(","))
-            .env_remove("PB_SIZES_AR");
-        command.env("PB_BUDGET_MS", self.budget.to_string()).env("PB_MINSAMP", "5");
-        command.env("PB_MAX", self.sizes.iter().max().map_or(0, |max| 2 * max).to_string());
-        let mut times = Times::new();
-        for object in lines(&mut command)? {
-            if let Some(error) = object.get("error") {
-                bail!("the peer failed: {error}");
-            }
-            // A peer selects collectives by substring: "gather" also runs "allgather".
-            if let Some(ours) = self.collectives.iter().find(|ours| object["coll"] == theirs(ours))
-            {
-                let collective = Value::from(ours.replace('-', "_"));
-                insert(
-                    &mut times,
-                    &collective,
-                    &object["bytes"],
-                    &object["median_us"],
-                    object["ok"] == true,
-                )?;
-            }
-        }
-        Ok(times)
-    }
-
-    fn print(&self, rounds: &[BTreeMap<&str, Times>]) {
-        println!(
-            "# {} ranks over {}, {} rounds in turn; median microseconds a call",
-            self.ranks,
-            self.transport,
-            rounds.len()
-        );
-        println!(
-            "# best/ours: the best peer's time divided by maypole's, median of the rounds \
-             (least to most); above 1 maypole is faster"
-        );
-        print!("# {:>14} {:>10} {OURS:>10}", "collective", "bytes");
-        self.names.iter().for_each(|name| print!(" {name:>10}"));
-        println!(" | {:>9} (least to most)", "best/ours");
-        let points: BTreeSet<&PeerPoint> =
-            rounds.iter().flat_map(|round| round.get(OURS)).flat_map(Times::keys).collect();
-        for point in points {
-            print!("  {:>14} {:>10}", point.0, point.1);
-            let of = |library: &str| {
-                rounds.iter().filter_map(|round| round.get(library)?.get(point).copied()).collect()
-            };
-            for library in std::iter::once(OURS).chain(self.names.iter().map(String::as_str)) {
-                print!(
-                    " {:>10}",
-                    statistics::median(of(library))
-                        .map_or_else(|| "-".to_owned(), |us| format!("{us:.3}"))
-                );
-            }
-            println!(" | {}", self.ratio(point, rounds));
+    fn programs(&self, peers: PathBuf) -> Programs {
+        Programs {
+            peers,
+            maypole: self.maypole.clone(),
+            algorithm: self.algorithm.clone(),
+            budget: self.budget,
+            offset: self.offset,
         }
     }
 
-    fn ratio(&self, point: &PeerPoint, rounds: &[BTreeMap<&str, Times>]) -> String {
-        let in_round = |round: &BTreeMap<&str, Times>| {
-            let ours = round.get(OURS)?.get(point)?;
-            let peers = self.names.iter().filter_map(|name| round.get(name.as_str())?.get(point));
-            Some(peers.copied().min_by(f64::total_cmp)? / ours)
-        };
-        let ratios: Vec<f64> = rounds.iter().filter_map(in_round).collect();
-        let least = ratios.iter().copied().min_by(f64::total_cmp);
-        let most = ratios.iter().copied().max_by(f64::total_cmp);
-        match (statistics::median(ratios), least, most) {
-            (Some(median), Some(least), Some(most)) => {
-                format!("{median:>9.2} ({least:.2} to {most:.2})")
+    /// What a record must have been measured with.
+    fn settings(&self) -> String {
+        format!(
+            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}",
+            self.collectives.join(","),
+            self.sizes,
+            self.offset,
+            self.budget,
+            self.algorithm
+        )
+    }
+
+    /// The libraries that are compared in `group`: ours first.
+    fn libraries(&self, group: &Group) -> Vec<&str> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let fits = |name: &&str| group.ranks <= cores || !self.spinning.iter().any(|it| it == name);
+        let peers = self.names.iter().map(String::as_str).filter(fits);
+        std::iter::once(OURS).chain(peers).collect()
+    }
+
+    /// Runs each library once in each of `rounds`, except for what the record holds.
+    fn measure(
+        &self,
+        programs: &Programs,
+        record: &mut Record,
+        group: &Group,
+        selection: &Selection,
+        rounds: std::ops::Range<usize>,
+    ) -> Result<()> {
+        for round in rounds {
+            let mut libraries = self.libraries(group);
+            if round % 2 == 1 {
+                libraries.reverse();
             }
-            _ => format!("{:>9}", "-"),
+            for library in libraries {
+                if record.has(group, round, library, &selection.collectives[0]) {
+                    continue;
+                }
+                eprintln!("{group}, round {}: {library}", round + 1);
+                let taken = if library == OURS {
+                    programs.ours(group, selection)
+                } else {
+                    programs.peer(library, group, selection)
+                };
+                match taken {
+                    Ok(taken) => record.add(group, round, library, &taken)?,
+                    Err(error) if library == OURS => return Err(error),
+                    Err(error) => eprintln!("SKIPPED in this round: {library}: {error:#}"),
+                }
+            }
         }
+        Ok(())
     }
-}
-
-/// The name of a collective in the peers' programs.
-fn theirs(collective: &str) -> String {
-    match collective.replace('-', "_").as_str() {
-        "reduce_scatter" => "reduce_scatter".to_owned(),
-        other => other.replace('_', ""),
-    }
-}
-
-fn insert(
-    times: &mut Times,
-    collective: &Value,
-    bytes: &Value,
-    us: &Value,
-    right: bool,
-) -> Result<()> {
-    let collective = collective.as_str().context("a line without a collective")?.to_owned();
-    if !right {
-        bail!("{collective} of {bytes} bytes was wrong");
-    }
-    times
-        .insert((collective, bytes.as_u64().context("no bytes")?), us.as_f64().context("no time")?);
-    Ok(())
-}
-
-/// The JSON objects that `command` prints.
-fn lines(command: &mut Command) -> Result<Vec<Value>> {
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
-    let objects: Vec<Value> = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}")))
-        .collect::<Result<_>>()?;
-    if objects.is_empty() || !output.status.success() {
-        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(objects)
 }
