@@ -3,58 +3,20 @@
 //!
 //! Memory is measured from outside, by an allocator that counts what is live.
 
+#[path = "common/counting.rs"]
+mod counting;
 #[path = "common/spawn.rs"]
 mod spawn;
 
+use counting::{ALLOCATIONS, LIVE};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::tuner::Plan;
 use maypole::{Communicator, Factor, Local, Operation, ReduceOp};
 use spawn::{World, role, say};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-
-/// Counts the bytes that are live, and the allocations so far.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-// SAFETY: passes every request on to the system's allocator, and only counts.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: passed on to our caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: passed on to our caller.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_add(size, Ordering::Relaxed);
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: passed on to our caller.
-        unsafe { System.realloc(old, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: passed on to our caller.
-        unsafe { System.dealloc(old, layout) }
-    }
-}
 
 /// Tests run one after the other, because they count the bytes of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
