@@ -1,15 +1,16 @@
 //! Emits one rank's program, fold by fold.
 
 use super::LoweringInput;
-use super::fuse::{FusedFold, Origin};
-use super::order::flushes;
+use super::flush::PostTracker;
+use super::folds::{Origin, SpanIndex};
+use super::peers::{Peer, Peers};
 use super::program::{
     Extent, Flush, Fold, FoldSource, Numbering, Program, SourceLocation, StreamLink,
 };
+use super::publications::{Posts, Publications};
 use super::strategy::Strategy;
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Buffer, Layout, Placement, Span};
-use std::collections::BTreeSet;
 
 /// Emits one rank's program.
 pub(super) struct Emitter<'a> {
@@ -18,12 +19,9 @@ pub(super) struct Emitter<'a> {
     me: usize,
     windows: u32,
     placement: Placement,
-    /// Ranks of this rank's board, ascending; their indices are the local ranks.
-    locals: Vec<usize>,
-    /// Ranks that this rank has streams with, ascending.
-    remotes: Vec<usize>,
-    /// Folds of each rank by stage, as its executor takes them.
-    order: Vec<Vec<usize>>,
+    peers: Peers,
+    publications: Publications,
+    posts: Posts,
 }
 
 /// The lists of a program while they grow.
@@ -45,41 +43,24 @@ impl<'a> Emitter<'a> {
         windows: u32,
         placement: Placement,
     ) -> Self {
-        let sorted = |stages: &Vec<u32>| {
-            let mut order: Vec<usize> = (0..stages.len()).collect();
-            order.sort_by_key(|at| stages[*at]);
-            order
-        };
-        let boards = request.boards;
-        let peers =
-            strategy.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
-        let remotes: BTreeSet<usize> = peers.filter(|peer| !boards.together(*peer, me)).collect();
-        Self {
-            request,
-            strategy,
-            me,
-            windows,
-            placement,
-            locals: boards.locals(me),
-            remotes: remotes.into_iter().collect(),
-            order: strategy.stages.iter().map(sorted).collect(),
-        }
+        let peers = Peers::new(&strategy.folds, request.boards, me);
+        let publications = Publications::new(strategy, &peers, me);
+        let posts = Posts::new(strategy, &peers, me);
+        Self { request, strategy, me, windows, placement, peers, publications, posts }
     }
 
     pub(super) fn emit(&self, stages_input: bool) -> Program {
-        let numberings: Box<[_]> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
+        let numbering = |local| Numbering::new(self.publications.stages(local), self.windows);
+        let numberings: Box<[_]> = (0..self.peers.locals().len()).map(numbering).collect();
         let totals: Box<[u64]> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
         let depth = if self_crediting {
             (2 * most as usize).next_power_of_two().max(2)
         } else {
-            self.strategy.depth
+            self.strategy.slots.depth
         };
-        let mut lists = ProgramLists::default();
-        for at in &self.order[self.me] {
-            self.emit_fold(*at, &mut lists);
-        }
+        let lists = self.lists();
         Program {
             windows: self.windows,
             folds: lists.folds.into(),
@@ -87,7 +68,7 @@ impl<'a> Emitter<'a> {
             posts: lists.posts.into(),
             flushes: lists.flushes.into(),
             first_of: self.first_of(),
-            class: self.strategy.class,
+            class: self.strategy.slots.class,
             mask: depth as u64 - 1,
             self_crediting,
             stages_input,
@@ -100,175 +81,158 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// True if no writer of this board ever needs a counter. Two conditions hold then: all readers
+    /// of a writer publish to it in every call, so their publications prove that they have finished
+    /// the call before; and the writer's slots last for two calls.
+    fn is_self_crediting(&self, most: u64) -> bool {
+        self.windows == 1
+            && most > 0
+            && 2 * most <= self.strategy.slots.depth as u64
+            && self.publications.all_readers_answer()
+    }
+
+    /// The folds of this rank as its executor takes them.
+    fn own(&self) -> &[u32] {
+        &self.strategy.order[self.strategy.folds.of(self.me)]
+    }
+
+    fn stage(&self, fold: usize) -> u32 {
+        self.strategy.stages[fold]
+    }
+
+    fn lists(&self) -> ProgramLists {
+        let mut lists = ProgramLists::default();
+        let (flushes, ranges) = self.flushes();
+        let first = self.strategy.folds.of(self.me).start;
+        for fold in self.own() {
+            let fold = *fold as usize;
+            let (start, end) = ranges[fold - first];
+            self.emit_fold(fold, &flushes[start..end], &mut lists);
+        }
+        lists
+    }
+
     fn links(&self) -> Box<[StreamLink]> {
-        let link = |peer: &usize| {
-            let stages = self.stages_of(self.me, |fold| fold.to.contains(peer));
-            StreamLink { peer: *peer as u32, posts: Numbering::new(&stages, self.windows) }
+        let link = |(stream, peer): (usize, &usize)| StreamLink {
+            peer: *peer as u32,
+            posts: Numbering::new(self.posts.stages(stream), self.windows),
         };
-        self.remotes.iter().map(link).collect()
+        self.peers.remotes().iter().enumerate().map(link).collect()
     }
 
     /// `first_of[s]`: the first fold of stage `s` or later.
     fn first_of(&self) -> Box<[u32]> {
-        let stages: Vec<u32> =
-            self.order[self.me].iter().map(|at| self.strategy.stages[self.me][*at]).collect();
+        let stages: Vec<u32> = self.own().iter().map(|fold| self.stage(*fold as usize)).collect();
         let deepest = stages.last().copied().unwrap_or(0);
         (0..=deepest + 1).map(|stage| stages.partition_point(|s| *s < stage) as u32).collect()
     }
 
-    fn emit_fold(&self, at: usize, program: &mut ProgramLists) {
-        let fold = &self.strategy.all[self.me][at];
+    fn emit_fold(&self, fold: usize, flushes: &[Flush], program: &mut ProgramLists) {
+        let folds = &self.strategy.folds;
         let first = program.sources.len() as u32;
-        let mut senders = self.strategy.matching.senders(&self.strategy.all, self.me, at);
-        for source in &fold.sources {
-            program.sources.push(match source {
-                Origin::Local(span) => self.local(*span),
-                Origin::Remote(_) => {
-                    let (peer, sent) = senders.next().expect("one sender for each remote source");
-                    self.remote(peer, sent)
-                }
-            });
-        }
-        let extent = self.extent(fold.shape);
-        program.scratch = fold
-            .into
-            .into_iter()
-            .map(|span| self.scratch_up_to(span))
-            .fold(program.scratch, usize::max);
-        let stored_as_it_comes = fold.sources.len() == 1 && fold.into.is_some();
-        if !stored_as_it_comes
-            && program.sources[first as usize..].iter().any(|s| s.from == SourceLocation::Stream)
-        {
+        program.sources.extend(folds.source_places(fold).map(|place| self.source(place)));
+        let extent = self.extent(folds.shape(fold));
+        let scratch = folds.stored(fold).map_or(0, |span| self.scratch_up_to(span));
+        program.scratch = program.scratch.max(scratch);
+        let sources = &program.sources[first as usize..];
+        let stored_as_it_comes = sources.len() == 1 && folds.stored(fold).is_some();
+        let has_stream = sources.iter().any(|source| source.from == SourceLocation::Stream);
+        if !stored_as_it_comes && has_stream {
             program.longest_staged = program.longest_staged.max(extent.window(0).1);
         }
+        let count = sources.len() as u16;
         let posts = program.posts.len() as u32;
-        let streams = self.remotes.iter().enumerate().filter(|(_, peer)| fold.to.contains(peer));
-        program.posts.extend(streams.map(|(stream, _)| stream as u32));
+        let (audience, streams) = self.receivers(fold);
+        program.posts.extend(streams);
         let waits = program.flushes.len() as u32;
-        program.flushes.extend(self.flushes(at));
+        program.flushes.extend(flushes);
+        let has_posts = program.posts.len() as u32 > posts;
         program.folds.push(Fold {
             extent,
-            into: fold.into.map(|span| span.buffer),
-            posted: fold
-                .sent()
-                .filter(|_| program.posts.len() as u32 > posts)
-                .map(|span| span.buffer),
-            audience: self.audience(self.me, fold),
-            stage: self.strategy.stages[self.me][at],
+            into: folds.stored(fold).map(|span| span.buffer),
+            posted: folds.sent(fold).filter(|_| has_posts).map(|span| span.buffer),
+            audience,
+            stage: self.stage(fold),
             first,
-            count: fold.sources.len() as u16,
+            count,
             posts: (posts, program.posts.len() as u32),
             flushes: (waits, program.flushes.len() as u32),
         });
     }
 
-    fn local(&self, span: Span) -> FoldSource {
-        FoldSource {
-            from: SourceLocation::Own(span.buffer),
-            peer: 0,
-            extent: self.extent(span),
-            publication: 0,
-            stage: 0,
-            implied: 0,
+    /// The local ranks that read the publication of `fold`, one bit each; and the streams that it
+    /// goes to, ascending.
+    fn receivers(&self, fold: usize) -> (u64, Vec<u32>) {
+        let mut audience = 0;
+        let mut streams = Vec::new();
+        for to in self.strategy.folds.to(fold) {
+            match self.peers.find(*to as usize) {
+                Peer::Local(local) => audience |= 1 << local,
+                Peer::Stream(stream) => streams.push(stream as u32),
+            }
+        }
+        streams.sort_unstable();
+        (audience, streams)
+    }
+
+    /// The source at `place` among those of all folds.
+    fn source(&self, place: usize) -> FoldSource {
+        match self.strategy.folds.all_sources()[place] {
+            Origin::Local(span) => FoldSource {
+                from: SourceLocation::Own(span.buffer),
+                peer: 0,
+                extent: self.extent(span),
+                publication: 0,
+                stage: 0,
+                implied: 0,
+            },
+            Origin::Remote(peer) => self.remote(peer as usize, self.strategy.matching.sent(place)),
         }
     }
 
+    /// What `peer` sends by its fold `sent`.
     fn remote(&self, peer: usize, sent: usize) -> FoldSource {
         let extent = Extent::default();
-        let stage = self.strategy.stages[peer][sent];
-        if let Some(stream) = self.remotes.iter().position(|rank| *rank == peer) {
-            return FoldSource {
+        let stage = self.stage(sent);
+        match self.peers.find(peer) {
+            Peer::Stream(stream) => FoldSource {
                 from: SourceLocation::Stream,
                 peer: stream as u32,
                 extent,
                 publication: 0,
                 stage,
                 implied: 0,
-            };
+            },
+            Peer::Local(local) => FoldSource {
+                from: SourceLocation::Board,
+                peer: local as u32,
+                extent,
+                publication: self.publications.nth(local, sent),
+                stage,
+                // With several windows, counters tell what was consumed.
+                implied: if self.windows > 1 { 0 } else { self.publications.implied(local, sent) },
+            },
         }
-        let local =
-            self.locals.iter().position(|rank| *rank == peer).expect("a peer is local or remote");
-        FoldSource {
-            from: SourceLocation::Board,
-            peer: local as u32,
-            extent,
-            publication: self.nth_of(peer, sent, |fold| self.audience(peer, fold) != 0),
-            stage,
-            implied: self.implied(peer, sent),
+    }
+
+    /// What the folds of this rank wait for before they write; and where that of each fold lies in
+    /// the list.
+    fn flushes(&self) -> (Vec<Flush>, Vec<(usize, usize)>) {
+        let folds = &self.strategy.folds;
+        let own = folds.of(self.me);
+        let mut flushes = Vec::new();
+        let mut ranges = vec![(0, 0); own.len()];
+        if self.peers.remotes().is_empty() {
+            return (flushes, ranges);
         }
-    }
-
-    /// How many of this rank's publications of this call `peer` has certainly consumed once its
-    /// fold `sent` is published. With several windows, counters tell that, and this is zero.
-    fn implied(&self, peer: usize, sent: usize) -> u32 {
-        if self.windows > 1 {
-            return 0;
-        }
-        let done = self.order[peer].iter().take_while(|at| **at != sent).chain([&sent]);
-        let read =
-            done.flat_map(|at| self.strategy.matching.senders(&self.strategy.all, peer, *at));
-        let ours = read.filter(|(rank, _)| *rank == self.me);
-        ours.map(|(_, at)| 1 + self.nth_of(self.me, at, |fold| self.audience(self.me, fold) != 0))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// The index of fold `at` of `rank` among the folds for which `counts` is true.
-    fn nth_of(&self, rank: usize, at: usize, counts: impl Fn(&FusedFold) -> bool) -> u32 {
-        let before = self.order[rank].iter().take_while(|other| **other != at);
-        before.filter(|other| counts(&self.strategy.all[rank][**other])).count() as u32
-    }
-
-    /// The stages of the folds of `rank` for which `counts` is true, ascending.
-    fn stages_of(&self, rank: usize, counts: impl Fn(&FusedFold) -> bool) -> Vec<u32> {
-        let counted = self.order[rank].iter().filter(|at| counts(&self.strategy.all[rank][**at]));
-        counted.map(|at| self.strategy.stages[rank][*at]).collect()
-    }
-
-    fn numbering(&self, rank: usize) -> Numbering {
-        Numbering::new(&self.stages_of(rank, |fold| self.audience(rank, fold) != 0), self.windows)
-    }
-
-    /// The local ranks that read the publication of `fold`, one bit each. `rank`, which publishes
-    /// it, shares this rank's board.
-    fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
-        let boards = self.request.boards;
-        let local = fold.to.iter().filter(|to| boards.together(**to, rank));
-        let index = |to: &usize| self.locals.iter().position(|rank| rank == to);
-        local.map(|to| 1 << index(to).expect("readers share the board")).sum()
-    }
-
-    fn flushes(&self, at: usize) -> Vec<Flush> {
-        let boards = self.request.boards;
-        let folds = &self.strategy.all[self.me];
-        let posts = flushes(folds, at, self.placement, |to| !boards.together(to, self.me));
-        let flush = |(peer, post): (usize, usize)| Flush {
-            stream: self.remotes.iter().position(|rank| *rank == peer).expect("a stream") as u32,
-            nth: self.nth_of(self.me, post, |fold| fold.to.contains(&peer)),
-            stage: self.strategy.stages[self.me][post],
-        };
-        posts.into_iter().map(flush).collect()
-    }
-
-    /// True if no writer of this board ever needs a counter. Two conditions hold then: all readers
-    /// of a writer publish to it in every call, so their publications prove that they have finished
-    /// the call before; and the writer's slots last for two calls.
-    fn is_self_crediting(&self, most: u64) -> bool {
-        let answers = |writer: usize, reader: usize| {
-            let folds = &self.strategy.all[reader];
-            folds.iter().any(|fold| fold.to.contains(&writer))
-        };
-        let readers = |writer: usize| {
-            let to = self.strategy.all[writer].iter().flat_map(|fold| fold.to.iter().copied());
-            to.filter(|reader| self.locals.contains(reader))
-        };
-        self.windows == 1
-            && most > 0
-            && 2 * most <= self.strategy.depth as u64
-            && self
-                .locals
-                .iter()
-                .all(|writer| readers(*writer).all(|reader| answers(*writer, reader)))
+        let index = SpanIndex::new(self.request.schedules, self.placement);
+        let mut tracker = PostTracker::new(folds, self.request.boards, index);
+        tracker.of_rank(self.me, |fold, posts| {
+            let start = flushes.len();
+            flushes.extend(posts.iter().map(|place| self.posts.flush(*place)));
+            ranges[fold - own.start] = (start, flushes.len());
+        });
+        (flushes, ranges)
     }
 
     /// Bytes of scratch that storing `span` needs.

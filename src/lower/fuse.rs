@@ -4,129 +4,176 @@
 //! after it become one fold. A fold whose result is sent becomes a fold that publishes. A result
 //! that is only sent on is not stored.
 
+use super::folds::{FusedFolds, Origin, SpanIndex};
 use super::program::MAX_SOURCES;
+use crate::schedule::hosts::Boards;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 
-/// Where a source of a fold comes from, before there are windows.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Origin {
-    Local(Span),
-    Remote(usize),
+/// Fuses the steps of all ranks. A stream sends from a buffer, so a result that goes to a rank of
+/// another board must be stored.
+pub(super) fn fuse(schedules: &[Schedule], boards: &Boards) -> FusedFolds {
+    let steps = schedules.iter().map(|schedule| schedule.steps.len()).sum();
+    let mut fuser = Fuser {
+        folds: FusedFolds::with_capacity(schedules.len(), steps),
+        first: 0,
+        reached: vec![usize::MAX; schedules.len()],
+    };
+    let mut uses = SpanUses::new(schedules);
+    for (rank, schedule) in schedules.iter().enumerate() {
+        schedule.steps.iter().for_each(|step| fuser.add(*step));
+        uses.forget_dead_stores(&mut fuser.folds, fuser.first, |peer| !boards.together(peer, rank));
+        fuser.end_rank();
+    }
+    fuser.folds
 }
 
-/// A fold, before there are windows.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct FusedFold {
-    /// The span that stores the result, if it is stored.
-    pub(super) into: Option<Span>,
-    /// The sources, in the order of combination.
-    pub(super) sources: Vec<Origin>,
-    /// The ranks that get the result.
-    pub(super) to: Vec<usize>,
-    /// A span of this rank that is as long as the result.
-    pub(super) shape: Span,
+/// The folds so far, and what is known of the last one.
+struct Fuser {
+    folds: FusedFolds,
+    /// The first fold of the rank whose steps are added.
+    first: usize,
+    /// By peer: the last fold that sends to it.
+    reached: Vec<usize>,
 }
 
-impl FusedFold {
-    fn storing(into: Span, sources: Vec<Origin>) -> Self {
-        Self { into: Some(into), sources, to: Vec::new(), shape: into }
-    }
-
-    fn sending(from: Span, to: usize) -> Self {
-        Self { into: None, sources: vec![Origin::Local(from)], to: vec![to], shape: from }
-    }
-
-    /// The span that holds what the fold sends: its result, or the one local source that it passes
-    /// on.
-    pub(super) fn sent(&self) -> Option<Span> {
-        match (self.into, &self.sources[..]) {
-            (Some(into), _) => Some(into),
-            (None, [Origin::Local(span)]) => Some(*span),
-            _ => None,
+impl Fuser {
+    fn add(&mut self, step: Step) {
+        match step {
+            Step::Send { from, to } => self.send(from, to),
+            Step::Copy { from, into } => self.folds.store(into, &[Origin::Local(from)]),
+            Step::Recv { into, from } => self.folds.store(into, &[Origin::Remote(from as u32)]),
+            Step::Reduce { from, into } => self.reduce(into, Origin::Local(from)),
+            Step::RecvReduce { into, from } => self.reduce(into, Origin::Remote(from as u32)),
         }
     }
 
-    pub(super) fn reads(&self, span: Span, placement: Placement) -> bool {
-        self.sources
-            .iter()
-            .any(|source| matches!(source, Origin::Local(s) if s.overlaps(span, placement)))
+    /// The last fold of the rank whose steps are added.
+    fn last(&self) -> Option<usize> {
+        self.folds.len().checked_sub(1).filter(|last| *last >= self.first)
     }
 
-    pub(super) fn remotes(&self) -> impl Iterator<Item = usize> {
-        self.sources.iter().filter_map(|source| match source {
-            Origin::Remote(peer) => Some(*peer),
-            Origin::Local(_) => None,
-        })
+    fn send(&mut self, from: Span, to: usize) {
+        // A publication is read once by each of its readers.
+        let joins =
+            |last: &usize| self.folds.sent(*last) == Some(from) && self.reached[to] != *last;
+        let fold = self.last().filter(joins).unwrap_or_else(|| {
+            self.folds.pass_on(from);
+            self.folds.len() - 1
+        });
+        self.folds.send_last_to(to);
+        self.reached[to] = fold;
     }
-}
 
-/// Fuses the steps of one rank. `by_stream(peer)` is true of peers that are reached by a
-/// stream: a stream sends from a buffer, so a result that it sends must be stored.
-pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Vec<FusedFold> {
-    let mut folds: Vec<FusedFold> = Vec::new();
-    for step in &schedule.steps {
-        match *step {
-            Step::Send { from, to } => match folds.last_mut() {
-                // A publication is read once by each of its readers.
-                Some(last) if last.sent() == Some(from) && !last.to.contains(&to) => {
-                    last.to.push(to)
-                }
-                _ => folds.push(FusedFold::sending(from, to)),
-            },
-            Step::Copy { from, into } => {
-                folds.push(FusedFold::storing(into, vec![Origin::Local(from)]))
-            }
-            Step::Recv { into, from } => {
-                folds.push(FusedFold::storing(into, vec![Origin::Remote(from)]))
-            }
-            Step::Reduce { from, into } => reduce(&mut folds, into, Origin::Local(from)),
-            Step::RecvReduce { into, from } => reduce(&mut folds, into, Origin::Remote(from)),
-        }
-    }
-    forget_dead_stores(&mut folds, by_stream);
-    folds
-}
-
-fn reduce(folds: &mut Vec<FusedFold>, into: Span, source: Origin) {
-    match folds.last_mut() {
+    fn reduce(&mut self, into: Span, source: Origin) {
         // A fold reads all its sources before it writes, so none of them may be the result of
         // the fold so far; and a stream lends one message at a time.
-        Some(last)
-            if last.into == Some(into)
-                && last.to.is_empty()
-                && last.sources.len() < MAX_SOURCES
+        let joins = |last: &usize| {
+            let sources = self.folds.sources(*last);
+            self.folds.stored(*last) == Some(into)
+                && self.folds.to(*last).is_empty()
+                && sources.len() < MAX_SOURCES
                 && source != Origin::Local(into)
-                && !(matches!(source, Origin::Remote(_)) && last.sources.contains(&source)) =>
-        {
-            last.sources.push(source);
+                && !(matches!(source, Origin::Remote(_)) && sources.contains(&source))
+        };
+        match self.last().filter(joins) {
+            Some(_) => self.folds.join_last(source),
+            None => self.folds.store(into, &[Origin::Local(into), source]),
         }
-        _ => folds.push(FusedFold::storing(into, vec![Origin::Local(into), source])),
+    }
+
+    fn end_rank(&mut self) {
+        self.folds.end_rank();
+        self.first = self.folds.len();
     }
 }
 
-/// Drops stores that no fold reads: the span is overwritten first, or it is scratch at the end.
-fn forget_dead_stores(folds: &mut [FusedFold], by_stream: impl Fn(usize) -> bool) {
-    for at in 0..folds.len() {
-        let Some(span) = folds[at].into else { continue };
-        let apart = Placement::Apart;
-        let next = folds[at + 1..].iter().find(|f| f.reads(span, apart) || f.into == Some(span));
-        let dead = next.map_or(span.buffer == Buffer::Scratch, |f| !f.reads(span, apart));
-        if dead && !folds[at].to.is_empty() && !folds[at].to.iter().any(|peer| by_stream(*peer)) {
-            folds[at].into = None;
+/// How a span is used next.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum NextUse {
+    Never,
+    Read,
+    Overwritten,
+}
+
+/// By span of one rank: how later folds use it.
+struct SpanUses {
+    index: SpanIndex,
+    next: Vec<NextUse>,
+}
+
+impl SpanUses {
+    fn new(schedules: &[Schedule]) -> Self {
+        let index = SpanIndex::new(schedules, Placement::Apart);
+        Self { index, next: vec![NextUse::Never; index.len()] }
+    }
+
+    /// Drops stores of the folds from `first` on that no fold reads: the span is overwritten
+    /// first, or it is scratch at the end.
+    fn forget_dead_stores(
+        &mut self,
+        folds: &mut FusedFolds,
+        first: usize,
+        by_stream: impl Fn(usize) -> bool,
+    ) {
+        self.next.fill(NextUse::Never);
+        for at in (first..folds.len()).rev() {
+            let into = folds.stored(at);
+            if let Some(span) = into {
+                let dead = match self.next[self.index.of(span)] {
+                    NextUse::Never => span.buffer == Buffer::Scratch,
+                    NextUse::Read => false,
+                    NextUse::Overwritten => true,
+                };
+                let to = folds.to(at);
+                if dead && !to.is_empty() && !to.iter().any(|peer| by_stream(*peer as usize)) {
+                    folds.drop_store(at);
+                }
+                self.next[self.index.of(span)] = NextUse::Overwritten;
+            }
+            for span in folds.reads(at) {
+                self.next[self.index.of(span)] = NextUse::Read;
+            }
         }
     }
 }
 
 /// The proof order itself, as folds: nothing fused, and every send where its receiver takes it. It
 /// completes with one slot and with links that hold nothing, whatever the schedule.
-pub(super) fn linear(schedules: &[Schedule]) -> Result<Vec<Vec<FusedFold>>, Stuck> {
+///
+/// # Errors
+/// [`Stuck`] if the schedules do not complete.
+pub(super) fn linear(schedules: &[Schedule]) -> Result<FusedFolds, Stuck> {
     let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
     walk(schedules, Placement::Apart, &mut order)?;
-    Ok(order.0)
+    let count = order.0.iter().map(Vec::len).sum();
+    let mut folds = FusedFolds::with_capacity(schedules.len(), count);
+    for steps in order.0 {
+        for step in steps {
+            match step {
+                ProofStep::Send { from, to } => {
+                    folds.pass_on(from);
+                    folds.send_last_to(to);
+                }
+                ProofStep::Store { into, source, reduce: false } => folds.store(into, &[source]),
+                ProofStep::Store { into, source, reduce: true } => {
+                    folds.store(into, &[Origin::Local(into), source])
+                }
+            }
+        }
+        folds.end_rank();
+    }
+    Ok(folds)
 }
 
-struct ProofOrder(Vec<Vec<FusedFold>>);
+/// By rank: its steps in proof order.
+struct ProofOrder(Vec<Vec<ProofStep>>);
+
+#[derive(Clone, Copy)]
+enum ProofStep {
+    Send { from: Span, to: usize },
+    Store { into: Span, source: Origin, reduce: bool },
+}
 
 impl Meaning for ProofOrder {
     type Message = Span;
@@ -144,19 +191,11 @@ impl Meaning for ProofOrder {
         message: Span,
         reduce: bool,
     ) {
-        self.0[from].push(FusedFold::sending(message, rank));
-        let mut sources = vec![Origin::Remote(from)];
-        if reduce {
-            sources.insert(0, Origin::Local(into));
-        }
-        self.0[rank].push(FusedFold::storing(into, sources));
+        self.0[from].push(ProofStep::Send { from: message, to: rank });
+        self.0[rank].push(ProofStep::Store { into, source: Origin::Remote(from as u32), reduce });
     }
 
     fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        let mut sources = vec![Origin::Local(from)];
-        if reduce {
-            sources.insert(0, Origin::Local(into));
-        }
-        self.0[rank].push(FusedFold::storing(into, sources));
+        self.0[rank].push(ProofStep::Store { into, source: Origin::Local(from), reduce });
     }
 }

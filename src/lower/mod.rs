@@ -16,9 +16,14 @@
 //! which always completes.
 
 mod emit;
+mod flush;
+mod folds;
 mod fuse;
 mod order;
+mod peers;
 mod program;
+mod proof;
+mod publications;
 mod strategy;
 mod traffic;
 
@@ -27,6 +32,7 @@ use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Placement, Schedule};
 use emit::Emitter;
+use folds::SpanIndex;
 pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, SourceLocation, StreamLink,
 };
@@ -73,8 +79,10 @@ pub fn lower(
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request);
     let strategy = choose(request, windows)?;
+    let index = SpanIndex::new(request.schedules, Placement::Apart);
     let stages_input = placement == Placement::InPlace
-        && (!strategy.in_place || reads_what_it_wrote(&strategy.all[me]));
+        && (!strategy.slots.in_place
+            || reads_what_it_wrote(&strategy.folds, strategy.folds.of(me), index));
     let placement = if stages_input { Placement::Apart } else { placement };
     Ok(Emitter::new(request, &strategy, me, windows, placement).emit(stages_input))
 }

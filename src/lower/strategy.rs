@@ -5,18 +5,19 @@
 //! every send where its receiver takes it. This completes with one slot and links that hold
 //! nothing, whatever the schedule.
 //!
-//! The proof of the first two is a trial run of all ranks' programs on counters, with the real
-//! number of slots and enough windows that every ring of slots wraps while all stages are busy. A
-//! deadlock is found when the program is made, never while it runs. The trial moves no bytes, and
-//! its result is kept with the program.
+//! The proofs of the first two are in [`proof`](super::proof). A deadlock is found when the program
+//! is made, never while it runs.
 
 use super::LoweringInput;
-use super::fuse::{FusedFold, Origin, fuse, linear};
-use super::order::{Matching, Trial, stages};
+use super::folds::{FusedFolds, Origin, SpanIndex};
+use super::fuse::{fuse, linear};
+use super::order::{Matching, by_stage, stages};
+use super::proof::OrderedFolds;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
-use crate::schedule::{Buffer, Placement, Schedule, Span};
+use crate::schedule::{Buffer, Placement, input};
 use maypole_transports::board::{CHUNK, SlotClass};
+use std::ops::Range;
 
 /// The smallest number of windows such that no window is too long.
 pub(super) fn windows(request: &LoweringInput<'_>) -> u32 {
@@ -29,64 +30,87 @@ pub(super) fn windows(request: &LoweringInput<'_>) -> u32 {
 
 /// A way of running the schedules that completes.
 pub(super) struct Strategy {
-    pub(super) all: Vec<Vec<FusedFold>>,
+    pub(super) folds: FusedFolds,
     pub(super) matching: Matching,
-    pub(super) stages: Vec<Vec<u32>>,
+    /// By fold.
+    pub(super) stages: Vec<u32>,
+    /// The folds of each rank as its executor takes them.
+    pub(super) order: Vec<u32>,
+    pub(super) slots: Slots,
+}
+
+/// Where publications lie.
+#[derive(Clone, Copy)]
+pub(super) struct Slots {
     pub(super) class: SlotClass,
     pub(super) depth: usize,
-    /// True if it also completes when every rank calls in place.
+    /// True if the schedules also complete when every rank calls in place.
     pub(super) in_place: bool,
 }
 
+/// The longest trial where another strategy could be taken: more steps take more time than
+/// overlapped windows save.
+const LONGEST_TRIAL: u64 = 100_000;
+
+/// The first strategy that completes.
+///
+/// # Errors
+/// [`Stuck`] if the schedules do not complete under the law of schedules.
 pub(super) fn choose(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
-    let boards = request.boards;
-    let fused =
-        |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| !boards.together(peer, rank));
-    let all: Vec<_> = request.schedules.iter().enumerate().map(fused).collect();
-    if let Some(matching) = Matching::new(&all) {
-        let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
-        let overlapped = stages(&all, &matching);
-        for stages in overlapped.into_iter().chain([listed]) {
-            if let Some(strategy) = attempt(request, windows, &all, &matching, stages) {
-                return Ok(strategy);
-            }
+    let folds = fuse(request.schedules, request.boards);
+    let Some(matching) = Matching::new(&folds) else { return in_proof_order(request, windows) };
+    let index = SpanIndex::new(request.schedules, Placement::InPlace);
+    if let Some(stages) = stages(&folds, &matching, index) {
+        let order = by_stage(&folds, &stages);
+        let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
+        if let Some(slots) = slots(request, windows, &ordered) {
+            return Ok(Strategy { folds, matching, stages, order, slots });
         }
     }
-    let all = linear(request.schedules)?;
-    let matching = Matching::new(&all).expect("the proof order has a send for each receive");
-    let stages = all.iter().map(|folds| vec![0; folds.len()]).collect();
-    Ok(attempt(request, windows, &all, &matching, stages)
-        .expect("the proof order completes with any slots"))
+    let (stages, order) = listed(&folds);
+    let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
+    match slots(request, windows, &ordered) {
+        Some(slots) => Ok(Strategy { folds, matching, stages, order, slots }),
+        None => in_proof_order(request, windows),
+    }
 }
 
-fn attempt(
-    request: &LoweringInput<'_>,
-    windows: u32,
-    all: &[Vec<FusedFold>],
-    matching: &Matching,
-    stages: Vec<Vec<u32>>,
-) -> Option<Strategy> {
+/// The proof order itself, which completes with any slots.
+fn in_proof_order(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
+    let folds = linear(request.schedules)?;
+    let matching = Matching::new(&folds).expect("the proof order has a send for each receive");
+    let (stages, order) = listed(&folds);
+    let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
+    let slots =
+        slots(request, windows, &ordered).expect("the proof order completes with any slots");
+    Ok(Strategy { folds, matching, stages, order, slots })
+}
+
+/// The order of the schedules: no stages, so that windows run one after another.
+fn listed(folds: &FusedFolds) -> (Vec<u32>, Vec<u32>) {
+    (vec![0; folds.len()], (0..folds.len() as u32).collect())
+}
+
+/// The smallest slots with which all programs complete.
+fn slots(request: &LoweringInput<'_>, windows: u32, ordered: &OrderedFolds<'_>) -> Option<Slots> {
     let ranks = ranks_of_smallest_board(request.boards);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
     let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
+    let unread = ordered.most_unread(windows);
     let completes = |class: SlotClass, placement| {
         let depth = class.slots(ranks) as u64;
-        Trial { all, matching, stages: &stages, boards: request.boards, placement, windows, depth }
-            .completes()
+        let index = SpanIndex::new(request.schedules, placement);
+        let trial = ordered.windows_of_trial(windows, depth);
+        let is_short = trial == 1 || ordered.steps_of_trial(trial) <= LONGEST_TRIAL;
+        ordered.completes_by_order(unread, depth, index)
+            || (is_short && ordered.completes_by_trial(depth, trial, index))
     };
     let class = [smallest, SlotClass::Chunk]
         .into_iter()
         .find(|class| completes(*class, Placement::Apart))?;
-    let in_place = completes(class, Placement::InPlace);
-    let depth = class.slots(ranks);
-    Some(Strategy {
-        all: all.to_vec(),
-        matching: Matching::clone(matching),
-        stages,
-        class,
-        depth,
-        in_place,
-    })
+    // Placement decides only which posts a fold waits for.
+    let in_place = request.boards.count() <= 1 || completes(class, Placement::InPlace);
+    Some(Slots { class, depth: class.slots(ranks), in_place })
 }
 
 /// Ranks of the smallest board that is shared: it has the fewest slots.
@@ -94,18 +118,22 @@ fn ranks_of_smallest_board(boards: &Boards) -> usize {
     boards.sizes().into_iter().filter(|ranks| *ranks > 1).min().unwrap_or(1)
 }
 
-/// True if a fold reads an input chunk that an earlier one, in place, has overwritten.
-pub(super) fn reads_what_it_wrote(folds: &[FusedFold]) -> bool {
-    let is_self_copy = |fold: &FusedFold, into: Span| match fold.sources[..] {
-        [Origin::Local(from)] => from.overlaps(into, Placement::InPlace),
-        _ => false,
-    };
-    folds.iter().enumerate().any(|(at, fold)| {
-        let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else {
+/// True if one of the folds `own` of a rank reads an input chunk that an earlier one, in place, has
+/// overwritten.
+pub(super) fn reads_what_it_wrote(folds: &FusedFolds, own: Range<usize>, index: SpanIndex) -> bool {
+    // By span, the last fold that reads it.
+    let mut last = vec![None; index.len()];
+    for fold in own.clone() {
+        folds.reads(fold).for_each(|span| last[index.of(span)] = Some(fold));
+    }
+    own.clone().any(|fold| {
+        let Some(into) = folds.stored(fold).filter(|into| into.buffer == Buffer::Output) else {
             return false;
         };
-        let input = Span { buffer: Buffer::Input, chunk: into.chunk };
-        !is_self_copy(fold, into)
-            && folds[at + 1..].iter().any(|later| later.reads(input, Placement::Apart))
+        let is_self_copy = match folds.sources(fold) {
+            [Origin::Local(from)] => from.overlaps(into, Placement::InPlace),
+            _ => false,
+        };
+        !is_self_copy && last[index.of(input(into.chunk))].is_some_and(|read| read > fold)
     })
 }

@@ -1,0 +1,198 @@
+//! The fused folds of all ranks, in a few long lists. A world of many ranks has hundreds of
+//! thousands of folds. With lists for each fold, and maps for spans and links, lowering an
+//! all-reduce by halving and doubling among 64 ranks took 43 ms; with long lists it takes 2.5 ms.
+
+use crate::schedule::{Buffer, Placement, Schedule, Span};
+use std::ops::Range;
+
+/// Where a source of a fold comes from, before there are windows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    Local(Span),
+    /// The rank that sends it.
+    Remote(u32),
+}
+
+/// A fold, before there are windows.
+#[derive(Clone, Copy, Debug)]
+struct FusedFold {
+    /// The span that stores the result, if it is stored.
+    into: Option<Span>,
+    /// A span of this rank that is as long as the result.
+    shape: Span,
+    /// Its first source, and its first receiver.
+    sources: u32,
+    to: u32,
+}
+
+/// The folds of all ranks. A fold is named by its number: those of a rank follow one another in
+/// the order of its schedule, and ranks follow one another.
+#[derive(Debug)]
+pub(super) struct FusedFolds {
+    folds: Vec<FusedFold>,
+    /// By rank: its first fold; and the number of all folds.
+    starts: Vec<usize>,
+    /// Sources of all folds, in the order of combination.
+    sources: Vec<Origin>,
+    /// The ranks that get the results of all folds.
+    to: Vec<u32>,
+}
+
+impl FusedFolds {
+    pub(super) fn with_capacity(world: usize, folds: usize) -> Self {
+        let mut starts = Vec::with_capacity(world + 1);
+        starts.push(0);
+        Self {
+            folds: Vec::with_capacity(folds),
+            starts,
+            sources: Vec::with_capacity(folds),
+            to: Vec::with_capacity(folds),
+        }
+    }
+
+    /// Adds a fold that stores what it combines of `sources`.
+    pub(super) fn store(&mut self, into: Span, sources: &[Origin]) {
+        self.push(Some(into), into);
+        self.sources.extend_from_slice(sources);
+    }
+
+    /// Adds a fold that passes `from` on.
+    pub(super) fn pass_on(&mut self, from: Span) {
+        self.push(None, from);
+        self.sources.push(Origin::Local(from));
+    }
+
+    fn push(&mut self, into: Option<Span>, shape: Span) {
+        let sources = self.sources.len() as u32;
+        let to = self.to.len() as u32;
+        self.folds.push(FusedFold { into, shape, sources, to });
+    }
+
+    /// Adds a source to the last fold.
+    pub(super) fn join_last(&mut self, source: Origin) {
+        self.sources.push(source);
+    }
+
+    /// Adds a receiver to the last fold.
+    pub(super) fn send_last_to(&mut self, to: usize) {
+        self.to.push(to as u32);
+    }
+
+    /// Says that the next fold is one of the next rank.
+    pub(super) fn end_rank(&mut self) {
+        self.starts.push(self.folds.len());
+    }
+
+    pub(super) fn drop_store(&mut self, fold: usize) {
+        self.folds[fold].into = None;
+    }
+
+    /// How many folds there are.
+    pub(super) fn len(&self) -> usize {
+        self.folds.len()
+    }
+
+    /// How many ranks there are.
+    pub(super) fn world(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The folds of `rank`.
+    pub(super) fn of(&self, rank: usize) -> Range<usize> {
+        self.starts[rank]..self.starts[rank + 1]
+    }
+
+    pub(super) fn stored(&self, fold: usize) -> Option<Span> {
+        self.folds[fold].into
+    }
+
+    pub(super) fn shape(&self, fold: usize) -> Span {
+        self.folds[fold].shape
+    }
+
+    /// The places of the fold's sources among those of all folds.
+    pub(super) fn source_places(&self, fold: usize) -> Range<usize> {
+        let end = self.folds.get(fold + 1).map_or(self.sources.len(), |next| next.sources as usize);
+        self.folds[fold].sources as usize..end
+    }
+
+    /// The places of the fold's receivers among those of all folds.
+    pub(super) fn to_places(&self, fold: usize) -> Range<usize> {
+        let end = self.folds.get(fold + 1).map_or(self.to.len(), |next| next.to as usize);
+        self.folds[fold].to as usize..end
+    }
+
+    pub(super) fn sources(&self, fold: usize) -> &[Origin] {
+        &self.sources[self.source_places(fold)]
+    }
+
+    /// The ranks that get the result.
+    pub(super) fn to(&self, fold: usize) -> &[u32] {
+        &self.to[self.to_places(fold)]
+    }
+
+    /// Sources of all folds, by place.
+    pub(super) fn all_sources(&self) -> &[Origin] {
+        &self.sources
+    }
+
+    /// Receivers of all folds, by place.
+    pub(super) fn all_to(&self) -> &[u32] {
+        &self.to
+    }
+
+    /// The span that holds what the fold sends: its result, or the one local source that it passes
+    /// on.
+    pub(super) fn sent(&self, fold: usize) -> Option<Span> {
+        match (self.stored(fold), self.sources(fold)) {
+            (Some(into), _) => Some(into),
+            (None, [Origin::Local(span)]) => Some(*span),
+            _ => None,
+        }
+    }
+
+    /// The spans of the rank's own that the fold reads.
+    pub(super) fn reads(&self, fold: usize) -> impl Iterator<Item = Span> + Clone {
+        self.sources(fold).iter().filter_map(|source| match source {
+            Origin::Local(span) => Some(*span),
+            Origin::Remote(_) => None,
+        })
+    }
+
+    /// The ranks that the fold receives from.
+    pub(super) fn remotes(&self, fold: usize) -> impl Iterator<Item = usize> {
+        self.sources(fold).iter().filter_map(|source| match source {
+            Origin::Remote(peer) => Some(*peer as usize),
+            Origin::Local(_) => None,
+        })
+    }
+}
+
+/// Numbers the spans that schedules name. Spans that overlap have one number.
+#[derive(Clone, Copy)]
+pub(super) struct SpanIndex {
+    /// Greater than every chunk that a step names.
+    stride: usize,
+    placement: Placement,
+}
+
+impl SpanIndex {
+    pub(super) fn new(schedules: &[Schedule], placement: Placement) -> Self {
+        let chunks = schedules.iter().map(|schedule| schedule.chunks.max(schedule.scratch));
+        Self { stride: chunks.max().unwrap_or(0), placement }
+    }
+
+    /// How many numbers there are.
+    pub(super) fn len(self) -> usize {
+        3 * self.stride
+    }
+
+    pub(super) fn of(self, span: Span) -> usize {
+        let buffer = match span.in_place(self.placement).buffer {
+            Buffer::Input => 0,
+            Buffer::Output => 1,
+            Buffer::Scratch => 2,
+        };
+        buffer * self.stride + span.chunk
+    }
+}

@@ -1,0 +1,64 @@
+//! The ranks that a rank exchanges messages with: those of its board, and those at the far ends of
+//! its streams.
+
+use super::folds::FusedFolds;
+use crate::schedule::hosts::Boards;
+
+/// How a rank reaches another one.
+#[derive(Clone, Copy)]
+pub(super) enum Peer {
+    /// By the board, on which it has this place.
+    Local(usize),
+    /// By this stream of the program.
+    Stream(usize),
+}
+
+/// All ranks that a rank exchanges messages with.
+pub(super) struct Peers {
+    /// Ranks of its board, ascending; their places are the local ranks.
+    locals: Vec<usize>,
+    /// Ranks that it has streams with, ascending.
+    remotes: Vec<usize>,
+    /// By rank.
+    reached: Vec<Option<Peer>>,
+}
+
+impl Peers {
+    pub(super) fn new(folds: &FusedFolds, boards: &Boards, me: usize) -> Self {
+        let locals = boards.locals(me);
+        let mut is_peer = vec![false; boards.world()];
+        for fold in folds.of(me) {
+            folds.to(fold).iter().for_each(|to| is_peer[*to as usize] = true);
+            folds.remotes(fold).for_each(|from| is_peer[from] = true);
+        }
+        let remotes: Vec<usize> = (0..is_peer.len())
+            .filter(|rank| is_peer[*rank] && !boards.together(*rank, me))
+            .collect();
+        let mut reached = vec![None; is_peer.len()];
+        locals.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(Peer::Local(at)));
+        remotes.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(Peer::Stream(at)));
+        Self { locals, remotes, reached }
+    }
+
+    pub(super) fn locals(&self) -> &[usize] {
+        &self.locals
+    }
+
+    pub(super) fn remotes(&self) -> &[usize] {
+        &self.remotes
+    }
+
+    /// # Panics
+    /// If the rank exchanges no messages with `rank`.
+    pub(super) fn find(&self, rank: usize) -> Peer {
+        self.reached[rank].expect("a peer is local or remote")
+    }
+
+    /// The place of `rank` on the board, if it is there.
+    pub(super) fn local(&self, rank: usize) -> Option<usize> {
+        match self.reached[rank] {
+            Some(Peer::Local(local)) => Some(local),
+            _ => None,
+        }
+    }
+}

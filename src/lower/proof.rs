@@ -1,0 +1,368 @@
+//! Whether the programs of all ranks complete with a given number of slots.
+//!
+//! # By order
+//!
+//! With windows overlapped, a rank takes (clock, stage, list) in this order, where window `k` of a
+//! fold runs at clock `k + stage`. If everything that a fold waits for comes strictly earlier in
+//! (clock, stage), no fold can wait for itself, and all complete. A fold waits for three things:
+//!
+//! * A message. Its stage is at least one hop below: earlier by definition.
+//! * A slot: what the rank published `depth` publications before must have been consumed. Let a
+//!   rank have `m` publishing folds, in order of their stages; let fold `g` be the one at place `g`,
+//!   with stage `s`, and let its last reader come `d` stages later. A fold at clock `c` and stage
+//!   `t` may find publication (clock `c'`, `g`) unread if `c' + d > c`, or `c' + d = c` and
+//!   `s + d >= t`. At most `m` publications are made in a clock, so the oldest such publication is
+//!   at most `d m + last(s + d) - g` publications back, where `last(t)` is the place of the last
+//!   fold of stage `t` or lower. With one window, the clock is the stage, and the first term is
+//!   zero.
+//! * A post that must have left before its span is overwritten. The fold that receives it must not
+//!   have a higher stage. It may have the same one: a cycle of waits then lies within one stage of
+//!   one window, and a trial of one window finds it.
+//!
+//! None of this depends on the number of windows, and it takes a few steps a fold.
+//!
+//! # By trial
+//!
+//! The programs are run on counters. Where windows run one after another, one window is enough: a
+//! fold waits only for folds of its own window and of earlier ones, so a cycle of waits lies within
+//! one window, and in every window the waits are those of the first one. Where windows overlap, the
+//! trial has enough windows for every ring of slots to wrap while all stages are busy.
+
+use super::flush::PostTracker;
+use super::folds::{FusedFolds, Origin, SpanIndex};
+use super::order::Matching;
+use crate::schedule::hosts::Boards;
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+/// All ranks' folds in an order, with everything that decides whether they complete.
+#[derive(Clone, Copy)]
+pub(super) struct OrderedFolds<'a> {
+    folds: &'a FusedFolds,
+    matching: &'a Matching,
+    stages: &'a [u32],
+    /// The folds of each rank as its executor takes them.
+    order: &'a [u32],
+    boards: &'a Boards,
+    /// The highest stage.
+    deepest: u32,
+}
+
+impl<'a> OrderedFolds<'a> {
+    pub(super) fn new(
+        folds: &'a FusedFolds,
+        matching: &'a Matching,
+        stages: &'a [u32],
+        order: &'a [u32],
+        boards: &'a Boards,
+    ) -> Self {
+        let deepest = stages.iter().copied().max().unwrap_or(0);
+        Self { folds, matching, stages, order, boards, deepest }
+    }
+
+    /// The stage of the last reader of `fold` on its board; `None` if the fold does not publish.
+    fn last_reader(&self, rank: usize, fold: usize) -> Option<u32> {
+        let near = self
+            .folds
+            .to_places(fold)
+            .filter(|place| self.boards.together(self.folds.all_to()[*place] as usize, rank));
+        near.map(|place| self.stages[self.matching.taken(place)]).max()
+    }
+
+    /// The greatest number of publications that a rank may have made before it knows, by order
+    /// alone, that the first of them is consumed.
+    pub(super) fn most_unread(&self, windows: u32) -> u64 {
+        if !self.boards.is_shared() {
+            return 0;
+        }
+        let mut publications: Vec<(u32, u32)> = Vec::new();
+        let mut most = 0;
+        for rank in 0..self.folds.world() {
+            publications.clear();
+            let order = self.order[self.folds.of(rank)].iter().map(|fold| *fold as usize);
+            let published =
+                order.filter_map(|fold| Some((self.stages[fold], self.last_reader(rank, fold)?)));
+            publications.extend(published);
+            most = most.max(most_unread(&publications, windows));
+        }
+        most
+    }
+
+    /// True if the programs complete with `depth` slots a rank by the proof by order. `unread` is
+    /// [`most_unread`](Self::most_unread).
+    pub(super) fn completes_by_order(&self, unread: u64, depth: u64, index: SpanIndex) -> bool {
+        // Without stages, messages come from the same stage.
+        self.deepest > 0
+            && unread < depth
+            && match self.latest_post(index) {
+                Ordering::Less => true,
+                Ordering::Equal => self.completes_by_trial(u64::MAX, 1, index),
+                Ordering::Greater => false,
+            }
+    }
+
+    /// Whether the posts that folds wait for are all received in lower stages than theirs; else
+    /// whether none is received in a higher one.
+    fn latest_post(&self, index: SpanIndex) -> Ordering {
+        let mut latest = Ordering::Less;
+        if self.boards.count() <= 1 {
+            return latest;
+        }
+        let mut tracker = PostTracker::new(self.folds, self.boards, index);
+        for rank in 0..self.folds.world() {
+            tracker.of_rank(rank, |fold, posts| {
+                for post in posts {
+                    let received = self.stages[self.matching.taken(*post)];
+                    latest = latest.max(received.cmp(&self.stages[fold]));
+                }
+            });
+        }
+        latest
+    }
+
+    /// The number of windows that a trial has, if the call has `windows`.
+    pub(super) fn windows_of_trial(&self, windows: u32, depth: u64) -> u32 {
+        match self.deepest {
+            0 => 1,
+            deepest => windows.min(deepest.saturating_add(depth as u32).saturating_add(2)),
+        }
+    }
+
+    /// How many steps a trial of `windows` windows takes.
+    pub(super) fn steps_of_trial(&self, windows: u32) -> u64 {
+        (u64::from(windows) + u64::from(self.deepest)) * self.folds.len() as u64
+    }
+
+    /// Runs `windows` windows of all programs on counters: true if no order of events can leave
+    /// them waiting for one another, with `depth` slots a rank.
+    pub(super) fn completes_by_trial(&self, depth: u64, windows: u32, index: SpanIndex) -> bool {
+        let world = self.folds.world();
+        let mut run = TrialRun::new(self, depth, windows, index);
+        let orders: Vec<Vec<FoldRun>> =
+            (0..world).map(|rank| self.clock_order(rank, windows)).collect();
+        let mut at = vec![0; world];
+        let mut ready: VecDeque<usize> = (0..world).collect();
+        let mut left: usize = orders.iter().map(Vec::len).sum();
+        let mut idle = 0;
+        while let Some(rank) = ready.pop_front() {
+            let before = left;
+            while orders[rank].get(at[rank]).is_some_and(|next| run.step(rank, *next)) {
+                at[rank] += 1;
+                left -= 1;
+            }
+            idle = if left == before { idle + 1 } else { 0 };
+            if idle > world {
+                return false;
+            }
+            if at[rank] < orders[rank].len() {
+                ready.push_back(rank);
+            }
+        }
+        left == 0
+    }
+
+    /// Folds and windows of one rank as its executor takes them.
+    fn clock_order(&self, rank: usize, windows: u32) -> Vec<FoldRun> {
+        let order = &self.order[self.folds.of(rank)];
+        if windows == 1 {
+            return order.iter().map(|fold| FoldRun { fold: *fold, window: 0 }).collect();
+        }
+        let active = |clock: u32| {
+            order.iter().filter_map(move |fold| {
+                let window = clock.checked_sub(self.stages[*fold as usize])?;
+                (window < windows).then_some(FoldRun { fold: *fold, window })
+            })
+        };
+        (0..windows + self.deepest).flat_map(active).collect()
+    }
+}
+
+/// A window of a fold.
+#[derive(Clone, Copy)]
+struct FoldRun {
+    fold: u32,
+    window: u32,
+}
+
+/// `publications`: the stages of a rank's publishing folds and of their last readers, in order.
+fn most_unread(publications: &[(u32, u32)], windows: u32) -> u64 {
+    let folds = publications.len() as u64;
+    let mut most = 0;
+    for (place, (stage, reader)) in publications.iter().enumerate() {
+        let last = publications.partition_point(|(other, _)| other <= reader) - 1;
+        let delay = if windows == 1 { 0 } else { u64::from(reader - stage) * folds };
+        most = most.max(delay + (last - place) as u64);
+    }
+    most.min((folds * u64::from(windows)).saturating_sub(1))
+}
+
+/// What has happened in a trial.
+struct TrialRun<'a> {
+    order: &'a OrderedFolds<'a>,
+    depth: u64,
+    windows: usize,
+    /// By fold and window: whether it has run.
+    done: Vec<bool>,
+    /// By place of a receiver and window: whether it has received.
+    received: Vec<bool>,
+    /// By rank: what it has published, each as fold and window.
+    published: Vec<Vec<usize>>,
+    /// By fold and window: how many readers have not consumed what it published.
+    unread: Vec<u32>,
+    /// By fold: `posts[start..end]` are those that it waits for, as places among all receivers.
+    flushes: Vec<(u32, u32)>,
+    posts: Vec<u32>,
+}
+
+impl<'a> TrialRun<'a> {
+    fn new(order: &'a OrderedFolds<'a>, depth: u64, windows: u32, index: SpanIndex) -> Self {
+        let folds = order.folds;
+        let windows = windows as usize;
+        let mut run = Self {
+            order,
+            depth,
+            windows,
+            done: vec![false; folds.len() * windows],
+            received: vec![false; folds.all_to().len() * windows],
+            published: vec![Vec::new(); folds.world()],
+            unread: vec![0; folds.len() * windows],
+            flushes: vec![(0, 0); folds.len()],
+            posts: Vec::new(),
+        };
+        if order.boards.count() > 1 {
+            let mut tracker = PostTracker::new(folds, order.boards, index);
+            for rank in 0..folds.world() {
+                tracker.of_rank(rank, |fold, posts| {
+                    let start = run.posts.len() as u32;
+                    run.posts.extend(posts.iter().map(|post| *post as u32));
+                    run.flushes[fold] = (start, run.posts.len() as u32);
+                });
+            }
+        }
+        run
+    }
+
+    /// The number of `fold` in `window`; of a receiver, likewise.
+    fn number(&self, fold: usize, window: u32) -> usize {
+        fold * self.windows + window as usize
+    }
+
+    /// Runs a window of a fold; false if it must wait.
+    fn step(&mut self, rank: usize, run: FoldRun) -> bool {
+        let OrderedFolds { folds, matching, boards, .. } = *self.order;
+        let FoldRun { fold, window } = run;
+        let fold = fold as usize;
+        let mut senders = matching.senders(folds, fold);
+        let here = senders.all(|(_, sent)| self.done[self.number(sent, window)]);
+        let (start, end) = self.flushes[fold];
+        let mut posts = self.posts[start as usize..end as usize].iter();
+        if !here || !posts.all(|post| self.received[self.number(*post as usize, window)]) {
+            return false;
+        }
+        let near = |to: &&u32| boards.together(**to as usize, rank);
+        let audience = folds.to(fold).iter().filter(near).count() as u32;
+        let published = &self.published[rank];
+        let oldest = (published.len() as u64).checked_sub(self.depth);
+        let is_unread = |oldest: u64| self.unread[published[oldest as usize]] > 0;
+        if audience > 0 && oldest.is_some_and(is_unread) {
+            return false;
+        }
+        self.consume(rank, fold, window);
+        let number = self.number(fold, window);
+        if audience > 0 {
+            self.unread[number] = audience;
+            self.published[rank].push(number);
+        }
+        self.done[number] = true;
+        true
+    }
+
+    fn consume(&mut self, rank: usize, fold: usize, window: u32) {
+        let OrderedFolds { folds, matching, boards, .. } = *self.order;
+        for place in folds.source_places(fold) {
+            let Some(receiver) = matching.receiver(place) else { continue };
+            let received = self.number(receiver, window);
+            self.received[received] = true;
+            if let Origin::Remote(peer) = folds.all_sources()[place]
+                && boards.together(peer as usize, rank)
+            {
+                let sent = self.number(matching.sent(place), window);
+                self.unread[sent] -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fuse::fuse;
+    use super::super::order::{by_stage, stages};
+    use super::*;
+    use crate::algorithms::Algorithm;
+    use crate::schedule::collective::Collective;
+    use crate::schedule::{Placement, Schedule};
+    use proptest::prelude::*;
+
+    /// Whether the two proofs find that `schedules` complete: by order, and by trial.
+    fn proofs(
+        schedules: &[Schedule],
+        boards: &Boards,
+        windows: u32,
+        depth: u64,
+        placement: Placement,
+    ) -> Option<(bool, bool)> {
+        let folds = fuse(schedules, boards);
+        let matching = Matching::new(&folds)?;
+        let stages = stages(&folds, &matching, SpanIndex::new(schedules, Placement::InPlace))?;
+        let order = by_stage(&folds, &stages);
+        let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, boards);
+        let index = SpanIndex::new(schedules, placement);
+        let by_order = ordered.completes_by_order(ordered.most_unread(windows), depth, index);
+        let trial = ordered.windows_of_trial(windows, depth);
+        Some((by_order, ordered.completes_by_trial(depth, trial, index)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 400, failure_persistence: None, ..ProptestConfig::default()
+        })]
+        #[test]
+        fn what_completes_by_order_completes_in_a_trial(
+            world in 2..14usize,
+            algorithm in prop::sample::select(Algorithm::named().collect::<Vec<_>>()),
+            labels in prop::collection::vec(0..3usize, 14),
+            one_board: bool,
+            windows in prop::sample::select(vec![1, 2, 3, 7, 40]),
+            depth in prop::sample::select(vec![1, 2, 4, 8, 16, 64]),
+            in_place: bool,
+        ) {
+            let labels: Vec<usize> =
+                labels[..world].iter().map(|label| if one_board { 0 } else { *label }).collect();
+            let boards = Boards::new(&labels);
+            let placement = if in_place { Placement::InPlace } else { Placement::Apart };
+            for collective in Collective::all(world / 2) {
+                let Some(schedules) = algorithm.schedules_on(collective, boards.numbers()) else {
+                    continue;
+                };
+                let proofs = proofs(&schedules, &boards, windows, depth, placement);
+                prop_assert!(
+                    proofs != Some((true, false)),
+                    "{algorithm} {collective:?} on {labels:?}, {windows} windows, {depth} slots"
+                );
+            }
+        }
+    }
+
+    /// The property above would mean little if the proof by order succeeded seldom.
+    #[test]
+    fn usual_programs_complete_by_order() {
+        let boards = Boards::new(&[0; 8]);
+        for algorithm in [Algorithm::Ring, Algorithm::OneShot, Algorithm::RecursiveDoubling] {
+            let schedules = algorithm.schedules(Collective::AllReduce, 8).expect("in the table");
+            for windows in [1, 100] {
+                let proofs = proofs(&schedules, &boards, windows, 64, Placement::InPlace);
+                assert_eq!(proofs, Some((true, true)), "{algorithm}, {windows} windows");
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What ranks publish on a board and post to streams, numbered; and what a publication proves.
+
+use super::folds::{FusedFolds, Origin};
+use super::peers::{Peer, Peers};
+use super::program::Flush;
+use super::strategy::Strategy;
+
+/// What the ranks of a board publish in one window.
+pub(super) struct Publications {
+    /// By local rank.
+    ranks: Vec<RankPublications>,
+    all_readers_answer: bool,
+}
+
+/// What one rank publishes.
+struct RankPublications {
+    /// Its first fold.
+    first: usize,
+    /// By fold, less the first: how many folds before it publish.
+    nth: Vec<u32>,
+    /// The stages of the folds that publish, ascending.
+    stages: Vec<u32>,
+    /// By fold, less the first: how many publications of the rank that is lowered have certainly
+    /// been consumed once the fold has run.
+    implied: Vec<u32>,
+}
+
+impl Publications {
+    /// The publications on the board of `me`.
+    pub(super) fn new(strategy: &Strategy, peers: &Peers, me: usize) -> Self {
+        let mut ranks: Vec<RankPublications> = peers
+            .locals()
+            .iter()
+            .map(|rank| RankPublications::new(strategy, peers, *rank))
+            .collect();
+        let own = peers.local(me).expect("a rank is on its own board");
+        let mine = std::mem::take(&mut ranks[own].nth);
+        let first = ranks[own].first;
+        for (rank, numbered) in peers.locals().iter().zip(&mut ranks) {
+            numbered.implied = implied(strategy, *rank, me, |sent| mine[sent - first]);
+        }
+        ranks[own].nth = mine;
+        Self { ranks, all_readers_answer: all_readers_answer(&strategy.folds, peers) }
+    }
+
+    /// The index of `fold` among the publishing folds of local rank `local`.
+    pub(super) fn nth(&self, local: usize, fold: usize) -> u32 {
+        self.ranks[local].nth[fold - self.ranks[local].first]
+    }
+
+    /// How many publications of the rank that is lowered `local` has certainly consumed once its
+    /// fold `fold` is published.
+    pub(super) fn implied(&self, local: usize, fold: usize) -> u32 {
+        self.ranks[local].implied[fold - self.ranks[local].first]
+    }
+
+    /// The stages of the publishing folds of local rank `local`, ascending.
+    pub(super) fn stages(&self, local: usize) -> &[u32] {
+        &self.ranks[local].stages
+    }
+
+    /// True if every reader of a rank also publishes to it.
+    pub(super) fn all_readers_answer(&self) -> bool {
+        self.all_readers_answer
+    }
+}
+
+impl RankPublications {
+    fn new(strategy: &Strategy, peers: &Peers, rank: usize) -> Self {
+        let folds = &strategy.folds;
+        let own = folds.of(rank);
+        let mut nth = vec![0; own.len()];
+        let mut stages = Vec::new();
+        for fold in &strategy.order[own.clone()] {
+            let fold = *fold as usize;
+            nth[fold - own.start] = stages.len() as u32;
+            if folds.to(fold).iter().any(|to| peers.local(*to as usize).is_some()) {
+                stages.push(strategy.stages[fold]);
+            }
+        }
+        Self { first: own.start, nth, stages, implied: Vec::new() }
+    }
+}
+
+/// By fold of `rank`: how many publications of `me` it and the folds before it have read. `nth`
+/// numbers them.
+fn implied(strategy: &Strategy, rank: usize, me: usize, nth: impl Fn(usize) -> u32) -> Vec<u32> {
+    let folds = &strategy.folds;
+    let own = folds.of(rank);
+    let mut implied = vec![0; own.len()];
+    let mut most = 0;
+    for fold in &strategy.order[own.clone()] {
+        let fold = *fold as usize;
+        for place in folds.source_places(fold) {
+            if folds.all_sources()[place] == Origin::Remote(me as u32) {
+                most = most.max(1 + nth(strategy.matching.sent(place)));
+            }
+        }
+        implied[fold - own.start] = most;
+    }
+    implied
+}
+
+fn all_readers_answer(folds: &FusedFolds, peers: &Peers) -> bool {
+    let ranks = peers.locals().len();
+    // By writer and reader.
+    let mut reads = vec![false; ranks * ranks];
+    for (writer, rank) in peers.locals().iter().enumerate() {
+        for fold in folds.of(*rank) {
+            let readers = folds.to(fold).iter().filter_map(|to| peers.local(*to as usize));
+            readers.for_each(|reader| reads[writer * ranks + reader] = true);
+        }
+    }
+    let answered = |writer: usize, reader: usize| {
+        !reads[writer * ranks + reader] || reads[reader * ranks + writer]
+    };
+    (0..ranks).all(|writer| (0..ranks).all(|reader| answered(writer, reader)))
+}
+
+/// The posts of a rank.
+pub(super) struct Posts {
+    /// The first of the rank's places among all receivers.
+    first: usize,
+    /// By place, less the first.
+    posts: Vec<Flush>,
+    /// By stream: the stages of the posts, ascending.
+    stages: Vec<Vec<u32>>,
+}
+
+impl Posts {
+    pub(super) fn new(strategy: &Strategy, peers: &Peers, me: usize) -> Self {
+        let folds = &strategy.folds;
+        let own = folds.of(me);
+        let places = match own.is_empty() {
+            true => 0..0,
+            false => folds.to_places(own.start).start..folds.to_places(own.end - 1).end,
+        };
+        let mut posts = vec![Flush { stream: 0, nth: 0, stage: 0 }; places.len()];
+        let mut stages = vec![Vec::new(); peers.remotes().len()];
+        for fold in &strategy.order[own] {
+            let fold = *fold as usize;
+            let stage = strategy.stages[fold];
+            for place in folds.to_places(fold) {
+                if let Peer::Stream(stream) = peers.find(folds.all_to()[place] as usize) {
+                    let nth = stages[stream].len() as u32;
+                    posts[place - places.start] = Flush { stream: stream as u32, nth, stage };
+                    stages[stream].push(stage);
+                }
+            }
+        }
+        Self { first: places.start, posts, stages }
+    }
+
+    /// The wait for the post at `place` among all receivers.
+    pub(super) fn flush(&self, place: usize) -> Flush {
+        self.posts[place - self.first]
+    }
+
+    /// The stages of the posts to `stream`, ascending.
+    pub(super) fn stages(&self, stream: usize) -> &[u32] {
+        &self.stages[stream]
+    }
+}
