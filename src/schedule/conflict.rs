@@ -5,8 +5,11 @@
 //! two writes; and a receive waits for its message. The simulator runs clocks over this graph, and
 //! a drawing counts rounds along it, so that both agree.
 
+mod tracks;
+
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use tracks::Tracks;
 
 /// The order in which steps are taken. Schedules that complete in one order complete in the other.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -25,8 +28,8 @@ pub(super) struct GraphNode {
     pub(super) kind: StepKind,
     /// The step of its rank's schedule, or the first of them.
     pub(super) step: usize,
-    /// The chunks it moves, for their lengths.
-    pub(super) chunks: Vec<usize>,
+    /// `chunks[chunks.0..chunks.1]` of the graph are those that it moves, for their lengths.
+    chunks: (u32, u32),
     /// True for a message that carries the same span as the message before it, to another rank.
     pub(super) again: bool,
     /// True for a message whose content its sender has received or combined in this window.
@@ -58,6 +61,13 @@ pub(super) enum StepKind {
     },
 }
 
+impl GraphNode {
+    /// How many chunks it moves.
+    pub(super) fn moves(&self) -> usize {
+        (self.chunks.1 - self.chunks.0) as usize
+    }
+}
+
 impl StepKind {
     /// True if the node spends time on the bytes of its chunks. Copies do not, because executors
     /// fuse them away; messages do not, because they only refer to bytes in place.
@@ -69,15 +79,18 @@ impl StepKind {
 /// For each node, those that wait for it.
 pub(super) struct Successors {
     /// `to[starts[n]..starts[n + 1]]` wait for node `n`.
-    starts: Vec<usize>,
-    to: Vec<usize>,
+    starts: Vec<u32>,
+    to: Vec<u32>,
 }
 
+/// One node waits for another: (the one before, the one that waits).
+type Edge = (u32, u32);
+
 impl Successors {
-    fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
+    fn new(nodes: usize, edges: &[Edge]) -> Self {
         let mut starts = vec![0; nodes + 1];
         for (from, _) in edges {
-            starts[from + 1] += 1;
+            starts[*from as usize + 1] += 1;
         }
         for node in 0..nodes {
             starts[node + 1] += starts[node];
@@ -85,20 +98,23 @@ impl Successors {
         let mut free = starts.clone();
         let mut to = vec![0; edges.len()];
         for &(from, next) in edges {
-            to[free[from]] = next;
-            free[from] += 1;
+            let place = &mut free[from as usize];
+            to[*place as usize] = next;
+            *place += 1;
         }
         Self { starts, to }
     }
 
-    pub(super) fn of(&self, node: usize) -> &[usize] {
-        &self.to[self.starts[node]..self.starts[node + 1]]
+    pub(super) fn of(&self, node: usize) -> &[u32] {
+        &self.to[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 }
 
 /// All ranks' steps, and which of them wait for which.
 pub(super) struct ConflictGraph {
     pub(super) nodes: Vec<GraphNode>,
+    /// The chunks that all nodes move.
+    chunks: Vec<usize>,
     /// By rank and step: the node that the step is part of.
     pub(super) node_of: Vec<Vec<usize>>,
     /// By rank and step: for a send, the rank and step that receive its message.
@@ -135,8 +151,9 @@ impl ConflictGraph {
 
     fn of_matched(order: StepOrder, schedules: &[Schedule], matches: Matches) -> Self {
         let mut builder = GraphBuilder::new(schedules);
+        let mut tracks = Tracks::default();
         for (rank, schedule) in schedules.iter().enumerate() {
-            let mut tracks = Tracks::new(schedule, schedules.len());
+            tracks.begin(schedule, schedules.len());
             for (nth, &step) in schedule.steps.iter().enumerate() {
                 builder.conflicts(&mut tracks, (rank, nth), step, &matches);
             }
@@ -148,6 +165,11 @@ impl ConflictGraph {
         builder.end(matches)
     }
 
+    /// The chunks that `node` moves.
+    pub(super) fn chunks(&self, node: &GraphNode) -> &[usize] {
+        &self.chunks[node.chunks.0 as usize..node.chunks.1 as usize]
+    }
+
     /// By node: in which round it runs. A message takes one round and nothing else takes time, so
     /// a round is the number of message latencies that lie before the node, one after another.
     pub(super) fn rounds(&self) -> Vec<usize> {
@@ -156,7 +178,7 @@ impl ConflictGraph {
         let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
         while let Some(node) = ready.pop() {
             let latency = usize::from(matches!(self.nodes[node].kind, StepKind::Message { .. }));
-            for &next in self.within.of(node) {
+            for next in self.within.of(node).iter().map(|next| *next as usize) {
                 rounds[next] = rounds[next].max(rounds[node] + latency);
                 waits[next] -= 1;
                 if waits[next] == 0 {
@@ -201,54 +223,26 @@ impl Meaning for Matches {
     }
 }
 
-/// The last use of each span and link by the steps of one rank so far.
-struct Tracks {
-    /// Greater than the number of every chunk that a step names.
-    stride: usize,
-    /// By span: the last node that wrote it, and the nodes that must end before it is overwritten.
-    written: Vec<Option<usize>>,
-    read: Vec<Vec<usize>>,
-    /// By peer: the last node that sent there, or received from there.
-    sent: Vec<Option<usize>>,
-    received: Vec<Option<usize>>,
-}
-
-impl Tracks {
-    fn new(schedule: &Schedule, world: usize) -> Self {
-        let spans = schedule.steps.iter().flat_map(|step| step.reads().chain(step.writes()));
-        let stride = spans.map(|span| span.chunk + 1).max().unwrap_or(0);
-        Self {
-            stride,
-            written: vec![None; 3 * stride],
-            read: vec![Vec::new(); 3 * stride],
-            sent: vec![None; world],
-            received: vec![None; world],
-        }
-    }
-
-    fn index(&self, span: Span) -> usize {
-        let buffer = match span.buffer {
-            Buffer::Input => 0,
-            Buffer::Output => 1,
-            Buffer::Scratch => 2,
-        };
-        buffer * self.stride + span.chunk
-    }
-}
-
 struct GraphBuilder {
     nodes: Vec<GraphNode>,
+    chunks: Vec<usize>,
     /// By rank and step: the node that the step is part of.
     node_of: Vec<Vec<usize>>,
-    within: Vec<(usize, usize)>,
-    across: Vec<(usize, usize)>,
+    within: Vec<Edge>,
+    across: Vec<Edge>,
 }
 
 impl GraphBuilder {
     /// The nodes, without the edges between them.
     fn new(schedules: &[Schedule]) -> Self {
-        let mut builder =
-            Self { nodes: Vec::new(), node_of: Vec::new(), within: Vec::new(), across: Vec::new() };
+        let steps = schedules.iter().map(|schedule| schedule.steps.len()).sum();
+        let mut builder = Self {
+            nodes: Vec::with_capacity(steps),
+            chunks: Vec::with_capacity(steps),
+            node_of: Vec::with_capacity(schedules.len()),
+            within: Vec::with_capacity(3 * steps),
+            across: Vec::with_capacity(steps),
+        };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
             let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
@@ -284,14 +278,15 @@ impl GraphBuilder {
             (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message))
                 if to == same =>
             {
-                message.chunks.push(chunk);
+                message.chunks.1 += 1;
             }
             _ => {
                 let sends = matches!(step, Step::Send { .. });
                 let again =
                     sends && matches!(before, Some(Step::Send { from, .. }) if from == span);
                 let step = nth;
-                let chunks = vec![chunk];
+                let place = self.chunks.len() as u32;
+                let chunks = (place, place + 1);
                 self.nodes.push(GraphNode {
                     rank,
                     kind,
@@ -306,6 +301,7 @@ impl GraphBuilder {
                 });
             }
         }
+        self.chunks.push(chunk);
     }
 
     /// Adds the edges of `step`: it waits for earlier steps on its link, and for those whose span
@@ -329,25 +325,25 @@ impl GraphBuilder {
             }
             Step::Copy { .. } | Step::Reduce { .. } => None,
         };
-        let before = link.and_then(|link| link.replace(node));
-        self.within.extend(before.filter(|&before| before != node).map(|before| (before, node)));
-        self.within.extend(taken.map(|taken| (node, taken)));
+        let this = node as u32;
+        let before = link.and_then(|link| link.replace(this));
+        self.within.extend(before.filter(|&before| before != this).map(|before| (before, this)));
+        self.within.extend(taken.map(|taken| (this, taken as u32)));
         for span in step.reads() {
             let span = tracks.index(span);
-            let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
+            let writer = tracks.written[span].map(|writer| self.nodes[writer as usize].kind);
             let works = writer.is_some_and(StepKind::works);
             self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
             self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
-            self.within.extend(tracks.written[span].map(|writer| (writer, node)));
+            self.within.extend(tracks.written[span].map(|writer| (writer, this)));
             // A sent span may be overwritten once its receiver has taken it.
-            tracks.read[span].push(taken.unwrap_or(node));
+            tracks.add_reader(span, taken.map_or(this, |taken| taken as u32));
         }
         if let Some(span) = step.writes() {
             let span = tracks.index(span);
-            self.within.extend(tracks.written[span].replace(node).map(|writer| (writer, node)));
-            self.within.extend(
-                tracks.read[span].drain(..).filter(|&reader| reader != node).map(|r| (r, node)),
-            );
+            self.within.extend(tracks.written[span].replace(this).map(|writer| (writer, this)));
+            let readers = tracks.take_readers(span).filter(|&reader| reader != this);
+            self.within.extend(readers.map(|reader| (reader, this)));
         }
     }
 
@@ -356,10 +352,10 @@ impl GraphBuilder {
     /// window before.
     fn list(&mut self, rank: usize, schedule: &Schedule) {
         let waits = |step: &Step| !matches!(step, Step::Send { .. });
-        let last = schedule.steps.iter().rposition(waits).map(|nth| self.node_of[rank][nth]);
+        let last = schedule.steps.iter().rposition(waits).map(|nth| self.node_of[rank][nth] as u32);
         let mut before = None;
         for (nth, step) in schedule.steps.iter().enumerate() {
-            let node = self.node_of[rank][nth];
+            let node = self.node_of[rank][nth] as u32;
             match (before, last) {
                 (Some(before), _) => self.within.push((before, node)),
                 (None, Some(last)) => self.across.push((last, node)),
@@ -373,18 +369,20 @@ impl GraphBuilder {
 
     fn end(mut self, matches: Matches) -> ConflictGraph {
         let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, StepKind::Local { .. });
-        self.across.extend((0..self.nodes.len()).filter(on_a_link).map(|node| (node, node)));
+        let on_links = (0..self.nodes.len()).filter(on_a_link).map(|node| node as u32);
+        self.across.extend(on_links.map(|node| (node, node)));
         for &(_, node) in &self.within {
-            self.nodes[node].waits += 1;
+            self.nodes[node as usize].waits += 1;
         }
         for &(_, node) in &self.across {
-            self.nodes[node].waits_across += 1;
+            self.nodes[node as usize].waits_across += 1;
         }
         let count = self.nodes.len();
         ConflictGraph {
             within: Successors::new(count, &self.within),
             across: Successors::new(count, &self.across),
             nodes: self.nodes,
+            chunks: self.chunks,
             node_of: self.node_of,
             received_by: matches.received_by,
         }

@@ -107,7 +107,7 @@ pub fn walk<M: Meaning>(
         schedules,
         placement,
         at: vec![0; schedules.len()],
-        links: (0..schedules.len() * schedules.len()).map(|_| VecDeque::new()).collect(),
+        links: Links::new(schedules.len()),
         leaving: vec![Vec::new(); schedules.len()],
         ready: (0..schedules.len()).collect(),
         queued: vec![true; schedules.len()],
@@ -119,13 +119,50 @@ pub fn walk<M: Meaning>(
     walker.end()
 }
 
+/// A queue for each link. All queues share one list, because most links of a world are never used.
+struct Links<T> {
+    /// By link: its first and its last entry, if it has any.
+    ends: Vec<Option<(u32, u32)>>,
+    /// Messages, each with the entry behind it on its link. Messages that were taken leave `None`.
+    entries: Vec<(Option<T>, u32)>,
+}
+
+impl<T> Links<T> {
+    fn new(world: usize) -> Self {
+        Self { ends: vec![None; world * world], entries: Vec::new() }
+    }
+
+    fn push(&mut self, link: usize, message: T) {
+        let entry = self.entries.len() as u32;
+        self.entries.push((Some(message), entry));
+        match &mut self.ends[link] {
+            Some((_, last)) => {
+                self.entries[*last as usize].1 = entry;
+                *last = entry;
+            }
+            none => *none = Some((entry, entry)),
+        }
+    }
+
+    fn pop(&mut self, link: usize) -> Option<T> {
+        let (first, last) = self.ends[link]?;
+        let (message, next) = &mut self.entries[first as usize];
+        self.ends[link] = (first != last).then_some((*next, last));
+        message.take()
+    }
+
+    fn is_empty(&self, link: usize) -> bool {
+        self.ends[link].is_none()
+    }
+}
+
 struct Walker<'a, T> {
     schedules: &'a [Schedule],
     placement: Placement,
     /// The step each rank is at.
     at: Vec<usize>,
     /// Messages that were posted and not received, by (from, to).
-    links: Vec<VecDeque<(Span, T)>>,
+    links: Links<(Span, T)>,
     /// By rank: spans that it has posted and that were not taken.
     leaving: Vec<Vec<Span>>,
     /// Ranks that may be able to go on.
@@ -174,7 +211,7 @@ impl<T> Walker<'_, T> {
             "rank {rank} sends to rank {to} of {}",
             self.schedules.len()
         );
-        self.links[rank * self.schedules.len() + to].push_back((span, message));
+        self.links.push(rank * self.schedules.len() + to, (span, message));
         self.leaving[rank].push(span);
         self.wake(to);
     }
@@ -185,7 +222,7 @@ impl<T> Walker<'_, T> {
             "rank {rank} receives from rank {from} of {}",
             self.schedules.len()
         );
-        let (span, message) = self.links[from * self.schedules.len() + rank].pop_front()?;
+        let (span, message) = self.links.pop(from * self.schedules.len() + rank)?;
         let posted = self.leaving[from]
             .iter()
             .position(|s| *s == span)
@@ -208,7 +245,7 @@ impl<T> Walker<'_, T> {
             .map(|r| (r, self.at[r]))
             .collect();
         let unreceived: Vec<_> = (0..world * world)
-            .filter(|&l| !self.links[l].is_empty())
+            .filter(|&l| !self.links.is_empty(l))
             .map(|l| (l / world, l % world))
             .collect();
         if waiting.is_empty() && unreceived.is_empty() {

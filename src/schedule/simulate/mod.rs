@@ -31,6 +31,7 @@
 //! [`MachineModel`] describes ranks that do this work on cores of their own or on shared ones. It
 //! counts whole picoseconds, so equal arguments give equal results on all hosts.
 
+mod event;
 mod machine;
 mod simulation;
 mod timeline;
@@ -354,11 +355,11 @@ impl<'a> Clocks<'a> {
         while let Some((id, time)) = self.news.pop() {
             let window = id / nodes;
             let node = id % nodes;
-            for &next in self.graph.within.of(node) {
+            for next in self.graph.within.of(node).iter().map(|next| *next as usize) {
                 self.tell(window * nodes + next, time);
             }
             if window + 1 < self.sizes.windows {
-                for &next in self.graph.across.of(node) {
+                for next in self.graph.across.of(node).iter().map(|next| *next as usize) {
                     self.tell((window + 1) * nodes + next, time);
                 }
             }
@@ -378,6 +379,6 @@ impl<'a> Clocks<'a> {
     }
 
     fn bytes(&self, id: usize) -> usize {
-        self.sizes.bytes(&self.node(id).chunks, id / self.graph.nodes.len())
+        self.sizes.bytes(self.graph.chunks(self.node(id)), id / self.graph.nodes.len())
     }
 }

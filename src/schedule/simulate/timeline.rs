@@ -102,7 +102,7 @@ impl Clocks<'_> {
             (_, StepKind::Receive { from, .. }) => (node.rank, from),
             (_, StepKind::Local { .. }) => (node.rank, node.rank),
         };
-        let bytes = self.sizes.bytes(&node.chunks, window);
+        let bytes = self.sizes.bytes(self.graph.chunks(node), window);
         moments.push(TimedActivity {
             part,
             rank,

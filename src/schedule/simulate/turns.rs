@@ -1,9 +1,10 @@
 //! Cores that take turns: the run of a [`MachineModel`], event by event.
 
+use super::event::{CoreEvent, TimedEvent};
 use super::machine::{MachineModel, RunTime};
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
 /// Cost of a KiB that is in the core's own cache, as a fraction of the cost of a KiB in another
 /// core's cache.
@@ -14,14 +15,6 @@ const JOINED: (u64, u64) = (2, 3);
 
 /// Up to this many streams, polling costs nothing: a poll of so few usually finds a message.
 const FEW: u64 = 3;
-
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum CoreEvent {
-    /// All nodes that this one waited for have ended.
-    Ready(usize),
-    /// A core has finished its work.
-    Free(usize),
-}
 
 /// A core and its ranks.
 struct Core {
@@ -46,7 +39,7 @@ pub(super) struct Turns<'a> {
     machine: &'a MachineModel<'a>,
     length: RunLength,
     /// By node: the first message with the same content.
-    carrier: Vec<usize>,
+    carrier: Vec<u32>,
     waits: Vec<u32>,
     since: Vec<u64>,
     /// By publication: whether it is on the board, and the cores that have read it.
@@ -54,20 +47,20 @@ pub(super) struct Turns<'a> {
     warm: Vec<u64>,
     cores: Vec<Core>,
     /// By rank: nodes that are ready to run.
-    could: Vec<BinaryHeap<Reverse<usize>>>,
+    could: Vec<BinaryHeap<Reverse<u32>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
     /// By call and rank: the number of its nodes that have not ended, and the nodes of the next
     /// call that wait for them.
-    left: Vec<usize>,
-    held: Vec<Vec<usize>>,
+    left: Vec<u32>,
+    held: Vec<Vec<u32>>,
     /// By window and rank: receives that have not yet read what the rank published, and messages
     /// that wait for a slot.
-    unread: Vec<usize>,
-    full: Vec<Vec<usize>>,
+    unread: Vec<u32>,
+    full: Vec<Vec<u32>>,
     /// By rank: the number of windows whose messages the board can hold.
     room: Vec<usize>,
-    events: BinaryHeap<Reverse<(u64, CoreEvent)>>,
+    events: BinaryHeap<Reverse<TimedEvent>>,
     end: u64,
 }
 
@@ -78,14 +71,19 @@ impl<'a> Turns<'a> {
         length: RunLength,
     ) -> Self {
         let RunLength { world, calls, windows, .. } = length;
-        let first = graph.nodes.iter().map(|node| node.waits);
-        let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
-        let call = first.chain((1..windows).flat_map(|_| later.clone()));
-        let waits: Vec<u32> = (0..calls).flat_map(|_| call.clone()).collect();
+        let nodes = graph.nodes.len();
+        let mut waits = Vec::with_capacity(calls * windows * nodes);
+        waits.extend(graph.nodes.iter().map(|node| node.waits));
+        for _ in 1..windows {
+            waits.extend(graph.nodes.iter().map(|node| node.waits + node.waits_across));
+        }
+        for _ in 1..calls {
+            waits.extend_from_within(..windows * nodes);
+        }
         let count = world.div_ceil(machine.crowding.max(1));
         let ranks_of = |core| (core..world).step_by(count).collect();
         let mut left = vec![0; calls * world];
-        graph.nodes.iter().for_each(|node| left[node.rank] += windows);
+        graph.nodes.iter().for_each(|node| left[node.rank] += windows as u32);
         (world..left.len()).for_each(|at| left[at] = left[at - world]);
         let unread = unread(graph, machine, world).repeat(calls * windows);
         Self {
@@ -116,7 +114,8 @@ impl<'a> Turns<'a> {
         for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
             self.offer(id);
         }
-        while let Some(Reverse((now, what))) = self.events.pop() {
+        while let Some(Reverse(event)) = self.events.pop() {
+            let (now, what) = event.parts();
             match what {
                 // A local step on input and output alone is free: executors fuse it with the
                 // messages around it.
@@ -127,7 +126,7 @@ impl<'a> Turns<'a> {
                 }
                 CoreEvent::Ready(id) => {
                     let rank = self.node(id).rank;
-                    self.could[rank].push(Reverse(id));
+                    self.could[rank].push(Reverse(id as u32));
                     let core = rank % self.cores.len();
                     if !self.cores[core].busy {
                         self.turn(core, now);
@@ -153,16 +152,17 @@ impl<'a> Turns<'a> {
         let Some(turn) = next else { return };
         core.current = (core.current + turn) % turns;
         let Reverse(id) = self.could[core.ranks[core.current]].pop().expect("it could");
+        let id = id as usize;
         let end = now + turn as u64 * self.machine.switch + self.takes(id, at);
         self.cores[at].worked += end - now;
-        self.events.push(Reverse((end, CoreEvent::Free(at))));
+        self.events.push(Reverse(TimedEvent::new(end, CoreEvent::Free(at))));
         self.done(id, end);
     }
 
     /// How long the node occupies its core.
     fn takes(&mut self, id: usize, core: usize) -> u64 {
         let node = self.node(id);
-        let bytes = node.chunks.len() as u64 * self.length.bytes;
+        let bytes = node.moves() as u64 * self.length.bytes;
         match node.kind {
             StepKind::Message { to } => {
                 let publication = self.publication(id);
@@ -211,7 +211,7 @@ impl<'a> Turns<'a> {
     /// The first message with the content of message `id`.
     fn publication(&self, id: usize) -> usize {
         let nodes = self.graph.nodes.len();
-        id - id % nodes + self.carrier[id % nodes]
+        id - id % nodes + self.carrier[id % nodes] as usize
     }
 
     /// `id` ends at `time`. A receive waits until its message has arrived.
@@ -226,7 +226,7 @@ impl<'a> Turns<'a> {
             StepKind::Receive { .. } | StepKind::Local { .. } => time,
         };
         let graph = self.graph;
-        for &next in graph.within.of(at) {
+        for next in graph.within.of(at).iter().map(|next| *next as usize) {
             let taken = graph.nodes[next].takes == at
                 && matches!(graph.nodes[next].kind, StepKind::Receive { .. });
             self.tell(window * nodes + next, if taken { seen } else { time });
@@ -238,7 +238,7 @@ impl<'a> Turns<'a> {
         }
         self.one_less(window / self.length.windows * self.length.world + node.rank, time);
         if !(window + 1).is_multiple_of(self.length.windows) {
-            for &next in graph.across.of(at) {
+            for next in graph.across.of(at).iter().map(|next| *next as usize) {
                 self.tell((window + 1) * nodes + next, time);
             }
         }
@@ -259,7 +259,7 @@ impl<'a> Turns<'a> {
         let call = id / (windows * self.graph.nodes.len());
         let before = call.checked_sub(1).map(|call| call * world + self.node(id).rank);
         match before.filter(|&before| self.left[before] > 0) {
-            Some(before) => self.held[before].push(id),
+            Some(before) => self.held[before].push(id as u32),
             None => self.offer_slot(id),
         }
     }
@@ -274,8 +274,11 @@ impl<'a> Turns<'a> {
             .map(|window| window * self.length.world + rank)
             .filter(|&before| self.unread[before] > 0)
         {
-            Some(before) => self.full[before].push(id),
-            None => self.events.push(Reverse((self.since[id], CoreEvent::Ready(id)))),
+            Some(before) => self.full[before].push(id as u32),
+            None => {
+                let ready = TimedEvent::new(self.since[id], CoreEvent::Ready(id));
+                self.events.push(Reverse(ready));
+            }
         }
     }
 
@@ -285,6 +288,7 @@ impl<'a> Turns<'a> {
         self.unread[at] -= 1;
         if self.unread[at] == 0 {
             for id in std::mem::take(&mut self.full[at]) {
+                let id = id as usize;
                 self.since[id] = self.since[id].max(time);
                 self.offer_slot(id);
             }
@@ -296,6 +300,7 @@ impl<'a> Turns<'a> {
         self.left[at] -= 1;
         if self.left[at] == 0 {
             for id in std::mem::take(&mut self.held[at]) {
+                let id = id as usize;
                 self.since[id] = self.since[id].max(time);
                 self.offer(id);
             }
@@ -321,17 +326,17 @@ fn kib(bytes: u64, rate: u64) -> u64 {
 
 /// For each node: the first message with the same content if the node repeats a message, else the
 /// node itself.
-fn carriers(graph: &ConflictGraph) -> Vec<usize> {
+fn carriers(graph: &ConflictGraph) -> Vec<u32> {
     let mut last = 0;
     let first = graph.nodes.iter().enumerate().map(|(at, node)| {
-        last = if node.again { last } else { at };
+        last = if node.again { last } else { at as u32 };
         last
     });
     first.collect()
 }
 
 /// For each rank, the number of receives that read its publications of a window.
-fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
+fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u32> {
     let mut unread = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
@@ -349,7 +354,7 @@ fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<
     for node in &graph.nodes {
         match node.kind {
             StepKind::Message { to } if !node.again && machine.near(node.rank, to) => {
-                messages[node.rank] += node.chunks.len()
+                messages[node.rank] += node.moves()
             }
             _ => {}
         }
@@ -359,13 +364,16 @@ fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<
 
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
 fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
-    let streams = graph.nodes.iter().filter_map(|node| match node.kind {
-        StepKind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
-        _ => None,
-    });
     let mut looks = vec![0u64; world];
-    for (rank, _) in streams.collect::<BTreeSet<_>>() {
-        looks[rank] += 1;
+    // Nodes are in the order of their ranks. By peer: the last rank that listens to it.
+    let mut listener = vec![usize::MAX; world];
+    for node in &graph.nodes {
+        if let StepKind::Receive { from, .. } = node.kind
+            && !machine.near(from, node.rank)
+            && std::mem::replace(&mut listener[from], node.rank) != node.rank
+        {
+            looks[node.rank] += 1;
+        }
     }
     looks.into_iter().map(|streams| streams.saturating_sub(FEW)).collect()
 }
