@@ -18,6 +18,7 @@ mod fit;
 mod pairs;
 mod price;
 pub mod saved;
+mod shape;
 
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;

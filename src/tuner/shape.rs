@@ -1,0 +1,77 @@
+//! Smaller worlds that stand for a large one.
+
+use super::Question;
+use crate::schedule::hosts::Boards;
+
+/// The ranks of a world, as far as prices depend on them.
+pub(super) struct WorldShape {
+    pub(super) boards: Boards,
+    /// How many ranks share a core.
+    pub(super) crowding: usize,
+    pub(super) root: usize,
+}
+
+impl WorldShape {
+    /// The world of a call.
+    pub(super) fn new(question: &Question<'_>) -> Self {
+        Self {
+            boards: question.boards.clone(),
+            crowding: question.crowding.max(1),
+            root: question.collective.root().unwrap_or(0),
+        }
+    }
+
+    pub(super) fn world(&self) -> usize {
+        self.boards.world()
+    }
+
+    /// A world half as large: with every second rank of each board, or, if no board has more than
+    /// two ranks, with every second board. There are as many cores as before, and at least one
+    /// rank is left on each board.
+    pub(super) fn half(&self) -> Self {
+        let world = self.world();
+        let most = self.boards.sizes().into_iter().max().unwrap_or(1);
+        let mut seen = vec![0_usize; self.boards.count()];
+        let is_kept = |rank: &usize| {
+            let board = self.boards.of(*rank);
+            let nth = seen[board];
+            seen[board] += 1;
+            (if most > 2 { nth } else { board }).is_multiple_of(2)
+        };
+        let kept: Vec<usize> = (0..world).filter(is_kept).collect();
+        let crowding = (self.crowding * kept.len()).div_ceil(world).max(1);
+        let root = kept.partition_point(|rank| *rank < self.root).min(kept.len() - 1);
+        Self { boards: self.boards.subset(&kept), crowding, root }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::collective::Collective;
+
+    fn halves(boards: &Boards, root: usize) -> Vec<(Vec<usize>, usize, usize)> {
+        let collective = Collective::Broadcast { root };
+        let question = Question { collective, boards, bytes: 8, crowding: 5 };
+        let mut shape = WorldShape::new(&question);
+        let mut shapes = Vec::new();
+        while shape.world() > 2 {
+            shape = shape.half();
+            shapes.push((shape.boards.numbers().to_vec(), shape.crowding, shape.root));
+        }
+        shapes
+    }
+
+    #[test]
+    fn boards_shrink_before_they_vanish() {
+        let shapes = halves(&Boards::new(&[0, 0, 0, 0, 1, 1, 1, 1]), 7);
+        assert_eq!(shapes, [(vec![0, 0, 1, 1], 3, 3), (vec![0, 0], 2, 1)]);
+    }
+
+    #[test]
+    fn an_odd_world_stays_odd() {
+        let worlds: Vec<usize> =
+            halves(&Boards::separate(65), 0).iter().map(|(boards, ..)| boards.len()).collect();
+        assert_eq!(worlds, [33, 17, 9, 5, 3, 2]);
+    }
+}
