@@ -8,24 +8,84 @@
 //! For each collective and 2 to 64 ranks of one host, the bench measures two parts. *choose*: the
 //! tuner prices every algorithm for a vector of 64 KiB and takes the cheapest. *lower*: the chosen
 //! algorithm's schedules of all ranks become rank 0's program. A repeated call does neither.
+//!
+//! Before that it measures both parts together among 2 to 1,024 ranks over TCP, the least of three
+//! runs, and prints how they grow: `p` of the fit `t = c n^p` from 64 ranks on. A time that grows
+//! with n log n has a `p` of about 1.2 there; one that grows with the square, as where a rank lowers
+//! the messages between all pairs, has 2.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use maypole::lower::{LoweringInput, lower};
+use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::schedule::{Layout, Placement};
 use maypole::tuner::{CostTable, Plan, Question, plan};
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of the whole: of the vector, or of all blocks together.
 const BYTES: usize = 64 << 10;
 const ELEMENT: usize = size_of::<f32>();
 const WORLDS: [usize; 4] = [2, 8, 16, 64];
+/// The worlds of the fit, and how often each is measured.
+const GROWING: [usize; 6] = [2, 16, 64, 128, 256, 1024];
+const RUNS: usize = 3;
 
 fn choose(collective: Collective, boards: &Boards) -> Plan {
     let question = Question { collective, boards, bytes: BYTES, crowding: 1 };
     plan(&question, None, &CostTable::BUILT_IN).expect("no algorithm was asked for")
+}
+
+fn lower_by(chosen: Plan, collective: Collective, boards: &Boards) -> Program {
+    let schedules = chosen
+        .algorithm
+        .schedules_on(black_box(collective), boards.numbers())
+        .expect("the tuner chose it");
+    let layout = Layout::even(BYTES / ELEMENT, schedules[0].chunks);
+    let input = LoweringInput {
+        collective,
+        schedules: &schedules,
+        layout: &layout,
+        element: ELEMENT,
+        boards,
+        window: chosen.window,
+        fingerprint: 0,
+    };
+    lower(&input, 0, Placement::Apart).expect("the algorithms are proved")
+}
+
+/// The least seconds of both parts among `world` ranks over TCP.
+fn seconds(collective: Collective, world: usize) -> f64 {
+    let boards = Boards::separate(world);
+    let run = |_| {
+        let start = Instant::now();
+        black_box(lower_by(choose(collective, &boards), collective, &boards));
+        start.elapsed().as_secs_f64()
+    };
+    (0..RUNS).map(run).fold(f64::INFINITY, f64::min)
+}
+
+/// The exponent `p` of the line through the logarithms of `points`, (ranks, seconds).
+fn exponent(points: &[(usize, f64)]) -> f64 {
+    let logs = points.iter().map(|(ranks, seconds)| ((*ranks as f64).ln(), seconds.ln()));
+    let count = points.len() as f64;
+    let (x, y) = logs.clone().fold((0.0, 0.0), |(x, y), (a, b)| (x + a / count, y + b / count));
+    let covariance: f64 = logs.clone().map(|(a, b)| (a - x) * (b - y)).sum();
+    let variance: f64 = logs.map(|(a, _)| (a - x) * (a - x)).sum();
+    covariance / variance
+}
+
+fn print_growth() {
+    println!("# ms a rank before the first message of a call of {BYTES} bytes, over TCP");
+    print!("#{:>15}", "collective");
+    GROWING.iter().for_each(|world| print!(" {world:>9}"));
+    println!(" {:>6}", "p");
+    for collective in Collective::all(0) {
+        let points = GROWING.map(|world| (world, seconds(collective, world)));
+        print!(" {:>15}", collective.option_name());
+        points.iter().for_each(|(_, seconds)| print!(" {:>9.3}", seconds * 1e3));
+        println!(" {:>6.2}", exponent(&points[2..]));
+    }
 }
 
 fn bench_collective(criterion: &mut Criterion, collective: Collective) {
@@ -39,29 +99,14 @@ fn bench_collective(criterion: &mut Criterion, collective: Collective) {
         });
         let chosen = choose(collective, &boards);
         group.bench_function(BenchmarkId::new("lower", world), |bencher| {
-            bencher.iter(|| {
-                let schedules = chosen
-                    .algorithm
-                    .schedules_on(black_box(collective), boards.numbers())
-                    .expect("the tuner chose it");
-                let layout = Layout::even(BYTES / ELEMENT, schedules[0].chunks);
-                let input = LoweringInput {
-                    collective,
-                    schedules: &schedules,
-                    layout: &layout,
-                    element: ELEMENT,
-                    boards: &boards,
-                    window: chosen.window,
-                    fingerprint: 0,
-                };
-                lower(&input, 0, Placement::Apart).expect("the algorithms are proved")
-            });
+            bencher.iter(|| lower_by(chosen, collective, &boards));
         });
     }
     group.finish();
 }
 
 fn bench_all(criterion: &mut Criterion) {
+    print_growth();
     for collective in Collective::all(0) {
         bench_collective(criterion, collective);
     }
