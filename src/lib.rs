@@ -95,8 +95,8 @@ pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
-    AbortHandle, Communicator, Counters, Group, Local, Moved, Operation, ProgramCache, Request,
-    Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
+    AbortHandle, Arena, Communicator, Counters, Group, Local, Moved, Operation, ProgramCache,
+    RegisteredBuffer, Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
 
 #[cfg(test)]

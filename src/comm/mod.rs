@@ -23,6 +23,7 @@ pub use control::join::{Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;
 use engine::conditions::RunConditions;
+pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use requests::handle::EngineHandle;
 pub use requests::request::{Request, wait_all};
 pub use requests::scope::Scope;

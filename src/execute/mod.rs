@@ -14,7 +14,9 @@ pub(crate) mod messages;
 mod moved;
 mod observer;
 mod polling;
+mod readers;
 pub mod record;
+mod registered;
 mod run;
 mod stream;
 mod streams;
@@ -28,6 +30,7 @@ use maypole_transports::board::{Board, Publication};
 use maypole_transports::{Alarm, Waiting};
 pub use moved::Moved;
 pub use observer::{Awaited, NoObserver, RunObserver};
+pub use registered::PeerBuffers;
 use run::{ProgramRun, expected};
 use std::sync::Arc;
 pub use stream::AnyStream;
@@ -194,6 +197,21 @@ impl Executor {
         Ok(())
     }
 
+    /// Executes `program` as [`run`](Self::run) does, with another `fingerprint`.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_as(
+        &mut self,
+        program: &mut Program,
+        fingerprint: u64,
+        reducer: &Reducer,
+        buffers: &Buffers<'_>,
+    ) -> Result<(), Box<ExecuteError>> {
+        program.fingerprint = fingerprint;
+        self.run(program, reducer, buffers)
+    }
+
     #[inline(never)]
     fn run_windows<O: RunObserver>(
         &mut self,
@@ -205,13 +223,7 @@ impl Executor {
         self.streams.begin(program);
         let mut run =
             ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
-        for clock in 0..program.windows + program.stages() - 1 {
-            let oldest = (clock + 1).saturating_sub(program.windows);
-            let newest = clock.min(program.stages() - 1);
-            for fold in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
-                run.step::<false>(fold as usize, clock - program.folds[fold as usize].stage)?;
-            }
-        }
+        in_clock_order(program, |fold, k| run.step::<false>(fold, k))?;
         run.flush_all()
     }
 
@@ -224,6 +236,22 @@ impl Executor {
             board.consume(peer, *position);
         }
     }
+}
+
+/// Takes all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.
+#[inline(always)]
+fn in_clock_order<E>(
+    program: &Program,
+    mut step: impl FnMut(usize, u32) -> Result<(), E>,
+) -> Result<(), E> {
+    for clock in 0..program.windows + program.stages() - 1 {
+        let oldest = (clock + 1).saturating_sub(program.windows);
+        let newest = clock.min(program.stages() - 1);
+        for fold in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
+            step(fold as usize, clock - program.folds[fold as usize].stage)?;
+        }
+    }
+    Ok(())
 }
 
 impl Executor {

@@ -9,7 +9,7 @@ use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View};
 use maypole_transports::Sleep;
-use maypole_transports::board::{Board, ExpectedPublication, MAX_RANKS, Publication};
+use maypole_transports::board::{Board, ExpectedPublication, Publication};
 use std::cell::RefCell;
 
 /// One run of one program.
@@ -86,6 +86,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                     in_place |= self.await_stream(at, source, k)?
                 }
                 SourceLocation::Stream => unreachable!("the program has no streams"),
+                _ => unreachable!("the program reaches no registered memory"),
             }
         }
         let publication = Publication {
@@ -110,6 +111,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 self.buffers.read(buffer, range)
             }
             SourceLocation::Stream => executor.streams.staged(source.peer as usize, len),
+            _ => unreachable!("refused above"),
         };
         let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(view).collect();
         let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
@@ -129,7 +131,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Waits for a publication of a local rank.
     #[inline(always)]
-    fn await_board<const SIMPLE: bool>(
+    pub(super) fn await_board<const SIMPLE: bool>(
         &mut self,
         at: usize,
         source: &FoldSource,
@@ -172,59 +174,6 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             }
             Ok(Err(error)) => Err(failed(at, rank, error)),
             Err(interrupted) => Err(failed(at, rank, interrupted)),
-        }
-    }
-
-    /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
-    #[inline(always)]
-    fn await_room(
-        &mut self,
-        at: usize,
-        k: u32,
-        publication: Publication,
-    ) -> Result<(), Box<ExecuteError>> {
-        let executor = &mut *self.executor;
-        let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let streams = RefCell::new(&mut executor.streams);
-        let buffers = self.buffers;
-        let watcher = &executor.watcher;
-        let windows = (k, self.program.windows);
-        let locals = &executor.locals;
-        let readers = || {
-            let locals = locals.iter().enumerate();
-            let read = locals.filter(|(local, _)| publication.audience >> local & 1 == 1);
-            read.map(|(_, rank)| *rank)
-        };
-        let mut polls = PollCounter::default();
-        let mut checks = 0;
-        let ready = || {
-            let room = board.writable(publication);
-            polls.count();
-            if !room && polls.is_drive_due() {
-                streams.borrow_mut().drive(buffers);
-            }
-            if !room && polls.is_peer_check_due() {
-                // The slot does not tell which reader is late, so they are noted in turn.
-                let next = readers().cycle().nth(checks).expect("an audience has a member");
-                checks = (checks + 1) % MAX_RANKS;
-                watcher.note(SlowWait { peer: next, step: at, windows });
-                readers().find(|rank| watcher.has_left(*rank)).map(Err)
-            } else {
-                room.then_some(Ok(()))
-            }
-        };
-        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
-        match executor.waiting.until(&executor.alarm, sleep, ready) {
-            Ok(Ok(())) => {
-                self.observer.awaited(|| Awaited::Room);
-                Ok(())
-            }
-            // A reader that has left consumes nothing more.
-            Ok(Err(rank)) => Err(failed(at, rank, LinkError::PeerLeft)),
-            Err(interrupted) => {
-                let reader = readers().next().expect("an audience has a member");
-                Err(failed(at, reader, interrupted))
-            }
         }
     }
 
@@ -392,6 +341,6 @@ fn other_call(fingerprint: u64) -> LinkError {
 
 #[cold]
 #[inline(never)]
-fn failed(fold: usize, peer: usize, error: impl Into<LinkError>) -> Box<ExecuteError> {
+pub(super) fn failed(fold: usize, peer: usize, error: impl Into<LinkError>) -> Box<ExecuteError> {
     Box::new(ExecuteError { fold, peer, error: error.into() })
 }

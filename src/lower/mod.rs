@@ -24,6 +24,7 @@ mod peers;
 mod program;
 mod proof;
 mod publications;
+mod registered;
 mod strategy;
 mod traffic;
 
@@ -34,8 +35,10 @@ use crate::schedule::{Layout, Placement, Schedule};
 use emit::Emitter;
 use folds::SpanIndex;
 pub use program::{
-    Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, SourceLocation, StreamLink,
+    Drain, Extent, Flush, Fold, FoldSource, InPlaceAccess, InPlaceFold, MAX_SOURCES, Numbering,
+    Program, Push, SourceLocation, StreamLink,
 };
+pub use registered::{RegisteredProgram, lower_registered};
 use strategy::{choose, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;
 

@@ -57,6 +57,12 @@ pub enum SourceLocation {
     Board,
     /// At the far end of `streams[peer]`.
     Stream,
+    /// In a buffer of local rank `peer`, which is registered. A publication says that it is ready.
+    Peer(Buffer),
+    /// In a buffer of local rank `peer`, which is registered and ready from the start of the call.
+    Lent(Buffer),
+    /// Where the fold's result belongs: local rank `peer` writes it there before its publication.
+    Pushed,
 }
 
 /// One source of a fold.
@@ -64,12 +70,12 @@ pub enum SourceLocation {
 pub struct FoldSource {
     /// Where the source lies.
     pub from: SourceLocation,
-    /// The peer: a local rank (`Board`), or an index of `streams` (`Stream`).
+    /// The peer: an index of `streams` (`Stream`), or a local rank (all others but `Own`).
     pub peer: u32,
-    /// The part of this rank's buffer (`Own`).
+    /// The part of this rank's buffer (`Own`), or of the peer's (`Peer`, `Lent`).
     pub extent: Extent,
-    /// The index of the fold among the peer's publishing folds (`Board`). [`Numbering`] turns it
-    /// into a position.
+    /// The index of the fold among the peer's publishing folds (`Board`, `Peer`, `Pushed`).
+    /// [`Numbering`] turns it into a position.
     pub publication: u32,
     /// The stage of that fold.
     pub stage: u32,
@@ -245,6 +251,54 @@ pub struct Program {
     pub streams: Box<[StreamLink]>,
     /// Bytes of the longest message that a stream brings to be folded rather than stored.
     pub longest_staged: usize,
+    /// What a program besides does that runs on registered memory.
+    pub in_place: Option<Box<InPlaceAccess>>,
+}
+
+/// The part of a program that reaches other ranks' registered memory. Publications of such a
+/// program have no payload: they say that bytes are ready, or that they have been written.
+#[derive(Clone, Debug, Default)]
+pub struct InPlaceAccess {
+    /// By fold: `pushes[p.0..p.1]` and `drains[d.0..d.1]`.
+    pub of_folds: Box<[InPlaceFold]>,
+    /// Places that folds write to besides their own.
+    pub pushes: Box<[Push]>,
+    /// Publications whose readers must be done before a fold may store.
+    pub drains: Box<[Drain]>,
+    /// Whether other ranks touch this rank's input, and its output.
+    pub exposes: (bool, bool),
+    /// Local ranks that no publication proves to be done with this rank's memory at the end. Their
+    /// counters say so.
+    pub awaited_at_end: Box<[u32]>,
+}
+
+/// The ranges of one fold in the lists of [`InPlaceAccess`].
+#[derive(Clone, Copy, Debug)]
+pub struct InPlaceFold {
+    /// The range of pushes.
+    pub pushes: (u32, u32),
+    /// The range of drains.
+    pub drains: (u32, u32),
+}
+
+/// A place in a peer's output.
+#[derive(Clone, Copy, Debug)]
+pub struct Push {
+    /// The local rank that owns the output.
+    pub peer: u32,
+    /// The part of the output.
+    pub extent: Extent,
+}
+
+/// A publication of this rank, which its readers read from this rank's own memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    /// The readers, one bit each.
+    pub audience: u64,
+    /// Its index among this rank's publishing folds.
+    pub nth: u32,
+    /// The stage of its fold.
+    pub stage: u32,
 }
 
 impl Program {
@@ -264,7 +318,19 @@ impl Program {
             + size_of_val(&*self.numberings)
             + size_of_val(&*self.totals)
             + size_of_val(&*self.streams)
+            + self.in_place.as_ref().map_or(0, |access| access.bytes())
             + numberings.map(Numbering::bytes).sum::<usize>()
+    }
+}
+
+impl InPlaceAccess {
+    /// Bytes of its lists, and its own.
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(&*self.of_folds)
+            + size_of_val(&*self.pushes)
+            + size_of_val(&*self.drains)
+            + size_of_val(&*self.awaited_at_end)
     }
 }
 

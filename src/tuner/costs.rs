@@ -78,6 +78,14 @@ impl CostTable {
         link
     }
 
+    /// The costs of a link by registered memory: a line says that bytes are ready, and they are read
+    /// where they lie. So a byte is moved once, and its owner does nothing.
+    pub fn registered(&self, crowding: usize) -> LinkCost {
+        let bytes = self.board(usize::MAX, crowding);
+        let line = self.board(0, crowding);
+        LinkCost { post_kib: 0, copy_kib: bytes.copy_kib, fold_kib: bytes.fold_kib, ..line }
+    }
+
     /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
     /// system call finds its caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {

@@ -17,6 +17,7 @@ mod explanation;
 mod fit;
 mod pairs;
 mod price;
+mod registered;
 pub mod saved;
 mod shape;
 
@@ -29,6 +30,7 @@ pub use costs::{CostTable, Costs, TableError};
 pub use explanation::{Explanation, MeasuredTime};
 pub use fit::{LinearFit, fit_line};
 pub use pairs::{PairGroup, pair_groups};
+pub use registered::{RegisteredChoice, registered_choice};
 
 /// How a call is run; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

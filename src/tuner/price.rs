@@ -60,6 +60,8 @@ pub(super) struct Pricer<'a> {
     algorithm: Algorithm,
     table: &'a CostTable,
     longest: usize,
+    /// True if ranks reach one another's registered memory.
+    registered: bool,
     /// How often the world was halved.
     halvings: usize,
     /// The world itself; or three smaller ones, each half the next.
@@ -86,9 +88,15 @@ impl<'a> Pricer<'a> {
             algorithm,
             table,
             longest: longest_chunk(question, algorithm),
+            registered: false,
             halvings,
             simulations: simulations.collect(),
         }
+    }
+
+    /// Prices rows that run on registered memory.
+    pub(super) fn registered(self) -> Self {
+        Self { registered: true, ..self }
     }
 
     pub(super) fn algorithm(&self) -> Algorithm {
@@ -96,8 +104,8 @@ impl<'a> Pricer<'a> {
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
-        let limit =
-            if self.question.boards.is_shared() { plan.window.min(CHUNK) } else { plan.window };
+        let in_slots = self.question.boards.is_shared() && !self.registered;
+        let limit = if in_slots { plan.window.min(CHUNK) } else { plan.window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
         let prices: Vec<u64> =
@@ -121,13 +129,21 @@ impl<'a> Pricer<'a> {
         windows: usize,
         bytes: usize,
     ) -> u64 {
+        let crowding = shape.crowding;
+        let (class, board) = match self.registered {
+            true => (SlotClass::Tiny, self.table.registered(crowding)),
+            false => (
+                SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk),
+                self.table.board(bytes, crowding),
+            ),
+        };
         let machine = MachineModel {
             boards: shape.boards.numbers(),
-            board: self.table.board(bytes, shape.crowding),
-            stream: self.table.stream(shape.crowding),
-            crowding: shape.crowding,
+            board,
+            stream: self.table.stream(crowding),
+            crowding,
             switch: self.table.switch,
-            slots: SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk).slots(shape.world()),
+            slots: class.slots(shape.world()),
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         let run = |windows| simulation.run(&machine, 1, windows, bytes);

@@ -7,11 +7,11 @@ use super::number::Number;
 use super::oracle::Order;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
-use maypole::{Communicator, Factor, ReduceOp};
+use maypole::{Arena, Communicator, Factor, ReduceOp};
 use maypole::{DataType, bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 
 /// One call, the same on all ranks.
 #[derive(Clone, Debug)]
@@ -26,9 +26,11 @@ pub(crate) struct Case {
     pub(crate) algorithm: Option<Algorithm>,
     pub(crate) deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
-    any: bool,
+    pub(crate) any: bool,
     /// How often the call is made before the results are checked.
     repeats: usize,
+    /// Where this rank's buffers are made: in registered memory, most of them, or in vectors.
+    pub(crate) arena: Option<Arena>,
 }
 
 /// Which algorithm a call uses.
@@ -69,6 +71,7 @@ pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
             deterministic: matches!(selection, Selection::Deterministic),
             any,
             repeats,
+            arena: None,
         },
     )
 }
@@ -223,12 +226,12 @@ fn block_of(starts: &[usize], at: usize) -> usize {
 
 /// A buffer between two margins that the call must not touch.
 struct Guarded<T> {
-    cells: Vec<T>,
+    cells: Box<dyn DerefMut<Target = [T]>>,
     inner: Range<usize>,
 }
 
 impl<T: Number> Guarded<T> {
-    fn new(inner: impl Iterator<Item = T>, rng: &mut SeededRng) -> Self {
+    fn new(inner: impl Iterator<Item = T>, rng: &mut SeededRng, arena: Option<&Arena>) -> Self {
         let mut guard = || (0..rng.below(6)).map(|_| T::any(rng.next_u64())).collect::<Vec<_>>();
         let mut cells = guard();
         let after = guard();
@@ -236,12 +239,21 @@ impl<T: Number> Guarded<T> {
         cells.extend(inner);
         let inner = start..cells.len();
         cells.extend(after);
-        Self { cells, inner }
+        let arena = arena.filter(|_| rng.below(8) > 0);
+        Self { cells: in_arena(arena, cells), inner }
     }
 
     fn slice(&mut self) -> &mut [T] {
         &mut self.cells[self.inner.clone()]
     }
+}
+
+/// The same elements in registered memory, if there is an arena.
+fn in_arena<T: Number>(arena: Option<&Arena>, cells: Vec<T>) -> Box<dyn DerefMut<Target = [T]>> {
+    let Some(arena) = arena else { return Box::new(cells) };
+    let mut buffer = arena.alloc(cells.len());
+    buffer.copy_from_slice(&cells);
+    Box::new(buffer)
 }
 
 /// One call of a case: its buffers, and how they were before.
@@ -260,14 +272,15 @@ impl<'a, T: Number> Round<'a, T> {
         let mine = |index| place.contribution::<T>(nth, place.rank, index);
         let (input, output) = Self::lent(place);
         let in_place = place.case.in_place();
-        let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut rng);
+        let arena = place.case.arena.as_ref();
+        let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut rng, arena);
         // What nobody fills may have any length.
         let nobodys = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
         let spare = if nobodys { rng.below(2) * 3 } else { 0 };
         let foreign =
             |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
-        let output = Guarded::new(output.chain(0..spare).map(foreign), &mut rng);
-        let before = (input.cells.clone(), output.cells.clone());
+        let output = Guarded::new(output.chain(0..spare).map(foreign), &mut rng, arena);
+        let before = (input.cells.to_vec(), output.cells.to_vec());
         Self { place, nth, input, output, before }
     }
 

@@ -365,6 +365,12 @@ impl Board {
         self.protocol.consume(peer, position);
     }
 
+    /// Returns true once all of `readers`, one bit each, have consumed the publications of this rank
+    /// below `end`: they have read what those announced.
+    pub fn is_consumed(&self, readers: u64, end: u64) -> bool {
+        self.protocol.is_consumed(readers, end)
+    }
+
     /// Records that `peer` has consumed the publications of this rank below `position`. A later
     /// publication of the peer proves it, so the peer writes no counter.
     #[inline(always)]

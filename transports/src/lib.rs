@@ -25,6 +25,8 @@ pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod random;
+#[cfg(target_os = "linux")]
+pub mod registered;
 mod ring;
 #[cfg(target_os = "linux")]
 pub mod secure;

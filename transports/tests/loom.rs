@@ -331,6 +331,20 @@ fn audiences(mutant: Mutant) {
     assert!(published || read != [true, true], "readers read publications that were never written");
 }
 
+/// A rank lets a peer read its own memory in place, and writes to it again when the peer is done.
+fn in_place(mutant: Mutant) {
+    let shared = Shared::new(2, mutant);
+    let reader = Rank::new(&shared, 1, SlotClass::Small, 0, mutant);
+    let thread = thread::spawn(move || assert!(reader.take(0, 0)));
+    let owner = Rank::new(&shared, 0, SlotClass::Small, 0, mutant);
+    owner.put(owner.out(0, 0b10));
+    assert!(owner.until(|| owner.protocol.is_consumed(0b10, 1)));
+    let cell = owner.shared.payload(0, SlotClass::Small, 0, 0);
+    // SAFETY: loom checks that no other thread accesses the cell meanwhile.
+    cell.with_mut(|at| unsafe { *at = 0 });
+    thread.join().expect("the reader ends");
+}
+
 fn explore(model: fn(Mutant), mutant: Mutant, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -392,6 +406,21 @@ fn a_ring_of_one_line() {
 #[test]
 fn an_exchange_that_needs_no_counters() {
     explore(exchange, Mutant::Nothing, 3);
+}
+
+#[test]
+fn memory_that_a_peer_reads_in_place() {
+    explore(in_place, Mutant::Nothing, 3);
+    for mutant in [
+        Mutant::CommitRelaxed,
+        Mutant::ReadableRelaxed,
+        Mutant::ConsumeRelaxed,
+        Mutant::CounterRelaxed,
+        Mutant::ConsumedEarly,
+        Mutant::CounterIgnored,
+    ] {
+        catch(in_place, mutant);
+    }
 }
 
 #[test]

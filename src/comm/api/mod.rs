@@ -6,6 +6,7 @@ mod groups;
 pub(crate) mod messages;
 pub(crate) mod observe;
 pub(crate) mod operation;
+mod registered;
 mod scans;
 mod schedules;
 pub(crate) mod settings;

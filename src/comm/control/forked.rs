@@ -7,6 +7,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, GroupId, Status};
+use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,6 +49,10 @@ impl Control for ForkedControl {
     }
 
     fn board(&self, _: &[usize], _: usize, _: Instant) -> Result<Board, ControlError> {
+        Err(ControlError::Other(FORKED.to_owned()))
+    }
+
+    fn segment(&self, _: &[usize], _: u32, _: usize, _: Instant) -> Result<Segment, ControlError> {
         Err(ControlError::Other(FORKED.to_owned()))
     }
 

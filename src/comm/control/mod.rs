@@ -21,6 +21,7 @@ use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, CauseKind, GroupId, Status};
 use error::ControlError;
 use maypole_kernels::mix;
+use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -70,6 +71,16 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
     /// this.
     fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError>;
+
+    /// Returns a segment of `bytes` bytes that the ranks `locals` share. All of them call this with
+    /// the same `number`, which counts up from call to call.
+    fn segment(
+        &self,
+        locals: &[usize],
+        number: u32,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ControlError>;
 
     /// Returns a stream to `peer`. Both ends call this.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError>;

@@ -6,6 +6,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{Cause, DataConnection, GroupId, Service, ServiceError, Survivors};
+use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,6 +121,19 @@ impl Control for ProcessControl {
         self.await_next(WaitTarget::MissingMembers);
         let segment = self.service.share(self.group, &world, bytes, deadline);
         Ok(Board::new(segment.map_err(|error| self.error(error))?, locals.len(), me))
+    }
+
+    fn segment(
+        &self,
+        locals: &[usize],
+        _: u32,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ControlError> {
+        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
+        self.await_next(WaitTarget::MissingMembers);
+        let segment = self.service.share(self.group, &world, bytes, deadline);
+        segment.map_err(|error| self.error(error))
     }
 
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {

@@ -11,6 +11,7 @@ use crate::execute::{AnyStream, SlowWait};
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
+use maypole_transports::shm::Segment;
 use maypole_transports::simulated::{self, poll_until};
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
@@ -41,6 +42,8 @@ pub(crate) struct SharedWorld {
 struct WorldState {
     exchanges: HashMap<(GroupPath, u64), PendingExchange>,
     boards: HashMap<(GroupPath, usize), (Arc<SharedRegion>, usize)>,
+    /// Segments that not all ranks of a board have taken, by their numbers, and how many have.
+    segments: HashMap<(GroupPath, usize, u32), (SharedSegment, usize)>,
     streams: HashMap<(GroupPath, usize, usize), AnyStream>,
     /// Streams for messages that their receivers have not taken, by receiver.
     calls: HashMap<(GroupPath, usize), Vec<(usize, AnyStream)>>,
@@ -54,6 +57,9 @@ struct WorldState {
     shrinks: HashMap<GroupPath, PendingShrink>,
     cause: Option<Cause>,
 }
+
+/// A segment, or why there is none.
+type SharedSegment = Arc<std::result::Result<Segment, String>>;
 
 #[derive(Debug, Default)]
 struct PendingExchange {
@@ -187,6 +193,7 @@ impl ThreadControl {
         state.left.retain(|(path, _)| *path != self.path);
         state.activities.retain(|(path, _), _| *path != self.path);
         state.boards.retain(|(path, _), _| *path != self.path);
+        state.segments.retain(|(path, ..), _| *path != self.path);
         state.streams.retain(|(path, ..), _| *path != self.path);
         state.calls.retain(|(path, _), _| *path != self.path);
         state.exchanges.retain(|(path, _), _| *path != self.path);
@@ -259,6 +266,28 @@ impl Control for ThreadControl {
         }
         drop(state);
         Ok(Board::new(region, locals.len(), me))
+    }
+
+    fn segment(
+        &self,
+        locals: &[usize],
+        number: u32,
+        bytes: usize,
+        _: Instant,
+    ) -> Result<Segment, ControlError> {
+        let key = (self.path.clone(), locals[0], number);
+        let mut state = self.shared.state();
+        let fresh = || (Arc::new(Segment::create(bytes).map_err(|it| it.to_string())), 0);
+        let (segment, takers) = state.segments.entry(key.clone()).or_insert_with(fresh);
+        *takers += 1;
+        let segment = Arc::clone(segment);
+        if *takers == locals.len() {
+            state.segments.remove(&key);
+        }
+        drop(state);
+        let of = |segment: &Segment| Segment::from_fd(segment.fd().try_clone_to_owned()?, bytes);
+        let segment = segment.as_ref().as_ref().map_err(|why| ControlError::Other(why.clone()))?;
+        of(segment).map_err(|error| ControlError::Other(error.to_string()))
     }
 
     fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream, ControlError> {

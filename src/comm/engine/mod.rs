@@ -20,6 +20,7 @@ mod groups;
 mod health;
 pub(crate) mod limits;
 mod observers;
+mod registered;
 pub(crate) mod settings;
 mod watcher;
 
@@ -39,6 +40,7 @@ use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::health::Health;
 use crate::comm::engine::limits::TimeLimits;
 use crate::comm::engine::observers::Observers;
+use crate::comm::engine::registered::Registrations;
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::engine::watcher::GroupWatcher;
 use crate::comm::error::Result;
@@ -61,6 +63,7 @@ pub(crate) struct Engine {
     limits: TimeLimits,
     health: Health,
     calls: PreparedCalls,
+    registrations: Registrations,
     user_schedules: UserSchedules,
     observers: Option<Box<Observers>>,
     executor: Executor,
@@ -107,6 +110,7 @@ impl Engine {
             executor: Executor::new(rank, waiting, control.alarm(), watcher),
             health: Health::new(rank, owner, control),
             calls: PreparedCalls::new(boards.world()),
+            registrations: Registrations::default(),
             connected: boards.locals(rank).len() == 1,
             boards,
             conditions,
@@ -236,6 +240,9 @@ impl Engine {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
+        if self.calls.at(self.calls.current()).registered.is_some() {
+            return self.perform_asking(call, factor, input, output);
+        }
         match self.observers {
             Some(_) => self.perform_observed(call, factor, input, output),
             None => self.perform_at(self.calls.current(), call, factor, input, output),
@@ -305,7 +312,8 @@ impl Engine {
     }
 
     fn set_current(&mut self, at: usize) {
-        let slow = self.observers.is_some() || self.settings.is_checked();
+        let asks = self.calls.at(at).registered.is_some();
+        let slow = self.observers.is_some() || self.settings.is_checked() || asks;
         self.calls.set_current(at, slow);
     }
 

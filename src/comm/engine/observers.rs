@@ -96,11 +96,16 @@ impl Engine {
             _ => executor.run(&prepared.program, &prepared.reducer, &buffers),
         };
         self.finish(at, call, output, done)?;
+        self.note_time(at, start);
+        Ok(())
+    }
+
+    /// Notes how long the call at `at` took, if calls are timed.
+    pub(super) fn note_time(&mut self, at: usize, start: Instant) {
         if self.observers.as_ref().is_some_and(|observers| observers.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
             self.calls.at_mut(at).measured.note(nanoseconds);
         }
-        Ok(())
     }
 
     /// What a recorder needs to know of a call; `None` if there is no recorder.

@@ -41,8 +41,11 @@ impl ProgramNotes {
     fn peer(&self, source: &FoldSource) -> Option<usize> {
         match source.from {
             SourceLocation::Own(_) => None,
-            SourceLocation::Board => Some(self.locals[source.peer as usize]),
             SourceLocation::Stream => Some(self.far(source.peer as usize)),
+            SourceLocation::Board
+            | SourceLocation::Peer(_)
+            | SourceLocation::Lent(_)
+            | SourceLocation::Pushed => Some(self.locals[source.peer as usize]),
         }
     }
 
@@ -181,6 +184,8 @@ impl<'a> CallTrace<'a> {
         for source in notes.sources(fold) {
             let Some(peer) = notes.peer(source) else { continue };
             let nth = match source.from {
+                // There is no message.
+                SourceLocation::Lent(_) => continue,
                 SourceLocation::Stream => next(&mut self.taken[source.peer as usize]),
                 _ => notes.program.numberings[source.peer as usize].position(
                     source.publication,

@@ -137,6 +137,12 @@ impl<W: BoardWords> BoardProtocol<W> {
         self.words.consumed(self.me, peer).release(position);
     }
 
+    /// Returns true once all of `readers`, one bit each, have consumed the publications of this rank
+    /// below `end`.
+    pub fn is_consumed(&self, readers: u64, end: u64) -> bool {
+        self.unfinished(readers, end) == 0
+    }
+
     /// Records that `peer` has consumed the publications of this rank below `position`. Reads no
     /// counter: the caller knows it from a later publication of the peer.
     #[inline(always)]
@@ -158,20 +164,29 @@ impl<W: BoardWords> BoardProtocol<W> {
 
     #[inline(always)]
     fn free(&self, slot: &Cell<SlotState>) -> bool {
-        let SlotState { mut audience, end } = slot.get();
-        while audience != 0 {
-            let reader = audience.trailing_zeros() as usize;
+        let SlotState { audience, end } = slot.get();
+        let unfinished = self.unfinished(audience, end);
+        if unfinished != 0 {
+            slot.set(SlotState { audience: unfinished, end });
+        }
+        unfinished == 0
+    }
+
+    /// Those of `readers`, from the first that has not consumed all publications below `end` on.
+    #[inline(always)]
+    fn unfinished(&self, mut readers: u64, end: u64) -> u64 {
+        while readers != 0 {
+            let reader = readers.trailing_zeros() as usize;
             if self.credits[reader].get() < end {
                 // The counter may be lower than the credit: not every consumption is counted.
                 self.credit(reader, self.words.consumed(reader, self.me).acquire());
                 if self.credits[reader].get() < end {
-                    slot.set(SlotState { audience, end });
-                    return false;
+                    break;
                 }
             }
-            audience &= audience - 1;
+            readers &= readers - 1;
         }
-        true
+        readers
     }
 }
 

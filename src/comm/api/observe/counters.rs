@@ -25,6 +25,9 @@ pub struct Counters {
     /// Calls that succeeded, by the name of their collective. A call with counts that not all ranks
     /// know first makes an `all_gather` of the counts, which is counted, too.
     pub calls: BTreeMap<&'static str, u64>,
+    /// Those among the calls that ran on [registered](Communicator::alloc) memory. Messages of such
+    /// a call count as publications, and their payload as what they tell of.
+    pub registered: u64,
     /// Sent through boards, the memory that threads or processes of one host share.
     pub board: Moved,
     /// Sent through streams: TCP, or memory between threads that pretend to be on different hosts.
@@ -73,6 +76,7 @@ impl Counters {
             *since.calls.entry(name).or_default() -= calls;
         }
         since.calls.retain(|_, calls| *calls > 0);
+        since.registered -= earlier.registered;
         since.board = self.board.less(earlier.board);
         since.stream = self.stream.less(earlier.stream);
         since.messages = self.messages.less(earlier.messages);

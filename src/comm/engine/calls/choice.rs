@@ -9,7 +9,7 @@ use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question};
+use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question, RegisteredChoice};
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
@@ -40,6 +40,17 @@ impl<'a> PlanChooser<'a> {
         let able = |algorithm| self.objection(call, algorithm).is_none();
         tuner::plan_of(&question, costs, able)
             .ok_or_else(|| call.invalid(self.rank, format!("every algorithm {objection}")))
+    }
+
+    /// The plans by which `call` could run on registered memory.
+    pub(in crate::comm::engine) fn registered(&self, call: CollectiveCall) -> RegisteredChoice {
+        let question = self.question(call.collective, self.bytes(call));
+        let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
+        let able = |algorithm| {
+            wanted.is_none_or(|wanted| wanted == algorithm)
+                && self.objection(call, algorithm).is_none()
+        };
+        tuner::registered_choice(&question, &self.conditions.costs, able)
     }
 
     /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.

@@ -4,7 +4,7 @@
 pub(crate) mod call;
 pub(super) mod choice;
 pub(crate) mod counts;
-mod order;
+pub(super) mod order;
 mod prepare;
 pub(super) mod prepared;
 mod recent;

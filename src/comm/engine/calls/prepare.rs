@@ -6,10 +6,11 @@ use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
 use crate::comm::engine::calls::order::schedules_of;
 use crate::comm::engine::calls::prepared::{PreparedCall, ProgramSource};
 use crate::comm::engine::calls::workspace::WorkspaceNeed;
+use crate::comm::engine::registered::RegisteredCall;
 use crate::comm::error::Result;
-use crate::lower::{LoweringInput, lower};
+use crate::lower::{LoweringInput, Program, lower};
 use crate::schedule::collective::HeldChunks;
-use crate::schedule::{Placement, Schedule};
+use crate::schedule::{Layout, Placement, Schedule};
 use crate::tuner::MeasuredTime;
 use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, BuiltInReducer};
@@ -64,13 +65,11 @@ impl Engine {
             .expect("schedules that the checker accepts complete");
         let record = Arc::new(self.record_of(call, label, layout.count() * element));
         self.connect_for(&record, &program)?;
-        let needs_staging = program.stages_input || call.op.scales();
-        let staging = match needs_staging {
-            true => held(call.collective.input(self.rank), &layout) * element,
-            false => 0,
+        let registered = match label.source {
+            ProgramSource::Table(_) => self.prepare_registered(call),
+            ProgramSource::User(_) => None,
         };
-        let need =
-            WorkspaceNeed { scratch: program.scratch, staging, stages_input: program.stages_input };
+        let need = self.workspace_need(call, &layout, &program, registered.as_deref());
         if !self.executor.streams().reserve(&program) {
             return Err(self.no_memory(&call.to_string(), program.longest_staged));
         }
@@ -87,11 +86,29 @@ impl Engine {
             record,
             reducer: reducer(call).into(),
             need,
+            registered,
             divisor: self.divisor(call),
             notes: self.notes(call, label.algorithm, layout.count() * element, &program),
             program,
         };
         Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
+    }
+
+    /// The working memory of `call`, by whichever program it runs.
+    fn workspace_need(
+        &self,
+        call: CollectiveCall,
+        layout: &Layout,
+        program: &Program,
+        registered: Option<&RegisteredCall>,
+    ) -> WorkspaceNeed {
+        let needs_staging = program.stages_input || call.op.scales();
+        let staging = match needs_staging {
+            true => held(call.collective.input(self.rank), layout) * call.kind.size(),
+            false => 0,
+        };
+        let scratch = registered.map_or(0, RegisteredCall::scratch).max(program.scratch);
+        WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }
 
     /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.

@@ -12,6 +12,7 @@ use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
 use crate::comm::engine::calls::recent::RecentlyUsed;
 use crate::comm::engine::calls::workspace::{Workspace, WorkspaceNeed};
+use crate::comm::engine::registered::RegisteredCall;
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};
 use crate::lower::Program;
@@ -53,6 +54,8 @@ pub(crate) struct PreparedCall {
     /// What other ranks are told of the call.
     pub(in crate::comm::engine) record: Arc<CallRecord>,
     pub(in crate::comm::engine) program: Program,
+    /// How the call runs if all ranks have registered its buffers; `None` if it does not ask.
+    pub(in crate::comm::engine) registered: Option<Box<RegisteredCall>>,
     /// The description of the program for a recorder.
     pub(in crate::comm::engine) notes: Option<Arc<ProgramNotes>>,
     pub(in crate::comm::engine) reducer: Reducer,
@@ -74,21 +77,37 @@ impl PreparedCall {
         let program = size_of::<Self>() + self.program.bytes();
         // Notes have a program of their own.
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
-        entry + program + notes + self.record.memory() + counts.bytes(self.call.count)
+        let registered = self.registered.as_ref().map_or(0, |registered| registered.bytes());
+        entry + program + notes + registered + self.record.memory() + counts.bytes(self.call.count)
+    }
+
+    /// Notes that the last run was one on registered memory.
+    pub(in crate::comm::engine) fn note_registered(&mut self) {
+        if let Some(registered) = &mut self.registered {
+            registered.count_run();
+            self.runs -= 1;
+        }
     }
 
     /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
     fn count(&self, locals: &[usize], counters: &mut Counters) {
-        let runs = self.runs;
+        self.count_runs(self.runs, &self.program, locals, counters);
+        if let Some((runs, program)) = self.registered.as_ref().map(|registered| registered.ran()) {
+            self.count_runs(runs, program, locals, counters);
+            counters.registered += runs;
+        }
+    }
+
+    fn count_runs(&self, runs: u64, program: &Program, locals: &[usize], counters: &mut Counters) {
         if runs == 0 {
             return;
         }
-        let traffic = self.program.traffic();
+        let traffic = program.traffic();
         *counters.calls.entry(self.call.collective.name()).or_default() += runs;
         for (local, bytes) in locals.iter().zip(&traffic.to_locals) {
             counters.peers[*local].board += runs * bytes;
         }
-        for (link, bytes) in self.program.streams.iter().zip(&traffic.to_streams) {
+        for (link, bytes) in program.streams.iter().zip(&traffic.to_streams) {
             counters.peers[link.peer as usize].stream += runs * bytes;
         }
         let read = traffic.to_locals.iter().sum();
@@ -223,6 +242,15 @@ impl PreparedCalls {
         output: ViewMut<'a>,
     ) -> Buffers<'a> {
         self.workspace.buffers(self.calls[at].need, factor, input, output)
+    }
+
+    /// The memory of a call that stages nothing.
+    pub(in crate::comm::engine) fn unstaged<'a>(
+        &'a self,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
+        self.workspace.buffers(WorkspaceNeed::default(), None, input, output)
     }
 
     /// # Panics

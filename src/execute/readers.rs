@@ -1,0 +1,75 @@
+//! Waits for the readers of what a rank has published.
+
+use super::polling::PollCounter;
+use super::run::{ProgramRun, failed};
+use super::{Awaited, ExecuteError, LinkError, RunObserver, SlowWait};
+use maypole_transports::Sleep;
+use maypole_transports::board::{Board, MAX_RANKS, Publication};
+use std::cell::RefCell;
+
+impl<O: RunObserver> ProgramRun<'_, '_, O> {
+    /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
+    #[inline(always)]
+    pub(super) fn await_room(
+        &mut self,
+        at: usize,
+        k: u32,
+        publication: Publication,
+    ) -> Result<(), Box<ExecuteError>> {
+        self.await_readers(at, k, publication.audience, |board| board.writable(publication))
+    }
+
+    /// Waits until the local ranks of `audience` have consumed what `is_done` asks for.
+    #[inline(always)]
+    pub(super) fn await_readers(
+        &mut self,
+        at: usize,
+        k: u32,
+        audience: u64,
+        is_done: impl Fn(&Board) -> bool,
+    ) -> Result<(), Box<ExecuteError>> {
+        let executor = &mut *self.executor;
+        let board = executor.board.as_ref().expect("a program with an audience has a board");
+        let streams = RefCell::new(&mut executor.streams);
+        let buffers = self.buffers;
+        let watcher = &executor.watcher;
+        let windows = (k, self.program.windows);
+        let locals = &executor.locals;
+        let readers = || {
+            let locals = locals.iter().enumerate();
+            let read = locals.filter(|(local, _)| audience >> local & 1 == 1);
+            read.map(|(_, rank)| *rank)
+        };
+        let mut polls = PollCounter::default();
+        let mut checks = 0;
+        let ready = || {
+            let room = is_done(board);
+            polls.count();
+            if !room && polls.is_drive_due() {
+                streams.borrow_mut().drive(buffers);
+            }
+            if !room && polls.is_peer_check_due() {
+                // The slot does not tell which reader is late, so they are noted in turn.
+                let next = readers().cycle().nth(checks).expect("an audience has a member");
+                checks = (checks + 1) % MAX_RANKS;
+                watcher.note(SlowWait { peer: next, step: at, windows });
+                readers().find(|rank| watcher.has_left(*rank)).map(Err)
+            } else {
+                room.then_some(Ok(()))
+            }
+        };
+        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
+        match executor.waiting.until(&executor.alarm, sleep, ready) {
+            Ok(Ok(())) => {
+                self.observer.awaited(|| Awaited::Room);
+                Ok(())
+            }
+            // A reader that has left consumes nothing more.
+            Ok(Err(rank)) => Err(failed(at, rank, LinkError::PeerLeft)),
+            Err(interrupted) => {
+                let reader = readers().next().expect("an audience has a member");
+                Err(failed(at, reader, interrupted))
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Runs a program on registered memory: folds read other ranks' buffers in place, and write to them.
+//!
+//! Publications have no payload. They say that bytes are ready, or that they have been written; what
+//! a rank has consumed says that it has read them.
+
+use super::run::ProgramRun;
+use super::{Buffers, ExecuteError, Executor, RunObserver, in_clock_order};
+use crate::lower::{Drain, Fold, FoldSource, InPlaceAccess, Program, Push, SourceLocation};
+use crate::schedule::Buffer;
+use arrayvec::ArrayVec;
+use maypole_kernels::{Reducer, View, ViewMut};
+use maypole_transports::board::{MAX_RANKS, Publication};
+
+/// Positions that the end of a call takes.
+const END: u64 = 1;
+/// Bytes that are combined at a time where a result goes to more than two places: they stay in the
+/// first-level cache between the fold and the copies.
+const BLOCK: usize = 8 << 10;
+
+/// The registered buffers of one rank, as this rank reaches them.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerBuffers<'a> {
+    /// The rank's contribution.
+    pub input: View<'a>,
+    /// The rank's part of the result.
+    pub output: ViewMut<'a>,
+}
+
+impl PeerBuffers<'_> {
+    /// No buffers.
+    pub const EMPTY: PeerBuffers<'static> =
+        PeerBuffers { input: View::EMPTY, output: ViewMut::EMPTY };
+}
+
+impl Executor {
+    /// Executes `program`, which was [lowered for registered
+    /// memory](crate::lower::lower_registered). `peers` are the buffers of the local ranks, which
+    /// all ranks have announced for this call. Returns once no rank touches this rank's buffers any
+    /// more.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). Other ranks may then still touch this rank's buffers.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run), or if the program was lowered for private memory.
+    #[inline(never)]
+    pub fn run_registered<O: RunObserver>(
+        &mut self,
+        program: &Program,
+        reducer: &Reducer,
+        buffers: &Buffers<'_>,
+        peers: &[PeerBuffers<'_>],
+        observer: O,
+    ) -> Result<(), Box<ExecuteError>> {
+        let access = program.in_place.as_deref().expect("a program for registered memory");
+        if self.uncounted.take().is_some() {
+            self.count_consumed();
+        }
+        let mut run =
+            ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
+        in_clock_order(program, |fold, k| run.step_in_place(access, peers, fold, k))?;
+        run.end_in_place(access)?;
+        // The end of a call is a position of its own: a rank that sends no message has an end, too.
+        for (position, total) in self.positions.iter_mut().zip(&program.totals) {
+            *position += total + END;
+        }
+        Ok(())
+    }
+}
+
+impl<O: RunObserver> ProgramRun<'_, '_, O> {
+    /// Executes window `k` of fold `at`.
+    fn step_in_place(
+        &mut self,
+        access: &InPlaceAccess,
+        peers: &[PeerBuffers<'_>],
+        at: usize,
+        k: u32,
+    ) -> Result<(), Box<ExecuteError>> {
+        let program = self.program;
+        let fold = &program.folds[at];
+        let of_fold = access.of_folds[at];
+        let sources =
+            &program.sources[fold.first as usize..fold.first as usize + fold.count as usize];
+        for source in sources.iter().filter(|source| is_announced(source)) {
+            self.await_board::<false>(at, source, k, 0)?;
+        }
+        for drain in &access.drains[of_fold.drains.0 as usize..of_fold.drains.1 as usize] {
+            self.await_drain(at, k, *drain)?;
+        }
+        let pushes = &access.pushes[of_fold.pushes.0 as usize..of_fold.pushes.1 as usize];
+        self.combine_in_place(fold, sources, pushes, peers, k);
+        if fold.audience != 0 {
+            self.announce(at, k, fold)?;
+        }
+        self.consumed_in_place(sources, k);
+        self.observer.folded(at, k);
+        Ok(())
+    }
+
+    /// Publishes that the result of `fold` is ready.
+    fn announce(&mut self, at: usize, k: u32, fold: &Fold) -> Result<(), Box<ExecuteError>> {
+        let publication = Publication {
+            class: self.program.class,
+            mask: self.program.mask,
+            position: self.executor.positions[self.executor.me] + self.published,
+            audience: fold.audience,
+            fingerprint: self.program.fingerprint,
+            len: 0,
+        };
+        self.await_room(at, k, publication)?;
+        self.executor.board().commit(publication);
+        self.published += 1;
+        Ok(())
+    }
+
+    /// Stores the combination of the sources wherever the fold says.
+    fn combine_in_place(
+        &self,
+        fold: &Fold,
+        sources: &[FoldSource],
+        pushes: &[Push],
+        peers: &[PeerBuffers<'_>],
+        k: u32,
+    ) {
+        let own = fold.into.map(|buffer| self.buffers.write(buffer, fold.extent.window(k)));
+        let pushed = pushes.iter().map(|push| {
+            let (offset, len) = push.extent.window(k);
+            peers[push.peer as usize].output.slice(offset, len)
+        });
+        let places: ArrayVec<ViewMut<'_>, { MAX_RANKS + 1 }> =
+            own.into_iter().chain(pushed).collect();
+        if places.is_empty() {
+            return;
+        }
+        let view = |source: &FoldSource| {
+            let range = source.extent.window(k);
+            let peer = || &peers[source.peer as usize];
+            match source.from {
+                SourceLocation::Own(buffer) => self.buffers.read(buffer, range),
+                SourceLocation::Peer(buffer) | SourceLocation::Lent(buffer) => {
+                    peer().read(buffer, range)
+                }
+                // Written by the peer, and passed on from here.
+                SourceLocation::Pushed => self.buffers.read(Buffer::Output, fold.extent.window(k)),
+                from => unreachable!("{from:?} is no place in registered memory"),
+            }
+        };
+        let views: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
+            sources.iter().map(view).collect();
+        combine_to_all(self.reducer, &places, &views);
+    }
+
+    /// Waits until all readers have read what this rank is about to overwrite.
+    fn await_drain(&mut self, at: usize, k: u32, drain: Drain) -> Result<(), Box<ExecuteError>> {
+        let me = self.executor.me;
+        let nth = self.program.numberings[me].position(drain.nth, drain.stage, k);
+        let end = self.executor.positions[me] + nth + 1;
+        self.await_readers(at, k, drain.audience, |board| board.is_consumed(drain.audience, end))
+    }
+
+    /// Tells the writers of the sources that this rank has read them.
+    fn consumed_in_place(&self, sources: &[FoldSource], k: u32) {
+        let executor = &*self.executor;
+        for source in sources.iter().filter(|source| is_announced(source)) {
+            let peer = source.peer as usize;
+            let nth = self.program.numberings[peer].position(source.publication, source.stage, k);
+            executor.board().consume(peer, executor.positions[peer] + nth + 1);
+        }
+    }
+
+    /// Tells all ranks that this one is done with their memory, and waits until they are done with
+    /// this rank's.
+    fn end_in_place(&mut self, access: &InPlaceAccess) -> Result<(), Box<ExecuteError>> {
+        let executor = &*self.executor;
+        let ends = executor.positions.iter().zip(&self.program.totals).map(|(p, t)| p + t + END);
+        for (peer, end) in ends.enumerate().filter(|(peer, _)| *peer != executor.me) {
+            executor.board().consume(peer, end);
+        }
+        let audience: u64 = access.awaited_at_end.iter().map(|peer| 1 << peer).sum();
+        if audience == 0 {
+            return Ok(());
+        }
+        let end = executor.positions[executor.me] + self.program.totals[executor.me] + END;
+        let after_last = self.program.folds.len();
+        let k = self.program.windows;
+        self.await_readers(after_last, k, audience, |board| board.is_consumed(audience, end))
+    }
+}
+
+impl<'a> PeerBuffers<'a> {
+    fn read(&self, buffer: Buffer, (offset, len): (usize, usize)) -> View<'a> {
+        match buffer {
+            Buffer::Input => self.input.slice(offset, len),
+            Buffer::Output => self.output.as_view().slice(offset, len),
+            Buffer::Scratch => unreachable!("scratch is not registered"),
+        }
+    }
+}
+
+/// True if a publication says that the source is ready.
+fn is_announced(source: &FoldSource) -> bool {
+    matches!(source.from, SourceLocation::Peer(_) | SourceLocation::Pushed)
+}
+
+/// Stores the combination of `sources` in each of `places`, of which there is at least one.
+fn combine_to_all(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>]) {
+    let (first, second, others) = match *places {
+        [only] => return reducer.apply(only, None, sources),
+        [first, second] => return reducer.apply(first, Some(second), sources),
+        [first, second, ref others @ ..] => (first, second, others),
+        [] => unreachable!("a result goes somewhere"),
+    };
+    for at in (0..first.len()).step_by(BLOCK) {
+        let len = BLOCK.min(first.len() - at);
+        let block: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
+            sources.iter().map(|source| source.slice(at, len)).collect();
+        let result = first.slice(at, len);
+        reducer.apply(result, Some(second.slice(at, len)), &block);
+        others.iter().for_each(|other| other.slice(at, len).copy_from(result.as_view()));
+    }
+}

@@ -1,0 +1,42 @@
+//! Registered memory: programs that reach it have the bits of those that do not, calls mix it with
+//! private memory as they like, and after a failure no rank reaches what user code has again.
+
+#[path = "../common/case.rs"]
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/lengths.rs"]
+mod lengths;
+#[path = "../common/number.rs"]
+mod number;
+#[path = "../common/oracle.rs"]
+mod oracle;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+mod calls;
+mod failures;
+mod memory;
+mod programs;
+
+use maypole::Local;
+use maypole::tuner::CostTable;
+
+/// Costs by which every call of more than a few bytes asks for registered memory: slots are dear.
+fn asking() -> CostTable {
+    let mut costs = CostTable::BUILT_IN;
+    costs.small.alpha = 50_000_000;
+    costs.chunk.alpha = 50_000_000;
+    costs
+}
+
+/// A world of threads in which most calls ask for registered memory.
+fn local(world: usize) -> Local {
+    Local::new(world).costs(asking())
+}
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    failures::run_as_rank();
+}

@@ -1,0 +1,227 @@
+//! The programs of every algorithm on registered memory, without communicators: in windows of every
+//! length, in place on some ranks, with the bits of the program on private memory.
+
+use super::common::SeededRng;
+use super::common::world::{Operation, World};
+use maypole::algorithms::Algorithm;
+use maypole::execute::{Buffers, NoObserver, PeerBuffers};
+use maypole::lower::{LoweringInput, RegisteredProgram, lower_registered};
+use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::Boards;
+use maypole::schedule::{Layout, Placement};
+use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
+use maypole_transports::registered::{RegisteredBuffer, Registration, SharedRegistration, Ticket};
+use maypole_transports::shm::Segment;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Bytes of each rank's arena.
+const ARENA: usize = 1 << 18;
+
+/// An operation on registered memory, as all ranks know it.
+struct RegisteredOperation {
+    operation: Operation,
+    programs: Vec<RegisteredProgram>,
+    /// Ranks that call in place.
+    in_place: Vec<bool>,
+}
+
+/// The memory of one rank.
+struct RankMemory {
+    registration: SharedRegistration,
+    /// The input and the output; in place, the whole.
+    buffers: Vec<RegisteredBuffer<f32>>,
+    input: Option<Ticket>,
+    output: Option<Ticket>,
+}
+
+impl RankMemory {
+    fn ticket(registration: &SharedRegistration, part: &[f32]) -> Option<Ticket> {
+        let offset = registration.offset_of(View::of(part))?;
+        Some(Ticket { registration: 0, offset, len: size_of_val(part) as u64 })
+    }
+
+    /// The buffers of `other`, as this rank reaches them.
+    fn reach<'a>(&'a self, rank: usize, other: &RankMemory) -> PeerBuffers<'a> {
+        let view = |ticket: Option<Ticket>| match ticket {
+            Some(ticket) => self.registration.reach(rank, ticket).expect("it is registered"),
+            None => ViewMut::EMPTY,
+        };
+        PeerBuffers { input: view(other.input).as_view(), output: view(other.output) }
+    }
+}
+
+impl RegisteredOperation {
+    fn new(
+        algorithm: Algorithm,
+        collective: Collective,
+        world: usize,
+        rng: &mut SeededRng,
+    ) -> Option<Self> {
+        let schedules = algorithm.schedules(collective, world)?;
+        let chunks = schedules[0].chunks;
+        let each = [0, 1, 7, 100, 1000][rng.below(5)];
+        let rest = if collective.is_blocked() { 0 } else { rng.below(chunks) };
+        let layout = Layout::even(each * chunks + rest, chunks);
+        let window = [4, 52, 400, 1 << 20][rng.below(4)];
+        let operation = Operation { collective, schedules, layout, window, fingerprint: 3 };
+        let input = LoweringInput {
+            collective,
+            schedules: &operation.schedules,
+            layout: &operation.layout,
+            element: 4,
+            boards: &Boards::new(&vec![0; world]),
+            window,
+            fingerprint: 7,
+        };
+        let programs = (0..world).map(|me| lower_registered(&input, me));
+        let programs: Vec<RegisteredProgram> = programs.collect::<Option<_>>()?;
+        let may = programs[0].allows_in_place;
+        assert!(programs.iter().all(|it| it.allows_in_place == may));
+        let in_place = (0..world).map(|_| may && rng.below(2) == 0).collect();
+        Some(Self { operation, programs, in_place })
+    }
+
+    /// Runs it on threads and compares with the program on private memory.
+    fn check(&self, name: &str) {
+        let world = self.programs.len();
+        let whole: Vec<Vec<f32>> = (0..world).map(|rank| self.numbers(rank)).collect();
+        let expected = self.private(&whole);
+        let memory = self.memory(&whole);
+        World { hosts: vec![0; world], capacity: 1 }
+            .run(|me, executor| {
+                let program = &self.programs[me].program;
+                let scratch = Region::new(program.scratch);
+                let reach = |(rank, other)| memory[me].reach(rank, other);
+                let all: Vec<PeerBuffers<'_>> = memory.iter().enumerate().map(reach).collect();
+                let PeerBuffers { input, output } = all[me];
+                let own = Buffers { input, output, scratch: scratch.view() };
+                let sum = BuiltInReducer::new(DataType::F32, BinaryOp::Sum).into();
+                let ran = executor.run_registered(program, &sum, &own, &all, NoObserver);
+                ran.map_err(|failure| format!("{name}: {failure:?}"))?;
+                let expected = View::of(&expected[me][..]).to_vec();
+                let in_place = &self.in_place;
+                assert!(
+                    output.as_view().to_vec() == expected,
+                    "{name}: rank {me} of {world}, in place {in_place:?}, windows of {} bytes",
+                    self.operation.window
+                );
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    /// The whole as a rank contributes to it.
+    fn numbers(&self, rank: usize) -> Vec<f32> {
+        let mut rng = SeededRng::new(rank as u64 + 100);
+        (0..self.operation.layout.count()).map(|_| rng.below(1000) as f32 / 7.0).collect()
+    }
+
+    /// Registered buffers of all ranks, with their inputs.
+    fn memory(&self, whole: &[Vec<f32>]) -> Vec<RankMemory> {
+        let lengths = vec![ARENA; whole.len()];
+        let bytes = SharedRegistration::bytes(&lengths).unwrap();
+        let segment = Segment::create(bytes).unwrap();
+        let of_rank = |(me, whole): (usize, &Vec<f32>)| {
+            let segment = Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), bytes);
+            let made = SharedRegistration::new(segment.unwrap(), &lengths, me);
+            let (registration, arena) = made.unwrap();
+            let brings = self.operation.brings(me);
+            let holds = self.operation.holds(me);
+            let filled = |range: Range<usize>| {
+                let mut buffer = arena.alloc::<f32>(range.len());
+                buffer.copy_from_slice(&whole[range]);
+                buffer
+            };
+            let buffers = match self.in_place[me] {
+                true => vec![filled(0..whole.len())],
+                false => vec![filled(brings.clone()), arena.alloc::<f32>(holds.len())],
+            };
+            let ticket = |part: &[f32]| RankMemory::ticket(&registration, part);
+            let (input, output) = match &buffers[..] {
+                [whole] => (ticket(&whole[brings]), ticket(&whole[holds])),
+                [input, output, ..] => (ticket(input), ticket(output)),
+                [] => unreachable!("there is a buffer"),
+            };
+            RankMemory { registration, buffers, input, output }
+        };
+        let memory: Vec<RankMemory> = whole.iter().enumerate().map(of_rank).collect();
+        assert!(
+            memory.iter().flat_map(|it| &it.buffers).all(|it| it.is_registered() || it.is_empty())
+        );
+        memory
+    }
+
+    /// The outputs of the program on private memory.
+    fn private(&self, whole: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        let world = whole.len();
+        let outputs = Mutex::new(vec![Vec::new(); world]);
+        World { hosts: vec![0; world], capacity: 1 }
+            .run(|me, executor| {
+                let program = self.operation.lower::<f32>(&vec![0; world], me, Placement::Apart);
+                let mut out = vec![0f32; self.operation.holds(me).len()];
+                let input = &whole[me][self.operation.brings(me)];
+                let ran = self.operation.apart(executor, &program, input, &mut out);
+                ran.map_err(|failure| format!("{failure:?}"))?;
+                outputs.lock().unwrap()[me] = out;
+                Ok(())
+            })
+            .unwrap();
+        outputs.into_inner().unwrap()
+    }
+}
+
+#[test]
+fn programs_have_the_bits_of_those_on_private_memory() {
+    let mut rng = SeededRng::new(5);
+    let mut able = BTreeSet::new();
+    for algorithm in Algorithm::ALL {
+        for collective in algorithm.collectives() {
+            for world in 2..=9 {
+                let collective = collective.with_root(rng.below(world));
+                let name = format!("{algorithm} {}", collective.name());
+                for _ in 0..4 {
+                    let made = RegisteredOperation::new(algorithm, collective, world, &mut rng);
+                    let Some(operation) = made else { continue };
+                    operation.check(&name);
+                    let places = if operation.programs[0].allows_in_place { "" } else { " apart" };
+                    able.insert(format!("{name}{places}"));
+                }
+            }
+        }
+    }
+    // One good algorithm for each collective, and which ones ranks may call in place.
+    for name in [
+        "two-shot all_reduce",
+        "direct all_gather",
+        "direct reduce_scatter",
+        "direct all_to_all apart",
+        "linear broadcast",
+        "linear reduce",
+        "linear gather",
+        "linear scatter",
+        "ring scan",
+        "ring exclusive_scan",
+        "ring all_reduce",
+    ] {
+        assert!(able.contains(name), "{name} is not among {able:#?}");
+    }
+}
+
+/// A rank waits for the fewest things: no message says that an input is ready, the results are
+/// pushed, and no rank waits for another at the end.
+#[test]
+fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
+    let mut rng = SeededRng::new(1);
+    let operation =
+        RegisteredOperation::new(Algorithm::TwoShot, Collective::AllReduce, 4, &mut rng).unwrap();
+    for it in &operation.programs {
+        let program = &it.program;
+        let access = program.in_place.as_ref().unwrap();
+        assert!(it.allows_in_place);
+        assert_eq!(program.totals[..], [u64::from(program.windows); 4]);
+        assert_eq!(access.pushes.len(), 3);
+        assert!(access.awaited_at_end.is_empty() && access.drains.is_empty());
+    }
+}

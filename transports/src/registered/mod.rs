@@ -1,0 +1,166 @@
+//! Registered memory: bytes of one rank that other ranks read and write in place during a call.
+//!
+//! A *registration* is a range of the owner's memory with what peers need to reach it. A call names
+//! a place in it by a [`Ticket`]: which registration, and where in it. There are three kinds of
+//! such memory, and one interface, [`Registration`], so that no caller asks which kind it has:
+//!
+//! | kind | what peers need | how a failed call is cut off |
+//! |---|---|---|
+//! | shared segment | the segment, mapped | the owner maps private copies of the pages ([`sever`](Registration::sever)) |
+//! | memory region of a network adapter | remote address and key | the queue pair is in error before the region is deregistered |
+//! | allocation of an accelerator | a handle, mapped by the peer's driver | the allocation is kept until the kernels of peers have ended |
+//!
+//! Only the first kind exists so far: [`SharedRegistration`].
+//!
+//! # What ranks owe each other
+//!
+//! A peer touches a rank's registered bytes only between that rank's announcement of the call and
+//! the completion that both see. Callers prove by a trial run that no byte is written while
+//! another rank may read it. No check at run time could take the place of that proof: as with a
+//! [board](crate::board), views of peers' bytes are given by safe methods, and who takes them keeps
+//! this protocol. After a call that failed, the owner [severs](Registration::sever) the bytes before
+//! it uses them again, so a late peer reaches memory that nobody else uses any more.
+
+mod arena;
+mod buffer;
+mod ranges;
+
+use crate::shm::Segment;
+pub use arena::Arena;
+use arena::ArenaMemory;
+pub use buffer::RegisteredBuffer;
+use maypole_kernels::{View, ViewMut};
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Arc, Weak};
+
+/// A place in the registered memory of a rank, as a call announces it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Ticket {
+    /// The number of the registration, equal on all ranks.
+    pub registration: u32,
+    /// Bytes from the start of the owner's part of it.
+    pub offset: u64,
+    /// Bytes of the place.
+    pub len: u64,
+}
+
+/// Memory of several ranks that each of them may reach in a call. One value a rank.
+pub trait Registration: Send {
+    /// Returns the offset of `own` bytes in this rank's part; `None` if they do not lie within it,
+    /// or peers must not reach them any more.
+    fn offset_of(&self, own: View<'_>) -> Option<u64>;
+
+    /// Returns the bytes of rank `owner` that `ticket` names; `None` if the owner's part has no
+    /// such bytes. See the page for when they may be touched.
+    fn reach(&self, owner: usize, ticket: Ticket) -> Option<ViewMut<'_>>;
+
+    /// Cuts peers off from `own` bytes: they keep their content, and what peers write from now on
+    /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
+    /// registration has no place of this rank's any more.
+    ///
+    /// Ends the process if the system cannot do it, because the caller's memory would otherwise
+    /// change behind its back.
+    fn sever(&self, own: View<'_>);
+
+    /// Returns false once this rank has dropped its part and all buffers in it.
+    fn is_used(&self) -> bool;
+}
+
+impl fmt::Debug for dyn Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Registration")
+    }
+}
+
+/// A shared segment in which each rank of a host has a part.
+#[derive(Debug)]
+pub struct SharedRegistration {
+    /// The whole, by which this rank reaches the others.
+    whole: Segment,
+    /// Offset and bytes of the part of each rank.
+    parts: Box<[(usize, usize)]>,
+    /// This rank's own part. It is mapped once more, so that severing it leaves the memory that
+    /// peers reach where it is.
+    own: Weak<ArenaMemory>,
+}
+
+impl SharedRegistration {
+    /// Returns the bytes of a segment with parts of at least these `lengths`.
+    ///
+    /// ```
+    /// use maypole_transports::registered::SharedRegistration;
+    /// assert_eq!(SharedRegistration::bytes(&[1, 4096, 5000]), Some(4 * 4096));
+    /// assert_eq!(SharedRegistration::bytes(&[usize::MAX]), None);
+    /// ```
+    pub fn bytes(lengths: &[usize]) -> Option<usize> {
+        lengths.iter().try_fold(0usize, |sum, len| {
+            sum.checked_add(len.checked_next_multiple_of(arena::PAGE)?)
+        })
+    }
+
+    /// Returns rank `me`'s part of the segment `whole`, which all ranks make this registration of,
+    /// with the same `lengths`, and what the rank reaches the others by.
+    ///
+    /// # Errors
+    /// If the part cannot be mapped.
+    ///
+    /// # Panics
+    /// If there is no length of `me`, or the segment is smaller than [`bytes`](Self::bytes).
+    pub fn new(whole: Segment, lengths: &[usize], me: usize) -> io::Result<(Self, Arena)> {
+        let bytes = Self::bytes(lengths);
+        assert!(
+            bytes.is_some_and(|bytes| bytes <= whole.len()),
+            "parts of {lengths:?} bytes do not fit in a segment of {}",
+            whole.len()
+        );
+        let mut start = 0;
+        let part = |len: &usize| {
+            let part = (start, len.next_multiple_of(arena::PAGE));
+            start += part.1;
+            part
+        };
+        let parts: Box<[_]> = lengths.iter().map(part).collect();
+        let (offset, len) = parts[me];
+        let own = Arc::new(ArenaMemory::map(whole.fd(), offset, len)?);
+        Ok((Self { whole, parts, own: Arc::downgrade(&own) }, Arena::new(own)))
+    }
+}
+
+impl Registration for SharedRegistration {
+    fn offset_of(&self, own: View<'_>) -> Option<u64> {
+        self.own.upgrade()?.offset_of(own)
+    }
+
+    #[inline]
+    fn reach(&self, owner: usize, ticket: Ticket) -> Option<ViewMut<'_>> {
+        let (start, bytes) = *self.parts.get(owner)?;
+        let offset = usize::try_from(ticket.offset).ok()?;
+        let len = usize::try_from(ticket.len).ok()?;
+        let fits = offset.checked_add(len).is_some_and(|end| end <= bytes);
+        // SAFETY: ranks keep the protocol of this page, so none of them touches bytes that another
+        // one writes at the same time; the mapping lives as long as the borrow.
+        fits.then(|| unsafe { self.whole.view() }.slice(start + offset, len))
+    }
+
+    fn sever(&self, own: View<'_>) {
+        let severed = self.own.upgrade().map_or(Ok(()), |memory| memory.sever(own));
+        if let Err(error) = severed {
+            let len = own.len();
+            let _ = writeln!(
+                io::stderr(),
+                "maypole: {len} bytes of registered memory cannot be cut off from other ranks after \
+                 a failed call, which may still write to them: {error}; this process ends, so that \
+                 it does not go on with wrong numbers"
+            );
+            std::process::abort();
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.own.strong_count() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests;
