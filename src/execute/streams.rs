@@ -297,11 +297,14 @@ mod tests {
     use crate::schedule::hosts::Boards;
     use crate::schedule::{Layout, Placement};
     use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
-    use maypole_transports::{Alarm, HEAD, Head, Mem, Stream, Waiting, mem};
+    use maypole_transports::{Alarm, HEAD, Head, Mem, Stream, SystemCalls, Tcp, Waiting, mem};
+    use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
+    use std::thread;
     use std::time::Duration;
 
     const FINGERPRINT: u64 = 7;
+    const CALLS: u64 = 50;
     /// Far above what a lost link takes to be noticed.
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -345,6 +348,60 @@ mod tests {
         };
         let reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Sum).into();
         executor.run(&program, &reducer, &buffers).unwrap_err()
+    }
+
+    /// Adds eight bytes of two ranks `CALLS` times, over `stream` to rank `1 - rank`. Returns the
+    /// system calls that it took.
+    fn add(rank: usize, stream: Tcp) -> SystemCalls {
+        let collective = Collective::AllReduce;
+        let schedules = Algorithm::OneShot.schedules(collective, 2).unwrap();
+        let input = LoweringInput {
+            collective,
+            schedules: &schedules,
+            layout: &Layout::even(8, schedules[0].chunks),
+            element: 1,
+            boards: &Boards::separate(2),
+            window: 1 << 20,
+            fingerprint: FINGERPRINT,
+        };
+        let program = lower(&input, rank, Placement::Apart).unwrap();
+        let alarm = Arc::new(Alarm::default());
+        let waiting = Waiting::new(2, 1, TIMEOUT);
+        let mut executor = Executor::new(rank, waiting, alarm, Box::new(Unwatched));
+        executor.streams().insert(1 - rank, AnyStream::Tcp(stream));
+        let mine = [1 + rank as u8; 8];
+        let mut output = [0u8; 8];
+        let scratch = Region::new(program.scratch);
+        let buffers = Buffers {
+            input: View::of(&mine),
+            output: ViewMut::of(&mut output),
+            scratch: scratch.view(),
+        };
+        let reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Sum).into();
+        for _ in 0..CALLS {
+            executor.run(&program, &reducer, &buffers).unwrap();
+        }
+        assert_eq!(output, [3; 8]);
+        match &executor.streams.streams[1 - rank].as_ref().unwrap().stream {
+            AnyStream::Tcp(stream) => stream.system_calls(),
+            _ => unreachable!("it was inserted above"),
+        }
+    }
+
+    #[test]
+    fn a_short_message_takes_one_system_call_at_either_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ends = [near, listener.accept().unwrap().0];
+        let ranks = ends.map(|socket| Tcp::new(socket).unwrap()).into_iter().enumerate();
+        let threads: Vec<_> =
+            ranks.map(|(rank, end)| thread::spawn(move || add(rank, end))).collect();
+        for thread in threads {
+            let calls = thread.join().unwrap();
+            assert_eq!(calls.sending, CALLS);
+            // Two messages that wait together are received together.
+            assert!(calls.receiving <= CALLS, "{calls:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub mod poll;
 pub mod process;
 pub mod random;
 #[cfg(target_os = "linux")]
+mod read_ahead;
+#[cfg(target_os = "linux")]
 pub mod registered;
 mod ring;
 #[cfg(target_os = "linux")]
@@ -55,5 +57,5 @@ pub use secure::EncryptedStream;
 pub use simulated::SimulatedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
-pub use tcp::Tcp;
+pub use tcp::{SystemCalls, Tcp};
 pub use wait::{Interrupted, Sleep, Waiting};

@@ -1,11 +1,16 @@
 //! A stream over TCP.
 //!
-//! One system call moves a head and its body, from and to the caller's memory: nothing is copied,
-//! allocated or kept here, except for messages that fit into one small buffer. The calling thread
-//! drives both directions, so two ranks that send to one another at once need no third thread. At
-//! most 256 KiB move in one call, so neither direction starves the other.
+//! One system call moves a head and its body. Long messages go from and to the caller's memory:
+//! nothing of them is copied or kept here. The calling thread drives both directions, so two ranks
+//! that send to one another at once need no third thread. At most 256 KiB move in one call, so
+//! neither direction starves the other.
+//!
+//! Short messages are copied, which costs less than system calls. A sender copies the body behind
+//! its head. A receiver takes all that has arrived, in one call, into a buffer: behind a sender
+//! that runs ahead, such as a root that only sends, one call receives many messages.
 
 use crate::parts::{unfilled, unsent};
+use crate::read_ahead::ReadAhead;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
 use socket2::{SockRef, TcpKeepalive};
@@ -16,6 +21,10 @@ use std::time::Duration;
 
 /// Most bytes of a body that one call moves.
 const MOST_PER_CALL: usize = 256 << 10;
+
+/// Most bytes of a message, or of the rest of one, that is received into the buffer of short
+/// messages. To copy more costs as much as the system calls that the buffer saves.
+const LONGEST_AHEAD: usize = 1 << 10;
 
 /// Calls never wait, and never raise SIGPIPE.
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -48,7 +57,46 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Tcp(TcpStream);
+pub struct Tcp {
+    socket: TcpStream,
+    ahead: ReadAhead,
+    calls: SystemCalls,
+}
+
+/// The system calls of a [`Tcp`] so far, to find out how many a message takes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SystemCalls {
+    /// Calls that sent bytes.
+    pub sending: u64,
+    /// Calls that received bytes.
+    pub receiving: u64,
+    /// Calls that moved nothing: there was no room, or nothing had arrived.
+    pub idle: u64,
+}
+
+impl SystemCalls {
+    /// Counts a call, and returns how many bytes it sent.
+    #[inline]
+    fn sent(&mut self, attempted: Option<usize>) -> usize {
+        match attempted {
+            Some(_) => self.sending += 1,
+            None => self.idle += 1,
+        }
+        attempted.unwrap_or(0)
+    }
+
+    /// Counts a call, and returns how many bytes it received. A message is never empty, so a call
+    /// that received none has reached the end of the stream.
+    #[inline]
+    fn received(&mut self, attempted: Option<usize>) -> Result<usize, Fault> {
+        match attempted {
+            Some(0) => return Err(Fault::Closed),
+            Some(_) => self.receiving += 1,
+            None => self.idle += 1,
+        }
+        Ok(attempted.unwrap_or(0))
+    }
+}
 
 impl Tcp {
     /// Makes a stream of a connection. Makes the socket non-blocking, turns off Nagle's delay, and
@@ -65,10 +113,10 @@ impl Tcp {
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5));
         SockRef::from(&socket).set_tcp_keepalive(&probes.with_retries(4))?;
-        if socket.peer_addr()?.ip() == socket.local_addr()?.ip() {
+        if is_within_host(&socket) {
             stop_pacing(&socket);
         }
-        Ok(Self(socket))
+        Ok(Self { socket, ahead: ReadAhead::new(), calls: SystemCalls::default() })
     }
 
     /// Makes the kernel give up the connection, with [`io::ErrorKind::TimedOut`] in [`Fault::Io`],
@@ -83,7 +131,7 @@ impl Tcp {
     /// # Errors
     /// If the kernel refuses.
     pub fn give_up_after(&self, silence: Duration) -> io::Result<()> {
-        SockRef::from(&self.0).set_tcp_user_timeout(Some(silence))
+        SockRef::from(&self.socket).set_tcp_user_timeout(Some(silence))
     }
 }
 
@@ -94,8 +142,13 @@ impl Tcp {
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
-        let outcome = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+        let outcome = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
         if outcome == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+    }
+
+    /// Returns the system calls that moved the messages so far.
+    pub fn system_calls(&self) -> SystemCalls {
+        self.calls
     }
 }
 
@@ -112,27 +165,37 @@ impl Tcp {
         body.copy_to(&mut whole[HEAD..]);
         // SAFETY: `whole` is readable for its length, and outlives this call.
         let sent = attempt(|| unsafe {
-            libc::send(self.0.as_raw_fd(), whole.as_ptr().cast(), whole.len(), FLAGS)
+            libc::send(self.socket.as_raw_fd(), whole.as_ptr().cast(), whole.len(), FLAGS)
         })?;
-        Ok(sent.unwrap_or(0))
+        Ok(self.calls.sent(sent))
     }
 
+    /// Receives whatever has arrived, at most a buffer full.
     #[inline]
-    fn receive_inline(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>) -> Result<usize, Fault> {
-        let mut whole = [0; HEAD + INLINE];
-        let whole = &mut whole[..HEAD + body.len()];
-        // SAFETY: `whole` is writable for its length, and outlives this call.
-        let attempted = attempt(|| unsafe {
-            libc::recv(self.0.as_raw_fd(), whole.as_mut_ptr().cast(), whole.len(), FLAGS)
-        })?;
-        let received = match attempted {
-            Some(0) => return Err(Fault::Closed),
-            received => received.unwrap_or(0),
-        };
-        let in_head = received.min(HEAD);
-        head[..in_head].copy_from_slice(&whole[..in_head]);
-        body.slice(0, received - in_head).fill_from(&whole[in_head..received]);
-        Ok(received)
+    fn read_ahead(&mut self) -> Result<(), Fault> {
+        let Self { socket, ahead, calls } = self;
+        ahead.fill(|into| {
+            // SAFETY: `into` is writable for its length, and outlives this call.
+            let received = attempt(|| unsafe {
+                libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), FLAGS)
+            })?;
+            calls.received(received)
+        })
+    }
+
+    /// Receives to `head` and `body`, at most [`MOST_PER_CALL`] bytes of the body.
+    #[inline]
+    fn receive_straight(&mut self, head: ViewMut<'_>, body: ViewMut<'_>) -> Result<usize, Fault> {
+        let mut parts = [
+            part(head.as_mut_ptr(), head.len()),
+            part(body.as_mut_ptr(), body.len().min(MOST_PER_CALL)),
+        ];
+        let mut message = message(&mut parts);
+        let socket = self.socket.as_raw_fd();
+        // SAFETY: `message` names two parts, each writable for as long as its view, and both views
+        // outlive this call.
+        let received = attempt(|| unsafe { libc::recvmsg(socket, &mut message, FLAGS) })?;
+        self.calls.received(received)
     }
 }
 
@@ -148,8 +211,8 @@ impl Stream for Tcp {
         let message = message(&mut parts);
         // SAFETY: `message` names two parts, each readable for as long as its view, and both views
         // outlive this call.
-        let sent = attempt(|| unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, FLAGS) })?;
-        Ok(sent.unwrap_or(0))
+        let sent = attempt(|| unsafe { libc::sendmsg(self.socket.as_raw_fd(), &message, FLAGS) })?;
+        Ok(self.calls.sent(sent))
     }
 
     #[inline]
@@ -159,31 +222,31 @@ impl Stream for Tcp {
         body: ViewMut<'_>,
         skip: usize,
     ) -> Result<usize, Fault> {
-        if skip == 0 && body.len() <= INLINE {
-            return self.receive_inline(head, body);
+        if self.ahead.is_empty() {
+            if HEAD + body.len() - skip > LONGEST_AHEAD {
+                let [head, body] = unfilled(head, body, skip);
+                return self.receive_straight(head, body);
+            }
+            self.read_ahead()?;
         }
-        let [head, body] = unfilled(head, body, skip);
-        let mut parts = [
-            part(head.as_mut_ptr(), head.len()),
-            part(body.as_mut_ptr(), body.len().min(MOST_PER_CALL)),
-        ];
-        let mut message = message(&mut parts);
-        // SAFETY: `message` names two parts, each writable for as long as its view, and both views
-        // outlive this call.
-        match attempt(|| unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, FLAGS) })? {
-            // A message is never empty, so zero bytes mean the end of the stream.
-            Some(0) => Err(Fault::Closed),
-            received => Ok(received.unwrap_or(0)),
-        }
+        Ok(self.ahead.take(head, body, skip))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+        Some(self.socket.as_fd())
     }
 
     fn finish(&mut self) {
         // It fails only for a connection that is lost already; the next receive reports that.
-        let _ = self.0.shutdown(Shutdown::Write);
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+/// True if both ends have the same address. False if the connection is lost, as its first use tells.
+fn is_within_host(socket: &TcpStream) -> bool {
+    match (socket.peer_addr(), socket.local_addr()) {
+        (Ok(peer), Ok(own)) => peer.ip() == own.ip(),
+        _ => false,
     }
 }
 
@@ -242,6 +305,7 @@ fn lost(error: io::Error) -> Fault {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::time::Instant;
 
     fn pair() -> (Tcp, Tcp) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -252,9 +316,9 @@ mod tests {
     #[test]
     fn a_connection_is_set_up_for_small_messages_and_vanishing_hosts() {
         let (here, _there) = pair();
-        let socket = SockRef::from(&here.0);
+        let socket = SockRef::from(&here.socket);
         assert!(
-            here.0.nodelay().unwrap()
+            here.socket.nodelay().unwrap()
                 && socket.keepalive().unwrap()
                 && socket.nonblocking().unwrap()
         );
@@ -270,9 +334,78 @@ mod tests {
     fn a_connection_within_a_host_is_not_paced() {
         let (here, there) = pair();
         for end in [&here, &there] {
-            let name = SockRef::from(&end.0).tcp_congestion().unwrap();
+            let name = SockRef::from(&end.socket).tcp_congestion().unwrap();
             assert!(name.starts_with(b"reno\0"), "{}", String::from_utf8_lossy(&name));
         }
+    }
+
+    /// Sends messages of these lengths, and returns when all have reached the far end's kernel.
+    fn send_all(here: &mut Tcp, lengths: &[usize]) {
+        for (position, len) in lengths.iter().enumerate() {
+            let body = vec![position as u8; *len];
+            let sent = here.send(&[position as u8; HEAD], View::of(&body), 0).unwrap();
+            assert_eq!(sent, HEAD + len, "a call sends a head and its body together");
+        }
+        let end = Instant::now() + Duration::from_secs(30);
+        while here.unsent() > 0 {
+            assert!(Instant::now() < end, "{} bytes do not arrive", here.unsent());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Receives messages of these lengths, each in one attempt.
+    fn receive_all(there: &mut Tcp, lengths: &[usize]) {
+        for (position, len) in lengths.iter().enumerate() {
+            let mut head = [0; HEAD];
+            let mut body = vec![0; *len];
+            let received = there.receive(&mut head, ViewMut::of(&mut body), 0).unwrap();
+            assert_eq!(received, HEAD + len, "a call receives a head and its body together");
+            let sent = ([position as u8; HEAD], vec![position as u8; *len]);
+            assert!((head, body) == sent, "message {position} is another");
+        }
+    }
+
+    #[test]
+    fn one_call_moves_a_head_and_its_body() {
+        let (mut here, mut there) = pair();
+        let lengths = [LONGEST_AHEAD, 5000, 60_000, 0, LONGEST_AHEAD];
+        for len in lengths {
+            send_all(&mut here, &[len]);
+            receive_all(&mut there, &[len]);
+        }
+        let count = lengths.len() as u64;
+        let sent = SystemCalls { sending: count, ..SystemCalls::default() };
+        assert_eq!(here.system_calls(), sent);
+        let received = SystemCalls { receiving: count, ..SystemCalls::default() };
+        assert_eq!(there.system_calls(), received);
+    }
+
+    #[test]
+    fn one_call_receives_many_short_messages() {
+        let (mut here, mut there) = pair();
+        let lengths = [0, 8, 1, 100, 300, 8, 0];
+        send_all(&mut here, &lengths);
+        receive_all(&mut there, &lengths);
+        assert_eq!(there.system_calls().receiving, 1);
+        assert_eq!(there.receive(&mut [0; HEAD], ViewMut::EMPTY, 0).unwrap(), 0);
+        assert_eq!(there.system_calls().idle, 1);
+    }
+
+    #[test]
+    fn a_long_message_behind_short_ones_arrives_whole() {
+        let (mut here, mut there) = pair();
+        send_all(&mut here, &[8, 30_000, 8]);
+        receive_all(&mut there, &[8]);
+        let mut head = [0; HEAD];
+        let mut body = vec![0u8; 30_000];
+        let mut received = 0;
+        while received < HEAD + body.len() {
+            received += there.receive(&mut head, ViewMut::of(&mut body), received).unwrap();
+        }
+        assert!((head, body) == ([1; HEAD], vec![1; 30_000]), "the long message is another");
+        let mut body = [0u8; 8];
+        there.receive(&mut head, ViewMut::of(&mut body), 0).unwrap();
+        assert_eq!((head, body), ([2; HEAD], [2; 8]));
     }
 
     #[test]
