@@ -133,3 +133,11 @@ fn your_own_operation() {
         ],
     );
 }
+
+#[test]
+fn registered() {
+    says(
+        &mut Command::new(example("12_registered")),
+        &["rank 1: 20 calls ran on registered memory; the next buffer: false"],
+    );
+}
