@@ -303,11 +303,15 @@ fn groups_of_processes_that_are_split_off_and_dropped_leave_nothing() {
             let memory: Vec<usize> = memory.iter().map(|bytes| bytes.parse().unwrap()).collect();
             assert!(memory[1] < memory[0] + SLACK, "{transport}: {memory:?} bytes are live");
             let files = rank.said("descriptors");
-            assert_eq!(files[0], files[1], "{transport}: descriptors");
-            println!("{transport}: {memory:?} bytes are live, {} descriptors", files[1]);
+            let files: Vec<usize> = files.iter().map(|count| count.parse().unwrap()).collect();
+            assert!(files[1] <= files[0] + KEPT_OPEN, "{transport}: {files:?} descriptors");
+            println!("{transport}: {memory:?} bytes are live, {files:?} descriptors");
         }
     }
 }
+
+/// Connections that came late for a group stay open until others take their place, at most so many.
+const KEPT_OPEN: usize = 16;
 
 fn each_group(comm: &mut Communicator) {
     // A group of processes is agreed on by the control plane, which takes milliseconds.
