@@ -7,8 +7,8 @@
 //!
 //! Every round runs `maypole perf` over all sizes, and the least median of a size over all rounds
 //! counts, because other load only adds time. A doubling from `s` to `2s` bytes is a cliff if
-//! `t(2s) > 2.6 t(s)`. Times below a microsecond are compared as if they were one: nothing is lost
-//! there.
+//! `t(2s) > 2.6 t(s)`. Times below a microsecond count as one microsecond, so a cliff that ends
+//! below 2.6 us is not told.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;

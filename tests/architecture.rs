@@ -1,6 +1,7 @@
 //! The rules of the code that the compiler does not check. Each failure prints the rule that was
 //! broken.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -303,6 +304,18 @@ fn the_top_level_is_fixed() {
             name.starts_with('.') || folders.contains(&&*name),
             "{name}/: the folders of the top level are fixed; change the list with care"
         );
+    }
+}
+
+#[test]
+fn a_folder_of_the_front_door_is_read_at_a_glance() {
+    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
+    for (file, _) in whole_files("src/comm") {
+        let folder = file.rsplit_once('/').expect("a file in a folder").0;
+        *folders.entry(folder.to_owned()).or_default() += 1;
+    }
+    for (folder, files) in folders {
+        assert!(files <= 12, "{folder} has {files} files of at most 12: put some into a folder");
     }
 }
 

@@ -172,7 +172,7 @@ impl PeersArgs {
         }
     }
 
-    /// What a record must have been measured with.
+    /// The options that a record must have been measured with, in a line.
     fn settings(&self) -> String {
         format!(
             "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}",

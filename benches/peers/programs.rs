@@ -12,7 +12,7 @@ pub(crate) type PeerPoint = (String, u64);
 /// Microseconds at each point, in one round.
 pub(crate) type Times = BTreeMap<PeerPoint, f64>;
 
-/// What a program measures: every collective at every size.
+/// The points that a program measures: every collective at every size.
 pub(crate) struct Selection {
     pub(crate) collectives: Vec<String>,
     pub(crate) sizes: Vec<u64>,

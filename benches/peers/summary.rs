@@ -1,4 +1,5 @@
-//! What a record says: a table a group, geometric means, slow points, and a table for a page.
+//! The summary of a record: a table for each group, geometric means, the points below 0.9, and the
+//! table of the README.
 
 use crate::programs::{PeerPoint, Selection};
 use crate::record::Record;

@@ -13,7 +13,7 @@ pub mod testing;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
-pub use api::abort::AbortHandle;
+pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};
 pub use api::observe::programs::ProgramCache;

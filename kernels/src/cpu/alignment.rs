@@ -5,27 +5,28 @@
 //! runs at half the speed or less. So loops write one register at the start of the destination,
 //! and then go on at the first multiple of the register ([`head_len`]).
 //!
-//! Two destinations whose addresses differ by no multiple of a cache line cannot both be aligned.
-//! Written together, their lines miss the first-level cache in turn, each line in two parts; for
-//! 64 KiB this takes 1.35 times as long, even with stores that cross no line. So the arithmetic
-//! writes the first destination only, and a copy to the second follows it ([`is_copied_behind`]).
+//! Two destinations whose addresses do not differ by a multiple of a cache line cannot both be
+//! aligned. So the arithmetic writes the first destination only, and a copy to the second follows
+//! it ([`is_copied_behind`]).
 //!
-//! Sources are read where they lie. A load that crosses a line also takes two accesses, but a core
-//! loads two lines or more in the time of a store.
+//! Sources are read where they lie. A load that crosses a line takes two accesses, too. So a
+//! reduction whose sources are not aligned with its destination is still slower than one on pages:
+//! `cargo bench -p maypole-kernels -- offsets` prints by how much.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes from which on a loop aligns its destination. For less, the stores that cross a line take
-/// less time than one more register at the start.
+/// Bytes from which on a loop aligns its destination. Shorter loops make few stores, and are not
+/// worth one more register at the start. An estimate: other values were not measured.
 const ALIGNED: usize = 512;
 
-/// Bytes from which on the second of two destinations may be copied from the first.
+/// Bytes from which on the second of two destinations may be copied from the first: fewer leave no
+/// room for the distance between arithmetic and copy. An estimate, too.
 const COPIED: usize = 2 * LAG;
 
-/// Bytes between the arithmetic and the copy that follows it. The stores of the arithmetic have
-/// reached the first-level cache by then, so that loads do not wait for them, and are still there.
-/// No multiple of 4 KiB: a load waits for an earlier store whose address has the same low 12 bits.
+/// Bytes between the arithmetic and the copy that follows it: far enough that the stores of the
+/// arithmetic are done, and near enough that they are still in the first-level cache. Of 1, 2 and
+/// 3 KiB, the last one was the fastest.
 pub(super) const LAG: usize = 3072;
 
 /// Returns how many bytes a loop handles by one register at the start, so that the next register

@@ -1,7 +1,7 @@
 //! The methods of `Communicator` that users call, one page for each subject.
 
-pub(crate) mod abort;
 mod collectives;
+pub(crate) mod failure;
 mod groups;
 pub(crate) mod messages;
 pub(crate) mod observe;
@@ -10,6 +10,5 @@ mod registered;
 mod scans;
 mod schedules;
 pub(crate) mod settings;
-mod shrink;
 mod values;
 mod variable;

@@ -5,8 +5,10 @@
 
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::prepared::PreparedCall;
 use crate::comm::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
+use crate::execute::{Buffers, ExecuteError, Executor};
 use crate::lower::Program;
 use maypole_kernels::{Scalar, View, ViewMut};
 use std::sync::Arc;
@@ -85,16 +87,10 @@ impl Engine {
         let sequence = self.health.sequence();
         self.health.enter();
         let at = self.calls.current();
-        let executor = &mut self.executor;
         let prepared = self.calls.at(at);
         let buffers = self.calls.buffers(at, factor, input, output);
-        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
-        let done = match (recorder, &prepared.notes) {
-            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
-                executor.run_observed(&prepared.program, &prepared.reducer, &buffers, it)
-            }),
-            _ => executor.run(&prepared.program, &prepared.reducer, &buffers),
-        };
+        let observers = self.observers.as_deref_mut();
+        let done = run_recorded(&mut self.executor, prepared, &buffers, observers, sequence);
         self.finish(at, call, output, done)?;
         self.note_time(at, start);
         Ok(())
@@ -125,5 +121,22 @@ impl Engine {
             locals: self.boards.locals(self.rank),
             program: program.clone(),
         }))
+    }
+}
+
+/// Runs the program of a call for private memory, and records it if calls are recorded.
+pub(super) fn run_recorded(
+    executor: &mut Executor,
+    prepared: &PreparedCall,
+    buffers: &Buffers<'_>,
+    observers: Option<&mut Observers>,
+    sequence: u64,
+) -> std::result::Result<(), Box<ExecuteError>> {
+    let recorder = observers.and_then(Observers::recording);
+    match (recorder, &prepared.notes) {
+        (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+            executor.run_observed(&prepared.program, &prepared.reducer, buffers, it)
+        }),
+        _ => executor.run(&prepared.program, &prepared.reducer, buffers),
     }
 }

@@ -149,9 +149,9 @@ impl Registration for SharedRegistration {
             let len = own.len();
             let _ = writeln!(
                 io::stderr(),
-                "maypole: {len} bytes of registered memory cannot be cut off from other ranks after \
-                 a failed call, which may still write to them: {error}; this process ends, so that \
-                 it does not go on with wrong numbers"
+                "maypole: {len} bytes of registered memory cannot be cut off from other ranks, \
+                 which may still write to them after a failed call: {error}; this process ends, \
+                 so that it does not go on with wrong numbers"
             );
             std::process::abort();
         }

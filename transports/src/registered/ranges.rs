@@ -83,7 +83,8 @@ mod tests {
                 } else if let Some(range) = ranges.take(some) {
                     let end = range.offset + some;
                     prop_assert!(end <= 32);
-                    let is_apart = |(at, len): &(usize, usize)| *at >= end || at + len <= range.offset;
+                    let start = range.offset;
+                    let is_apart = |(at, len): &(usize, usize)| *at >= end || at + len <= start;
                     prop_assert!(taken.iter().all(is_apart), "{:?} {:?}", taken, range);
                     let fresh = &used[range.offset + range.used..end];
                     prop_assert!(fresh.iter().all(|used| !used));

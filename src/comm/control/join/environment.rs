@@ -13,8 +13,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What the variables say that are read after those of the launcher. Each is told in
-/// [`VARIABLES`].
+/// The values of all variables but those by which the launcher tells rank and world. [`VARIABLES`]
+/// describes each.
 pub(super) struct Environment {
     pub(super) transport: Transport,
     pub(super) interface: Option<InterfaceSelector>,

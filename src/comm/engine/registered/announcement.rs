@@ -1,4 +1,5 @@
-//! What a rank tells all others before a call that may run on registered memory.
+//! The announcement: before a call that may run on registered memory, each rank tells all others
+//! where its buffers lie.
 
 use maypole_transports::registered::Ticket;
 

@@ -6,7 +6,7 @@ use crate::comm::element::DataType;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::prepared::PreparedCalls;
-use crate::comm::engine::observers::Observers;
+use crate::comm::engine::observers::{Observers, run_recorded};
 use crate::comm::error::Result;
 use crate::execute::{Buffers, ExecuteError, Executor, NoObserver, PeerBuffers};
 use crate::lower::Program;
@@ -124,17 +124,12 @@ impl AskingRun<'_> {
     ) -> std::result::Result<(), Box<ExecuteError>> {
         let buffers = self.calls.buffers(self.at, factor, input, output);
         let prepared = self.calls.at(self.at);
-        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
-        match (recorder, &prepared.notes) {
-            (Some(recorder), Some(notes)) => recorder.call(self.sequence, notes, |it| {
-                self.executor.run_observed(&prepared.program, &prepared.reducer, &buffers, it)
-            }),
-            _ => self.executor.run(&prepared.program, &prepared.reducer, &buffers),
-        }
+        let observers = self.observers.as_deref_mut();
+        run_recorded(self.executor, prepared, &buffers, observers, self.sequence)
     }
 }
 
-/// What this rank announces.
+/// The announcement of this rank.
 fn announcement(
     registrations: &Registrations,
     registered: &RegisteredCall,

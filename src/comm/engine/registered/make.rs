@@ -6,7 +6,7 @@ use crate::comm::error::{Error, Result};
 use maypole_transports::registered::{Arena, SharedRegistration};
 use serde::{Deserialize, Serialize};
 
-/// What each rank tells the others when all make a registration.
+/// The request of one rank when all make a registration.
 #[derive(Debug, Deserialize, Serialize)]
 struct RegistrationRequest {
     /// Bytes that the rank wants.

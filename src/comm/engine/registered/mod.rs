@@ -53,7 +53,7 @@ impl Registrations {
         self.list.iter().for_each(|(_, registration)| registration.sever(own));
     }
 
-    /// Frees what hides behind registrations: memory of which no rank has anything left.
+    /// Frees the memory of all registrations but those of which `is_used` returns true.
     fn retain(&mut self, is_used: impl Fn(u32) -> bool) {
         self.list.retain(|(number, _)| is_used(*number));
     }
