@@ -17,6 +17,7 @@ use maypole::{Communicator, Factor, Local, Operation, ReduceOp};
 use spawn::{World, role, say};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Tests run one after the other, because they count the bytes of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -280,7 +281,14 @@ fn split_and_drop(comm: &mut Communicator, number: usize) {
         // No rank leaves while the other still sends.
         group.barrier().unwrap();
     }
+    let since = Instant::now();
+    drop(group);
+    assert!(since.elapsed() < LEAVES_WITHIN, "left after {:?}", since.elapsed());
 }
+
+/// Leaving a group takes milliseconds, also if messages were not received. A rank that waits for a
+/// peer that is gone already waits for 5 s.
+const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 
 /// How many groups a test makes. `TEST_GROUPS` asks for more.
 fn groups() -> usize {

@@ -9,10 +9,10 @@ impl Communicator {
     /// have made as many calls as this one, because they may find that the calls do not match. Ranks
     /// that are processes wait for that when they close the last communicator of their world.
     ///
-    /// Dropping leaves, too, without that last wait, and never panics. A communicator that is dropped by a panic waits at
-    /// most 5 s for its requests. Then it fails on all ranks: this rank has not left in order, and
-    /// the others learn that it panicked. In a forked child dropping does nothing, because the
-    /// parent is the rank.
+    /// Dropping leaves, too, without that last wait, and never panics. A communicator that is dropped
+    /// by a panic waits at most 5 s for its requests. Then it fails on all ranks: this rank has not
+    /// left in order, and the others learn that it panicked. In a forked child dropping does nothing,
+    /// because the parent is the rank.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,

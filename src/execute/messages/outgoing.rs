@@ -248,12 +248,17 @@ impl OutgoingLink {
     }
 
     /// Reads replies that no batch will use any more. If they were left unread, closing the stream
-    /// would reset the connection and lose bytes in flight.
+    /// would reset the connection and lose bytes in flight. A receiver that is gone is a fault:
+    /// nothing that was sent can arrive any more.
     pub(super) fn discard_replies(&mut self) {
         let mut reply = [0; HEAD];
         let stream = self.carrier.inbound();
-        while self.fault.is_none()
-            && matches!(stream.receive(&mut reply, ViewMut::EMPTY, 0), Ok(1..))
-        {}
+        while self.fault.is_none() {
+            match stream.receive(&mut reply, ViewMut::EMPTY, 0) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(fault) => self.fault = Some(fault),
+            }
+        }
     }
 }
