@@ -16,11 +16,15 @@ use maypole::tuner::Plan;
 use maypole::{Communicator, Factor, Local, Operation, ReduceOp};
 use spawn::{World, role, say};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tests run one after the other, because they count the bytes of the whole process.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Holds up all other tests of this program, because tests count the bytes of the whole process. A
+/// test that measures nothing takes it, too: its buffers would be counted by another one.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Far more than what lists and maps vary by, and far less than what any of these loops would keep.
 const SLACK: usize = 300_000;
@@ -36,7 +40,6 @@ fn live(comm: &mut Communicator) -> usize {
 /// Asserts that the last half of `steps` steps keeps no more memory than the first half did.
 #[track_caller]
 fn is_flat(local: &Local, steps: usize, step: impl Fn(&mut Communicator, usize) + Sync) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     local.run(|mut comm| {
         (0..steps / 2).for_each(|number| step(&mut comm, number));
         let before = live(&mut comm);
@@ -70,6 +73,7 @@ const BUDGET: usize = 1 << 20;
 
 #[test]
 fn a_new_length_every_step_keeps_no_more_memory() {
+    let _alone = alone();
     for local in pairs() {
         let lengths = lengths();
         let data = Mutex::new(vec![vec![1.0f32; lengths]; 2]);
@@ -91,7 +95,7 @@ fn a_new_length_every_step_keeps_no_more_memory() {
 /// What a program says that it takes is what the allocator sees.
 #[test]
 fn a_program_takes_the_bytes_that_are_counted() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for local in pairs() {
         local.run(|mut comm| {
             let mut data = vec![1.0f32; 1000];
@@ -114,7 +118,7 @@ fn a_program_takes_the_bytes_that_are_counted() {
 /// length twice in a row allocates nothing.
 #[test]
 fn the_second_use_of_a_recent_length_only_runs() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for local in pairs() {
         local.run(|mut comm| {
             comm.set_program_memory(BUDGET);
@@ -153,6 +157,7 @@ fn the_second_use_of_a_recent_length_only_runs() {
 /// Counters are those of all calls, with or without their programs.
 #[test]
 fn counters_survive_their_programs() {
+    let _alone = alone();
     let counted = |budget: usize| {
         Local::new(3).hosts(&[0, 0, 1]).run(|mut comm| {
             comm.set_program_memory(budget);
@@ -173,6 +178,7 @@ fn counters_survive_their_programs() {
 /// by the user's operation or schedule, and while calls are timed.
 #[test]
 fn dropping_programs_changes_no_result() {
+    let _alone = alone();
     for budget in [0, 3000, 20_000] {
         for local in pairs() {
             local.run(|mut comm| {
@@ -210,6 +216,7 @@ fn dropping_programs_changes_no_result() {
 
 #[test]
 fn new_counts_every_step_keep_no_more_memory() {
+    let _alone = alone();
     for local in pairs() {
         is_flat(&local, 1500, |comm, number| {
             if number == 0 {
@@ -253,6 +260,7 @@ fn swap(number: usize) -> impl Fn(usize) -> Schedule {
 
 #[test]
 fn new_schedules_every_step_keep_no_more_memory() {
+    let _alone = alone();
     for local in pairs() {
         is_flat(&local, 2400, |comm, number| {
             if number == 0 {
@@ -297,6 +305,7 @@ fn groups() -> usize {
 
 #[test]
 fn groups_that_are_split_off_and_dropped_leave_nothing() {
+    let _alone = alone();
     for local in pairs() {
         is_flat(&local, 5 * groups(), split_and_drop);
     }
@@ -304,6 +313,7 @@ fn groups_that_are_split_off_and_dropped_leave_nothing() {
 
 #[test]
 fn groups_of_processes_that_are_split_off_and_dropped_leave_nothing() {
+    let _alone = alone();
     for transport in ["shm", "tcp"] {
         let world = World::new("groups", 2).set("MAYPOLE_TRANSPORT", transport);
         for rank in world.start().succeed() {
@@ -363,6 +373,7 @@ fn each_length(comm: &mut Communicator) {
 
 #[test]
 fn processes_that_call_with_ever_new_lengths_stay_as_large_as_they_are() {
+    let _alone = alone();
     for transport in ["shm", "tcp"] {
         let world = World::new("lengths", 2)
             .set("MAYPOLE_TRANSPORT", transport)
