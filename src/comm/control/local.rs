@@ -99,33 +99,38 @@ impl Local {
     /// # Panics
     /// With the panic of the rank that panicked first. Panics of other ranks may be its consequence.
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-        let rank = &rank;
-        let first_panic = Mutex::new(None);
-        let results: Vec<Option<T>> = std::thread::scope(|scope| {
-            let first_panic = &first_panic;
-            let run = |comm: Communicator| {
+        let results: Vec<Mutex<Option<T>>> = self.hosts.iter().map(|_| Mutex::default()).collect();
+        let run_rank = |comm: Communicator| {
+            let at = comm.rank();
+            let result = rank(comm);
+            *lock(&results[at]) = Some(result);
+        };
+        run_on_threads(self.build(), &run_rank);
+        let results = results.into_iter().map(Mutex::into_inner);
+        results.filter_map(|result| result.unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+}
+
+/// Runs `rank` for each of `communicators`, on a thread of its own. Takes `rank` by reference, so
+/// that programs with many calls of [`Local::run`] contain this code once.
+///
+/// # Panics
+/// With the panic of the rank that panicked first.
+fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator) + Sync)) {
+    let first_panic = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for comm in communicators {
+            scope.spawn(|| {
                 // The panic goes on in the caller's thread, so nothing is used that it left half
                 // done.
-                match catch_unwind(AssertUnwindSafe(|| rank(comm))) {
-                    Ok(result) => Some(result),
-                    Err(panic) => {
-                        lock(first_panic).get_or_insert(panic);
-                        None
-                    }
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| rank(comm))) {
+                    lock(&first_panic).get_or_insert(panic);
                 }
-            };
-            let threads: Vec<_> =
-                self.build().into_iter().map(|comm| scope.spawn(move || run(comm))).collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Option<T>>| {
-                thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-            };
-            threads.into_iter().map(join).collect()
-        });
-        let panic = lock(&first_panic).take();
-        match panic {
-            Some(panic) => resume_unwind(panic),
-            None => results.into_iter().flatten().collect(),
+            });
         }
+    });
+    if let Some(panic) = lock(&first_panic).take() {
+        resume_unwind(panic);
     }
 }
 
