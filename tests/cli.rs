@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
@@ -25,6 +25,7 @@ const KEYS: [&str; 20] = [
     "iterations",
     "offset",
     "op",
+    "path",
     "ranks",
     "root",
     "time_us",
@@ -85,6 +86,8 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("perf --type quad", "bf16"),
         ("perf --op mean", "avg"),
         ("perf --offset 2", "take a multiple of that"),
+        ("perf --registered -n 1", "no other rank"),
+        ("perf --registered --transport tcp", "use --transport shm"),
         ("perf sumall", "reduce-scatter"),
         ("perf --transport ib", "tcp"),
         ("perf --threads -n 2 --json /nonexistent/file", "/nonexistent/file"),
@@ -336,6 +339,40 @@ fn under_a_launcher_perf_joins_the_job() {
     );
 }
 
+/// Large calls on registered memory run on it, small ones do not ask, and the output tells which.
+#[test]
+fn registered_memory_is_measured_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    let table = printed(&format!(
+        "perf all-reduce all-gather scan --registered -n 2 --budget 2 --sizes 8,1M --json {}",
+        file.display()
+    ));
+    assert!(table.contains("# buffers are registered memory (--registered)"), "{table}");
+    assert!(table.contains("two-shot/reg "), "{table}");
+    let all = objects(&std::fs::read_to_string(file).unwrap());
+    assert_eq!(all.len(), 3 * 2 * 2, "shared memory only");
+    for object in &all {
+        assert_eq!((keys(object), &object["wrong"]), (KEYS.to_vec(), &0.into()));
+        let path = if object["bytes"].as_u64().unwrap() > 8 { "registered" } else { "staged" };
+        assert_eq!(object["path"], path, "{object}");
+    }
+    let private = printed("perf all-reduce -n 2 --transport shm --budget 2 --sizes 1M --json -");
+    assert!(objects(&private).iter().all(|object| object["path"] == "staged"), "{private}");
+}
+
+#[test]
+fn ranks_of_several_hosts_have_no_registered_memory() {
+    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --registered --sizes 8";
+    let output = maypole("run -n 2 --no-tag-output -- sh -c")
+        .args([script, env!("CARGO_BIN_EXE_maypole")])
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("--registered: the ranks do not all share memory"), "{error}");
+}
+
 #[test]
 fn hosts_that_are_set_apart_are_counted() {
     let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --budget 2 --sizes 8";
@@ -432,6 +469,7 @@ fn explain_shows_every_candidate() {
         "ring",
         "chosen",
         "does not implement all_reduce",
+        "registered memory: never used, because not all ranks share one board",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
@@ -441,6 +479,18 @@ fn explain_shows_every_candidate() {
         text(&refused.stdout)
             .contains("'ring' does not implement barrier; these do: dissemination")
     );
+}
+
+#[test]
+fn explain_prices_registered_memory() {
+    for (bytes, says) in [("8", "memory: not used where"), ("1M", "memory: used where")] {
+        let output =
+            without_costs(&format!("explain all-reduce -b {bytes} -n 2")).output().unwrap();
+        let shown = text(&output.stdout);
+        let line = shown.lines().find(|line| line.starts_with("registered memory: "));
+        let line = line.unwrap_or_else(|| panic!("{bytes}: no such line in\n{shown}"));
+        assert!(line.contains(says) && line.contains(" us to ask all ranks, against "), "{line}");
+    }
 }
 
 #[test]

@@ -79,6 +79,10 @@ struct PeersArgs {
     #[arg(long, default_value_t = 16)]
     offset: usize,
 
+    /// Measure ours on registered memory, in the groups over shm. The peers have private buffers.
+    #[arg(long)]
+    registered: bool,
+
     /// Milliseconds of sampling at each point.
     #[arg(long, default_value_t = 50)]
     budget: u64,
@@ -169,13 +173,15 @@ impl PeersArgs {
             algorithm: self.algorithm.clone(),
             budget: self.budget,
             offset: self.offset,
+            registered: self.registered,
         }
     }
 
     /// The options that a record must have been measured with, in a line.
     fn settings(&self) -> String {
+        let memory = if self.registered { ", registered" } else { "" };
         format!(
-            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}",
+            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}",
             self.collectives.join(","),
             self.sizes,
             self.offset,

@@ -28,6 +28,8 @@ pub(crate) struct Programs {
     pub(crate) budget: u64,
     /// Bytes behind a page at which every buffer begins.
     pub(crate) offset: usize,
+    /// Ours has registered memory, where ranks share memory.
+    pub(crate) registered: bool,
 }
 
 impl Programs {
@@ -44,6 +46,9 @@ impl Programs {
             ("--json", "-".to_owned()),
         ] {
             command.args([option, &value]);
+        }
+        if self.registered && group.transport == "shm" {
+            command.arg("--registered");
         }
         let mut times = Times::new();
         for object in lines(&mut command)? {

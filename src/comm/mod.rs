@@ -16,6 +16,7 @@ use crate::schedule::hosts::{Boards, Hosts};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};
+pub use api::observe::last_call::{CallPath, LastCall};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;

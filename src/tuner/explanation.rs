@@ -1,7 +1,10 @@
 //! The tuner's choice, explained in a table.
 
 use super::pairs::{PairGroup, pair_groups};
-use super::{Candidate, CandidateVerdict, Choice, PlanOverride, Question, UnsupportedAlgorithm};
+use super::{
+    Candidate, CandidateVerdict, Choice, PlanOverride, Question, RegisteredChoice,
+    UnsupportedAlgorithm,
+};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
@@ -32,6 +35,10 @@ pub struct Explanation {
     pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
+    /// What the call would cost if all ranks had registered its buffers, if that was priced.
+    pub registered: Option<RegisteredChoice>,
+    /// The measured time of the calls that ran on registered memory.
+    pub measured_registered: Option<MeasuredTime>,
 }
 
 /// The measured time of a call.
@@ -81,7 +88,15 @@ impl Explanation {
             wanted,
             choice,
             measured,
+            registered: None,
+            measured_registered: None,
         }
+    }
+
+    /// Adds what the call costs on registered memory, and how long such calls took.
+    #[must_use]
+    pub fn with_registered(self, choice: RegisteredChoice, measured: Option<MeasuredTime>) -> Self {
+        Self { registered: Some(choice), measured_registered: measured, ..self }
     }
 
     /// The candidate that was chosen.
@@ -137,6 +152,9 @@ impl fmt::Display for Explanation {
         for (algorithm, why) in self.refused() {
             writeln!(f, "- {algorithm:<21} {why}")?;
         }
+        if let Some(choice) = &self.registered {
+            self.registered_memory(f, choice)?;
+        }
         self.figures(f)
     }
 }
@@ -172,6 +190,38 @@ impl Explanation {
             (CandidateVerdict::OtherOrder, _) => {
                 "  combines the ranks in another order than the call needs"
             }
+        }
+    }
+
+    /// Whether a call whose buffers all ranks have registered runs on that memory, and the price.
+    fn registered_memory(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        choice: &RegisteredChoice,
+    ) -> fmt::Result {
+        write!(f, "registered memory: ")?;
+        let (Some(best), asking) = (choice.best, Microseconds(choice.asking_ns)) else {
+            let why = match self.collective {
+                Collective::Barrier => "no bytes are moved",
+                _ if self.world < 2 => "there is no other rank",
+                _ => "not all ranks share one board",
+            };
+            return writeln!(f, "never used, because {why}");
+        };
+        let best = choice.candidates.first().unwrap_or(&best);
+        let (algorithm, price) = (best.plan.algorithm, Microseconds(best.predicted_ns));
+        let private = Microseconds(choice.private_ns);
+        let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
+        writeln!(
+            f,
+            "{verdict} where all ranks pass it: {algorithm} in {price} us and {asking} us to ask all \
+             ranks, against {private} us"
+        )?;
+        match self.measured_registered {
+            Some(MeasuredTime { runs, least_ns }) => {
+                writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
+            }
+            None => Ok(()),
         }
     }
 

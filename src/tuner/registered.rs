@@ -14,12 +14,15 @@ pub(crate) const ANNOUNCEMENT: usize = 48;
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
 
 /// What a call would cost if all ranks had registered its buffers.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RegisteredChoice {
     /// Plans with their prices, best first. Those that are not cheaper than the best plan for private
     /// memory are left out: asking would not pay.
     pub candidates: Vec<Candidate>,
+    /// The best plan for registered memory with its price, whether asking pays or not. `None` if no
+    /// plan can run on registered memory: not all ranks share one board, or nothing is moved.
+    pub best: Option<Candidate>,
     /// Nanoseconds that asking takes, which every such call pays.
     pub asking_ns: u64,
     /// Nanoseconds of the best plan for private memory.
@@ -46,7 +49,7 @@ pub fn registered_choice(
     table: &CostTable,
     able: impl Fn(Algorithm) -> bool,
 ) -> RegisteredChoice {
-    let mut choice = RegisteredChoice { candidates: Vec::new(), asking_ns: 0, private_ns: 0 };
+    let mut choice = RegisteredChoice::default();
     let world = question.world();
     if question.collective == Collective::Barrier || world < 2 || !is_one_board(question.boards) {
         return choice;
@@ -56,6 +59,7 @@ pub fn registered_choice(
     choice.asking_ns = price_of_best(&asking, table);
     choice.private_ns = price_of_best(question, table);
     let mut left = priced(question, table, able);
+    choice.best = best(&left).copied();
     let pays = |one: &Candidate| one.predicted_ns + choice.asking_ns < choice.private_ns;
     left.retain(pays);
     while let Some(next) = best(&left).copied() {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
-use maypole::tuner::{CostTable, Explanation, PlanOverride, Question, choose};
+use maypole::tuner::{CostTable, Explanation, PlanOverride, Question, choose, registered_choice};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
@@ -115,13 +115,11 @@ impl ExplainArgs {
         let bytes = self.whole(collective, self.ranks);
         let question = Question { collective, boards: &boards, bytes, crowding };
         let wanted = self.algorithm.map(PlanOverride::from);
-        Explanation::new(
-            &question,
-            &hosts,
-            wanted,
-            choose(&question, wanted, &CostTable::tuned()),
-            None,
-        )
+        let costs = CostTable::tuned();
+        let choice = choose(&question, wanted, &costs);
+        let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
+        let registered = registered_choice(&question, &costs, able);
+        Explanation::new(&question, &hosts, wanted, choice, None).with_registered(registered, None)
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.

@@ -25,6 +25,7 @@ pub(crate) mod settings;
 mod watcher;
 
 use crate::comm::api::observe::counters::Counters;
+use crate::comm::api::observe::last_call::LastCall;
 use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::control::Control;
 use crate::comm::control::forked::ForkedControl;
@@ -332,6 +333,11 @@ impl Engine {
         }
     }
 
+    /// How the last collective ran.
+    pub(crate) fn last_call(&self) -> Option<LastCall> {
+        self.calls.last().map(PreparedCall::last)
+    }
+
     /// The plan that `call` runs by.
     pub(crate) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         self.chooser().plan(call)
@@ -350,8 +356,9 @@ impl Engine {
                 && chooser.bytes(prepared.call) == bytes
                 && prepared.plan == self.settings.plan()
         };
-        let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured);
-        let measured = times.fold(MeasuredTime::default(), MeasuredTime::and);
+        let times = self.calls.iter().filter(is_alike).map(PreparedCall::measured);
+        let both = |[a, b]: [MeasuredTime; 2], [c, d]: [MeasuredTime; 2]| [a.and(c), b.and(d)];
+        let measured = times.fold(<[MeasuredTime; 2]>::default(), both);
         chooser.explain(collective, bytes, hosts, measured)
     }
 

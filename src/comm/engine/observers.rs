@@ -100,7 +100,7 @@ impl Engine {
     pub(super) fn note_time(&mut self, at: usize, start: Instant) {
         if self.observers.as_ref().is_some_and(|observers| observers.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-            self.calls.at_mut(at).measured.note(nanoseconds);
+            self.calls.at_mut(at).note_time(nanoseconds);
         }
     }
 

@@ -125,6 +125,12 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
     pub(crate) offset: usize,
 
+    /// Measure on registered memory, which the ranks of a host reach in place: the buffers are cut
+    /// from an arena (Communicator::arena). All ranks must share memory, so this is shared memory
+    /// only. The algorithm of a call that ran so has the mark /reg.
+    #[arg(long)]
+    pub(crate) registered: bool,
+
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: usize,

@@ -1,8 +1,12 @@
-//! Buffers that begin on a page of memory, or a few bytes behind one, as those of users do.
+//! Buffers that begin on a page of memory, or a few bytes behind one, as those of users do: private
+//! or registered.
 
 use crate::sizes;
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use bytemuck::{Pod, Zeroable};
+use maypole::{Arena, RegisteredBuffer};
+
+const PAGE: usize = size_of::<AlignedPage>();
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
@@ -11,40 +15,70 @@ struct AlignedPage([u8; 4096]);
 /// Bytes that begin `offset` bytes behind a page. They are aligned for elements of every type whose
 /// size divides the offset.
 pub(crate) struct AlignedBuffer {
-    buffer: Vec<AlignedPage>,
+    memory: PageMemory,
     offset: usize,
     len: usize,
 }
 
+/// Memory that begins on a page.
+enum PageMemory {
+    Private(Vec<AlignedPage>),
+    Registered(RegisteredBuffer<u8>),
+}
+
 impl AlignedBuffer {
-    /// A small buffer of `len` zero bytes on a page, for the checks. Buffers whose length the user chooses
-    /// come from [`try_new`](Self::try_new).
+    /// A small buffer of `len` zero bytes on a page, for the checks. Buffers whose length the user
+    /// chooses come from [`try_new`](Self::try_new).
     pub(crate) fn new(len: usize) -> Self {
-        let pages = len.div_ceil(size_of::<AlignedPage>());
-        Self { buffer: vec![AlignedPage::zeroed(); pages], offset: 0, len }
+        let pages = vec![AlignedPage::zeroed(); len.div_ceil(PAGE)];
+        Self { memory: PageMemory::Private(pages), offset: 0, len }
     }
 
-    /// A buffer of `len` zero bytes, `offset` bytes behind a page.
+    /// A buffer of `len` zero bytes, `offset` bytes behind a page: of `arena`, if there is one.
     ///
     /// # Errors
     ///
-    /// If there is no memory for it.
-    pub(crate) fn try_new(len: usize, offset: usize) -> anyhow::Result<Self> {
-        let pages = (offset + len).div_ceil(size_of::<AlignedPage>());
-        let mut buffer = Vec::new();
-        buffer
-            .try_reserve_exact(pages)
-            .map_err(|_| anyhow!("no memory for a buffer of {}", sizes::name(len)))?;
-        buffer.resize(pages, AlignedPage::zeroed());
-        Ok(Self { buffer, offset, len })
+    /// If there is no memory for it, or the arena has no room.
+    pub(crate) fn try_new(
+        arena: Option<&Arena>,
+        len: usize,
+        offset: usize,
+    ) -> anyhow::Result<Self> {
+        let memory = match arena {
+            Some(arena) if len > 0 => {
+                let bytes = arena.alloc(offset + len);
+                ensure!(
+                    bytes.is_registered(),
+                    "--registered: no shared memory for a buffer of {}; MAYPOLE_LOG=warn tells \
+                     why. Measure smaller sizes (--sizes, --max), or start fewer ranks",
+                    sizes::name(len)
+                );
+                PageMemory::Registered(bytes)
+            }
+            _ => PageMemory::Private(private_pages(len, offset)?),
+        };
+        Ok(Self { memory, offset, len })
+    }
+
+    /// The bytes of an arena that a buffer of `len` bytes takes, `offset` bytes behind a page.
+    pub(crate) fn arena_bytes(len: usize, offset: usize) -> usize {
+        if len == 0 { 0 } else { (offset + len).next_multiple_of(PAGE) }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.buffer)[self.offset..][..self.len]
+        let pages = match &self.memory {
+            PageMemory::Private(pages) => bytemuck::cast_slice(pages),
+            PageMemory::Registered(bytes) => bytes,
+        };
+        &pages[self.offset..][..self.len]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.buffer)[self.offset..][..self.len]
+        let pages = match &mut self.memory {
+            PageMemory::Private(pages) => bytemuck::cast_slice_mut(pages),
+            PageMemory::Registered(bytes) => bytes,
+        };
+        &mut pages[self.offset..][..self.len]
     }
 
     pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
@@ -56,8 +90,29 @@ impl AlignedBuffer {
     }
 }
 
-/// The line above the table: where buffers begin.
-pub(crate) fn describe(offset: usize) -> String {
+fn private_pages(len: usize, offset: usize) -> anyhow::Result<Vec<AlignedPage>> {
+    let pages = (offset + len).div_ceil(PAGE);
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(pages)
+        .map_err(|_| anyhow!("no memory for a buffer of {}", sizes::name(len)))?;
+    buffer.resize(pages, AlignedPage::zeroed());
+    Ok(buffer)
+}
+
+/// The lines above the table: what memory buffers have, and where they begin.
+pub(crate) fn describe(registered: bool, offset: usize) -> String {
+    let place = describe_offset(offset);
+    match registered {
+        true => format!(
+            "# buffers are registered memory (--registered): /reg marks calls that reached it in \
+             place\n{place}"
+        ),
+        false => place,
+    }
+}
+
+fn describe_offset(offset: usize) -> String {
     match offset {
         0 => "# every buffer begins on a page (--offset 0)".to_owned(),
         16 => "# every buffer begins 16 bytes behind a page, as a large Vec does (--offset)"
@@ -81,10 +136,23 @@ mod tests {
     #[test]
     fn a_buffer_begins_behind_a_page() {
         for (len, offset) in [(8, 0), (8, 16), (4096, 4), (4080, 16)] {
-            let mut buffer = AlignedBuffer::try_new(len, offset).unwrap();
+            let mut buffer = AlignedBuffer::try_new(None, len, offset).unwrap();
             assert_eq!(buffer.bytes().as_ptr().addr() % 4096, offset);
             assert_eq!(buffer.bytes_mut().len(), len);
             assert_eq!(buffer.as_slice::<f32>().len(), len / 4);
         }
+    }
+
+    #[test]
+    fn an_arena_has_room_for_the_buffers_that_it_was_made_for() {
+        maypole::Communicator::run_local(2, |mut comm| {
+            let lengths = [4081, 0, 8];
+            let bytes = lengths.map(|len| AlignedBuffer::arena_bytes(len, 16));
+            let arena = comm.arena(bytes.iter().sum()).unwrap();
+            let new = |len| AlignedBuffer::try_new(Some(&arena), len, 16);
+            let buffers = lengths.map(|len| new(len).unwrap());
+            assert_eq!(buffers[0].bytes().as_ptr().addr() % PAGE, 16);
+            assert!(new(1).err().unwrap().to_string().contains("no shared memory"));
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::perf::args::TransportSelection;
 use crate::perf::settings::PerfSettings;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use maypole::{Communicator, Error, Local, Transport};
 use std::fmt;
 
@@ -47,12 +47,20 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
         world.set_timeout(timeout);
     }
     let comms = match settings.transport {
-        TransportSelection::Shm => vec![(PerfTransport::Shm, world.over(Transport::Shm)?)],
+        TransportSelection::Shm => vec![(PerfTransport::Shm, over_shm(&mut world, settings)?)],
         TransportSelection::Tcp => vec![(PerfTransport::Tcp, world.over(Transport::Tcp)?)],
         TransportSelection::Auto => vec![automatic(&mut world)?],
         TransportSelection::All => all(&mut world)?,
     };
     Ok(RankCommunicators { comms, _world: Some(world) })
+}
+
+fn over_shm(world: &mut Communicator, settings: &PerfSettings) -> Result<Communicator> {
+    let comm = world.over(Transport::Shm);
+    match settings.registered {
+        true => comm.context("--registered: the ranks do not all share memory"),
+        false => Ok(comm?),
+    }
 }
 
 /// On one host, shared memory and TCP. On several hosts, the mix of both if it differs from TCP

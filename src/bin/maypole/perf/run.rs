@@ -7,7 +7,7 @@ use crate::perf::communicators::{PerfTransport, RankCommunicators};
 use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::limits::MachineLimit;
-use crate::perf::measure::workload::Workload;
+use crate::perf::measure::workload::{Workload, arena_bytes};
 use crate::perf::measure::{Measurement, Sampler, SamplingOptions};
 use crate::perf::output::PerfOutput;
 use crate::perf::output::machine;
@@ -17,7 +17,7 @@ use crate::perf::output::table;
 use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
-use maypole::Communicator;
+use maypole::{Arena, Communicator};
 use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.say(|mapping| {
         let machine = machine::describe(mapping);
-        let offset = buffer::describe(settings.benchmark.parameters.offset);
+        let offset = buffer::describe(settings.registered, settings.benchmark.parameters.offset);
         [machine, encryption::describe(encryption), offset, table::head()].join("\n")
     });
     if let Some(report) = &mut perf_run.report {
@@ -108,6 +108,7 @@ impl PerfRun<'_> {
                 report.limit(limit);
             }
         }
+        let arena = self.arena(&mut sampler.comm, points)?;
         let mut oracle = None;
         for point in points {
             let fresh = || {
@@ -120,7 +121,7 @@ impl PerfRun<'_> {
                 oracle = Some(fresh());
             }
             let (_, oracle) = oracle.as_ref().expect("just made");
-            let row = self.point(&mut sampler, transport, *point, oracle)?;
+            let row = self.point(&mut sampler, transport, *point, oracle, arena.as_ref())?;
             if let Some(report) = &mut self.report {
                 report.add(&row);
             }
@@ -133,12 +134,22 @@ impl PerfRun<'_> {
         Ok(stopped)
     }
 
+    /// The memory of all buffers, if they are to be registered. Collective.
+    fn arena(&self, comm: &mut Communicator, points: &[BenchmarkPoint]) -> Result<Option<Arena>> {
+        if !self.settings.registered {
+            return Ok(None);
+        }
+        let bytes = arena_bytes(self.settings.benchmark.parameters, points, comm.rank());
+        Ok(Some(comm.arena(bytes)?))
+    }
+
     fn point(
         &self,
         sampler: &mut Sampler<'_>,
         transport: PerfTransport,
         point: BenchmarkPoint,
         oracle: &Oracle,
+        arena: Option<&Arena>,
     ) -> Result<PerfRow> {
         let parameters = self.settings.benchmark.parameters;
         let rank = sampler.comm.rank();
@@ -174,7 +185,7 @@ impl PerfRun<'_> {
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }
         for place in point.placements() {
-            let mut work = Workload::new(parameters, point, *place, rank, oracle)?;
+            let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?;
             let measured: Option<Measurement> =
                 if sampler.stopped { None } else { sampler.measure(&mut work)? };
             match place {

@@ -17,6 +17,8 @@ pub(crate) struct PerfSettings {
     pub(crate) benchmark: Benchmark,
     pub(crate) transport: TransportSelection,
     pub(crate) deterministic: bool,
+    /// The buffers are registered memory.
+    pub(crate) registered: bool,
     pub(crate) iters: Option<usize>,
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
@@ -82,8 +84,9 @@ impl PerfArgs {
         Ok(PerfSettings {
             world,
             benchmark,
-            transport: self.transport,
+            transport: self.transport(world)?,
             deterministic: self.deterministic,
+            registered: self.registered,
             iters: self.iters,
             warmup: self.warmup,
             budget: Duration::from_millis(self.budget),
@@ -94,6 +97,24 @@ impl PerfArgs {
             bind: self.bind,
             sabotage: self.sabotage,
         })
+    }
+
+    /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
+    fn transport(&self, world: usize) -> Result<TransportSelection> {
+        if !self.registered {
+            return Ok(self.transport);
+        }
+        ensure!(
+            world > 1,
+            "--registered: one rank has no other rank that could reach its memory; start two or \
+             more with -n"
+        );
+        ensure!(
+            self.transport != TransportSelection::Tcp,
+            "--registered: ranks reach one another's memory only where they share it, never over \
+             --transport tcp; use --transport shm, or leave --transport out"
+        );
+        Ok(TransportSelection::Shm)
     }
 
     fn offset(&self) -> Result<usize> {
@@ -278,6 +299,14 @@ mod tests {
     }
 
     #[test]
+    fn registered_memory_is_shared_memory() {
+        let over = |line: &str| settings(line).unwrap().transport;
+        assert_eq!(over("--registered"), TransportSelection::Shm);
+        assert_eq!(over("--registered --transport auto"), TransportSelection::Shm);
+        assert!(!settings("").unwrap().registered);
+    }
+
+    #[test]
     fn check_needs_no_value() {
         assert!(settings("--check").unwrap().check);
         assert!(settings("-c true").unwrap().check);
@@ -313,6 +342,8 @@ mod tests {
             ("--offset 2", "multiple of that"),
             ("--type f16 --offset 1", "have 2 bytes"),
             ("--offset 4096", "less than a page"),
+            ("--registered -n 1", "two or more with -n"),
+            ("--registered --transport tcp", "use --transport shm"),
         ] {
             let error = settings(line).expect_err(line).to_string();
             assert!(error.contains(says), "{line}: {error}");

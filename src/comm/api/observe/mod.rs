@@ -2,5 +2,6 @@
 
 pub(crate) mod counters;
 mod explain;
+pub(crate) mod last_call;
 pub(crate) mod programs;
 mod trace;

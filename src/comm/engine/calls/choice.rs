@@ -71,25 +71,31 @@ impl<'a> PlanChooser<'a> {
         })
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
+    /// Why a call of `bytes` bytes in all runs as it does. The times are how long such calls took:
+    /// those on private memory, and those on registered memory.
     pub(in crate::comm::engine) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
         hosts: &Hosts,
-        measured: MeasuredTime,
+        [measured, measured_registered]: [MeasuredTime; 2],
     ) -> Explanation {
         let question = self.question(collective, bytes);
         let wanted = self.settings.plan_for(collective);
-        let mut choice = tuner::choose(&question, wanted, &self.conditions.costs);
+        let costs = &self.conditions.costs;
+        let mut choice = tuner::choose(&question, wanted, costs);
+        let any_order = !self.settings.is_deterministic();
+        let keeps_order =
+            |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards);
         if let Ok(choice) = &mut choice {
-            let any_order = !self.settings.is_deterministic();
-            choice.keep_to(|algorithm| {
-                any_order || is_left_to_right(collective, algorithm, self.boards)
-            });
+            choice.keep_to(keeps_order);
         }
-        let measured = Some(measured).filter(|measured| measured.runs > 0);
-        Explanation::new(&question, hosts, wanted, choice, measured)
+        let registered = tuner::registered_choice(&question, costs, |algorithm| {
+            wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
+        });
+        let known = |time: MeasuredTime| Some(time).filter(|time| time.runs > 0);
+        Explanation::new(&question, hosts, wanted, choice, known(measured))
+            .with_registered(registered, known(measured_registered))
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -81,6 +81,7 @@ impl Engine {
             call,
             plan: self.settings.plan(),
             source: label.source,
+            algorithm: label.algorithm,
             measured: MeasuredTime::default(),
             runs: 0,
             record,

@@ -7,6 +7,7 @@
 //! a program that is made again is the same.
 
 use crate::comm::api::observe::counters::Counters;
+use crate::comm::api::observe::last_call::{CallPath, LastCall};
 use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
@@ -47,7 +48,9 @@ pub(crate) struct PreparedCall {
     pub(in crate::comm::engine) call: CollectiveCall,
     pub(in crate::comm::engine) plan: Option<PlanOverride>,
     pub(in crate::comm::engine) source: ProgramSource,
-    /// How long the call took while calls were timed.
+    /// The name of the algorithm of `program`.
+    pub(in crate::comm::engine) algorithm: &'static str,
+    /// How long the call took on private memory while calls were timed.
     pub(in crate::comm::engine) measured: MeasuredTime,
     /// How often the call ran to its end.
     pub(in crate::comm::engine) runs: u64,
@@ -81,11 +84,30 @@ impl PreparedCall {
         entry + program + notes + registered + self.record.memory() + counts.bytes(self.call.count)
     }
 
-    /// Notes that the last run was one on registered memory.
-    pub(in crate::comm::engine) fn note_registered(&mut self) {
+    /// Notes how long the last run took.
+    pub(in crate::comm::engine) fn note_time(&mut self, nanoseconds: u64) {
+        let registered = self.registered.as_mut().filter(|it| it.last().is_some());
+        registered.map_or(&mut self.measured, |it| &mut it.measured).note(nanoseconds);
+    }
+
+    /// How long the call took while calls were timed: on private memory, and on registered memory.
+    pub(in crate::comm::engine) fn measured(&self) -> [MeasuredTime; 2] {
+        let registered = self.registered.as_ref().map(|registered| registered.measured);
+        [self.measured, registered.unwrap_or_default()]
+    }
+
+    /// How the last run went.
+    pub(in crate::comm::engine) fn last(&self) -> LastCall {
+        let registered = self.registered.as_ref().and_then(|registered| registered.last());
+        let path = registered.map_or(CallPath::Staged, |_| CallPath::Registered);
+        LastCall { algorithm: registered.unwrap_or(self.algorithm), path }
+    }
+
+    /// Notes whether the last run was one on registered memory.
+    pub(in crate::comm::engine) fn note_registered(&mut self, ran_registered: bool) {
         if let Some(registered) = &mut self.registered {
-            registered.count_run();
-            self.runs -= 1;
+            registered.note_run(ran_registered);
+            self.runs -= u64::from(ran_registered);
         }
     }
 
@@ -303,6 +325,11 @@ impl PreparedCalls {
     /// The place of the call made last.
     pub(in crate::comm::engine) fn current(&self) -> usize {
         self.current
+    }
+
+    /// The call made last, unless the next one must be looked up.
+    pub(in crate::comm::engine) fn last(&self) -> Option<&PreparedCall> {
+        self.calls.get(self.current)
     }
 
     /// Makes the call at `at` the current one.

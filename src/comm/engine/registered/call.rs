@@ -56,9 +56,7 @@ impl Engine {
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
         self.finish(at, call, output, done.map(drop))?;
-        if ran_registered {
-            self.calls.at_mut(at).note_registered();
-        }
+        self.calls.at_mut(at).note_registered(ran_registered);
         if let Some(start) = start {
             self.note_time(at, start);
         }

@@ -13,6 +13,7 @@ mod prepare;
 
 use crate::execute::record::ProgramNotes;
 use crate::lower::Program;
+use crate::tuner::MeasuredTime;
 use maypole_kernels::View;
 use maypole_transports::registered::{Registration, Ticket};
 use std::sync::Arc;
@@ -68,11 +69,17 @@ impl Registrations {
 /// How a call runs if all ranks have registered its buffers.
 #[derive(Debug)]
 pub(crate) struct RegisteredCall {
+    /// The name of the algorithm.
+    algorithm: &'static str,
     program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     allows_in_place: bool,
     /// How often the call ran so.
     runs: u64,
+    /// True if the last call ran so.
+    ran_last: bool,
+    /// How long such a run took while calls were timed.
+    pub(super) measured: MeasuredTime,
     /// The description of the program for a recorder.
     notes: Option<Arc<ProgramNotes>>,
 }
@@ -89,9 +96,15 @@ impl RegisteredCall {
         self.program.scratch
     }
 
-    /// Counts one more run.
-    pub(super) fn count_run(&mut self) {
-        self.runs += 1;
+    /// Notes whether the last call ran on registered memory.
+    pub(super) fn note_run(&mut self, ran_registered: bool) {
+        self.runs += u64::from(ran_registered);
+        self.ran_last = ran_registered;
+    }
+
+    /// The algorithm of the last call, if it ran on registered memory.
+    pub(super) fn last(&self) -> Option<&'static str> {
+        self.ran_last.then_some(self.algorithm)
     }
 
     /// How often the call ran on registered memory, and its program.

@@ -8,7 +8,7 @@ use crate::comm::engine::calls::order::schedules_of;
 use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
 use crate::schedule::{Layout, Placement};
-use crate::tuner::{self, Candidate, Question};
+use crate::tuner::{self, Candidate, MeasuredTime, Question};
 
 impl Engine {
     /// How `call` runs on registered memory; `None` if it never does: no memory is registered, or
@@ -59,9 +59,17 @@ impl Engine {
             fingerprint: call.fingerprint(plan, world, self.calls.counts()),
         };
         let RegisteredProgram { program, allows_in_place } = lower_registered(&input, self.rank)?;
-        let name = plan.algorithm.name();
-        let notes = self.notes(call, name, layout.count() * element, &program);
-        Some(RegisteredCall { program, allows_in_place, runs: 0, notes })
+        let algorithm = plan.algorithm.name();
+        let notes = self.notes(call, algorithm, layout.count() * element, &program);
+        Some(RegisteredCall {
+            algorithm,
+            program,
+            allows_in_place,
+            runs: 0,
+            ran_last: false,
+            measured: MeasuredTime::default(),
+            notes,
+        })
     }
 
     /// Lowers the program by which ranks tell each other about their buffers.

@@ -24,7 +24,7 @@ use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::summary::Summary;
 use crate::perf::measure::workload::{CallBatch, Workload};
-use maypole::{Communicator, Result};
+use maypole::{CallPath, Communicator, LastCall, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -60,6 +60,10 @@ pub(crate) struct Measurement {
     pub(crate) wrong: Option<u64>,
     /// Number of timed calls.
     pub(crate) calls: u64,
+    /// The algorithm by which the last of them ran.
+    pub(crate) algorithm: &'static str,
+    /// How ranks got at each other's bytes in it.
+    pub(crate) path: CallPath,
 }
 
 /// Takes samples with one communicator.
@@ -86,6 +90,8 @@ struct BatchResult {
     wrong: u64,
     /// The end of the batch by rank 0's clock, in nanoseconds.
     now: u64,
+    /// How the last call ran.
+    ran: Option<LastCall>,
 }
 
 impl<'a> Sampler<'a> {
@@ -110,11 +116,13 @@ impl<'a> Sampler<'a> {
         }
         let mut samples = Vec::new();
         let mut left = self.options.iters.map(|iters| iters as u64);
+        let mut ran = None;
         let mut begun = None;
         let mut elapsed = Duration::ZERO;
         while !self.stopped && !self.enough(samples.len(), elapsed, left) {
             let calls = left.map_or(calls, |left| left.min(calls));
             let joint = self.batch(work, calls)?;
+            ran = joint.ran;
             samples.push((joint.us, calls));
             wrong += joint.wrong;
             left = left.map(|left| left - calls);
@@ -125,7 +133,14 @@ impl<'a> Sampler<'a> {
         let times: Vec<f64> = samples.iter().map(|(us, _)| *us).collect();
         let calls = samples.iter().map(|(_, calls)| calls).sum();
         let wrong = self.options.check.then_some(wrong);
-        Ok(Summary::of(&times).map(|time| Measurement { time, wrong, calls }))
+        let measured = Summary::of(&times).zip(ran).map(|(time, ran)| Measurement {
+            time,
+            wrong,
+            calls,
+            algorithm: ran.algorithm,
+            path: ran.path,
+        });
+        Ok(measured)
     }
 
     fn enough(&self, samples: usize, elapsed: Duration, left: Option<u64>) -> bool {
@@ -181,8 +196,9 @@ impl<'a> Sampler<'a> {
             self.comm.barrier()?;
         }
         let times = self.run(work, &batch)?;
+        let ran = self.comm.last_call();
         let wrong = self.wrong(work, &batch);
-        self.share(times, calls, wrong)
+        Ok(BatchResult { ran, ..self.share(times, calls, wrong)? })
     }
 
     fn next(&mut self, calls: u64) -> CallBatch {
@@ -217,7 +233,7 @@ impl<'a> Sampler<'a> {
         self.stopped |= ranks.iter().any(|[.., stop]| *stop != 0);
         let ns = if self.one_clock { span(ranks) } else { longest(ranks) };
         let wrong = ranks.iter().map(|[_, _, wrong, _]| wrong).sum();
-        Ok(BatchResult { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1] })
+        Ok(BatchResult { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1], ran: None })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use bytemuck::Pod;
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, Element, ReduceOp, Result};
+use maypole::{Arena, Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::ops::Range;
 
@@ -61,6 +61,26 @@ pub(crate) fn buffer_ranges(
     BufferRanges { input, output, input_buffer, buffer }
 }
 
+/// The bytes of an arena that has room for the buffers of `rank` at each of `points`, one point
+/// after the other.
+pub(crate) fn arena_bytes(
+    parameters: CallParameters,
+    points: &[BenchmarkPoint],
+    rank: usize,
+) -> usize {
+    let CallParameters { kind, world, offset, .. } = parameters;
+    let of_place = |point: &BenchmarkPoint, place: BufferPlacement| {
+        let ranges = buffer_ranges(point, place, rank, world);
+        let bytes =
+            |range: &Range<usize>| AlignedBuffer::arena_bytes(range.len() * kind.size(), offset);
+        bytes(&ranges.input_buffer) + 2 * bytes(&ranges.buffer)
+    };
+    let places = points
+        .iter()
+        .flat_map(|point| point.placements().iter().map(move |place| of_place(point, *place)));
+    places.max().unwrap_or(0)
+}
+
 /// A batch of back-to-back calls.
 #[derive(Clone, Copy)]
 pub(crate) struct CallBatch {
@@ -89,7 +109,7 @@ struct CallKind {
 }
 
 impl<'a> Workload<'a> {
-    /// Makes the buffers.
+    /// Makes the buffers, in `arena` if there is one.
     ///
     /// # Errors
     ///
@@ -100,14 +120,17 @@ impl<'a> Workload<'a> {
         place: BufferPlacement,
         rank: usize,
         oracle: &'a Oracle,
+        arena: Option<&Arena>,
     ) -> anyhow::Result<Self> {
         let ranges = buffer_ranges(&point, place, rank, parameters.world);
         let CallParameters { kind, offset, .. } = parameters;
         let size = kind.size();
+        let buffer =
+            |range: &Range<usize>| AlignedBuffer::try_new(arena, range.len() * size, offset);
         let buffers = WorkloadBuffers {
-            input: AlignedBuffer::try_new(ranges.input_buffer.len() * size, offset)?,
-            often: AlignedBuffer::try_new(ranges.buffer.len() * size, offset)?,
-            once: AlignedBuffer::try_new(ranges.buffer.len() * size, offset)?,
+            input: buffer(&ranges.input_buffer)?,
+            often: buffer(&ranges.buffer)?,
+            once: buffer(&ranges.buffer)?,
         };
         let run = crate::perf::for_each_type!(parameters.kind, pointer);
         Ok(Self {

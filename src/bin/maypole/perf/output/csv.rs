@@ -17,6 +17,7 @@ struct CsvRecord {
     /// The algorithm that was asked for: a name, or `auto`.
     requested: &'static str,
     algorithm: &'static str,
+    path: &'static str,
     tuners_choice: Option<&'static str>,
     in_place: bool,
     bytes: usize,
@@ -66,7 +67,8 @@ fn record(
         encrypted: row.encryption.is_some(),
         ranks: parameters.world,
         requested: row.series_name(),
-        algorithm: row.algorithm.name(),
+        algorithm: measurement.algorithm,
+        path: measurement.path.name(),
         tuners_choice: row.prediction.map(|prediction| prediction.choice.name()),
         in_place: placement == BufferPlacement::InPlace,
         bytes: row.bytes(),
@@ -109,6 +111,7 @@ mod tests {
             ("in_place", "false"),
             ("root", ""),
             ("encrypted", "false"),
+            ("path", "staged"),
         ] {
             assert_eq!(lines[0][name], value, "{name}");
         }

@@ -18,7 +18,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "collective": collective.name(),
         "ranks": row.parameters.world,
         "transport": row.transport.to_string(),
-        "algorithm": row.algorithm.name(),
+        "algorithm": measured.algorithm,
         "bytes": row.bytes(),
         "count": row.point.count,
         "type": row.parameters.kind.name(),
@@ -30,6 +30,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "decryption_GBps": row.encryption.map(|rate| rate.opening / 1e9),
         "in_place": place == BufferPlacement::InPlace,
         "offset": row.parameters.offset,
+        "path": measured.path.name(),
         "time_us": {
             "min": time.min,
             "p50": time.p50,
@@ -58,6 +59,7 @@ mod tests {
         assert_eq!(in_place["wrong"], json!(3));
         assert_eq!(out_of_place["op"], json!("sum"));
         assert_eq!(out_of_place["offset"], json!(16));
+        assert_eq!(out_of_place["path"], json!("staged"));
         assert_eq!(out_of_place["root"], Value::Null);
         assert_eq!(out_of_place["algorithm"], json!("two-shot"));
         assert_eq!(out_of_place["time_us"]["p50"], json!(100.0));

@@ -4,6 +4,7 @@ use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bu
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
 use crate::perf::output::prediction::TunerPrediction;
+use maypole::CallPath;
 use maypole::algorithms::Algorithm;
 use maypole_transports::secure::EncryptionRate;
 
@@ -18,7 +19,7 @@ pub(crate) struct PerfRow {
     pub(crate) deterministic: bool,
     /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
     pub(crate) point: BenchmarkPoint,
-    /// The algorithm that ran.
+    /// The algorithm that runs on private memory.
     pub(crate) algorithm: Algorithm,
     /// The tuner's prediction; on rank 0 only, and only for a report.
     pub(crate) prediction: Option<TunerPrediction>,
@@ -55,6 +56,22 @@ impl PerfRow {
         self.point.algorithm.map_or("auto", Algorithm::name)
     }
 
+    /// The algorithms that ran, with the mark `/reg` where they ran on registered memory.
+    pub(crate) fn ran(&self) -> String {
+        let mut names = Vec::new();
+        for (_, measured) in self.measured() {
+            let mark = match measured.path {
+                CallPath::Registered => "/reg",
+                _ => "",
+            };
+            let name = format!("{}{mark}", measured.algorithm);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { self.algorithm.to_string() } else { names.join(" ") }
+    }
+
     /// True if `other` has the same transport, collective and size, by any algorithm.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.transport == other.transport
@@ -79,6 +96,13 @@ pub(crate) mod tests {
     /// An all-reduce of 4 ranks, 1 MiB in 100 us, where the tuner chose two-shot.
     pub(crate) fn example() -> PerfRow {
         let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
+        let measured = |wrong| Measurement {
+            time,
+            wrong: Some(wrong),
+            calls: 40,
+            algorithm: "two-shot",
+            path: CallPath::Staged,
+        };
         PerfRow {
             parameters: CallParameters {
                 kind: DataType::F32,
@@ -96,9 +120,21 @@ pub(crate) mod tests {
             },
             algorithm: Algorithm::TwoShot,
             prediction: None,
-            out_of_place: Some(Measurement { time, wrong: Some(0), calls: 40 }),
-            in_place: Some(Measurement { time, wrong: Some(3), calls: 40 }),
+            out_of_place: Some(measured(0)),
+            in_place: Some(measured(3)),
         }
+    }
+
+    #[test]
+    fn a_row_names_what_ran_in_each_place() {
+        let mut row = example();
+        assert_eq!(row.ran(), "two-shot");
+        row.out_of_place.as_mut().unwrap().path = CallPath::Registered;
+        assert_eq!(row.ran(), "two-shot/reg two-shot");
+        row.in_place = None;
+        assert_eq!(row.ran(), "two-shot/reg");
+        row.out_of_place = None;
+        assert_eq!(row.ran(), "two-shot", "what was chosen");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) fn line(row: &PerfRow) -> String {
         row.bytes(),
         row.point.count,
         row.parameters.kind.name(),
-        row.algorithm,
+        row.ran(),
         figures(row, row.out_of_place),
         figures(row, row.in_place),
         percentile(|time| time.p50),
