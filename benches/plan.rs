@@ -9,13 +9,13 @@
 //! tuner prices every algorithm for a vector of 64 KiB and takes the cheapest. *lower*: the chosen
 //! algorithm's schedules of all ranks become rank 0's program. A repeated call does neither.
 //!
-//! Before that it measures both parts together among 2 to 1,024 ranks over TCP, the least of three
-//! runs, and prints how they grow: `p` of the fit `t = c n^p` from 64 ranks on. A time that grows
-//! with n log n has a `p` of about 1.2 there; one that grows with the square, as where a rank lowers
-//! the messages between all pairs, has 2.
+//! Before that it measures both parts together, and choosing alone, among 2 to 1,024 ranks over TCP:
+//! the least of three runs. It prints how the times grow: `p` of the fit `t = c n^p` from 64 ranks
+//! on. A time that grows with n log n has a `p` of about 1.2 there; one that grows with the square,
+//! as where a rank lowers the messages between all pairs, has 2.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use maypole::lower::{LoweringInput, Program, lower};
+use maypole::lower::{LoweringInput, Program, lower, lower_symmetric};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::schedule::{Layout, Placement};
@@ -37,10 +37,14 @@ fn choose(collective: Collective, boards: &Boards) -> Plan {
 }
 
 fn lower_by(chosen: Plan, collective: Collective, boards: &Boards) -> Program {
-    let schedules = chosen
-        .algorithm
-        .schedules_on(black_box(collective), boards.numbers())
-        .expect("the tuner chose it");
+    let algorithm = chosen.algorithm;
+    let symmetry = algorithm.symmetry(collective, boards.world()).filter(|_| !boards.is_shared());
+    let schedules = if symmetry.is_some() {
+        algorithm.schedule_on(black_box(collective), boards.numbers(), 0).map(|mine| vec![mine])
+    } else {
+        algorithm.schedules_on(black_box(collective), boards.numbers())
+    };
+    let schedules = schedules.expect("the tuner chose it");
     let layout = Layout::even(BYTES / ELEMENT, schedules[0].chunks);
     let input = LoweringInput {
         collective,
@@ -51,18 +55,25 @@ fn lower_by(chosen: Plan, collective: Collective, boards: &Boards) -> Program {
         window: chosen.window,
         fingerprint: 0,
     };
-    lower(&input, 0, Placement::Apart).expect("the algorithms are proved")
+    let program = match symmetry {
+        Some(symmetry) => lower_symmetric(&input, symmetry, 0, Placement::Apart),
+        None => lower(&input, 0, Placement::Apart).ok(),
+    };
+    program.expect("the algorithms are proved")
 }
 
-/// The least seconds of both parts among `world` ranks over TCP.
-fn seconds(collective: Collective, world: usize) -> f64 {
+/// The least seconds of choosing, and of both parts, among `world` ranks over TCP.
+fn seconds(collective: Collective, world: usize) -> (f64, f64) {
     let boards = Boards::separate(world);
     let run = |_| {
         let start = Instant::now();
-        black_box(lower_by(choose(collective, &boards), collective, &boards));
-        start.elapsed().as_secs_f64()
+        let plan = choose(collective, &boards);
+        let chosen = start.elapsed().as_secs_f64();
+        black_box(lower_by(plan, collective, &boards));
+        (chosen, start.elapsed().as_secs_f64())
     };
-    (0..RUNS).map(run).fold(f64::INFINITY, f64::min)
+    let least = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.min(b.1));
+    (0..RUNS).map(run).fold((f64::INFINITY, f64::INFINITY), least)
 }
 
 /// The exponent `p` of the line through the logarithms of `points`, (ranks, seconds).
@@ -82,10 +93,17 @@ fn print_growth() {
     println!(" {:>6}", "p");
     for collective in Collective::all(0) {
         let points = GROWING.map(|world| (world, seconds(collective, world)));
-        print!(" {:>15}", collective.option_name());
-        points.iter().for_each(|(_, seconds)| print!(" {:>9.3}", seconds * 1e3));
-        println!(" {:>6.2}", exponent(&points[2..]));
+        print_line(&collective.option_name(), points.map(|(world, (_, both))| (world, both)));
+        print_line("of it choosing", points.map(|(world, (chosen, _))| (world, chosen)));
+        let largest = Boards::separate(GROWING[GROWING.len() - 1]);
+        println!("#{:>15} {}", "by", choose(collective, &largest).algorithm);
     }
+}
+
+fn print_line(name: &str, points: [(usize, f64); GROWING.len()]) {
+    print!(" {name:>15}");
+    points.iter().for_each(|(_, seconds)| print!(" {:>9.3}", seconds * 1e3));
+    println!(" {:>6.2}", exponent(&points[2..]));
 }
 
 fn bench_collective(criterion: &mut Criterion, collective: Collective) {

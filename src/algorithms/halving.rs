@@ -31,12 +31,11 @@
 //!
 //! ```text
 //! halving-doubling reduce_scatter, n = 4
-//!      rank 0             rank 1              rank 2           rank 3
-//! 0    in1,3 ->1          in0,2 ->0           in1,3 ->3        in0,2 ->2
-//! 1    tmp0 =in0 +=1      tmp1 <-0 +=in1      tmp0 =in0 +=3    tmp1 <-2 +=in1
-//!      tmp2 =in2 +=1 ->2  tmp3 <-0 +=in3 ->3  tmp2 =in2 +=3    tmp3 <-2 +=in3
-//!                                             tmp0 ->0         tmp1 ->1
-//! 2    out0 =tmp0 +=2     out1 =tmp1 +=3      out2 <-0 +=tmp2  out3 <-1 +=tmp3
+//!      rank 0             rank 1              rank 2             rank 3
+//! 0    in1,3 ->1          in0,2 ->0           in3,1 ->3          in2,0 ->2
+//! 1    tmp0 =in0 +=1      tmp1 <-0 +=in1      tmp2 =in2 +=3      tmp3 <-2 +=in3
+//!      tmp2 =in2 +=1 ->2  tmp3 <-0 +=in3 ->3  tmp0 =in0 +=3 ->0  tmp1 <-2 +=in1 ->1
+//! 2    out0 =tmp0 +=2     out1 =tmp1 +=3      out2 <-0 +=tmp2    out3 <-1 +=tmp3
 //! ```
 //!
 //! **Source**: R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; here
@@ -67,7 +66,7 @@ fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
     let levels = core_ranks.levels();
     let owner = |chunk: usize| (0..levels).fold(0, |read, level| read << 1 | (chunk >> level & 1));
     let owners = Vec::from_iter(all.clone().map(owner));
-    let halves = Halves { core_ranks, rank, core, own: owners[core.index], owners };
+    let halves = Halves { core_ranks, rank, core, own: owners[core.index], owners, alike: false };
     let mut steps = halves.reduce();
     steps.extend((0..levels).rev().flat_map(|level| halves.gather(level)));
     steps.extend(core.extra.into_iter().flat_map(|to| send(to, all.clone().map(output))));
@@ -75,10 +74,9 @@ fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
 }
 
 fn reduce_scatter(core_ranks: CoreRanks, core: CoreRank, rank: usize, world: usize) -> Schedule {
-    let owner =
-        |chunk| core_ranks.find(chunk).map_or_else(|partner| partner / 2, |core| core.index);
+    let owner = |chunk| core_ranks.find(chunk).map_or_else(|it| it / 2, |core| core.index);
     let owners = (0..world).map(owner).collect();
-    let halves = Halves { core_ranks, rank, core, own: rank, owners };
+    let halves = Halves { core_ranks, rank, core, own: rank, owners, alike: true };
     let mut steps = halves.reduce();
     let last = core_ranks.levels() + 1;
     steps.extend(core.extra.map(|to| Step::Send { from: halves.room(to, last), to }));
@@ -93,14 +91,17 @@ struct Halves {
     own: usize,
     /// By chunk: the core rank that ends with the complete chunk.
     owners: Vec<usize>,
+    /// Chunks go by their owner's distance from the receiver, so that ranks are symmetric.
+    alike: bool,
 }
 
 impl Halves {
-    /// The chunks that core rank `index` is responsible for before round `level`, together with all
-    /// core ranks with the same bits below `level`.
+    /// The chunks that core ranks with the low `level` bits of `index` share before round `level`.
     fn shared(&self, index: usize, level: usize) -> impl Iterator<Item = usize> {
-        let agrees = move |owner: usize| (owner ^ index) & ((1 << level) - 1) == 0;
-        (0..self.owners.len()).filter(move |&chunk| agrees(self.owners[chunk]))
+        let agrees = |chunk: &usize| (self.owners[*chunk] ^ index) & ((1 << level) - 1) == 0;
+        let mut chunks = Vec::from_iter((0..self.owners.len()).filter(agrees));
+        chunks.sort_by_key(|&chunk| if self.alike { self.owners[chunk] ^ index } else { chunk });
+        chunks.into_iter()
     }
 
     /// Where a chunk is once `combined` messages were combined with it: two rows of scratch take
@@ -120,8 +121,7 @@ impl Halves {
         combine(self.rank, peer, self.room(chunk, combined), self.room(chunk, combined + 1))
     }
 
-    /// The steps of the reduction: all chunks of the extra rank, then half of the rest in each
-    /// round.
+    /// The steps of the reduction: all chunks of the extra rank, then half of the rest a round.
     fn reduce(&self) -> Vec<Step> {
         let whole = |extra| (0..self.owners.len()).flat_map(move |c| self.join(extra, c, 0));
         let mut steps = Vec::from_iter(self.core.extra.into_iter().flat_map(whole));

@@ -30,12 +30,11 @@
 //!
 //! ```text
 //! reduce-scatter-gather reduce, n = 4
-//!      rank 0             rank 1              rank 2           rank 3
-//! 0    in1,3 ->1          in0,2 ->0           in1,3 ->3        in0,2 ->2
-//! 1    tmp0 =in0 +=1      tmp5 <-0 +=in1      tmp4 =in0 +=3    tmp5 <-2 +=in1
-//!      tmp2 =in2 +=1 ->2  tmp7 <-0 +=in3 ->3  tmp6 =in2 +=3    tmp7 <-2 +=in3
-//!                                             tmp4 ->0         tmp5 ->1
-//! 2    out0 =tmp0 +=2     tmp1 =tmp5 +=3 ->0  tmp2 <-0 +=tmp6  tmp3 <-1 +=tmp7 ->2
+//!      rank 0             rank 1              rank 2             rank 3
+//! 0    in1,3 ->1          in0,2 ->0           in3,1 ->3          in2,0 ->2
+//! 1    tmp0 =in0 +=1      tmp5 <-0 +=in1      tmp6 =in2 +=3      tmp7 <-2 +=in3
+//!      tmp2 =in2 +=1 ->2  tmp7 <-0 +=in3 ->3  tmp4 =in0 +=3 ->0  tmp5 <-2 +=in1 ->1
+//! 2    out0 =tmp0 +=2     tmp1 =tmp5 +=3 ->0  tmp2 <-0 +=tmp6    tmp3 <-1 +=tmp7 ->2
 //! 3    out1 <-1                               tmp11 <-3
 //!                                             tmp2,11 ->0
 //! 4    out2,3 <-2

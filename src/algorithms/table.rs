@@ -1,6 +1,7 @@
 //! The table: which algorithms there are, what they are called and which collectives they
 //! implement.
 
+use crate::schedule::Symmetry;
 use crate::schedule::collective::Collective;
 use std::fmt;
 use std::str::FromStr;
@@ -180,6 +181,36 @@ impl Algorithm {
             | Self::Hierarchical => false,
         };
         self.supports(collective) && !clobbers
+    }
+}
+
+impl Algorithm {
+    /// How the schedules of all ranks among `world` follow from that of one rank, if they do: at
+    /// the same place of its list, each rank does the same with spans that correspond. (Only the
+    /// order of the two sides of a combination may differ, because it follows the ranks.) Then one
+    /// schedule is lowered instead of all.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, schedule::Symmetry, schedule::collective::Collective};
+    /// let of = |algorithm: Algorithm, world| algorithm.symmetry(Collective::ReduceScatter, world);
+    /// assert_eq!(of(Algorithm::Ring, 12), Some(Symmetry::Rotation));
+    /// assert_eq!(of(Algorithm::HalvingDoubling, 16), Some(Symmetry::ExclusiveOr));
+    /// assert_eq!(of(Algorithm::HalvingDoubling, 12), None);
+    /// assert_eq!(Algorithm::Tree.symmetry(Collective::AllReduce, 16), None);
+    /// ```
+    pub fn symmetry(self, collective: Collective, world: usize) -> Option<Symmetry> {
+        use Collective::*;
+        let rotates = match self {
+            Self::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter),
+            Self::Direct => matches!(collective, AllGather | AllToAll),
+            Self::Pairwise | Self::Bruck | Self::Dissemination => self.supports(collective),
+            _ => false,
+        };
+        let halves = self == Self::HalvingDoubling && collective == ReduceScatter;
+        match rotates {
+            true => Some(Symmetry::Rotation),
+            false => (halves && world.is_power_of_two()).then_some(Symmetry::ExclusiveOr),
+        }
     }
 }
 

@@ -25,11 +25,13 @@ struct FusedFold {
     to: u32,
 }
 
-/// The folds of all ranks. A fold is named by its number: those of a rank follow one another in
-/// the order of its schedule, and ranks follow one another.
+/// The folds of all ranks, or of one rank that stands for all. A fold is named by its number: those
+/// of a rank follow one another in the order of its schedule, and ranks follow one another.
 #[derive(Debug)]
 pub(super) struct FusedFolds {
     folds: Vec<FusedFold>,
+    /// The ranks whose folds these are.
+    ranks: Range<usize>,
     /// By rank: its first fold; and the number of all folds.
     starts: Vec<usize>,
     /// Sources of all folds, in the order of combination.
@@ -39,11 +41,13 @@ pub(super) struct FusedFolds {
 }
 
 impl FusedFolds {
-    pub(super) fn with_capacity(world: usize, folds: usize) -> Self {
-        let mut starts = Vec::with_capacity(world + 1);
+    /// No folds yet, of `ranks`.
+    pub(super) fn with_capacity(ranks: Range<usize>, folds: usize) -> Self {
+        let mut starts = Vec::with_capacity(ranks.len() + 1);
         starts.push(0);
         Self {
             folds: Vec::with_capacity(folds),
+            ranks,
             starts,
             sources: Vec::with_capacity(folds),
             to: Vec::with_capacity(folds),
@@ -92,14 +96,18 @@ impl FusedFolds {
         self.folds.len()
     }
 
-    /// How many ranks there are.
-    pub(super) fn world(&self) -> usize {
-        self.starts.len() - 1
+    /// The ranks whose folds these are.
+    pub(super) fn ranks(&self) -> Range<usize> {
+        self.ranks.clone()
     }
 
     /// The folds of `rank`.
+    ///
+    /// # Panics
+    /// If it is not among [`ranks`](Self::ranks).
     pub(super) fn of(&self, rank: usize) -> Range<usize> {
-        self.starts[rank]..self.starts[rank + 1]
+        let at = rank - self.ranks.start;
+        self.starts[at]..self.starts[at + 1]
     }
 
     pub(super) fn stored(&self, fold: usize) -> Option<Span> {

@@ -9,18 +9,19 @@ use super::program::MAX_SOURCES;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use std::ops::Range;
 
-/// Fuses the steps of all ranks. A stream sends from a buffer, so a result that goes to a rank of
-/// another board must be stored.
-pub(super) fn fuse(schedules: &[Schedule], boards: &Boards) -> FusedFolds {
+/// Fuses the steps of `ranks`, whose schedules these are. A stream sends from a buffer, so a result
+/// that goes to a rank of another board must be stored.
+pub(super) fn fuse(schedules: &[Schedule], ranks: Range<usize>, boards: &Boards) -> FusedFolds {
     let steps = schedules.iter().map(|schedule| schedule.steps.len()).sum();
     let mut fuser = Fuser {
-        folds: FusedFolds::with_capacity(schedules.len(), steps),
+        folds: FusedFolds::with_capacity(ranks.clone(), steps),
         first: 0,
-        reached: vec![usize::MAX; schedules.len()],
+        reached: vec![usize::MAX; boards.world()],
     };
     let mut uses = SpanUses::new(schedules);
-    for (rank, schedule) in schedules.iter().enumerate() {
+    for (rank, schedule) in ranks.zip(schedules) {
         schedule.steps.iter().for_each(|step| fuser.add(*step));
         uses.forget_dead_stores(&mut fuser.folds, fuser.first, |peer| !boards.together(peer, rank));
         fuser.end_rank();
@@ -147,7 +148,7 @@ pub(super) fn linear(schedules: &[Schedule]) -> Result<FusedFolds, Stuck> {
     let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
     walk(schedules, Placement::Apart, &mut order)?;
     let count = order.0.iter().map(Vec::len).sum();
-    let mut folds = FusedFolds::with_capacity(schedules.len(), count);
+    let mut folds = FusedFolds::with_capacity(0..schedules.len(), count);
     for steps in order.0 {
         for step in steps {
             match step {

@@ -31,7 +31,7 @@ mod traffic;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
-use crate::schedule::{Layout, Placement, Schedule};
+use crate::schedule::{Layout, Placement, Schedule, Symmetry};
 use emit::Emitter;
 use folds::SpanIndex;
 pub use program::{
@@ -39,7 +39,7 @@ pub use program::{
     Program, Push, SourceLocation, StreamLink,
 };
 pub use registered::{RegisteredProgram, lower_registered};
-use strategy::{choose, reads_what_it_wrote, windows};
+use strategy::{Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;
 
 /// The input of lowering, equal on all ranks.
@@ -47,7 +47,7 @@ pub use traffic::ProgramTraffic;
 pub struct LoweringInput<'a> {
     /// The collective that the schedules do.
     pub collective: Collective,
-    /// One schedule a rank.
+    /// One schedule a rank; for [`lower_symmetric`], that of the lowered rank alone.
     pub schedules: &'a [Schedule],
     /// How the whole is cut into chunks.
     pub layout: &'a Layout,
@@ -82,10 +82,41 @@ pub fn lower(
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request);
     let strategy = choose(request, windows)?;
+    Ok(emit(request, &strategy, me, windows, placement))
+}
+
+/// Lowers the schedule of rank `me`, the only one in `request`, where no ranks share a board and the
+/// schedules of all ranks follow from it by `symmetry`. The program is that of [`lower`], made in a
+/// time that grows with the steps of one rank, not with those of all ranks. `None` if fused folds do
+/// not provably complete; [`lower`] finds another way then.
+///
+/// # Panics
+/// If there is not one schedule, if ranks share a board, or if the element size is zero.
+pub fn lower_symmetric(
+    request: &LoweringInput<'_>,
+    symmetry: Symmetry,
+    me: usize,
+    placement: Placement,
+) -> Option<Program> {
+    assert_eq!(request.schedules.len(), 1, "the schedule of this rank alone");
+    assert_eq!(request.boards.count(), request.boards.world(), "boards differ, so ranks do");
+    assert!(request.element > 0, "elements have bytes");
+    let windows = windows(request);
+    let strategy = choose_symmetric(request, symmetry, me, windows)?;
+    Some(emit(request, &strategy, me, windows, placement))
+}
+
+fn emit(
+    request: &LoweringInput<'_>,
+    strategy: &Strategy,
+    me: usize,
+    windows: u32,
+    placement: Placement,
+) -> Program {
     let index = SpanIndex::new(request.schedules, Placement::Apart);
     let stages_input = placement == Placement::InPlace
         && (!strategy.slots.in_place
             || reads_what_it_wrote(&strategy.folds, strategy.folds.of(me), index));
     let placement = if stages_input { Placement::Apart } else { placement };
-    Ok(Emitter::new(request, &strategy, me, windows, placement).emit(stages_input))
+    Emitter::new(request, strategy, me, windows, placement).emit(stages_input)
 }

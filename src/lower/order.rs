@@ -2,6 +2,7 @@
 //! each fold.
 
 use super::folds::{FusedFolds, Origin, SpanIndex};
+use crate::schedule::Symmetry;
 
 /// Which send each receive takes.
 pub(super) struct Matching {
@@ -39,38 +40,68 @@ impl Matching {
     /// `None` if a receive has no send or a send no receive.
     pub(super) fn new(folds: &FusedFolds) -> Option<Self> {
         let (starts, sends) = sends_by_receiver(folds);
-        let mut matching = Self {
-            sent: vec![u32::MAX; folds.all_sources().len()],
-            receiver: vec![u32::MAX; folds.all_sources().len()],
-            taken: vec![u32::MAX; sends.len()],
-            messages: Vec::with_capacity(sends.len()),
-        };
+        let mut matching = Self::with_room_for(folds);
         let mut receives = Vec::new();
-        for rank in 0..folds.world() {
+        for rank in folds.ranks() {
             receives.clear();
             receives.extend(receives_of(folds, rank));
             // By sender, and those of a sender in their order, as the sends are.
             receives.sort_by_key(|receive: &MessageEnd| receive.peer);
-            let sends = &sends[starts[rank]..starts[rank + 1]];
-            if sends.len() != receives.len() {
-                return None;
-            }
-            for (send, receive) in sends.iter().zip(&receives) {
-                if send.peer != receive.peer {
-                    return None;
-                }
-                matching.sent[receive.place as usize] = send.fold;
-                matching.receiver[receive.place as usize] = send.place;
-                matching.taken[send.place as usize] = receive.fold;
-                matching.messages.push(Message {
-                    from: send.peer,
-                    to: rank as u32,
-                    sent: send.fold,
-                    taken: receive.fold,
-                });
-            }
+            matching.pair(rank, &sends[starts[rank]..starts[rank + 1]], &receives)?;
         }
         Some(matching)
+    }
+
+    /// The same, where `folds` are those of one rank of `world`, and those of the others follow by
+    /// `symmetry`. Some rank sends to this one what this one sends to a peer, at the same place of
+    /// its list, so both ends of a message are folds of this rank.
+    pub(super) fn of_one(folds: &FusedFolds, world: usize, symmetry: Symmetry) -> Option<Self> {
+        let rank = folds.ranks().start;
+        let mut sends: Vec<MessageEnd> = sends_of(folds, rank).map(|(_, send)| send).collect();
+        for send in &mut sends {
+            let to = folds.all_to()[send.place as usize] as usize;
+            send.peer = symmetry.mirrored(rank, to, world) as u32;
+        }
+        sends.sort_by_key(|send| send.peer);
+        let mut receives: Vec<MessageEnd> = receives_of(folds, rank).collect();
+        receives.sort_by_key(|receive| receive.peer);
+        let mut matching = Self::with_room_for(folds);
+        matching.pair(rank, &sends, &receives)?;
+        Some(matching)
+    }
+
+    fn with_room_for(folds: &FusedFolds) -> Self {
+        let sources = folds.all_sources().len();
+        let receivers = folds.all_to().len();
+        Self {
+            sent: vec![u32::MAX; sources],
+            receiver: vec![u32::MAX; sources],
+            taken: vec![u32::MAX; receivers],
+            messages: Vec::with_capacity(receivers),
+        }
+    }
+
+    /// Adds the messages to `rank`, whose two ends are in the same order: by sender, then in the
+    /// order of the link. `None` if an end is missing.
+    fn pair(&mut self, rank: usize, sends: &[MessageEnd], receives: &[MessageEnd]) -> Option<()> {
+        if sends.len() != receives.len() {
+            return None;
+        }
+        for (send, receive) in sends.iter().zip(receives) {
+            if send.peer != receive.peer {
+                return None;
+            }
+            self.sent[receive.place as usize] = send.fold;
+            self.receiver[receive.place as usize] = send.place;
+            self.taken[send.place as usize] = receive.fold;
+            self.messages.push(Message {
+                from: send.peer,
+                to: rank as u32,
+                sent: send.fold,
+                taken: receive.fold,
+            });
+        }
+        Some(())
     }
 
     /// By place of a source: the fold that sends it.
@@ -106,7 +137,7 @@ impl Matching {
 /// The sends of all ranks by receiver, then by sender, then in their order; and where those to each
 /// receiver start.
 fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessageEnd>) {
-    let world = folds.world();
+    let world = folds.ranks().len();
     let mut starts = vec![0; world + 1];
     for to in folds.all_to() {
         starts[*to as usize + 1] += 1;
@@ -116,17 +147,21 @@ fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessageEnd>) {
     }
     let mut free = starts.clone();
     let mut sends = vec![MessageEnd::default(); folds.all_to().len()];
-    for rank in 0..world {
-        for fold in folds.of(rank) {
-            for place in folds.to_places(fold) {
-                let to = folds.all_to()[place] as usize;
-                sends[free[to]] =
-                    MessageEnd { peer: rank as u32, fold: fold as u32, place: place as u32 };
-                free[to] += 1;
-            }
-        }
+    for (to, send) in folds.ranks().flat_map(|rank| sends_of(folds, rank)) {
+        sends[free[to]] = send;
+        free[to] += 1;
     }
     (starts, sends)
+}
+
+/// What `rank` sends, each with its receiver.
+fn sends_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = (usize, MessageEnd)> {
+    folds.of(rank).flat_map(move |fold| {
+        folds.to_places(fold).map(move |place| {
+            let send = MessageEnd { peer: rank as u32, fold: fold as u32, place: place as u32 };
+            (folds.all_to()[place] as usize, send)
+        })
+    })
 }
 
 fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessageEnd> {
@@ -145,23 +180,26 @@ fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessageE
 /// another.
 ///
 /// Conflicts are those of the in-place call, which has the most: publications must not depend on
-/// placement. `index` numbers spans accordingly.
+/// placement. `index` numbers spans accordingly. The world has `world` ranks.
 pub(super) fn stages(
     folds: &FusedFolds,
     matching: &Matching,
+    world: usize,
     index: SpanIndex,
 ) -> Option<Vec<u32>> {
-    let mut staging = Staging::new(folds, index);
+    let ranks = folds.ranks();
+    let mut staging = Staging::new(folds, world, index);
     let mut moved = true;
     while std::mem::take(&mut moved) {
-        for rank in 0..folds.world() {
+        for (nth, rank) in ranks.clone().enumerate() {
             let end = folds.of(rank).end;
-            while staging.at[rank] < end && staging.step(rank, folds, matching) {
+            while staging.at[nth] < end && staging.step(nth, folds, matching) {
                 moved = true;
             }
         }
     }
-    let complete = (0..folds.world()).all(|rank| staging.at[rank] == folds.of(rank).end);
+    let mut all = ranks.enumerate();
+    let complete = all.all(|(nth, rank)| staging.at[nth] == folds.of(rank).end);
     (complete && keeps_link_order(matching, &staging.stages)).then_some(staging.stages)
 }
 
@@ -169,7 +207,7 @@ pub(super) fn stages(
 struct Staging {
     index: SpanIndex,
     world: usize,
-    /// By rank: the fold that it is at.
+    /// By rank, from the first one on: the fold that it is at.
     at: Vec<usize>,
     /// By fold.
     stages: Vec<u32>,
@@ -185,21 +223,22 @@ struct Staging {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Staging {
-    fn new(folds: &FusedFolds, index: SpanIndex) -> Self {
-        let world = folds.world();
+    fn new(folds: &FusedFolds, world: usize, index: SpanIndex) -> Self {
+        let ranks = folds.ranks();
+        let count = ranks.len();
         Self {
             index,
             world,
-            at: (0..world).map(|rank| folds.of(rank).start).collect(),
+            at: ranks.map(|rank| folds.of(rank).start).collect(),
             stages: vec![UNKNOWN; folds.len()],
-            written: vec![0; world * index.len()],
-            read: vec![0; world * index.len()],
-            sent: vec![0; world * world],
-            taken: vec![0; world * world],
+            written: vec![0; count * index.len()],
+            read: vec![0; count * index.len()],
+            sent: vec![0; count * world],
+            taken: vec![0; count * world],
         }
     }
 
-    /// Gives the next fold of `rank` its stage; false if a sender has none yet.
+    /// Gives the next fold of the rank at place `rank` its stage; false if a sender has none yet.
     fn step(&mut self, rank: usize, folds: &FusedFolds, matching: &Matching) -> bool {
         let fold = self.at[rank];
         let mut stage = 0;
@@ -245,7 +284,7 @@ fn keeps_link_order(matching: &Matching, stages: &[u32]) -> bool {
 /// The folds of each rank by stage, then in the order of its schedule: as its executor takes them.
 pub(super) fn by_stage(folds: &FusedFolds, stages: &[u32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..folds.len() as u32).collect();
-    for rank in 0..folds.world() {
+    for rank in folds.ranks() {
         order[folds.of(rank)].sort_by_key(|fold| stages[*fold as usize]);
     }
     order

@@ -77,7 +77,7 @@ impl<'a> OrderedFolds<'a> {
         }
         let mut publications: Vec<(u32, u32)> = Vec::new();
         let mut most = 0;
-        for rank in 0..self.folds.world() {
+        for rank in self.folds.ranks() {
             publications.clear();
             let order = self.order[self.folds.of(rank)].iter().map(|fold| *fold as usize);
             let published =
@@ -109,7 +109,7 @@ impl<'a> OrderedFolds<'a> {
             return latest;
         }
         let mut tracker = PostTracker::new(self.folds, self.boards, index);
-        for rank in 0..self.folds.world() {
+        for rank in self.folds.ranks() {
             tracker.of_rank(rank, |fold, posts| {
                 for post in posts {
                     let received = self.stages[self.matching.taken(*post)];
@@ -136,26 +136,27 @@ impl<'a> OrderedFolds<'a> {
     /// Runs `windows` windows of all programs on counters: true if no order of events can leave
     /// them waiting for one another, with `depth` slots a rank.
     pub(super) fn completes_by_trial(&self, depth: u64, windows: u32, index: SpanIndex) -> bool {
-        let world = self.folds.world();
+        let ranks = self.folds.ranks();
         let mut run = TrialRun::new(self, depth, windows, index);
         let orders: Vec<Vec<FoldRun>> =
-            (0..world).map(|rank| self.clock_order(rank, windows)).collect();
-        let mut at = vec![0; world];
-        let mut ready: VecDeque<usize> = (0..world).collect();
+            ranks.clone().map(|rank| self.clock_order(rank, windows)).collect();
+        let mut at = vec![0; ranks.len()];
+        let mut ready: VecDeque<usize> = (0..ranks.len()).collect();
         let mut left: usize = orders.iter().map(Vec::len).sum();
         let mut idle = 0;
-        while let Some(rank) = ready.pop_front() {
+        while let Some(nth) = ready.pop_front() {
             let before = left;
-            while orders[rank].get(at[rank]).is_some_and(|next| run.step(rank, *next)) {
-                at[rank] += 1;
+            let rank = ranks.start + nth;
+            while orders[nth].get(at[nth]).is_some_and(|next| run.step(rank, *next)) {
+                at[nth] += 1;
                 left -= 1;
             }
             idle = if left == before { idle + 1 } else { 0 };
-            if idle > world {
+            if idle > ranks.len() {
                 return false;
             }
-            if at[rank] < orders[rank].len() {
-                ready.push_back(rank);
+            if at[nth] < orders[nth].len() {
+                ready.push_back(nth);
             }
         }
         left == 0
@@ -205,7 +206,7 @@ struct TrialRun<'a> {
     done: Vec<bool>,
     /// By place of a receiver and window: whether it has received.
     received: Vec<bool>,
-    /// By rank: what it has published, each as fold and window.
+    /// By rank, from the first one on: what it has published, each as fold and window.
     published: Vec<Vec<usize>>,
     /// By fold and window: how many readers have not consumed what it published.
     unread: Vec<u32>,
@@ -224,14 +225,14 @@ impl<'a> TrialRun<'a> {
             windows,
             done: vec![false; folds.len() * windows],
             received: vec![false; folds.all_to().len() * windows],
-            published: vec![Vec::new(); folds.world()],
+            published: vec![Vec::new(); folds.ranks().len()],
             unread: vec![0; folds.len() * windows],
             flushes: vec![(0, 0); folds.len()],
             posts: Vec::new(),
         };
         if order.boards.count() > 1 {
             let mut tracker = PostTracker::new(folds, order.boards, index);
-            for rank in 0..folds.world() {
+            for rank in folds.ranks() {
                 tracker.of_rank(rank, |fold, posts| {
                     let start = run.posts.len() as u32;
                     run.posts.extend(posts.iter().map(|post| *post as u32));
@@ -261,7 +262,7 @@ impl<'a> TrialRun<'a> {
         }
         let near = |to: &&u32| boards.together(**to as usize, rank);
         let audience = folds.to(fold).iter().filter(near).count() as u32;
-        let published = &self.published[rank];
+        let published = &self.published[rank - folds.ranks().start];
         let oldest = (published.len() as u64).checked_sub(self.depth);
         let is_unread = |oldest: u64| self.unread[published[oldest as usize]] > 0;
         if audience > 0 && oldest.is_some_and(is_unread) {
@@ -271,7 +272,7 @@ impl<'a> TrialRun<'a> {
         let number = self.number(fold, window);
         if audience > 0 {
             self.unread[number] = audience;
-            self.published[rank].push(number);
+            self.published[rank - folds.ranks().start].push(number);
         }
         self.done[number] = true;
         true
@@ -311,9 +312,10 @@ mod tests {
         depth: u64,
         placement: Placement,
     ) -> Option<(bool, bool)> {
-        let folds = fuse(schedules, boards);
+        let folds = fuse(schedules, 0..schedules.len(), boards);
         let matching = Matching::new(&folds)?;
-        let stages = stages(&folds, &matching, SpanIndex::new(schedules, Placement::InPlace))?;
+        let index = SpanIndex::new(schedules, Placement::InPlace);
+        let stages = stages(&folds, &matching, boards.world(), index)?;
         let order = by_stage(&folds, &stages);
         let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, boards);
         let index = SpanIndex::new(schedules, placement);

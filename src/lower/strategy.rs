@@ -15,7 +15,7 @@ use super::order::{Matching, by_stage, stages};
 use super::proof::OrderedFolds;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
-use crate::schedule::{Buffer, Placement, input};
+use crate::schedule::{Buffer, Placement, Symmetry, input};
 use maypole_transports::board::{CHUNK, SlotClass};
 use std::ops::Range;
 
@@ -57,22 +57,48 @@ const LONGEST_TRIAL: u64 = 100_000;
 /// # Errors
 /// [`Stuck`] if the schedules do not complete under the law of schedules.
 pub(super) fn choose(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
-    let folds = fuse(request.schedules, request.boards);
-    let Some(matching) = Matching::new(&folds) else { return in_proof_order(request, windows) };
+    let folds = fuse(request.schedules, 0..request.boards.world(), request.boards);
+    let strategy = Matching::new(&folds).and_then(|it| fused(request, windows, folds, it));
+    strategy.map_or_else(|| in_proof_order(request, windows), Ok)
+}
+
+/// The first strategy with fused folds that completes, where `request` has the schedule of rank
+/// `me` alone and those of the others follow by `symmetry`.
+///
+/// In a run in which all ranks take their steps at the same time, each rank is always where the
+/// others are. So the folds of one rank, whose messages it exchanges with itself, have the stages
+/// that the folds of all ranks have; and if these programs could wait for one another, this rank
+/// would wait for itself.
+pub(super) fn choose_symmetric(
+    request: &LoweringInput<'_>,
+    symmetry: Symmetry,
+    me: usize,
+    windows: u32,
+) -> Option<Strategy> {
+    let folds = fuse(request.schedules, me..me + 1, request.boards);
+    let matching = Matching::of_one(&folds, request.boards.world(), symmetry)?;
+    fused(request, windows, folds, matching)
+}
+
+/// The first of the two strategies with fused folds that completes.
+fn fused(
+    request: &LoweringInput<'_>,
+    windows: u32,
+    folds: FusedFolds,
+    matching: Matching,
+) -> Option<Strategy> {
     let index = SpanIndex::new(request.schedules, Placement::InPlace);
-    if let Some(stages) = stages(&folds, &matching, index) {
+    if let Some(stages) = stages(&folds, &matching, request.boards.world(), index) {
         let order = by_stage(&folds, &stages);
         let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
         if let Some(slots) = slots(request, windows, &ordered) {
-            return Ok(Strategy { folds, matching, stages, order, slots });
+            return Some(Strategy { folds, matching, stages, order, slots });
         }
     }
     let (stages, order) = listed(&folds);
     let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-    match slots(request, windows, &ordered) {
-        Some(slots) => Ok(Strategy { folds, matching, stages, order, slots }),
-        None => in_proof_order(request, windows),
-    }
+    let slots = slots(request, windows, &ordered)?;
+    Some(Strategy { folds, matching, stages, order, slots })
 }
 
 /// The proof order itself, which completes with any slots.

@@ -182,6 +182,40 @@ impl fmt::Display for Span {
     }
 }
 
+/// How the schedules of all ranks follow from that of one rank.
+///
+/// At the same place of its list, every rank takes the same step with another peer and with other
+/// chunks. So a message that a rank receives is one that it sends itself, to another peer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Symmetry {
+    /// What rank `r` does with rank `p`, rank `r + k` does with rank `p + k`, modulo the number of
+    /// ranks.
+    Rotation,
+    /// What rank `r` does with rank `p`, rank `r xor k` does with rank `p xor k`. There are a power
+    /// of two of ranks.
+    ExclusiveOr,
+}
+
+impl Symmetry {
+    /// The rank that does with `rank` what `rank` does with `peer`.
+    ///
+    /// ```
+    /// use maypole::schedule::Symmetry;
+    /// assert_eq!(Symmetry::Rotation.mirrored(0, 3, 8), 5);
+    /// assert_eq!(Symmetry::ExclusiveOr.mirrored(0, 3, 8), 3);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are no such ranks among `world`.
+    pub fn mirrored(self, rank: usize, peer: usize, world: usize) -> usize {
+        assert!(rank < world && peer < world, "ranks {rank} and {peer} of {world}");
+        match self {
+            Self::Rotation => (2 * rank + world - peer) % world,
+            Self::ExclusiveOr => peer,
+        }
+    }
+}
+
 /// One rank's steps, in order.
 ///
 /// ```

@@ -1,5 +1,6 @@
 //! Preparing a call at its first use: choose a plan, lower the schedules, connect the ranks.
 
+use crate::algorithms::Algorithm;
 use crate::comm::element::ReduceOp;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
@@ -8,7 +9,7 @@ use crate::comm::engine::calls::prepared::{PreparedCall, ProgramSource};
 use crate::comm::engine::calls::workspace::WorkspaceNeed;
 use crate::comm::engine::registered::RegisteredCall;
 use crate::comm::error::Result;
-use crate::lower::{LoweringInput, Program, lower};
+use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::tuner::MeasuredTime;
@@ -29,17 +30,28 @@ pub(in crate::comm::engine) struct LoweringLabel {
     pub(in crate::comm::engine) source: ProgramSource,
 }
 
+/// A program, and how it cuts the whole into chunks.
+struct LoweredCall {
+    layout: Layout,
+    program: Program,
+}
+
 impl Engine {
     /// Prepares `call` by the plan that is chosen for it. Returns its place.
     pub(in crate::comm::engine) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
         call.check_operation(self.rank)?;
         let plan = self.chooser().plan(call)?;
-        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
         let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
         let algorithm = plan.algorithm.name();
         let source = ProgramSource::Table(self.settings.plan());
         let label = LoweringLabel { algorithm, window: plan.window, fingerprint, source };
-        self.prepare_by(call, &schedules, label)
+        match self.lower_alone(call, plan.algorithm, label) {
+            Some(lowered) => self.connect_lowered(call, lowered, label),
+            None => {
+                let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
+                self.prepare_by(call, &schedules, label)
+            }
+        }
     }
 
     /// Lowers `schedules`, which are proved, and connects the ranks that they name.
@@ -49,20 +61,62 @@ impl Engine {
         schedules: &[Schedule],
         label: LoweringLabel,
     ) -> Result<usize> {
+        let lowered = self.lower_by(call, schedules, label, |input, rank, placement| {
+            lower(input, rank, placement).ok()
+        });
+        let lowered = lowered.expect("schedules that the checker accepts complete");
+        self.connect_lowered(call, lowered, label)
+    }
+
+    /// Lowers `call` by this rank's schedule alone, if those of all ranks follow from it and boards
+    /// do not make ranks differ.
+    fn lower_alone(
+        &self,
+        call: CollectiveCall,
+        algorithm: Algorithm,
+        label: LoweringLabel,
+    ) -> Option<LoweredCall> {
+        let symmetry = algorithm.symmetry(call.collective, self.boards.world())?;
+        if self.boards.is_shared() {
+            return None;
+        }
+        let schedule = algorithm.schedule_on(call.collective, self.boards.numbers(), self.rank);
+        self.lower_by(call, &[schedule?], label, |input, rank, placement| {
+            lower_symmetric(input, symmetry, rank, placement)
+        })
+    }
+
+    fn lower_by(
+        &self,
+        call: CollectiveCall,
+        schedules: &[Schedule],
+        label: LoweringLabel,
+        lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<Program>,
+    ) -> Option<LoweredCall> {
         let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
-        let element = call.kind.size();
         let input = LoweringInput {
             collective: call.collective,
             schedules,
             layout: &layout,
-            element,
+            element: call.kind.size(),
             boards: &self.boards,
             window: label.window,
             fingerprint: label.fingerprint,
         };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program = lower(&input, self.rank, placement)
-            .expect("schedules that the checker accepts complete");
+        let program = lower(&input, self.rank, placement)?;
+        Some(LoweredCall { layout, program })
+    }
+
+    /// Connects the ranks that the program names, and keeps it. Returns its place.
+    fn connect_lowered(
+        &mut self,
+        call: CollectiveCall,
+        lowered: LoweredCall,
+        label: LoweringLabel,
+    ) -> Result<usize> {
+        let LoweredCall { layout, program } = lowered;
+        let element = call.kind.size();
         let record = Arc::new(self.record_of(call, label, layout.count() * element));
         self.connect_for(&record, &program)?;
         let registered = match label.source {
