@@ -13,7 +13,7 @@
 
 use clap::Parser;
 use maypole::schedule::collective::Collective;
-use maypole::tuner::{CostTable, Plan, Question, plan, rows};
+use maypole::tuner::{Candidate, Plan, Question, choose};
 use maypole::{Communicator, Error, ReduceOp, Transport};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -47,6 +47,10 @@ struct ChoiceArgs {
     /// The number of rounds, at least 7.
     #[arg(long, default_value_t = FEWEST_ROUNDS, value_parser = rounds)]
     rounds: usize,
+
+    /// Prints the predicted and the measured time of every row, too.
+    #[arg(long)]
+    rows: bool,
 
     /// How many milliseconds each algorithm runs in a round.
     #[arg(long, default_value_t = 2.0)]
@@ -127,6 +131,8 @@ fn rank(options: &ChoiceArgs) -> Result<(), Error> {
                 good += usize::from(point.ratio <= limit(ranks));
                 if shows {
                     println!(" {:>4} {point}", transport.name());
+                    let rows = if options.rows { &point.rows[..] } else { &[] };
+                    rows.iter().for_each(|row| println!("      {row}"));
                 }
             }
         }
@@ -149,11 +155,11 @@ fn sizes(collective: Collective, sizes: &[usize]) -> &[usize] {
     if collective == Collective::Barrier { &sizes[..1] } else { sizes }
 }
 
-/// One call, the plans that can run it, and the index of the tuner's choice.
+/// One call, the plans that can run it with their prices, and the index of the tuner's choice.
 struct Point {
     collective: Collective,
     bytes: usize,
-    rows: Vec<Plan>,
+    rows: Vec<Candidate>,
     choice: usize,
 }
 
@@ -166,6 +172,13 @@ struct PointResult {
     choice_us: f64,
     best_us: f64,
     ratio: f64,
+    rows: Vec<RowResult>,
+}
+
+/// A plan with its predicted and its measured time.
+struct RowResult {
+    row: Candidate,
+    us: f64,
 }
 
 impl Point {
@@ -175,19 +188,18 @@ impl Point {
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
         let question =
             Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
-        let table: &CostTable = comm.costs();
-        let chosen = plan(&question, None, table).expect("nothing is asked for by name");
-        let rows = rows(&question, None);
-        let choice = rows.iter().position(|row| *row == chosen).expect("the choice is a legal row");
-        Self { collective, bytes, rows, choice }
+        let choice = choose(&question, None, comm.costs()).expect("nothing is asked for by name");
+        let rows = choice.candidates;
+        let choice = rows.iter().position(|row| row.plan == choice.plan);
+        Self { collective, bytes, rows, choice: choice.expect("the choice is a legal row") }
     }
 
     fn measure(&self, comm: &mut Communicator, options: &ChoiceArgs) -> Result<PointResult, Error> {
         let mut work = Work::new(self.collective, self.bytes, comm.world());
         let mut calls = Vec::new();
         for row in &self.rows {
-            work.batch(comm, *row, 1)?;
-            let one = work.batch(comm, *row, 2)?;
+            work.batch(comm, row.plan, 1)?;
+            let one = work.batch(comm, row.plan, 2)?;
             calls.push(((options.milliseconds * 1e3 / one) as u32).clamp(1, 20_000));
         }
         // Each round runs every row once, in another order than the round before.
@@ -197,7 +209,7 @@ impl Point {
             for turn in 0..count {
                 let at = (turn + round) % count;
                 let at = if round % 2 == 0 { at } else { count - 1 - at };
-                times[at].push(work.batch(comm, self.rows[at], calls[at])?);
+                times[at].push(work.batch(comm, self.rows[at].plan, calls[at])?);
             }
         }
         comm.set_plan(None);
@@ -212,24 +224,39 @@ impl Point {
         let best = (0..times.len())
             .min_by(|a, b| median_us(*a, 0).total_cmp(&median_us(*b, 0)))
             .expect("there are rows");
+        let rows = self
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(at, row)| RowResult { row: *row, us: median_us(at, 1) });
         let pairs = times[self.choice].iter().zip(&times[best]).skip(1).step_by(2);
         PointResult {
             collective: self.collective,
             bytes: self.bytes,
-            choice: self.rows[self.choice],
-            best: self.rows[best],
+            choice: self.rows[self.choice].plan,
+            best: self.rows[best].plan,
             choice_us: median_us(self.choice, 1),
             best_us: median_us(best, 1),
             ratio: statistics::median(pairs.map(|(choice, best)| choice / best).collect())
                 .expect("there are rounds"),
+            rows: rows.collect(),
         }
+    }
+}
+
+impl std::fmt::Display for RowResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Plan { algorithm, window } = self.row.plan;
+        let predicted_us = self.row.predicted_ns as f64 / 1e3;
+        let row = format!("{algorithm} {window}");
+        write!(f, "{row:>30} predicted {predicted_us:>10.2} us, measured {:>10.2} us", self.us)
     }
 }
 
 impl std::fmt::Display for PointResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let row = |plan: Plan| format!("{} {}", plan.algorithm, plan.window);
-        let Self { collective, bytes, choice, best, choice_us, best_us, ratio } = self;
+        let Self { collective, bytes, choice, best, choice_us, best_us, ratio, rows: _ } = self;
         let name = collective.name();
         let choice = row(*choice);
         let best = row(*best);

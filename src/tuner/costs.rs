@@ -60,7 +60,7 @@ impl CostTable {
         chunk: Costs { alpha: 350_000, beta: 28_000, gamma: 8_000 },
         tcp: Costs { alpha: 4_500_000, beta: 85_000, gamma: 80_000 },
         switch: 1_200_000,
-        wake: 20_000_000,
+        wake: 5_000_000,
     };
 
     const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];

@@ -57,5 +57,5 @@ pub use secure::EncryptedStream;
 pub use simulated::SimulatedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
-pub use tcp::{SystemCalls, Tcp};
+pub use tcp::{LONGEST_AHEAD, SystemCalls, Tcp};
 pub use wait::{Interrupted, Sleep, Waiting};

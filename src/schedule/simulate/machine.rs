@@ -11,7 +11,10 @@
 //!   have read the oldest.
 //! * A rank begins a call when its own part of the call before is done, so ranks that only send run
 //!   ahead of the others.
+//! * A message of several chunks is published chunk by chunk.
 //! * A rank with more than three streams polls all of them while it waits for one.
+//! * A read of a stream takes all short messages that have arrived, so a rank that is behind those
+//!   that send to it reads seldom.
 //!
 //! Everything is counted in whole picoseconds, and ties go to the lower rank, then to the earlier
 //! window, then to the earlier step. So equal arguments give equal numbers on every host.
@@ -19,11 +22,11 @@
 /// The costs of a message in picoseconds, and of its bytes in picoseconds per KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LinkCost {
-    /// To publish a message, whatever its length.
+    /// To publish a chunk of a message, whatever its length.
     pub post: u64,
     /// From its publication until it can be seen.
     pub latency: u64,
-    /// To take a message, whatever its length.
+    /// To take a chunk of a message, whatever its length.
     pub take: u64,
     /// To poll one more peer's link while waiting.
     pub look: u64,
@@ -50,6 +53,8 @@ pub struct MachineModel<'a> {
     pub switch: u64,
     /// How many messages of a rank a board holds until all readers have read them.
     pub slots: usize,
+    /// The most bytes of a message that is received together with others of its stream.
+    pub ahead: u64,
 }
 
 /// The duration of a run, in picoseconds.

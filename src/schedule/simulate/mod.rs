@@ -34,6 +34,7 @@
 mod event;
 mod machine;
 mod simulation;
+mod tallies;
 mod timeline;
 mod turns;
 

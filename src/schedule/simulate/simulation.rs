@@ -85,10 +85,29 @@ mod tests {
         crowding: usize,
         bytes: usize,
     ) -> u64 {
+        row(1, algorithm, collective, boards, crowding, bytes)
+    }
+
+    /// How long a row of `calls` calls takes.
+    fn row(
+        calls: usize,
+        algorithm: Algorithm,
+        collective: Collective,
+        boards: &[usize],
+        crowding: usize,
+        bytes: usize,
+    ) -> u64 {
         let schedules = algorithm.schedules(collective, boards.len()).unwrap();
-        let machine =
-            MachineModel { boards, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
-        Simulation::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
+        let machine = MachineModel {
+            boards,
+            board: LINK,
+            stream: LINK,
+            crowding,
+            switch: 1000,
+            slots: 8,
+            ahead: 64,
+        };
+        Simulation::new(&schedules).unwrap().run(&machine, calls, 1, bytes).end
     }
 
     #[test]
@@ -118,5 +137,27 @@ mod tests {
             time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0),
             10 + 1000 + 10 + 100 + 1000 + 5
         );
+    }
+
+    #[test]
+    fn a_message_of_several_chunks_is_published_chunk_by_chunk() {
+        // Rank 0 sends rank 2 its chunk and that of rank 3, which rank 2 passes on.
+        let scatter = Collective::Scatter { root: 0 };
+        let found = |boards| time(Algorithm::Binomial, scatter, boards, 1, 0);
+        assert_eq!(found(&[0, 0, 0, 0]), 2 * 10 + 100 + 2 * 5 + 10 + 100 + 5);
+        // Both of these short messages are received by one read.
+        assert_eq!(found(&[0, 1, 2, 3]), 2 * 10 + 100 + 5 + 10 + 100 + 5);
+    }
+
+    #[test]
+    fn a_rank_that_is_behind_receives_several_short_messages_by_one_read() {
+        // The core turns to rank 1, which sends the messages of three calls, and back to rank 0.
+        let reduce = Collective::Reduce { root: 0 };
+        let found = |boards, bytes| row(3, Algorithm::Linear, reduce, boards, 2, bytes);
+        let seen = 1000 + 10 + 100;
+        assert_eq!(found(&[0, 1], 0), seen + 1000 + 5);
+        assert_eq!(found(&[0, 0], 0), seen + 1000 + 3 * 5, "a board is read by publication");
+        // Longer messages are received one by one.
+        assert_eq!(found(&[0, 1], 65), 1000 + 3 * (10 + 65) + 1000 + 3 * (5 + 3 * 65));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::event::{CoreEvent, TimedEvent};
 use super::machine::{MachineModel, RunTime};
+use super::tallies::{carriers, looks, room, unread};
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,8 +14,8 @@ const WARM: (u64, u64) = (1, 3);
 /// Cost of each further source of a fold, as a fraction of the cost of the first source.
 const JOINED: (u64, u64) = (2, 3);
 
-/// Up to this many streams, polling costs nothing: a poll of so few usually finds a message.
-const FEW: u64 = 3;
+/// Cost of a message that was received ahead, as a fraction of the cost to receive it by itself.
+const AHEAD: (u64, u64) = (1, 16);
 
 /// A core and its ranks.
 struct Core {
@@ -50,6 +51,8 @@ pub(super) struct Turns<'a> {
     could: Vec<BinaryHeap<Reverse<u32>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
+    /// By the two ranks of a stream, from and to: when the receiver last read from it.
+    reads: Vec<u64>,
     /// By call and rank: the number of its nodes that have not ended, and the nodes of the next
     /// call that wait for them.
     left: Vec<u32>,
@@ -105,6 +108,7 @@ impl<'a> Turns<'a> {
                 .collect(),
             could: vec![BinaryHeap::new(); world],
             looks: looks(graph, machine, world),
+            reads: vec![0; world * world],
             events: BinaryHeap::new(),
             end: 0,
         }
@@ -153,16 +157,18 @@ impl<'a> Turns<'a> {
         core.current = (core.current + turn) % turns;
         let Reverse(id) = self.could[core.ranks[core.current]].pop().expect("it could");
         let id = id as usize;
-        let end = now + turn as u64 * self.machine.switch + self.takes(id, at);
+        let start = now + turn as u64 * self.machine.switch;
+        let end = start + self.takes(id, at, start);
         self.cores[at].worked += end - now;
         self.events.push(Reverse(TimedEvent::new(end, CoreEvent::Free(at))));
         self.done(id, end);
     }
 
-    /// How long the node occupies its core.
-    fn takes(&mut self, id: usize, core: usize) -> u64 {
+    /// How long the node occupies its core from `start` on.
+    fn takes(&mut self, id: usize, core: usize, start: u64) -> u64 {
         let node = self.node(id);
-        let bytes = node.moves() as u64 * self.length.bytes;
+        let chunks = node.moves() as u64;
+        let bytes = chunks * self.length.bytes;
         match node.kind {
             StepKind::Message { to } => {
                 let publication = self.publication(id);
@@ -175,11 +181,9 @@ impl<'a> Turns<'a> {
                 // Content that was just received or combined is published while it is in the
                 // core's registers.
                 let relayed = node.relays && self.machine.near(node.rank, to);
-                link.post
-                    + kib(
-                        bytes,
-                        if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib },
-                    )
+                let rate = if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib };
+                // Each chunk is a publication, or a message on the stream, of its own.
+                chunks * link.post + kib(bytes, rate)
             }
             StepKind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
@@ -189,12 +193,36 @@ impl<'a> Turns<'a> {
                     true => link.fold_kib,
                     false => link.copy_kib,
                 };
-                let near = self.machine.near(from, node.rank);
-                let looks = if near { 0 } else { self.looks[node.rank] * link.look };
-                link.take + looks + kib(bytes, if near { self.rate(id, core, rate) } else { rate })
+                match self.machine.near(from, node.rank) {
+                    true => chunks * link.take + kib(bytes, self.rate(id, core, rate)),
+                    false => self.receives(id, from, start) + kib(bytes, rate),
+                }
             }
             // The bytes were just read or written, so they are in the core's cache.
             StepKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
+        }
+    }
+
+    /// How long it takes from `start` on to receive the chunks of message `id` over a stream,
+    /// whatever their length. One read takes all short messages that have arrived.
+    fn receives(&mut self, id: usize, from: usize, start: u64) -> u64 {
+        let node = self.node(id);
+        let link = self.machine.link(from, node.rank);
+        let alone = link.take + self.looks[node.rank] * link.look;
+        let chunks = node.moves() as u64;
+        if self.length.bytes > self.machine.ahead {
+            return chunks * alone;
+        }
+        let message = id - id % self.graph.nodes.len() + node.takes;
+        let read = &mut self.reads[from * self.length.world + node.rank];
+        let ahead = alone * AHEAD.0 / AHEAD.1;
+        // What has come after the last read is read now.
+        match self.since[message] > *read {
+            true => {
+                *read = start;
+                alone + (chunks - 1) * ahead
+            }
+            false => chunks * ahead,
         }
     }
 
@@ -225,6 +253,8 @@ impl<'a> Turns<'a> {
             StepKind::Message { to } => time + self.machine.link(node.rank, to).latency,
             StepKind::Receive { .. } | StepKind::Local { .. } => time,
         };
+        // From now on, this is the time at which a message can be seen.
+        self.since[id] = seen;
         let graph = self.graph;
         for next in graph.within.of(at).iter().map(|next| *next as usize) {
             let taken = graph.nodes[next].takes == at
@@ -322,58 +352,4 @@ const LONGEST: u128 = 1 << 48;
 
 fn kib(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * u128::from(rate) / 1024).min(LONGEST) as u64
-}
-
-/// For each node: the first message with the same content if the node repeats a message, else the
-/// node itself.
-fn carriers(graph: &ConflictGraph) -> Vec<u32> {
-    let mut last = 0;
-    let first = graph.nodes.iter().enumerate().map(|(at, node)| {
-        last = if node.again { last } else { at as u32 };
-        last
-    });
-    first.collect()
-}
-
-/// For each rank, the number of receives that read its publications of a window.
-fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u32> {
-    let mut unread = vec![0; world];
-    for node in &graph.nodes {
-        match node.kind {
-            StepKind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
-            _ => {}
-        }
-    }
-    unread
-}
-
-/// For each rank, the number of windows whose messages the board can all hold. It is at least one,
-/// because lowering makes sure of that.
-fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
-    let mut messages = vec![0; world];
-    for node in &graph.nodes {
-        match node.kind {
-            StepKind::Message { to } if !node.again && machine.near(node.rank, to) => {
-                messages[node.rank] += node.moves()
-            }
-            _ => {}
-        }
-    }
-    messages.into_iter().map(|messages| (machine.slots / messages.max(1)).max(1)).collect()
-}
-
-/// For each rank, how many streams it listens to beyond the few that cost nothing.
-fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
-    let mut looks = vec![0u64; world];
-    // Nodes are in the order of their ranks. By peer: the last rank that listens to it.
-    let mut listener = vec![usize::MAX; world];
-    for node in &graph.nodes {
-        if let StepKind::Receive { from, .. } = node.kind
-            && !machine.near(from, node.rank)
-            && std::mem::replace(&mut listener[from], node.rank) != node.rank
-        {
-            looks[node.rank] += 1;
-        }
-    }
-    looks.into_iter().map(|streams| streams.saturating_sub(FEW)).collect()
 }
