@@ -17,6 +17,8 @@ pub mod cores;
 pub mod deadline;
 pub mod descriptor;
 pub mod fork;
+#[cfg(target_os = "linux")]
+pub mod ib;
 pub mod interfaces;
 pub mod mem;
 mod parts;

@@ -54,6 +54,7 @@ mount!(#[cfg(target_os = "linux")] tcp, largest: 4 << 20, crate::drive::tcp(None
 mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, {
     crate::drive::tcp(Some(4096))
 });
+mount!(#[cfg(verbs_devices)] verbs, largest: 1 << 20, crate::drive::verbs());
 mount!(#[cfg(target_os = "linux")] encrypted_mem_of_1_byte, largest: 2 << 10, narrow: true, {
     crate::drive::encrypted(maypole_transports::mem::pair(1))
 });

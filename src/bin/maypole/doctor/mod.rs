@@ -8,6 +8,7 @@ mod accelerators;
 mod kernel_text;
 mod machine;
 mod network;
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -98,6 +99,7 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     findings.extend(network::check(&described));
     findings.extend(machine::check(ranks));
     findings.extend(accelerators::check());
+    findings.extend(verbs::check());
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();

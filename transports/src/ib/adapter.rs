@@ -1,0 +1,216 @@
+//! An adapter: one port of a device, ready for connections.
+
+use super::abi::{ACCESS_WRITES, IbvMr, IbvPd};
+use super::device::{OpenDevice, VerbsDevice, VerbsPort, devices};
+use super::error::VerbsError;
+use super::gid::Gid;
+use crate::shm::Segment;
+use rustix::process::{Resource, getrlimit};
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What connections use, and how they treat packets that are lost.
+#[derive(Clone, Debug)]
+pub struct VerbsSettings {
+    /// The device's name; the first one with an active port if `None`.
+    pub device: Option<String>,
+    /// The port's number, from 1 on; the first active one if `None`.
+    pub port: Option<u8>,
+    /// The index of the port's GID; a RoCE v2 entry with an IPv4 address first if `None`.
+    pub gid_index: Option<u32>,
+    /// The service level of InfiniBand, 0 to 15.
+    pub service_level: u8,
+    /// The traffic class of the packets, by which switches of RoCE choose queues.
+    pub traffic_class: u8,
+    /// The index of the partition key.
+    pub partition_key_index: u16,
+    /// The sender repeats a packet after 4.096 us times 2 to this power, 0 to 31.
+    pub timeout: u8,
+    /// How often it repeats a packet before the connection is lost, 0 to 7.
+    pub retries: u8,
+}
+
+impl Default for VerbsSettings {
+    /// A packet is repeated 7 times, after 67 ms each.
+    fn default() -> Self {
+        Self {
+            device: None,
+            port: None,
+            gid_index: None,
+            service_level: 0,
+            traffic_class: 0,
+            partition_key_index: 0,
+            timeout: 14,
+            retries: 7,
+        }
+    }
+}
+
+/// One port of a device with one of its GIDs and a protection domain.
+pub struct VerbsAdapter {
+    pub(super) device: OpenDevice,
+    pub(super) domain: NonNull<IbvPd>,
+    pub(super) port: VerbsPort,
+    pub(super) gid: Gid,
+    pub(super) settings: VerbsSettings,
+}
+
+// SAFETY: calls of the library on one protection domain may come from any thread, and at the same
+// time.
+unsafe impl Send for VerbsAdapter {}
+// SAFETY: as above.
+unsafe impl Sync for VerbsAdapter {}
+
+impl fmt::Debug for VerbsAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsAdapter")
+            .field("device", &self.device.name)
+            .field("port", &self.port.number)
+            .field("gid", &self.gid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VerbsAdapter {
+    /// Opens the port that `settings` name.
+    ///
+    /// # Errors
+    /// [`VerbsError`] says what this machine lacks.
+    pub fn open(settings: VerbsSettings) -> Result<Arc<Self>, VerbsError> {
+        let (name, port) = Self::select(&settings)?;
+        let device = OpenDevice::named(&name)?;
+        let gid = Self::select_gid(&name, &port, settings.gid_index)?;
+        // SAFETY: the context is open.
+        let domain = unsafe { (device.library.alloc_pd)(device.context.as_ptr()) };
+        let domain = NonNull::new(domain).ok_or_else(|| device.last_error("ibv_alloc_pd"))?;
+        Ok(Arc::new(Self { device, domain, port, gid, settings }))
+    }
+
+    /// The name of the device and the port: the first active one of those that `settings` allow.
+    fn select(settings: &VerbsSettings) -> Result<(String, VerbsPort), VerbsError> {
+        let devices = match &settings.device {
+            Some(name) => vec![OpenDevice::named(name)?.describe()?],
+            None => devices()?,
+        };
+        let mut first_error = None;
+        for device in devices {
+            match Self::select_port(&device, settings.port) {
+                Ok(port) => return Ok((device.name, port)),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        Err(first_error.unwrap_or(VerbsError::NoDevice))
+    }
+
+    fn select_port(device: &VerbsDevice, number: Option<u8>) -> Result<VerbsPort, VerbsError> {
+        let is_allowed = |port: &&VerbsPort| number.is_none_or(|number| number == port.number);
+        let allowed: Vec<_> = device.ports.iter().filter(is_allowed).collect();
+        if let Some(port) = allowed.iter().find(|port| port.is_active()) {
+            return Ok((*port).clone());
+        }
+        let name = device.name.clone();
+        Err(match (allowed.first(), number) {
+            (Some(port), _) => {
+                VerbsError::PortDown { device: name, port: port.number, state: port.state }
+            }
+            (None, Some(port)) => {
+                VerbsError::UnknownPort { device: name, port, ports: device.ports.len() }
+            }
+            (None, None) => VerbsError::NoDevice,
+        })
+    }
+
+    fn select_gid(name: &str, port: &VerbsPort, index: Option<u32>) -> Result<Gid, VerbsError> {
+        let device = || name.to_owned();
+        let Some(index) = index else {
+            let none = || VerbsError::NoGid { device: device(), port: port.number };
+            return port.usual_gid().ok_or_else(none);
+        };
+        let gid = port.gids.iter().find(|gid| gid.index == index && index <= 255).copied();
+        gid.ok_or_else(|| {
+            let found: Vec<_> = port.gids.iter().map(|gid| gid.index.to_string()).collect();
+            let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+            VerbsError::UnknownGid { device: device(), port: port.number, index, found }
+        })
+    }
+}
+
+impl Drop for VerbsAdapter {
+    fn drop(&mut self) {
+        if !self.device.owner.is_current() {
+            return;
+        }
+        // SAFETY: whatever was made in this domain keeps the adapter alive, so it is gone.
+        unsafe { (self.device.library.dealloc_pd)(self.domain.as_ptr()) };
+    }
+}
+
+/// Zeroed memory that a peer may write to, until it is dropped.
+pub(super) struct VerbsMemory {
+    region: NonNull<IbvMr>,
+    // After `region`, which is dropped by hand: the memory outlives its registration.
+    segment: Segment,
+    adapter: Arc<VerbsAdapter>,
+}
+
+// SAFETY: the registration is only read after it was made, and its bytes are a segment's.
+unsafe impl Send for VerbsMemory {}
+
+impl VerbsMemory {
+    /// Registers `bytes` zeroed bytes. A forked child does not inherit them.
+    pub(super) fn new(adapter: &Arc<VerbsAdapter>, bytes: usize) -> Result<Self, VerbsError> {
+        let failed =
+            |source: io::Error| VerbsError::Memory { bytes, limit: locked_limit(), source };
+        let segment = Segment::create(bytes).map_err(failed)?;
+        let library = adapter.device.library;
+        let start = segment.start().as_ptr().cast();
+        // SAFETY: the range is mapped, and stays so until after it is deregistered.
+        let region =
+            unsafe { (library.reg_mr)(adapter.domain.as_ptr(), start, bytes, ACCESS_WRITES) };
+        let region = NonNull::new(region).ok_or_else(|| failed(io::Error::last_os_error()))?;
+        Ok(Self { region, segment, adapter: Arc::clone(adapter) })
+    }
+
+    pub(super) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// The address that this process and its adapter use.
+    pub(super) fn address(&self) -> u64 {
+        self.segment.start().as_ptr() as u64
+    }
+
+    /// The key by which this process's own requests name the memory.
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { (*self.region.as_ptr()).lkey }
+    }
+
+    /// The key by which a peer's requests name the memory.
+    pub(super) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.region.as_ptr()).rkey }
+    }
+}
+
+impl Drop for VerbsMemory {
+    fn drop(&mut self) {
+        if !self.adapter.device.owner.is_current() {
+            return;
+        }
+        // SAFETY: the queue pair that used the memory is gone, so nothing writes to it any more.
+        unsafe { (self.adapter.device.library.dereg_mr)(self.region.as_ptr()) };
+    }
+}
+
+/// The limit of locked memory, as `ulimit -l` shows it.
+fn locked_limit() -> String {
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) => format!("{} KiB", bytes >> 10),
+        None => "unlimited".to_owned(),
+    }
+}

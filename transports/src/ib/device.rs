@@ -1,0 +1,256 @@
+//! The RDMA devices of this machine, their ports and the ports' GIDs.
+
+use super::abi::{
+    IbvContext, IbvDevice, IbvDeviceAttr, IbvGidEntry, IbvPortAttr, LINK_LAYER_ETHERNET,
+    PORT_ACTIVE,
+};
+use super::error::VerbsError;
+use super::gid::{Gid, choose};
+use super::library::VerbsLibrary;
+use crate::fork::OwnerProcess;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// A port of a device.
+#[derive(Clone, Debug)]
+pub struct VerbsPort {
+    /// The number, from 1 on.
+    pub number: u8,
+    /// The state in words: `active`, `down`, ...
+    pub state: &'static str,
+    /// True if it carries packets of RoCE over Ethernet, false for InfiniBand.
+    pub is_ethernet: bool,
+    /// Bytes of the longest packet that the port sends now.
+    pub mtu: usize,
+    /// The GIDs, by index. Tables have holes.
+    pub gids: Vec<Gid>,
+    pub(super) lid: u16,
+    pub(super) mtu_code: u32,
+}
+
+impl VerbsPort {
+    /// True if the port is up.
+    pub fn is_active(&self) -> bool {
+        self.state == STATES[PORT_ACTIVE as usize]
+    }
+
+    /// The GID that connections use unless another one is asked for.
+    pub fn usual_gid(&self) -> Option<Gid> {
+        choose(&self.gids)
+    }
+}
+
+/// The states of `enum ibv_port_state`.
+const STATES: [&str; 6] =
+    ["in no known state", "down", "initialising", "armed", "active", "active, but deferred"];
+
+/// Entries of the table that a device is asked for. The kernel takes at most 65,535 bytes; a port has
+/// at most 1,024 entries, most of them empty and not reported.
+const MOST_GIDS: usize = 65_535 / size_of::<IbvGidEntry>();
+
+/// An RDMA device of this machine.
+#[derive(Clone, Debug)]
+pub struct VerbsDevice {
+    /// The kernel's name for it: `mlx5_0`.
+    pub name: String,
+    /// The version of its firmware; empty if it does not tell.
+    pub firmware: String,
+    /// Its ports, by number.
+    pub ports: Vec<VerbsPort>,
+}
+
+/// Returns the RDMA devices of this machine, with ports and GIDs, in the kernel's order.
+///
+/// ```no_run
+/// for device in maypole_transports::ib::devices()? {
+///     println!("{}: {} ports", device.name, device.ports.len());
+/// }
+/// # Ok::<(), maypole_transports::ib::VerbsError>(())
+/// ```
+///
+/// # Errors
+/// [`VerbsError::NoLibrary`], [`OldLibrary`](VerbsError::OldLibrary),
+/// [`NoKernel`](VerbsError::NoKernel) and [`NoDevice`](VerbsError::NoDevice) say what this machine
+/// lacks; [`Call`](VerbsError::Call) if a device does not answer.
+pub fn devices() -> Result<Vec<VerbsDevice>, VerbsError> {
+    let list = DeviceList::new()?;
+    let devices: Result<Vec<_>, _> =
+        list.devices().iter().map(|device| OpenDevice::open(*device)?.describe()).collect();
+    match devices {
+        Ok(devices) if devices.is_empty() => Err(VerbsError::NoDevice),
+        devices => devices,
+    }
+}
+
+/// The library's list of devices. A device may be opened while the list lives.
+struct DeviceList {
+    library: &'static VerbsLibrary,
+    first: NonNull<*mut IbvDevice>,
+    count: usize,
+}
+
+impl DeviceList {
+    fn new() -> Result<Self, VerbsError> {
+        let library = VerbsLibrary::get()?;
+        let mut count: c_int = 0;
+        // SAFETY: the library writes one `int`.
+        let first = unsafe { (library.get_device_list)(&mut count) };
+        let first = NonNull::new(first);
+        let first = first.ok_or_else(|| VerbsError::NoKernel(io::Error::last_os_error()))?;
+        Ok(Self { library, first, count: usize::try_from(count).unwrap_or(0) })
+    }
+
+    fn devices(&self) -> &[*mut IbvDevice] {
+        // SAFETY: the list has `count` entries and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: the list was made by the library and is freed once.
+        unsafe { (self.library.free_device_list)(self.first.as_ptr()) };
+    }
+}
+
+/// An open device. Closed when dropped.
+pub(super) struct OpenDevice {
+    pub(super) library: &'static VerbsLibrary,
+    pub(super) context: NonNull<IbvContext>,
+    pub(super) name: String,
+    /// The process that opened it. A forked child has the descriptors of its parent, so it must
+    /// not close or destroy anything through them.
+    pub(super) owner: OwnerProcess,
+}
+
+// SAFETY: calls of the library on one context may come from any thread, and at the same time.
+unsafe impl Send for OpenDevice {}
+// SAFETY: as above.
+unsafe impl Sync for OpenDevice {}
+
+impl OpenDevice {
+    /// Opens the device that is called `name`.
+    pub(super) fn named(name: &str) -> Result<Self, VerbsError> {
+        let list = DeviceList::new()?;
+        let names: Vec<_> = list.devices().iter().map(|of| name_of(list.library, *of)).collect();
+        match names.iter().position(|found| found == name) {
+            Some(at) => Self::open(list.devices()[at]),
+            None => {
+                let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                Err(VerbsError::UnknownDevice { name: name.to_owned(), found })
+            }
+        }
+    }
+
+    fn open(device: *mut IbvDevice) -> Result<Self, VerbsError> {
+        let library = VerbsLibrary::get()?;
+        let name = name_of(library, device);
+        // SAFETY: the device is of a list that the caller keeps meanwhile.
+        let context = NonNull::new(unsafe { (library.open_device)(device) });
+        match context {
+            Some(context) => Ok(Self { library, context, name, owner: OwnerProcess::current() }),
+            None => Err(failed("ibv_open_device", &name, io::Error::last_os_error())),
+        }
+    }
+
+    /// The error of a call that failed just now, and sets `errno`.
+    pub(super) fn last_error(&self, call: &'static str) -> VerbsError {
+        failed(call, &self.name, io::Error::last_os_error())
+    }
+
+    /// The result of a call that returns 0 or an `errno`.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), VerbsError> {
+        if code == 0 {
+            return Ok(());
+        }
+        Err(failed(call, &self.name, io::Error::from_raw_os_error(code.abs())))
+    }
+
+    fn attributes(&self) -> Result<IbvDeviceAttr, VerbsError> {
+        let mut attributes = MaybeUninit::<IbvDeviceAttr>::zeroed();
+        // SAFETY: the library writes one such structure.
+        let code =
+            unsafe { (self.library.query_device)(self.context.as_ptr(), attributes.as_mut_ptr()) };
+        self.check("ibv_query_device", code)?;
+        // SAFETY: it was written, and zeros are a value, too.
+        Ok(unsafe { attributes.assume_init() })
+    }
+
+    pub(super) fn describe(&self) -> Result<VerbsDevice, VerbsError> {
+        let attributes = self.attributes()?;
+        let firmware = attributes.fw_ver.map(|byte| byte as u8);
+        let firmware = CStr::from_bytes_until_nul(&firmware).unwrap_or_default();
+        let gids = self.gids()?;
+        let ports = (1..=attributes.phys_port_cnt).map(|port| self.port(port, &gids));
+        Ok(VerbsDevice {
+            name: self.name.clone(),
+            firmware: firmware.to_string_lossy().into_owned(),
+            ports: ports.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The GIDs of all ports, each with its port's number.
+    fn gids(&self) -> Result<Vec<(u8, Gid)>, VerbsError> {
+        let mut entries = vec![IbvGidEntry::default(); MOST_GIDS];
+        // SAFETY: the library writes at most as many entries of this size.
+        let count = unsafe {
+            (self.library.query_gid_table)(
+                self.context.as_ptr(),
+                entries.as_mut_ptr(),
+                entries.len(),
+                0,
+                size_of::<IbvGidEntry>(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| {
+            let code = i32::try_from(count).unwrap_or(libc::EIO).abs();
+            failed("ibv_query_gid_table", &self.name, io::Error::from_raw_os_error(code))
+        })?;
+        entries.truncate(count);
+        Ok(entries.iter().map(|entry| (entry.port_num as u8, Gid::new(entry))).collect())
+    }
+
+    fn port(&self, number: u8, gids: &[(u8, Gid)]) -> Result<VerbsPort, VerbsError> {
+        let mut attributes = MaybeUninit::<IbvPortAttr>::zeroed();
+        // SAFETY: the library writes one such structure, or an older and shorter version of it.
+        let code = unsafe {
+            (self.library.query_port)(self.context.as_ptr(), number, attributes.as_mut_ptr())
+        };
+        self.check("ibv_query_port", code)?;
+        // SAFETY: what was not written is zero, which is a value, too.
+        let attributes = unsafe { attributes.assume_init() };
+        let gids = gids.iter().filter(|(port, _)| *port == number);
+        Ok(VerbsPort {
+            number,
+            state: STATES.get(attributes.state as usize).copied().unwrap_or(STATES[0]),
+            is_ethernet: attributes.link_layer == LINK_LAYER_ETHERNET,
+            // 1 stands for 256 bytes, and each next code for twice as many.
+            mtu: 128 << attributes.active_mtu.min(8),
+            gids: gids.map(|(_, gid)| *gid).collect(),
+            lid: attributes.lid,
+            mtu_code: attributes.active_mtu,
+        })
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        if !self.owner.is_current() {
+            return;
+        }
+        // SAFETY: everything that was made in this context keeps the context alive, so it is gone.
+        unsafe { (self.library.close_device)(self.context.as_ptr()) };
+    }
+}
+
+fn name_of(library: &VerbsLibrary, device: *mut IbvDevice) -> String {
+    // SAFETY: the device is of a list that the caller keeps meanwhile, and has a name.
+    let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) };
+    name.to_string_lossy().into_owned()
+}
+
+fn failed(call: &'static str, device: &str, source: io::Error) -> VerbsError {
+    VerbsError::Call { call, device: device.to_owned(), source }
+}

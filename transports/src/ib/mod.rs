@@ -1,0 +1,61 @@
+//! InfiniBand and RoCE, by verbs.
+//!
+//! An adapter moves bytes between the memories of two processes without their processors. A program
+//! registers memory with it, makes a *queue pair* for each connection, and posts *requests*; the
+//! adapter reports each as done in a *completion queue*. This module has one use of that: a
+//! [`VerbsStream`], which keeps the contract of every [stream](crate::stream).
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `abi` | structures and constants of libibverbs |
+//! | `library` | the library, opened at run time: building needs none of it, and a machine without it runs the same program |
+//! | `device` | the devices of this machine, their ports, and what is wrong with them |
+//! | `gid` | a port's addresses, and which of them is used |
+//! | `adapter` | a port that was opened, and registered memory |
+//! | `queue_pair` | a reliable connection and its completions |
+//! | `immediate` | the numbers that come with writes |
+//! | `stream` | rings of bytes over a reliable connection |
+//!
+//! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual
+//! pages of rdma-core.
+
+mod abi;
+mod adapter;
+mod device;
+mod error;
+mod gid;
+mod immediate;
+mod library;
+mod queue_pair;
+mod stream;
+
+pub use adapter::{VerbsAdapter, VerbsSettings};
+pub use device::{VerbsDevice, VerbsPort, devices};
+pub use error::VerbsError;
+pub use gid::{Gid, GidKind};
+pub use stream::{UnconnectedVerbs, VerbsEndpoint, VerbsStream};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Machines without devices are those that most programs run on.
+    #[test]
+    fn a_machine_without_devices_says_what_it_lacks() {
+        if std::path::Path::new("/dev/infiniband").exists() {
+            return;
+        }
+        for error in [devices().err(), VerbsAdapter::open(VerbsSettings::default()).err()] {
+            let error = error.expect("there are no devices");
+            let text = error.to_string();
+            let remedy = match error {
+                VerbsError::NoLibrary(_) => "install libibverbs1",
+                VerbsError::OldLibrary { .. } => "install rdma-core",
+                VerbsError::NoKernel(_) => "load ib_uverbs",
+                VerbsError::NoDevice => "'rdma link' shows",
+                _ => panic!("{text}"),
+            };
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
+}

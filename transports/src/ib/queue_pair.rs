@@ -1,0 +1,350 @@
+//! Queue pairs: reliable connections between two adapters.
+
+use super::abi::{
+    ACCESS_WRITES, IbvAhAttr, IbvCompChannel, IbvCq, IbvGlobalRoute, IbvQp, IbvQpAttr, IbvQpCap,
+    IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC,
+    SEND_INLINE, SEND_SIGNALED, WRITE_WITH_IMM, mask,
+};
+use super::adapter::VerbsAdapter;
+use super::error::VerbsError;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// The completions that one poll takes at most.
+pub(super) const BATCH: usize = 16;
+/// Bytes that a request may hold itself, so that the adapter need not fetch them.
+const INLINE: u32 = 128;
+
+/// What the peer needs to know of a queue pair and its memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct QueuePairAddress {
+    pub(super) number: u32,
+    pub(super) first_packet: u32,
+    pub(super) lid: u16,
+    pub(super) mtu_code: u8,
+    pub(super) gid: [u8; 16],
+}
+
+/// A write to the peer's memory, and a number that comes with it.
+pub(super) struct RemoteWrite {
+    /// This process's bytes.
+    pub(super) from: u64,
+    pub(super) len: u32,
+    pub(super) local_key: u32,
+    /// Where they go in the peer's memory.
+    pub(super) to: u64,
+    pub(super) remote_key: u32,
+    pub(super) immediate: u32,
+}
+
+/// The queue of completions of one queue pair, and the channel that wakes whoever waits for them.
+struct CompletionQueue {
+    queue: NonNull<IbvCq>,
+    channel: NonNull<IbvCompChannel>,
+    adapter: Arc<VerbsAdapter>,
+    /// The next completion makes an event.
+    armed: bool,
+    /// Events that were taken and not acknowledged.
+    unacknowledged: u32,
+}
+
+impl CompletionQueue {
+    fn new(adapter: &Arc<VerbsAdapter>, entries: usize) -> Result<Self, VerbsError> {
+        let device = &adapter.device;
+        let context = device.context.as_ptr();
+        // SAFETY: the context is open.
+        let channel = NonNull::new(unsafe { (device.library.create_comp_channel)(context) });
+        let channel = channel.ok_or_else(|| device.last_error("ibv_create_comp_channel"))?;
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: the channel is of this context, and is destroyed after the queue.
+        let queue = unsafe {
+            (device.library.create_cq)(context, entries, null_mut(), channel.as_ptr(), 0)
+        };
+        let Some(queue) = NonNull::new(queue) else {
+            let error = device.last_error("ibv_create_cq");
+            // SAFETY: nothing uses the channel.
+            unsafe { (device.library.destroy_comp_channel)(channel.as_ptr()) };
+            return Err(error);
+        };
+        let made =
+            Self { queue, channel, adapter: Arc::clone(adapter), armed: false, unacknowledged: 0 };
+        let unblock = || {
+            let flags = fcntl_getfl(made.descriptor())?;
+            fcntl_setfl(made.descriptor(), flags | OFlags::NONBLOCK)
+        };
+        match unblock() {
+            Ok(()) => Ok(made),
+            Err(error) => Err(device.check("fcntl", error.raw_os_error()).unwrap_err()),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel lives.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+    }
+
+    /// Takes completions without waiting; returns their number.
+    fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
+        let queue = self.queue.as_ptr();
+        // SAFETY: the context lives, and `into` has room for so many completions.
+        let count = unsafe {
+            let poll_cq = self.adapter.device.context.as_ref().ops.poll_cq;
+            poll_cq(queue, BATCH as i32, into.as_mut_ptr())
+        };
+        usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
+    }
+
+    /// Makes the next completion an event of the descriptor. The caller polls once more afterwards.
+    fn arm(&mut self) -> io::Result<()> {
+        self.take_events();
+        let queue = self.queue.as_ptr();
+        // SAFETY: the context and its queue live.
+        let code = unsafe {
+            let req_notify_cq = self.adapter.device.context.as_ref().ops.req_notify_cq;
+            req_notify_cq(queue, 0)
+        };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code.abs()));
+        }
+        self.armed = true;
+        Ok(())
+    }
+
+    /// Takes the events that are there, so that the descriptor is quiet again.
+    fn take_events(&mut self) {
+        let library = self.adapter.device.library;
+        let mut queue = null_mut();
+        let mut own = null_mut();
+        // SAFETY: the channel lives, its descriptor does not block, and both places are writable.
+        while unsafe { (library.get_cq_event)(self.channel.as_ptr(), &mut queue, &mut own) } == 0 {
+            self.unacknowledged += 1;
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        if !self.adapter.device.owner.is_current() {
+            return;
+        }
+        self.take_events();
+        let library = self.adapter.device.library;
+        // SAFETY: the queue pair is gone. A queue is destroyed once all its events are
+        // acknowledged, and its channel after it.
+        unsafe {
+            (library.ack_cq_events)(self.queue.as_ptr(), self.unacknowledged);
+            (library.destroy_cq)(self.queue.as_ptr());
+            (library.destroy_comp_channel)(self.channel.as_ptr());
+        }
+    }
+}
+
+/// One end of a reliable connection.
+pub(super) struct QueuePair {
+    pair: NonNull<IbvQp>,
+    inline: u32,
+    first_packet: u32,
+    completions: CompletionQueue,
+}
+
+// SAFETY: one thread at a time uses a queue pair and its completion queue, by `&mut self`.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// Makes a queue pair with room for `sends` and `receives` requests that are not complete.
+    pub(super) fn new(
+        adapter: &Arc<VerbsAdapter>,
+        sends: usize,
+        receives: usize,
+        first_packet: u32,
+    ) -> Result<Self, VerbsError> {
+        let completions = CompletionQueue::new(adapter, sends + receives)?;
+        let queue = completions.queue.as_ptr();
+        let mut wanted = IbvQpInitAttr {
+            qp_context: null_mut(),
+            send_cq: queue,
+            recv_cq: queue,
+            srq: null_mut(),
+            cap: IbvQpCap {
+                max_send_wr: sends as u32,
+                max_recv_wr: receives as u32,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: INLINE,
+            },
+            qp_type: QPT_RC,
+            sq_sig_all: 0,
+        };
+        let device = &adapter.device;
+        // SAFETY: domain and queue live as long as the pair, and the structure is whole.
+        let pair = unsafe { (device.library.create_qp)(adapter.domain.as_ptr(), &mut wanted) };
+        let pair = NonNull::new(pair).ok_or_else(|| device.last_error("ibv_create_qp"))?;
+        let inline = wanted.cap.max_inline_data;
+        let mut made = Self { pair, inline, first_packet: first_packet & 0xFF_FFFF, completions };
+        made.initialise()?;
+        Ok(made)
+    }
+
+    fn adapter(&self) -> &VerbsAdapter {
+        &self.completions.adapter
+    }
+
+    pub(super) fn address(&self) -> QueuePairAddress {
+        let adapter = self.adapter();
+        QueuePairAddress {
+            // SAFETY: the pair lives.
+            number: unsafe { self.pair.as_ref().qp_num },
+            first_packet: self.first_packet,
+            lid: adapter.port.lid,
+            mtu_code: adapter.port.mtu_code as u8,
+            gid: adapter.gid.bytes,
+        }
+    }
+
+    fn modify(&mut self, mut to: IbvQpAttr, mask: i32) -> Result<(), VerbsError> {
+        let device = &self.completions.adapter.device;
+        // SAFETY: the pair lives, and the structure is whole.
+        let code = unsafe { (device.library.modify_qp)(self.pair.as_ptr(), &mut to, mask) };
+        device.check("ibv_modify_qp", code)
+    }
+
+    fn initialise(&mut self) -> Result<(), VerbsError> {
+        let adapter = self.adapter();
+        let to = IbvQpAttr {
+            qp_state: QPS_INIT,
+            pkey_index: adapter.settings.partition_key_index,
+            port_num: adapter.port.number,
+            qp_access_flags: ACCESS_WRITES as u32,
+            ..IbvQpAttr::default()
+        };
+        self.modify(to, mask::TO_INIT)
+    }
+
+    /// Connects to the pair at `peer`, which connects to this one.
+    pub(super) fn connect(&mut self, peer: &QueuePairAddress) -> Result<(), VerbsError> {
+        let adapter = self.adapter();
+        let settings = adapter.settings.clone();
+        let route = IbvGlobalRoute {
+            dgid: peer.gid,
+            sgid_index: adapter.gid.index as u8,
+            hop_limit: 64,
+            traffic_class: settings.traffic_class,
+            ..IbvGlobalRoute::default()
+        };
+        let way = IbvAhAttr {
+            grh: route,
+            dlid: peer.lid,
+            sl: settings.service_level,
+            // RoCE has no other addresses. InfiniBand needs them only across subnets, and takes
+            // them within one, too.
+            is_global: 1,
+            port_num: adapter.port.number,
+            ..IbvAhAttr::default()
+        };
+        let ready_to_receive = IbvQpAttr {
+            qp_state: QPS_RTR,
+            path_mtu: u32::from(peer.mtu_code).min(adapter.port.mtu_code),
+            dest_qp_num: peer.number,
+            rq_psn: peer.first_packet,
+            ah_attr: way,
+            max_dest_rd_atomic: 1,
+            // 0.64 ms.
+            min_rnr_timer: 12,
+            ..IbvQpAttr::default()
+        };
+        let ready_to_send = IbvQpAttr {
+            qp_state: QPS_RTS,
+            sq_psn: self.first_packet,
+            timeout: settings.timeout,
+            retry_cnt: settings.retries,
+            // For ever: a peer that has not posted a receive is late, but not dead.
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+            ..IbvQpAttr::default()
+        };
+        self.modify(ready_to_receive, mask::TO_RTR)?;
+        self.modify(ready_to_send, mask::TO_RTS)
+    }
+
+    /// Posts a receive without memory: it takes the number that comes with a write.
+    pub(super) fn post_receive(&mut self) -> io::Result<()> {
+        let mut request = IbvRecvWr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
+        let mut bad = null_mut();
+        // SAFETY: the pair lives, and the driver copies the request.
+        let code = unsafe {
+            let post_recv = self.adapter().device.context.as_ref().ops.post_recv;
+            post_recv(self.pair.as_ptr(), &mut request, &mut bad)
+        };
+        posted(code)
+    }
+
+    /// Posts a write to the peer's memory. Its bytes must not change before it is complete.
+    ///
+    /// # Safety
+    /// `write.from` names `write.len` bytes of registered memory of `write.local_key`.
+    pub(super) unsafe fn post_write(&mut self, write: &RemoteWrite) -> io::Result<()> {
+        let mut range = IbvSge { addr: write.from, length: write.len, lkey: write.local_key };
+        let inline = if write.len <= self.inline { SEND_INLINE } else { 0 };
+        let mut request = IbvSendWr {
+            wr_id: 1,
+            next: null_mut(),
+            sg_list: &mut range,
+            num_sge: i32::from(write.len > 0),
+            opcode: WRITE_WITH_IMM,
+            send_flags: SEND_SIGNALED | inline,
+            imm_data: write.immediate.to_be(),
+            remote_addr: write.to,
+            rkey: write.remote_key,
+            rest: [0; 9],
+        };
+        let mut bad = null_mut();
+        // SAFETY: the pair lives, and the driver copies request and range. The caller vouches for
+        // the bytes.
+        let code = unsafe {
+            let post_send = self.adapter().device.context.as_ref().ops.post_send;
+            post_send(self.pair.as_ptr(), &mut request, &mut bad)
+        };
+        posted(code)
+    }
+
+    /// Takes completions without waiting; returns their number. If there are none, the next one
+    /// makes an event of the descriptor.
+    pub(super) fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
+        let count = self.completions.poll(into)?;
+        if count > 0 {
+            self.completions.armed = false;
+            return Ok(count);
+        }
+        if self.completions.armed {
+            return Ok(0);
+        }
+        self.completions.arm()?;
+        // A completion that came before the queue was armed makes no event.
+        let count = self.completions.poll(into)?;
+        if count > 0 {
+            self.completions.armed = false;
+        }
+        Ok(count)
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.completions.descriptor()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if !self.adapter().device.owner.is_current() {
+            return;
+        }
+        // SAFETY: the pair was made by the library and is destroyed once, before its queue.
+        unsafe { (self.adapter().device.library.destroy_qp)(self.pair.as_ptr()) };
+    }
+}
+
+fn posted(code: i32) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
+}

@@ -1,0 +1,520 @@
+//! A stream over a reliable connection of verbs.
+//!
+//! Each end has a ring of bytes that its peer writes into. A sender copies head and body into a
+//! ring of its own, as one piece, and has its adapter write the piece to the same place of the
+//! peer's ring, with a number that tells how long it is. So a message of up to 64 KiB is one packet
+//! train, and nothing else is on the wire but, now and then, a credit: the receiver has taken so
+//! many bytes, whose places may be written again.
+//!
+//! The number that comes with a write takes up one receive request of the peer. A sender never has
+//! more writes under way than its peer has posted requests for, so the connection never has to
+//! repeat a write for want of one.
+
+use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
+use super::adapter::{VerbsAdapter, VerbsMemory};
+use super::error::VerbsError;
+use super::immediate::Immediate;
+use super::queue_pair::{BATCH, QueuePair, QueuePairAddress, RemoteWrite};
+use crate::parts::{unfilled, unsent};
+use crate::random;
+use crate::stream::{Fault, HEAD, Stream};
+use maypole_kernels::{View, ViewMut};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Bytes of a ring. Below 2^20, the limit of what a credit can say.
+const RING: usize = 512 << 10;
+/// Most bytes of one write.
+const PIECE: usize = 64 << 10;
+/// Writes of data that may be under way and not credited.
+const WRITES: usize = 128;
+/// Credits and goodbyes that may be under way besides: a credit is sent once a quarter of the ring
+/// or of the writes was taken.
+const OTHERS: usize = 16;
+/// How long an end that is dropped waits until its peer's adapter has what was sent.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Bytes of a [`VerbsEndpoint`].
+const ENDPOINT: usize = 40;
+/// The first byte of an endpoint: the version of its form.
+const VERSION: u8 = 1;
+
+/// What a peer needs to connect to an end: where its queue pair and its ring are.
+///
+/// Whoever has it can write into the ring, so it travels over authenticated connections only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VerbsEndpoint {
+    pair: QueuePairAddress,
+    ring: u64,
+    key: u32,
+}
+
+impl VerbsEndpoint {
+    /// The bytes that [`from_bytes`](Self::from_bytes) reads.
+    pub fn to_bytes(&self) -> [u8; ENDPOINT] {
+        let mut bytes = [0; ENDPOINT];
+        bytes[0] = VERSION;
+        bytes[1] = self.pair.mtu_code;
+        bytes[2..4].copy_from_slice(&self.pair.lid.to_le_bytes());
+        // A number of a queue pair or a packet has 24 bits.
+        bytes[4..7].copy_from_slice(&self.pair.number.to_le_bytes()[..3]);
+        bytes[7..10].copy_from_slice(&self.pair.first_packet.to_le_bytes()[..3]);
+        bytes[10..26].copy_from_slice(&self.pair.gid);
+        bytes[26..34].copy_from_slice(&self.ring.to_le_bytes());
+        bytes[34..38].copy_from_slice(&self.key.to_le_bytes());
+        bytes
+    }
+
+    /// Reads an endpoint.
+    ///
+    /// # Errors
+    /// [`VerbsError::Endpoint`] if the bytes are of another length or version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, VerbsError> {
+        let unknown = || VerbsError::Endpoint { bytes: bytes.len() };
+        let bytes: &[u8; ENDPOINT] = bytes.try_into().map_err(|_| unknown())?;
+        if bytes[0] != VERSION || !(1..=5).contains(&bytes[1]) {
+            return Err(unknown());
+        }
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0]);
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&bytes[10..26]);
+        let mut ring = [0; 8];
+        ring.copy_from_slice(&bytes[26..34]);
+        let mut key = [0; 4];
+        key.copy_from_slice(&bytes[34..38]);
+        Ok(Self {
+            pair: QueuePairAddress {
+                number: word(4),
+                first_packet: word(7),
+                lid: u16::from_le_bytes([bytes[2], bytes[3]]),
+                mtu_code: bytes[1],
+                gid,
+            },
+            ring: u64::from_le_bytes(ring),
+            key: u32::from_le_bytes(key),
+        })
+    }
+}
+
+/// An end whose peer is not known yet.
+pub struct UnconnectedVerbs {
+    pair: QueuePair,
+    rings: VerbsMemory,
+    adapter: Arc<VerbsAdapter>,
+}
+
+impl fmt::Debug for UnconnectedVerbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnconnectedVerbs").field("endpoint", &self.endpoint()).finish()
+    }
+}
+
+impl UnconnectedVerbs {
+    /// Makes an end on `adapter`.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] and [`VerbsError::Call`].
+    pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
+        // Packets of an earlier connection with the same numbers would be taken for this one's.
+        let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
+        let receives = WRITES + OTHERS;
+        let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
+        let rings = VerbsMemory::new(adapter, 2 * RING)?;
+        for _ in 0..receives {
+            pair.post_receive().map_err(|source| VerbsError::Call {
+                call: "ibv_post_recv",
+                device: adapter.device.name.clone(),
+                source,
+            })?;
+        }
+        Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
+    }
+
+    /// What the peer needs to connect to this end.
+    pub fn endpoint(&self) -> VerbsEndpoint {
+        let ring = self.rings.address();
+        VerbsEndpoint { pair: self.pair.address(), ring, key: self.rings.remote_key() }
+    }
+
+    /// Connects to the end at `peer`, which connects to this one. Neither may send before both
+    /// have connected.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`].
+    pub fn connect(mut self, peer: &VerbsEndpoint) -> Result<VerbsStream, VerbsError> {
+        self.pair.connect(&peer.pair)?;
+        let mut stream = VerbsStream {
+            pair: self.pair,
+            rings: self.rings,
+            peer: *peer,
+            out: Outbound::default(),
+            into: Inbound::default(),
+            fault: None,
+            adapter: self.adapter,
+        };
+        // Whoever waits for the descriptor before it receives is woken, too.
+        stream.pump();
+        Ok(stream)
+    }
+}
+
+/// Bytes and writes to the peer.
+#[derive(Default)]
+struct Outbound {
+    /// Bytes that were written to the peer's ring.
+    sent: u64,
+    /// Of these, bytes that the peer has taken.
+    credited: u64,
+    /// Writes of data that the peer has not credited.
+    writes: usize,
+    /// Requests that are not complete.
+    posted: usize,
+    finished: bool,
+    /// The peer receives nothing any more.
+    peer_gone: bool,
+}
+
+/// Bytes and writes from the peer.
+#[derive(Default)]
+struct Inbound {
+    /// Bytes that the peer has written to the ring.
+    arrived: u64,
+    /// Of these, bytes that were taken.
+    taken: u64,
+    /// Of these, bytes for which the peer has credit.
+    credited: u64,
+    /// Writes of data since the last credit.
+    writes: u32,
+    /// The peer sends nothing more.
+    finished: bool,
+}
+
+/// One end of a connection, as a [`Stream`].
+///
+/// Its descriptor is readable once anything has happened: bytes or an end have come, or there is room
+/// again. It is never writable. A peer whose process dies is noticed by whoever sends to it; a
+/// receiver is told by its peer's host alone, so the ranks of a job watch one another besides.
+///
+/// Dropping it waits, for at most 5 s, until the peer's adapter has all that was sent.
+pub struct VerbsStream {
+    pair: QueuePair,
+    // After the pair, which uses it.
+    rings: VerbsMemory,
+    peer: VerbsEndpoint,
+    out: Outbound,
+    into: Inbound,
+    fault: Option<VerbsFault>,
+    adapter: Arc<VerbsAdapter>,
+}
+
+/// Why the connection is lost.
+#[derive(Clone, Copy, Debug)]
+enum VerbsFault {
+    /// The peer's queue pair is gone: it does not answer.
+    Unanswered,
+    /// A request failed with this status.
+    Status(u32),
+    /// A call of the driver failed with this `errno`.
+    Call(i32),
+    /// The peer wrote what no peer of this version writes.
+    Protocol,
+}
+
+impl VerbsFault {
+    fn report(self) -> Fault {
+        match self {
+            Self::Unanswered => Fault::Closed,
+            Self::Status(status) => Fault::Io(io::Error::other(format!(
+                "a request on the queue pair ended with status {status} of enum ibv_wc_status"
+            ))),
+            Self::Call(code) => Fault::Io(io::Error::from_raw_os_error(code)),
+            Self::Protocol => Fault::Io(io::Error::other("the peer breaks the protocol of rings")),
+        }
+    }
+}
+
+impl fmt::Debug for VerbsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsStream").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl VerbsStream {
+    /// The ring that the peer writes into.
+    fn inbound_ring(&self) -> ViewMut<'_> {
+        // SAFETY: the peer writes only to places for which it has credit, and this end reads only
+        // those that have arrived and are not credited.
+        unsafe { self.rings.segment().view() }.slice(0, RING)
+    }
+
+    /// The ring whose pieces are written to the peer's ring.
+    fn outbound_ring(&self) -> ViewMut<'_> {
+        // SAFETY: the adapter reads a piece until the peer has it, and its place is written again
+        // only after the peer's credit.
+        unsafe { self.rings.segment().view() }.slice(RING, RING)
+    }
+
+    /// Handles all completions that are here.
+    fn pump(&mut self) {
+        let mut completions = [IbvWc::default(); BATCH];
+        while self.fault.is_none() {
+            match self.pair.poll(&mut completions) {
+                Ok(0) => return,
+                Ok(count) => {
+                    // What the adapter wrote before a completion is seen after it.
+                    fence(Ordering::Acquire);
+                    completions[..count].iter().for_each(|completion| self.complete(completion));
+                }
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    fn lose(&mut self, error: &io::Error) {
+        self.fault.get_or_insert(VerbsFault::Call(error.raw_os_error().unwrap_or(libc::EIO)));
+    }
+
+    fn complete(&mut self, completion: &IbvWc) {
+        match completion.status {
+            WC_SUCCESS if completion.opcode == WC_RECV_WITH_IMM => {
+                self.receive_number(Immediate::decode(u32::from_be(completion.imm_data)));
+            }
+            WC_SUCCESS => self.out.posted -= 1,
+            WC_NO_ANSWER => {
+                self.fault.get_or_insert(VerbsFault::Unanswered);
+            }
+            // The request that failed first has said why.
+            WC_FLUSHED => {
+                self.fault.get_or_insert(VerbsFault::Unanswered);
+            }
+            status => {
+                self.fault.get_or_insert(VerbsFault::Status(status));
+            }
+        }
+    }
+
+    fn receive_number(&mut self, number: Immediate) {
+        match number {
+            Immediate::Data { bytes } => {
+                self.into.arrived += u64::from(bytes);
+                self.into.writes += 1;
+            }
+            Immediate::Credit { bytes, writes } => {
+                self.out.credited += u64::from(bytes);
+                match self.out.writes.checked_sub(writes as usize) {
+                    Some(left) if self.out.credited <= self.out.sent => self.out.writes = left,
+                    _ => self.fault = Some(VerbsFault::Protocol),
+                }
+            }
+            Immediate::Finished => self.into.finished = true,
+            Immediate::Gone => {
+                self.into.finished = true;
+                self.out.peer_gone = true;
+            }
+        }
+        if self.into.arrived - self.into.credited > RING as u64 {
+            self.fault = Some(VerbsFault::Protocol);
+        }
+        if let Err(error) = self.pair.post_receive() {
+            self.lose(&error);
+        }
+    }
+
+    /// Writes `len` bytes of the outbound ring at `at` to the same place of the peer's ring.
+    fn write(&mut self, at: usize, len: usize, number: Immediate) {
+        let write = RemoteWrite {
+            from: self.rings.address() + (RING + at) as u64,
+            len: len as u32,
+            local_key: self.rings.local_key(),
+            to: self.peer.ring + at as u64,
+            remote_key: self.peer.key,
+            immediate: number.encode(),
+        };
+        // SAFETY: the range lies within the registered rings, and is not written again before the
+        // peer's credit.
+        match unsafe { self.pair.post_write(&write) } {
+            Ok(()) => self.out.posted += 1,
+            Err(error) => self.lose(&error),
+        }
+    }
+
+    /// Bytes that may be sent as one piece now.
+    fn room(&self) -> usize {
+        if self.out.writes == WRITES || self.out.posted >= WRITES {
+            return 0;
+        }
+        let free = RING - (self.out.sent - self.out.credited) as usize;
+        let to_end = RING - (self.out.sent % RING as u64) as usize;
+        free.min(to_end).min(PIECE)
+    }
+
+    /// Tells the peer what was taken, if it is worth a write.
+    fn give_credit(&mut self) {
+        let bytes = self.into.taken - self.into.credited;
+        let is_due = bytes >= RING as u64 / 4 || self.into.writes as usize >= WRITES / 4;
+        if is_due && self.out.posted < WRITES + OTHERS - 2 {
+            let writes = std::mem::take(&mut self.into.writes);
+            self.into.credited = self.into.taken;
+            self.write(0, 0, Immediate::Credit { bytes: bytes as u32, writes });
+        }
+    }
+
+    /// False once the peer's pair is gone, or may be: it answers no request any more.
+    fn expects_answers(&self) -> bool {
+        self.fault.is_none() && !self.out.peer_gone
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        self.fault.map_or(Ok(()), |fault| Err(fault.report()))
+    }
+}
+
+impl Stream for VerbsStream {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        let parts = unsent(head, body, skip);
+        if self.out.finished || self.out.peer_gone {
+            return Err(Fault::Closed);
+        }
+        self.check()?;
+        if self.room() == 0 {
+            self.pump();
+            self.check()?;
+            if self.out.peer_gone {
+                return Err(Fault::Closed);
+            }
+        }
+        let room = self.room();
+        if room == 0 {
+            return Ok(0);
+        }
+        let at = (self.out.sent % RING as u64) as usize;
+        let mut len = 0;
+        for part in parts {
+            let bytes = part.len().min(room - len);
+            self.outbound_ring().slice(at + len, bytes).copy_from(part.slice(0, bytes));
+            len += bytes;
+        }
+        self.write(at, len, Immediate::Data { bytes: len as u32 });
+        self.check()?;
+        self.out.sent += len as u64;
+        self.out.writes += 1;
+        Ok(len)
+    }
+
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
+        let parts = unfilled(head, body, skip);
+        if self.into.arrived == self.into.taken {
+            self.pump();
+        }
+        let mut received = 0;
+        for part in parts {
+            let mut filled = 0;
+            while filled < part.len() && self.into.taken < self.into.arrived {
+                let at = (self.into.taken % RING as u64) as usize;
+                let here = (self.into.arrived - self.into.taken) as usize;
+                let bytes = here.min(RING - at).min(part.len() - filled);
+                let from = self.inbound_ring().slice(at, bytes);
+                part.slice(filled, bytes).copy_from(from.as_view());
+                self.into.taken += bytes as u64;
+                filled += bytes;
+            }
+            received += filled;
+        }
+        if received > 0 {
+            if self.fault.is_none() {
+                self.give_credit();
+            }
+            return Ok(received);
+        }
+        if self.into.finished {
+            return Err(Fault::Closed);
+        }
+        self.check()?;
+        self.give_credit();
+        Ok(0)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pair.descriptor())
+    }
+
+    fn finish(&mut self) {
+        if self.out.finished || !self.adapter.device.owner.is_current() {
+            return;
+        }
+        self.out.finished = true;
+        if self.expects_answers() {
+            self.write(0, 0, Immediate::Finished);
+        }
+    }
+}
+
+impl Drop for VerbsStream {
+    fn drop(&mut self) {
+        if !self.adapter.device.owner.is_current() {
+            return;
+        }
+        self.out.finished = true;
+        self.pump();
+        if self.expects_answers() {
+            self.write(0, 0, Immediate::Gone);
+        }
+        // Destroying the pair would drop what its adapter has not sent.
+        let deadline = Instant::now() + LINGER;
+        while self.out.posted > 0 && self.expects_answers() && Instant::now() < deadline {
+            self.pump();
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> VerbsEndpoint {
+        let pair = QueuePairAddress {
+            number: 0x12_3456,
+            first_packet: 0xFE_DCBA,
+            lid: 777,
+            mtu_code: 5,
+            gid: std::array::from_fn(|at| at as u8),
+        };
+        VerbsEndpoint { pair, ring: 0x7FFF_1234_5678_9ABC, key: 0xCAFE_F00D }
+    }
+
+    #[test]
+    fn an_endpoint_comes_back() {
+        assert_eq!(VerbsEndpoint::from_bytes(&endpoint().to_bytes()).unwrap(), endpoint());
+    }
+
+    #[test]
+    fn bytes_of_another_form_are_refused() {
+        let bytes = endpoint().to_bytes();
+        for len in (0..ENDPOINT).chain([ENDPOINT + 1]) {
+            let mut other = bytes.to_vec();
+            other.resize(len, 0);
+            assert!(VerbsEndpoint::from_bytes(&other).is_err(), "{len} bytes");
+        }
+        for (at, value) in [(0, VERSION + 1), (1, 0), (1, 6)] {
+            let mut other = bytes;
+            other[at] = value;
+            assert!(VerbsEndpoint::from_bytes(&other).is_err(), "byte {at} is {value}");
+        }
+    }
+
+    #[test]
+    fn credits_can_say_all_that_is_taken() {
+        let most = Immediate::Credit { bytes: RING as u32, writes: WRITES as u32 };
+        assert_eq!(Immediate::decode(most.encode()), most);
+    }
+}
