@@ -11,6 +11,7 @@
 //! code: the board and the streams, whose protocols say who may touch which bytes when, take theirs
 //! in unsafe code.
 
+pub mod counting;
 mod shared;
 
 use bytemuck::{NoUninit, Pod};

@@ -3,7 +3,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`verify`] | the comparison of a data-parallel run with one process |
-//! | [`theory`], [`memory`] | the bytes that a rank should send and hold |
+//! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
+//! | [`overlap`] | the passes that run while a collective of the store is under way |
 //! | [`combine`] | the pairs of axes that combine |
 //! | [`tour`] | `train tour`: compares every axis with one process, one row each |
 //! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |
@@ -12,7 +13,9 @@
 pub mod bench;
 pub mod combine;
 pub mod faults;
+pub mod held;
 pub mod memory;
+pub mod overlap;
 pub mod theory;
 pub mod tour;
 pub mod verify;

@@ -17,6 +17,7 @@
 //! ep    twice the rows sent to other ranks and received from them, per layer and micro-batch,
 //!       and the counts of these rows. Once a step an all-reduce of the dense parameters.
 //! dp    the formula of the sharding (`memory::wire`), with the parameters of this rank.
+//! A block that is computed again sends what its forward pass sends a second time.
 //! ```
 //!
 //! In an all-reduce of `n` numbers each rank sends `2n (p-1)/p`; in an all-gather or a
@@ -47,10 +48,12 @@ pub struct RankTheory<'a> {
     pub rows: usize,
     /// Bytes of a number.
     pub element: usize,
+    /// True if blocks keep their input alone: each runs forward a second time.
+    pub recompute: bool,
 }
 
 impl RankTheory<'_> {
-    fn size(&self, axis: MeshAxis) -> usize {
+    pub(crate) fn size(&self, axis: MeshAxis) -> usize {
         self.setup.mesh.size(axis)
     }
 
@@ -60,7 +63,7 @@ impl RankTheory<'_> {
     }
 
     /// The table of the parameters on this rank.
-    fn layout(&self) -> ParameterLayout {
+    pub(crate) fn layout(&self) -> ParameterLayout {
         ParameterLayout::new(self.config, self.share())
     }
 
@@ -75,7 +78,7 @@ impl RankTheory<'_> {
     }
 
     /// The tokens of a micro-batch on this rank.
-    fn tokens(&self) -> usize {
+    pub(crate) fn tokens(&self) -> usize {
         self.setup.micro_rows(self.rows) * self.config.context / self.size(MeshAxis::Cp)
     }
 
@@ -117,10 +120,13 @@ impl RankTheory<'_> {
         // A layer of experts gathers tokens under sequence parallelism, and has no sum of tokens.
         // Its sums are those of the rows of each expert (`rows` below).
         let feed = if no_experts { 2 } else { usize::from(self.setup.sequence) };
-        let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
+        // A block that is computed again goes forward through its regions once more.
+        let passes = if self.recompute { 1.5 } else { 1.0 };
+        let blocks = (layers * (2 + feed)) as f64 * passes;
+        let regions = (blocks + (embed + head) as f64) * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
-        let rows = if no_experts { 0.0 } else { 2.0 * all(routing.here * d) };
+        let rows = if no_experts { 0.0 } else { 2.0 * passes * all(routing.here * d) };
         let vectors = if self.setup.sequence { self.count(applied_to_own_tokens) } else { 0 };
         micros + rows + all(vectors)
     }
@@ -145,15 +151,19 @@ impl RankTheory<'_> {
         let ranks = self.size(MeshAxis::Cp) as f64;
         let each = (layers * self.setup.micros * self.tokens() * self.config.width
             / self.size(MeshAxis::Tp)) as f64;
+        let again = if self.recompute { 1.0 } else { 0.0 };
         match self.setup.exchange {
             _ if ranks == 1.0 => 0.0,
-            ContextExchange::Ring => 2.0 * each * (3.0 * ranks - 2.0),
-            ContextExchange::Ulysses => 8.0 * each * (ranks - 1.0) / ranks,
+            ContextExchange::Ring => 2.0 * each * (3.0 * ranks - 2.0 + again * (ranks - 1.0)),
+            ContextExchange::Ulysses => (8.0 + 4.0 * again) * each * (ranks - 1.0) / ranks,
         }
     }
 
     fn ep(&self, routing: &RoutingRecord) -> f64 {
-        let crossings = 2 * (routing.abroad[0] + routing.abroad[1]) * self.config.width;
+        // There and back, forward and backward.
+        let both_ways = routing.abroad[0] + routing.abroad[1];
+        let passes = if self.recompute { 3 } else { 2 };
+        let crossings = passes * both_ways * self.config.width;
         crossings as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
     }
 
@@ -165,7 +175,9 @@ impl RankTheory<'_> {
         if ranks == 1 {
             return 0;
         }
-        let told = 2 * experts / ranks * (ranks - 1) + 4 * 2 * ranks * (ranks - 1);
-        (self.share().layers.len() * self.setup.micros * told * size_of::<u64>()) as u64
+        let told = experts / ranks * (ranks - 1) + 2 * 2 * ranks * (ranks - 1);
+        let passes = if self.recompute { 3 } else { 2 };
+        let layers = self.share().layers.len();
+        (layers * self.setup.micros * passes * told * size_of::<u64>()) as u64
     }
 }

@@ -169,20 +169,34 @@ impl Recipe {
     /// If a collective fails, or ranks end with different weights.
     pub fn each_rank<R: Send>(
         &self,
-        (ranks, micro): (usize, usize),
+        ranks: (usize, usize),
         sharding: Sharding,
         prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) + Sync,
         look: impl Fn(&mut TrainingSession<f32>, &RankGroup) -> R + Sync,
     ) -> (TrainingOutcome, Vec<R>) {
+        self.watched(ranks, sharding, prepare, |session, group, ()| look(session, group))
+    }
+
+    /// [`each_rank`](Self::each_rank), where `look` gets what `prepare` gave.
+    ///
+    /// # Panics
+    /// As `each_rank`.
+    pub fn watched<P, R: Send>(
+        &self,
+        (ranks, micro): (usize, usize),
+        sharding: Sharding,
+        prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) -> P + Sync,
+        look: impl Fn(&mut TrainingSession<f32>, &RankGroup, P) -> R + Sync,
+    ) -> (TrainingOutcome, Vec<R>) {
         let run = |comm: Communicator| -> Result<(TrainingOutcome, R)> {
             let group = RankGroup::new(comm, SumOrder::Ranks);
             let mut session = self.session(&group, sharding);
-            prepare(&mut session, &group);
+            let prepared = prepare(&mut session, &group);
             let mut outcome = self.follow(&mut session, |text, step| {
                 let all = text.step(step, self.rows, ranks * micro);
                 all[group.rank() * micro..(group.rank() + 1) * micro].to_vec()
             })?;
-            let seen = look(&mut session, &group);
+            let seen = look(&mut session, &group, prepared);
             outcome.weights = session.store.all_weights()?;
             Ok((outcome, seen))
         };

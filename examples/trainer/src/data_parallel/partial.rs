@@ -97,8 +97,8 @@ fn sum<T: FloatElement>(
         entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
     let places: Vec<_> = places.collect();
     let gradients = store.gradients(unit)?;
-    let mut together: Vec<T> =
-        places.iter().flat_map(|place| &gradients[place.clone()]).copied().collect();
+    let mut together = Vec::with_capacity(places.iter().map(ExactSizeIterator::len).sum());
+    places.iter().for_each(|place| together.extend_from_slice(&gradients[place.clone()]));
     if together.is_empty() {
         return Ok(());
     }

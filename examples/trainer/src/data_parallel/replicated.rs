@@ -77,7 +77,7 @@ impl<T: FloatElement> Replicated<T> {
         overlap: bool,
     ) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
-        let buckets = cut(&layout, bucket / size_of::<T>())
+        let buckets = buckets(&layout, bucket / size_of::<T>())
             .into_iter()
             .map(|units| Bucket::new(&layout, units));
         Self { buckets: buckets.collect(), layout, weights, group, overlap, last: false }
@@ -105,7 +105,7 @@ impl<T: FloatElement> Bucket<T> {
 
 /// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most
 /// `most` elements.
-fn cut(layout: &ParameterLayout, most: usize) -> Vec<Range<usize>> {
+pub fn buckets(layout: &ParameterLayout, most: usize) -> Vec<Range<usize>> {
     let mut buckets: Vec<Range<usize>> = Vec::new();
     for unit in (0..layout.units.len()).rev() {
         let start = layout.units[unit].range.start;
@@ -219,10 +219,10 @@ mod tests {
         });
         let of =
             |units: Range<usize>| layout.units[units].iter().map(|unit| unit.range.len()).sum();
-        assert_eq!(cut(&layout, 0), [0..1, 1..2, 2..3, 3..4]);
-        assert_eq!(cut(&layout, of(2..4) - 1), [0..1, 1..2, 2..3, 3..4]);
-        assert_eq!(cut(&layout, of(2..4)), [0..1, 1..2, 2..4]);
-        assert_eq!(cut(&layout, of(1..4)), [0..1, 1..4]);
-        assert_eq!(cut(&layout, layout.len()).len(), 1);
+        assert_eq!(buckets(&layout, 0), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(buckets(&layout, of(2..4) - 1), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(buckets(&layout, of(2..4)), [0..1, 1..2, 2..4]);
+        assert_eq!(buckets(&layout, of(1..4)), [0..1, 1..4]);
+        assert_eq!(buckets(&layout, layout.len()).len(), 1);
     }
 }

@@ -87,6 +87,8 @@ pub struct RoutingRecord {
     pub dropped: Vec<DroppedChoice>,
     /// Rows that went through the experts of this rank.
     pub here: usize,
+    /// The same for each pass of a layer, in the order in which the layers ran.
+    pub each: Vec<usize>,
     /// Rows that went to other ranks, and that came from other ranks.
     pub abroad: [usize; 2],
 }
@@ -123,7 +125,9 @@ impl<R: ExpertRules> ExpertLayer<R> {
             token: choice.token,
             expert: choice.expert,
         }));
-        routing.here += routes.load.iter().sum::<usize>();
+        let here = routes.load.iter().sum::<usize>();
+        routing.here += here;
+        routing.each.push(here);
         routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let experts = self.router.experts;
         let load = routed.load(self.router.experts);

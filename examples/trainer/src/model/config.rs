@@ -94,15 +94,6 @@ impl Config {
         self.tensors().iter().map(|tensor| tensor.shape[0] * tensor.shape[1]).sum()
     }
 
-    /// Bytes that the activations of one dense block take between its two passes, if it keeps them:
-    /// the input, two normalised forms with their statistics, q, k and v, the probabilities, the
-    /// attended vectors, the sum after attention, and the feed-forward part before and after its
-    /// nonlinearity.
-    pub fn activation_bytes(&self, rows: usize, tokens: usize, element: usize) -> usize {
-        let n = rows * tokens;
-        element * (n * (16 * self.width + 4) + rows * self.heads * tokens * tokens)
-    }
-
     /// Every tensor of the whole model, in the order of its flat buffer.
     pub(crate) fn tensors(&self) -> Vec<ModelTensor> {
         let mut list = TensorList {

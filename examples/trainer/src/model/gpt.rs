@@ -10,6 +10,7 @@ use crate::model::block::{self, normalise};
 use crate::model::config::Config;
 use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
 use crate::model::store::Store;
+use crate::ranks::memory::MemoryKind;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::Real;
@@ -65,12 +66,16 @@ struct HeadActivations<T> {
 }
 
 impl<T> Activations<T> {
-    /// Bytes of activations, those of the head not counted.
+    /// Bytes of all activations.
     pub fn bytes(&self) -> usize {
         let each = |kept: &UnitActivations<T>| match kept {
+            UnitActivations::Embed => 0,
             UnitActivations::Block(kept) => kept.bytes(),
             UnitActivations::Input(x) => size_of_val(&**x),
-            UnitActivations::Embed | UnitActivations::Head(_) => 0,
+            UnitActivations::Head(head) => {
+                let buffers = [&head.x, &head.stats, &head.h, &head.logits];
+                buffers.into_iter().map(|buffer| size_of_val(&**buffer)).sum()
+            }
         };
         self.kept.iter().map(each).sum()
     }
@@ -130,7 +135,7 @@ impl<T: Real> Gpt<T> {
     ) -> Result<(Vec<T>, Activations<T>)> {
         let mut activations = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
         for unit in units {
-            let p = self.tensors[unit].split(store.weights(unit)?);
+            let p = self.tensors[unit].split(MemoryKind::Units.hold(|| store.weights(unit))?);
             let kept = match self.parts[unit] {
                 ModelPart::Embed => {
                     x = self.embed(&p, batch)?;
@@ -159,7 +164,7 @@ impl<T: Real> Gpt<T> {
                 }
             };
             activations.kept.push(kept);
-            store.forward_done(unit)?;
+            MemoryKind::Units.hold(|| store.forward_done(unit))?;
         }
         Ok((x, activations))
     }
@@ -179,7 +184,7 @@ impl<T: Real> Gpt<T> {
         mut dx: Vec<T>,
     ) -> Result<Vec<T>> {
         for (unit, kept) in units.zip(activations.kept).rev() {
-            let (p, g) = store.weights_and_gradients(unit)?;
+            let (p, g) = MemoryKind::Units.hold(|| store.weights_and_gradients(unit))?;
             let p = self.tensors[unit].split(p);
             let mut g = self.tensors[unit].split_mut(g);
             dx = match kept {
@@ -195,7 +200,7 @@ impl<T: Real> Gpt<T> {
                 }
                 UnitActivations::Head(head) => self.logits_backward((&p, &mut g), &head)?,
             };
-            store.backward_done(unit)?;
+            MemoryKind::Units.hold(|| store.backward_done(unit))?;
         }
         Ok(dx)
     }

@@ -8,6 +8,12 @@ use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use std::fmt::Write;
 
+/// What the signs of [`text`] mean.
+pub const LEGEND: &str = "\
+0 1 2 ...: forward pass of this micro-batch (after 9 again 0); a b c ...: backward pass of \
+micro-batch 0 1 2 ...;
+.: the rank waits. A line a stage; time runs to the right.";
+
 /// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a
 /// backward the letter in the same place of the alphabet, `.` is waiting; a second stage of the
 /// rank has its line below the first's.
@@ -56,7 +62,7 @@ pub fn svg(trace: &PipelineTrace, title: &str) -> String {
     let row = 28.0;
     let left = 64.0;
     let top = 34.0;
-    let height = top + row * trace.ranks as f64 + 12.0;
+    let height = top + row * trace.ranks as f64 + 30.0;
     let scale = (width - left - 12.0) / trace.length();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n\
@@ -99,16 +105,45 @@ pub fn svg(trace: &PipelineTrace, title: &str) -> String {
             );
         }
     }
+    legend(&mut out, trace, [left, height - 9.0, width - 12.0]);
     out + "</svg>\n"
+}
+
+/// What the colours and the numbers mean, from `x` on, and at `right` what the axis is.
+fn legend(out: &mut String, trace: &PipelineTrace, [mut x, y, right]: [f64; 3]) {
+    let stages = ["", ", second stage of the rank", ", later stages"];
+    for (nth, stage) in stages.into_iter().enumerate().take(trace.chunks) {
+        for (pass, name) in [(PassKind::Forward, "forward"), (PassKind::Backward, "backward")] {
+            let name = format!("{name}{stage}");
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>\
+                 <text x=\"{}\" y=\"{y:.1}\" font-size=\"11\">{name}</text>",
+                y - 9.0,
+                shade(pass, nth),
+                x + 14.0
+            );
+            x += 26.0 + 5.6 * name.len() as f64;
+        }
+    }
+    let _ = writeln!(
+        out,
+        "<text x=\"{x}\" y=\"{y:.1}\" font-size=\"11\">number: micro-batch; grey: waiting</text>\
+         <text x=\"{right}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"end\">time &#8594;</text>"
+    );
 }
 
 /// Blue forward, green backward, darker for each further stage of the rank.
 fn fill(span: &PassSpan) -> &'static str {
-    let shades = match span.op.pass {
+    shade(span.op.pass, span.op.chunk)
+}
+
+fn shade(pass: PassKind, stage: usize) -> &'static str {
+    let shades = match pass {
         PassKind::Forward => ["#3b6fb6", "#27507f", "#1a3859"],
         PassKind::Backward => ["#3f8f5b", "#2c6741", "#1d482d"],
     };
-    shades[span.op.chunk.min(2)]
+    shades[stage.min(2)]
 }
 
 fn escaped(text: &str) -> String {
@@ -147,5 +182,8 @@ mod tests {
         let drawn = svg(&trace(PipelineSchedule::OneForwardOneBackward), "1F1B <p=2>");
         assert_eq!(drawn.matches("stroke").count(), 2 * 2 * 4);
         assert!(drawn.contains("1F1B &lt;p=2&gt; (idle 20.0 %)"));
+        for meaning in [">forward<", ">backward<", "number: micro-batch", "time"] {
+            assert!(drawn.contains(meaning), "the legend says {meaning}");
+        }
     }
 }

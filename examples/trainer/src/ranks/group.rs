@@ -5,8 +5,9 @@
 //! is noted in a [`Timeline`]: it is what communication costs that nothing hides. What runs
 //! meanwhile, on a thread of its own, is noted too, as something else.
 
+use crate::ranks::memory::MemoryKind;
 use crate::ranks::shard::Shard;
-use crate::ranks::timeline::{RankActivity, Timeline};
+use crate::ranks::timeline::{RankActivity, Timeline, UnderWay};
 use crate::tensor::math::{FloatElement, take};
 use maypole::{Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
@@ -111,9 +112,9 @@ impl RankGroup {
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
-        self.timeline.record(RankActivity::Wait, || {
-            call(inner.comm.as_mut().expect("a group of one rank calls no collective"))
-        })
+        let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
+        // What the library keeps for later calls is none of the caller's memory.
+        self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(|| call(comm)))
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -284,13 +285,16 @@ impl RankGroup {
         let timeline = self.timeline.clone();
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
-        comm.start(buffers, move |comm, buffers| {
-            timeline.record(RankActivity::Communication, || call(comm, buffers))
+        MemoryKind::Other.hold(|| {
+            comm.start(buffers, move |comm, buffers| {
+                timeline.record(RankActivity::Communication, || call(comm, buffers))
+            })
         })
     }
 
     fn pending<T>(&self, way: PendingKind<T>) -> PendingCollective<T> {
-        PendingCollective { way, timeline: self.timeline.clone() }
+        let under_way = (self.world > 1).then(|| self.timeline.begin());
+        PendingCollective { way, timeline: self.timeline.clone(), under_way }
     }
 
     /// Returns the number of elements in each rank's part of `len`.
@@ -305,6 +309,9 @@ impl RankGroup {
 pub struct PendingCollective<T> {
     way: PendingKind<T>,
     timeline: Timeline,
+    /// For a group of several ranks.
+    #[allow(dead_code, reason = "counts while it lives")]
+    under_way: Option<UnderWay>,
 }
 
 #[derive(Debug)]

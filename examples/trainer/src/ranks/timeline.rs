@@ -5,6 +5,8 @@
 //! meanwhile: where it lies beside a backward pass, it is hidden; where it lies beside a wait, it
 //! is not.
 
+use crate::ranks::memory::MemoryKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,11 +85,22 @@ const MOST_SPANS: usize = 1 << 16;
 pub struct Timeline {
     began: Instant,
     spans: Arc<Mutex<Vec<TimeSpan>>>,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// A collective that was started and is not waited for yet.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { began: Instant::now(), spans: Arc::default() }
+        Self { began: Instant::now(), spans: Arc::default(), under_way: Arc::default() }
     }
 }
 
@@ -100,6 +113,17 @@ impl Timeline {
         result
     }
 
+    /// Counts a collective as under way for as long as the result lives.
+    pub(crate) fn begin(&self) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(&self.under_way))
+    }
+
+    /// The number of collectives that this rank has started and not waited for.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: TimeSpan) {
         // A panic while the lock was held leaves the list valid.
@@ -107,7 +131,8 @@ impl Timeline {
         if spans.len() >= MOST_SPANS {
             spans.drain(..MOST_SPANS / 2);
         }
-        spans.push(span);
+        // The list is none of the memory that the caller counts.
+        MemoryKind::Other.hold(|| spans.push(span));
     }
 
     /// Returns the time since the timeline began.

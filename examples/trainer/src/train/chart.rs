@@ -120,6 +120,15 @@ pub fn curve(losses: &LossCurve, title: &str) -> String {
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">step {first}</text>");
     let _ = writeln!(
         out,
+        "<text x=\"{:.1}\" y=\"{y}\" text-anchor=\"middle\">step</text>\
+         <text x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" \
+         transform=\"rotate(-90 14 {:.1})\">nats a token</text>",
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        height / 2.0,
+        height / 2.0
+    );
+    let _ = writeln!(
+        out,
         "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">step {last}</text>",
         WIDTH - RIGHT
     );
@@ -170,7 +179,7 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     }
     let _ = writeln!(
         out,
-        "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{:.1} ms</text>",
+        "<text x=\"{}\" y=\"20\" text-anchor=\"end\">time: {:.1} ms in all</text>",
         WIDTH - RIGHT,
         length * 1e3
     );

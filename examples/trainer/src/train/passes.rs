@@ -28,6 +28,7 @@ use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute, own_ac
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
 use crate::pipeline_parallel::trace::PipelineTrace;
+use crate::ranks::memory::{MemoryKind, counted};
 use crate::tensor::math::Real;
 use maypole::Result;
 use std::cell::RefCell;
@@ -56,8 +57,7 @@ pub struct Passes {
     pub loss: f64,
     /// The start and end of each pass, in seconds from the start of the step.
     pub trace: PipelineTrace,
-    /// Most bytes of activations that waited for their backward pass at once, those of the head
-    /// not counted.
+    /// Most bytes of activations that waited for their backward pass at once.
     pub activations: usize,
 }
 
@@ -105,7 +105,7 @@ impl<T: Real> LocalStages<T> {
             most: 0,
         };
         let trace = execute(&self.plan, self.rank, &mut self.links, &mut runner, length, start)?;
-        Ok(Passes { loss: runner.loss, trace, activations: runner.most })
+        Ok(Passes { loss: runner.loss, trace, activations: runner.most.max(0) as usize })
     }
 }
 
@@ -122,16 +122,23 @@ struct StageRunner<'a, T> {
     routing: &'a RefCell<RoutingRecord>,
     units: &'a [Range<usize>],
     batches: &'a [TokenBatch],
-    /// By stage: the activations that wait for their backward pass, with their micro-batch.
-    waiting: Vec<Vec<(usize, Activations<T>)>>,
+    /// By stage.
+    waiting: Vec<Vec<WaitingPass<T>>>,
     take: TakeActivations,
     /// By stage: backward passes done.
     done: Vec<usize>,
     loss: f64,
     /// Bytes of activations that wait.
-    held: usize,
+    held: i64,
     /// The most that `held` was.
-    most: usize,
+    most: i64,
+}
+
+/// A forward pass that waits for its backward pass.
+struct WaitingPass<T> {
+    micro: usize,
+    activations: Activations<T>,
+    bytes: i64,
 }
 
 impl<T: Real> Stages<T> for StageRunner<'_, T> {
@@ -141,21 +148,28 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
             |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
         self.routing.borrow_mut().coming =
             self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
-        let (output, activations) =
-            self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        let received = size_of_val(&*input) as i64;
+        let before = MemoryKind::Activations.held();
+        let batch = &self.batches[micro];
+        let forward = || self.gpt.forward(units, self.store, batch, input);
+        let (output, activations) = MemoryKind::Activations.hold(forward)?;
+        // The input stays as an activation of the first block, and the output leaves.
+        let left = MemoryKind::Activations.held() - before;
+        let left = left + received - size_of_val(&*output) as i64;
+        let bytes = if counted() { left } else { activations.bytes() as i64 };
         self.loss += activations.loss;
-        self.held += activations.bytes();
+        self.held += bytes;
         self.most = self.most.max(self.held);
-        self.waiting[chunk].push((micro, activations));
+        self.waiting[chunk].push(WaitingPass { micro, activations, bytes });
         Ok(output)
     }
 
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
         let waiting = &mut self.waiting[chunk];
-        let micros: Vec<usize> = waiting.iter().map(|(of, _)| *of).collect();
+        let micros: Vec<usize> = waiting.iter().map(|pass| pass.micro).collect();
         let own = (self.take)(&micros, micro).expect("forward comes before backward");
-        let (_, activations) = waiting.remove(own);
-        self.held -= activations.bytes();
+        let WaitingPass { activations, bytes, .. } = waiting.remove(own);
+        self.held -= bytes;
         self.done[chunk] += 1;
         self.store.backward_begins(self.done[chunk] == self.batches.len());
         let units = self.units[chunk].clone();

@@ -8,13 +8,14 @@ use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
 use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::group::RankGroup;
+use crate::ranks::memory::{MemoryKind, reset_peaks};
 use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::Real;
 use crate::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
 use crate::train::checkpoint::settings::RunSettings;
 use crate::train::clip::{GradientNorm, factor};
 use crate::train::optim::{Optimizer, Rule};
-use crate::train::passes::LocalStages;
+use crate::train::passes::{LocalStages, Passes};
 use crate::train::schedule::RateSchedule;
 use maypole::Result;
 use serde::Serialize;
@@ -53,6 +54,10 @@ pub struct TrainingSession<T> {
     pub timeline: Timeline,
     /// Steps done.
     pub step: u64,
+    /// The memory that came and went in the last step.
+    pub peaks: StepPeaks,
+    /// Bytes of units that this thread held before this session was made.
+    units_before: i64,
 }
 
 /// The result of a step.
@@ -75,9 +80,18 @@ pub struct StepOutcome {
     pub trace: PipelineTrace,
     /// When the step began.
     pub start: Instant,
-    /// Most bytes of activations that waited for their backward pass at once, those of the head
-    /// not counted.
+    /// The memory that came and went.
+    pub peaks: StepPeaks,
+}
+
+/// The most bytes of memory that came and went in a step of one rank.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct StepPeaks {
+    /// Of activations that waited for their backward pass at once.
     pub activations: usize,
+    /// Of units of weights and gradients that the store gathered, made or widened at once; 0 if the
+    /// program does not count its memory.
+    pub units: usize,
 }
 
 impl<T: Real> TrainingSession<T> {
@@ -116,6 +130,8 @@ impl<T: Real> TrainingSession<T> {
             settings: None,
             timeline,
             step: 0,
+            peaks: StepPeaks::default(),
+            units_before: MemoryKind::Units.held(),
         }
     }
 
@@ -127,11 +143,15 @@ impl<T: Real> TrainingSession<T> {
     pub fn step(&mut self, batches: &[TokenBatch], start: Instant) -> Result<StepOutcome> {
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
         let batches = scaled(batches, scale);
+        reset_peaks();
         let store = &mut *self.store;
         let passes = self.stages.run(&mut self.gpt, store, &self.routing, &batches, start)?;
         let loss = passes.loss + self.routing.borrow().loss;
         let report = self.update(if self.brings_loss { loss } else { 0.0 })?;
-        Ok(StepOutcome { report, trace: passes.trace, start, activations: passes.activations })
+        let units = (MemoryKind::Units.most() - self.units_before).max(0) as usize;
+        let Passes { trace, activations, .. } = passes;
+        self.peaks = StepPeaks { activations, units };
+        Ok(StepOutcome { report, trace, start, peaks: self.peaks })
     }
 
     /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`
@@ -140,10 +160,10 @@ impl<T: Real> TrainingSession<T> {
     /// # Errors
     /// As the collectives in it.
     pub fn update(&mut self, loss: f64) -> Result<StepReport> {
-        self.store.finish()?;
+        MemoryKind::Units.hold(|| self.store.finish())?;
         let rate = self.schedule.rate(self.step);
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
-        let mut owned = self.store.owned();
+        let mut owned = MemoryKind::Units.hold(|| self.store.owned());
         let wanted = self.clip.is_some() || self.scale.is_some();
         let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);
         let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.update(norm));
@@ -152,7 +172,7 @@ impl<T: Real> TrainingSession<T> {
             self.timeline
                 .record(RankActivity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
-        self.store.publish()?;
+        MemoryKind::Units.hold(|| self.store.publish())?;
         self.step += 1;
         Ok(StepReport { loss: self.losses.sum(loss / scale)?, norm, rate })
     }

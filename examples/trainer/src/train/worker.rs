@@ -82,8 +82,9 @@ impl<T: Real> Worker<T> {
         (rule, schedule): (Rule, RateSchedule),
     ) -> Result<Self> {
         let groups = MeshGroups::new(comm, setup.mesh, setup.order)?;
-        let plan = setup
-            .schedule
+        let assembly = Assembly(setup.fault);
+        let plan = assembly
+            .schedule(setup.schedule)
             .plan(setup.mesh.size(MeshAxis::Pp), setup.micros)
             .expect("a setup is checked");
         let layout = ParameterLayout::new(config, setup.share(config, groups.place));
@@ -93,11 +94,11 @@ impl<T: Real> Worker<T> {
         let weights = layout.initial(seed);
         let store = store(layout, weights, &setup, &groups);
         let mut session = TrainingSession::new(gpt, store, rule, schedule, &groups.world);
-        session.norm = norm(&*session.store, &groups)?;
+        session.norm = norm(&*session.store, &groups, assembly)?;
         session.routing = routing;
         let rank = groups.pp.rank();
         let links = StageLinks::new(&groups.pp)?;
-        let take = Assembly(setup.fault).activations(own_activations);
+        let take = assembly.activations(own_activations);
         session.stages = LocalStages { plan, rank, links, units, take };
         // The ranks of tp have the same losses: one of them counts.
         session.brings_loss = groups.tp.rank() == 0;
@@ -159,6 +160,11 @@ impl<T: Real> Worker<T> {
         let TrainingSession { store, optimizer, .. } = &mut self.session;
         let averages = [&mut *optimizer.first, &mut *optimizer.second];
         Assembly(self.setup.fault).move_experts(&mut **store, averages, &self.groups, moves)
+    }
+
+    /// From now on blocks keep their input alone, or all of their activations.
+    pub fn recompute(&mut self, on: bool) {
+        self.session.gpt.recompute = Assembly(self.setup.fault).recompute(on);
     }
 
     /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
@@ -297,14 +303,19 @@ fn store<T: FloatElement>(
         sums.extend(assembly.sum_of_tokens((groups.tp.clone(), applied_to_own_tokens)));
     }
     sums.push(assembly.sum_over_experts((groups.ep.clone(), dense)));
-    let inner = setup.sharding.store(layout, weights, assembly.copies(groups));
-    let right = Box::new(PartialSumStore::new(inner, sums, setup.sharding));
+    let sharding = assembly.sharding(setup.sharding);
+    let inner = sharding.store(layout, weights, assembly.copies(groups));
+    let right = Box::new(PartialSumStore::new(inner, sums, sharding));
     assembly.store(right, groups.copies.world())
 }
 
 /// The norm over the mesh, or over the ranks of one replica in local SGD: a parameter is
 /// brought by every rank that has the same one.
-fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNorm> {
+fn norm<T: Real>(
+    store: &dyn Store<T>,
+    groups: &MeshGroups,
+    assembly: Assembly,
+) -> Result<GradientNorm> {
     let world = &groups.world;
     let model = if store.diverges() {
         world.split(groups.copies.rank(), world.rank())?
@@ -313,7 +324,7 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNo
     };
     let copies = store.copies();
     let tp = groups.tp.world();
-    let ep = groups.ep.world();
+    let ep = assembly.copies_of_dense(groups.ep.world());
     let brought = |entry: &LayoutEntry| {
         let tensor = entry.cut.is_none();
         let expert = entry.expert.is_none();

@@ -131,7 +131,7 @@ fn recomputing_changes_nothing() {
         let kept: Run<f32> = train(&task, &setup);
         let again = train(&Task { recompute: true, ..task }, &setup);
         assert!(again.same_bits(&kept), "{}", setup.mesh);
-        assert!(again.seen[0].outcome.activations < kept.seen[0].outcome.activations);
+        assert!(again.seen[0].outcome.peaks.activations < kept.seen[0].outcome.peaks.activations);
     }
 }
 

@@ -86,8 +86,15 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
             assert_eq!(losses, alone, "{}", schedule.name());
             let place = setup.mesh.place(rank);
             let config = &task.config;
-            let theory = RankTheory { config, setup: &setup, place, rows: task.rows, element: 2 }
-                .traffic(&RoutingRecord::default());
+            let theory = RankTheory {
+                config,
+                setup: &setup,
+                place,
+                rows: task.rows,
+                element: 2,
+                recompute: false,
+            }
+            .traffic(&RoutingRecord::default());
             assert_eq!(sent, 6 * theory.pp, "{}", schedule.name());
         }
     }
@@ -129,15 +136,20 @@ fn activations_that_wait_are_the_plans() {
             let run: Run<f32> = train(&task, &setup(ranks, schedule, micros));
             let plan = schedule.plan(ranks, micros).unwrap();
             let trace = simulate(&plan, equal_stages(&plan)).unwrap();
-            let layer = config.activation_bytes(task.rows / micros, config.context, 4);
+            let setup = setup(ranks, schedule, micros);
             for (rank, seen) in run.seen.iter().enumerate() {
-                let held = trace.held(rank) * (config.layers / ranks * layer) as f64;
-                assert_eq!(
-                    seen.outcome.activations as f64,
-                    held,
-                    "{} rank {rank} of {ranks}",
-                    schedule.name()
-                );
+                let place = setup.mesh.place(rank);
+                let site = RankTheory {
+                    config,
+                    setup: &setup,
+                    place,
+                    rows: task.rows,
+                    element: 4,
+                    recompute: false,
+                };
+                let held = site.activations(&RoutingRecord::default());
+                let name = schedule.name();
+                assert_eq!(seen.outcome.peaks.activations, held, "{name} rank {rank} of {ranks}");
             }
             assert_eq!(trace.held(0), schedule.held(ranks, micros));
         }

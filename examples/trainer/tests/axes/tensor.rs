@@ -224,14 +224,15 @@ fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
 #[test]
 fn activations_outside_of_regions_are_divided_by_sequence_parallelism() {
     let task = Task { steps: 1, ..Task::small() };
-    let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.activations;
+    let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.peaks.activations;
     let [tensor, sequence] =
         [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
     let config = &task.config;
     let tokens = task.rows * task.config.context;
-    // Inputs, sums after attention and the statistics of both norms of each block: half of them are
-    // elsewhere.
-    let outside = config.layers * tokens * (2 * config.width + 4) * size_of::<f32>();
+    // Inputs, sums after attention and the statistics of both norms of each block, and the input of
+    // the head with its statistics: half of them are elsewhere.
+    let of_a_token = config.layers * (2 * config.width + 4) + config.width + 2;
+    let outside = tokens * of_a_token * size_of::<f32>();
     assert_eq!(tensor - sequence, outside / 2);
     assert!(held(&alone(&mesh("tp=2"))) > tensor);
 }

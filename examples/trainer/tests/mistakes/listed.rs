@@ -2,6 +2,7 @@
 
 use crate::support::{Task, caught, mesh, router};
 use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
@@ -30,6 +31,17 @@ fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
         PlantedFault::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
         PlantedFault::NoSumAfterRow | PlantedFault::NoSumBeforeColumn => (task, mesh("tp=2")),
         PlantedFault::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
+        PlantedFault::PositionsOfFirst => {
+            (task, Setup { sequence: true, micros: 8, ..mesh("tp=2") })
+        }
+        PlantedFault::RouterSummed => {
+            let (task, setup) = experts("tp=2");
+            (task, Setup { sequence: true, ..setup })
+        }
+        PlantedFault::DenseCountedOften => {
+            let (task, setup) = experts("ep=2");
+            (Task { clip: Some(0.1), ..task }, setup)
+        }
         PlantedFault::VocabularyRemainder | PlantedFault::VocabularyMaximum => (task, mesh("tp=2")),
         PlantedFault::MicrosSwapped => (task, pp),
         PlantedFault::ActivationsStacked => {
@@ -50,6 +62,11 @@ fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
         PlantedFault::HeadsSwapped => {
             (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
         }
+        PlantedFault::PlannedAsGpipe => (task, pp),
+        PlantedFault::ActivationsKept => (Task { recompute: true, ..task }, mesh("tp=2")),
+        PlantedFault::UnitsKept | PlantedFault::SumsAfterwards => {
+            (task, Setup { sharding: Sharding::Fsdp { prefetch: true }, ..mesh("dp=2") })
+        }
     }
 }
 
@@ -64,7 +81,11 @@ macro_rules! noticed {
 
         #[test]
         fn every_mistake_has_a_test() {
-            assert_eq!(PlantedFault::ALL, [$(PlantedFault::$fault),*]);
+            let noticed = [$(PlantedFault::$fault),*];
+            let silent = |fault: &PlantedFault| fault.changes_no_number();
+            for fault in PlantedFault::ALL {
+                assert!(noticed.contains(&fault) != silent(&fault), "{fault:?}");
+            }
         }
     };
 }
@@ -77,6 +98,7 @@ noticed! {
     no_sum_after_a_row_parallel_layer: NoSumAfterRow,
     no_sum_of_gradients_before_a_column_parallel_layer: NoSumBeforeColumn,
     norms_that_are_not_summed_under_sequence_parallelism: NormsNotSummed,
+    positions_of_the_first_ranks_tokens: PositionsOfFirst,
     a_vocabulary_without_its_remainder: VocabularyRemainder,
     a_softmax_shifted_by_a_parts_maximum: VocabularyMaximum,
     targets_of_the_next_micro_batch: MicrosSwapped,
@@ -85,6 +107,8 @@ noticed! {
     outputs_of_experts_out_of_order: NotCombined,
     gates_without_a_gradient: GatesForgotten,
     a_balance_of_ones_own_groups: LocalBalance,
+    a_router_summed_over_ranks_that_route_alike: RouterSummed,
+    dense_parameters_counted_by_each_rank_of_ep: DenseCountedOften,
     a_router_left_behind: RouterLeftBehind,
     moments_left_behind: MomentsLeftBehind,
     a_softmax_that_is_not_rescaled: NotRescaled,
@@ -92,6 +116,15 @@ noticed! {
     the_mask_of_the_first_rank: MaskOfFirst,
     positions_numbered_plainly: PlainPositions,
     heads_in_the_order_of_ranks: HeadsSwapped,
+}
+
+/// The tour looks at memory and at the order of passes for these.
+#[test]
+fn silent_mistakes_change_no_number() {
+    for fault in PlantedFault::ALL.into_iter().filter(|fault| fault.changes_no_number()) {
+        let (task, setup) = setup_with_effect(fault);
+        assert!(!caught(&task, &setup, fault), "{fault:?} changes numbers");
+    }
 }
 
 #[test]

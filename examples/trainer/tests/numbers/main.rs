@@ -1,5 +1,11 @@
 //! Derivatives, norms, precision, and what theory says of bytes.
 
+use maypole_kernels::memory::counting::CountingAllocator;
+
+/// The tour compares the memory that ranks hold.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
 #[path = "../support/mod.rs"]
 mod support;
 

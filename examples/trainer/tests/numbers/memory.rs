@@ -1,14 +1,21 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
+use crate::support::{Task, mesh, router, train};
 use half::bf16;
 use maypole_trainer::check::memory::{FULL, RankMemory};
+use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::session::TrainingSession;
+use maypole_trainer::train::session::{StepPeaks, TrainingSession};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
@@ -100,26 +107,89 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
     }
 }
 
+/// Counted by the allocator, on meshes of all axes, and with the input of blocks alone.
 #[test]
-fn activations_are_what_the_formula_says_and_less_if_they_are_recomputed() {
-    let recipe = Recipe { steps: 1, ..Recipe::default() };
-    let config = &recipe.config;
-    let look = |_: &mut _, _: &_| ();
-    recipe.each_rank((1, 1), Sharding::default(), look, |session, _| {
-        let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
-        let mut bytes = |recompute| {
-            session.gpt.recompute = recompute;
-            session
-                .gpt
-                .forward(0..session.gpt.units(), &mut *session.store, &batch, Vec::new())
-                .unwrap()
-                .1
-                .bytes()
+fn activations_and_units_are_what_the_formulas_say() {
+    let meshes = [
+        "",
+        "tp=2",
+        "tp=4",
+        "cp=2",
+        "cp=4",
+        "pp=2",
+        "pp=4",
+        "ep=2",
+        "ep=2,tp=2",
+        "dp=2,tp=2",
+        "ep=2,cp=2",
+        "dp=2,cp=2",
+    ];
+    for text in meshes {
+        let experts = if text.contains("ep") { 4 } else { 0 };
+        let config = Config { experts, ..Config::default() };
+        let router = (experts > 0).then(|| router(experts));
+        let plain = Setup { router, micros: 4, ..mesh(text) };
+        let mut setups = vec![plain.clone()];
+        if text.contains("tp") {
+            setups.push(Setup { sequence: true, ..plain.clone() });
+        }
+        if text == "cp=2" {
+            setups.push(Setup { exchange: ContextExchange::Ulysses, ..plain.clone() });
+        }
+        if text.contains("pp") {
+            setups.push(Setup { schedule: PipelineSchedule::GPipe, ..plain.clone() });
+        }
+        if text == "pp=2" {
+            setups.push(Setup { schedule: PipelineSchedule::Interleaved(2), ..plain.clone() });
+        }
+        if text.contains("dp") {
+            let sharded = [Sharding::Zero1, Sharding::Zero2, FSDP];
+            setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
+        }
+        for setup in setups {
+            for recompute in [false, true] {
+                compare(&config, &setup, recompute);
+            }
+        }
+    }
+}
+
+/// Trains two steps and compares what each rank held with theory.
+fn compare(config: &Config, setup: &Setup, recompute: bool) {
+    let task = Task { config: config.clone(), steps: 2, recompute, ..Task::full() };
+    let run = train::<f32>(&task, setup);
+    for (rank, seen) in run.seen.iter().enumerate() {
+        let place = setup.mesh.place(rank);
+        let site = RankTheory { config, setup, place, rows: task.rows, element: FULL, recompute };
+        let StepPeaks { activations, units } = seen.outcome.peaks;
+        let near = |held: usize, theory: usize, what: &str| {
+            let far = (held as f64 - theory as f64).abs();
+            assert!(
+                far <= 0.05 * theory as f64 + 4096.0,
+                "{}, rank {rank}: {what} {held}, by theory {theory}: {setup:?}",
+                setup.mesh
+            );
         };
-        assert_eq!(
-            bytes(false),
-            config.layers * config.activation_bytes(recipe.rows, config.context, 4)
-        );
-        assert_eq!(bytes(true), config.layers * recipe.rows * config.context * config.width * 4);
-    });
+        near(activations, site.activations(&seen.routing), "activations");
+        if setup.mesh.size(MeshAxis::Pp) == 1 {
+            near(units, site.units(false), "units");
+        }
+    }
+}
+
+/// A block of one process, written out as one sum.
+#[test]
+fn a_block_of_one_process_keeps_sixteen_widths_a_token() {
+    let config = Config { layers: 1, ..Config::default() };
+    let [rows, t, d] = [8, config.context, config.width];
+    let n = rows * t;
+    let block = 4 * (n * (16 * d + 4) + rows * config.heads * t * t);
+    let head = 4 * (n * (2 * d + 2) + n * config.vocab);
+    let setup = Setup::default();
+    let place = setup.mesh.place(0);
+    let site =
+        RankTheory { config: &config, setup: &setup, place, rows, element: FULL, recompute: false };
+    assert_eq!(site.activations(&RoutingRecord::default()), block + head);
+    let again = RankTheory { recompute: true, ..site };
+    assert_eq!(again.activations(&RoutingRecord::default()), 4 * n * d + head);
 }

@@ -59,8 +59,14 @@ fn parameters_of_a_place_are_the_formulas() {
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
-                let site =
-                    RankTheory { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
+                let site = RankTheory {
+                    config: &task.config,
+                    setup: &setup,
+                    place,
+                    rows: 8,
+                    element: 4,
+                    recompute: false,
+                };
                 assert_eq!(site.parameters(), formula(&task.config, &setup, place), "{text}");
                 assert_eq!(
                     seen.bytes.weights,
@@ -77,6 +83,7 @@ fn parameters_of_a_place_are_the_formulas() {
         place: mesh("").mesh.place(0),
         rows: 8,
         element: 4,
+        recompute: false,
     };
     assert_eq!(site.parameters(), ParameterLayout::whole(&config).len());
 }
@@ -114,8 +121,9 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
             let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
             setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
         }
-        for setup in setups {
-            let run = train::<f32>(&task, &setup);
+        let both = setups.into_iter().flat_map(|setup| [(setup.clone(), false), (setup, true)]);
+        for (setup, recompute) in both {
+            let run = train::<f32>(&Task { recompute, ..task.clone() }, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
                 let site = RankTheory {
@@ -124,9 +132,10 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
                     place,
                     rows: task.rows,
                     element: 4,
+                    recompute,
                 };
                 let theory = site.traffic(&seen.routing);
-                assert_eq!(seen.sent, theory, "{text} rank {rank}: {setup:?}");
+                assert_eq!(seen.sent, theory, "{text} rank {rank}, {recompute}: {setup:?}");
             }
         }
     }

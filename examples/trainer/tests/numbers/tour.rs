@@ -2,8 +2,8 @@
 
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::tour::checks;
-use maypole_trainer::check::tour::meshes;
-use maypole_trainer::check::tour::row::heading;
+use maypole_trainer::check::tour::list;
+use maypole_trainer::check::tour::row::{TourRow, heading};
 use std::collections::BTreeSet;
 
 #[test]
@@ -18,6 +18,13 @@ fn every_stop_holds() {
     }
 }
 
+/// The row `axis` with `fault`, after two steps.
+fn with_fault(axis: &str, fault: PlantedFault) -> TourRow {
+    let mut check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
+    check.setup.fault = Some(fault);
+    check.run(2).unwrap()
+}
+
 /// What is wrong on one rank alone, or with one token alone, is not lost among the others.
 #[test]
 fn a_mistake_fails_its_row() {
@@ -25,21 +32,53 @@ fn a_mistake_fails_its_row() {
         // The last of the tokens that were learnt, since ranks do not divide how many there are.
         ("tensor, byte pairs", PlantedFault::VocabularyRemainder),
         ("tensor, tokens divided", PlantedFault::NormsNotSummed),
+        ("tensor, rows divided", PlantedFault::PositionsOfFirst),
+        ("experts, clipped", PlantedFault::DenseCountedOften),
+        ("experts, rows divided", PlantedFault::RouterSummed),
         ("context, Ulysses", PlantedFault::HeadsSwapped),
         ("data, pipeline, tensor", PlantedFault::MicrosSwapped),
     ] {
-        let mut check = meshes::checks().into_iter().find(|check| check.axis == axis).unwrap();
-        check.setup.fault = Some(fault);
-        let row = check.run(2).unwrap();
-        assert!(!row.pass && row.difference > check.bound, "{row:?}");
-        if fault == PlantedFault::HeadsSwapped {
-            check.bound = f64::INFINITY;
-            assert!(
-                !check.run(1).unwrap().pass,
-                "a forward pass that is not bitwise is enough to fail"
-            );
+        let row = with_fault(axis, fault);
+        assert!(!row.pass && row.difference > row.bound, "{row:?}");
+    }
+}
+
+/// A row of whole sequences has the same positions on every rank: it cannot see this mistake.
+#[test]
+fn rows_that_are_not_divided_do_not_see_positions() {
+    let row = with_fault("tensor, tokens divided", PlantedFault::PositionsOfFirst);
+    assert!(row.pass, "{row:?}");
+}
+
+#[test]
+fn a_forward_pass_that_is_not_bitwise_is_enough_to_fail() {
+    let mut check = list::checks().into_iter().find(|it| it.axis == "context, Ulysses").unwrap();
+    check.setup.fault = Some(PlantedFault::HeadsSwapped);
+    check.bound = f64::INFINITY;
+    assert!(!check.run(1).unwrap().pass);
+}
+
+/// Mistakes of memory and of time: every loss and every weight is right.
+#[test]
+fn a_mistake_that_changes_no_number_fails_its_row() {
+    for (axis, fault) in [
+        ("pipeline, 1F1B", PlantedFault::PlannedAsGpipe),
+        ("pipeline of four", PlantedFault::PlannedAsGpipe),
+        ("tensor, recomputed", PlantedFault::ActivationsKept),
+        ("ZeRO-3 and tensor", PlantedFault::UnitsKept),
+        ("ZeRO-3 and tensor", PlantedFault::SumsAfterwards),
+        ("data and tensor", PlantedFault::SumsAfterwards),
+    ] {
+        let row = with_fault(axis, fault);
+        assert!(!row.pass && row.difference <= row.bound, "{fault:?}: {row:?}");
+        match fault {
+            PlantedFault::SumsAfterwards => assert!(row.overlapped < row.overlapped_theory),
+            PlantedFault::UnitsKept => assert!(4 * row.units_bytes > 5 * row.units_bytes_theory),
+            _ => assert!(2 * row.activations_bytes > 3 * row.activations_bytes_theory),
         }
     }
+    let silent = PlantedFault::ALL.into_iter().filter(|fault| fault.changes_no_number());
+    assert_eq!(silent.count(), 4, "each is above");
 }
 
 #[test]
@@ -47,8 +86,10 @@ fn rows_have_the_names_that_readers_of_the_file_know() {
     let row = checks().into_iter().find(|check| check.axis == "ZeRO-1").unwrap().run().unwrap();
     let value = serde_json::to_value(row).unwrap();
     let keys: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    let wanted = "axis mesh ranks criterion difference pass params_bytes params_bytes_theory grads_bytes \
-                  grads_bytes_theory optimizer_bytes optimizer_bytes_theory wire_bytes wire_bytes_theory bubble \
-                  bubble_theory seconds";
+    let wanted = "axis mesh ranks criterion bound difference pass params_bytes params_bytes_theory \
+                  grads_bytes grads_bytes_theory optimizer_bytes optimizer_bytes_theory \
+                  activations_bytes activations_bytes_theory units_bytes units_bytes_theory \
+                  wire_bytes wire_bytes_theory bubble bubble_theory overlapped overlapped_theory \
+                  passes seconds";
     assert_eq!(keys, wanted.split_whitespace().collect());
 }

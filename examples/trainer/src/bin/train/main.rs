@@ -11,9 +11,14 @@ mod run;
 mod tour;
 
 use clap::Parser;
+use maypole_kernels::memory::counting::CountingAllocator;
 use maypole_trainer::check::faults::PlantedFault;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+
+/// Counts the memory of each rank.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
 /// launcher started.

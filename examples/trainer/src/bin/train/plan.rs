@@ -3,7 +3,7 @@
 use crate::output;
 use crate::output::files;
 use maypole_trainer::check::combine;
-use maypole_trainer::pipeline_parallel::draw::{svg, text};
+use maypole_trainer::pipeline_parallel::draw::{LEGEND, svg, text};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
         PipelineSchedule::Interleaved(2),
     ];
     args.svg.as_deref().map_or(Ok(()), |folder| files::try_folder("--svg", folder))?;
+    output::line(LEGEND)?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(
             args.ranks > 0 && args.micros > 0,

@@ -3,6 +3,7 @@
 use crate::output;
 use crate::output::files;
 use maypole_trainer::check::tour::checks;
+use maypole_trainer::check::tour::page::html;
 use maypole_trainer::check::tour::row::{NOTE, heading};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,6 +13,9 @@ pub(crate) struct TourArgs {
     /// Write the rows to this file too: a JSON array with one object a row.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page with the table and with pictures to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Run only the rows whose name contains TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -29,6 +33,7 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
         names()
     );
     args.json.as_deref().map_or(Ok(()), |path| files::try_file("--json", path))?;
+    args.html.as_deref().map_or(Ok(()), |path| files::try_file("--html", path))?;
     output::line(heading())?;
     for check in checks().into_iter().filter(|check| wanted(check.axis)) {
         let row = check.run()?;
@@ -40,6 +45,9 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
         let array = format!("[\n{}\n]\n", lines.join(",\n"));
         files::write("--json", path, array)?;
+    }
+    if let Some(path) = &args.html {
+        files::write("--html", path, html(&rows))?;
     }
     let all = rows.len();
     let good = rows.iter().filter(|row| row.pass).count();

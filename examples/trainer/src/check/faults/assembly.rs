@@ -8,19 +8,23 @@ use crate::check::faults::PlantedFault;
 use crate::check::faults::batches;
 use crate::check::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
 use crate::check::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
-use crate::check::faults::gradients::Averaged;
+use crate::check::faults::gradients::{Averaged, KeptUnits, whole_on_each_rank};
 use crate::check::faults::pipeline;
-use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
+use crate::check::faults::tensor::{
+    FirstTokens, ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder,
+};
 use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::partial::SummedEntries;
+use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::{ExactExperts, ExpertLayer};
 use crate::expert_parallel::rebalance::{ExpertMove, move_experts};
 use crate::model::axes::{Attention, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::store::Store;
 use crate::pipeline_parallel::execute::TakeActivations;
+use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
 use crate::tensor::math::{FloatElement, Real};
@@ -46,6 +50,7 @@ impl Assembly {
             Some(PlantedFault::NoSumBeforeColumn) => {
                 Box::new(ForgottenSum { right, of: RegionSum::InputGradients })
             }
+            Some(PlantedFault::PositionsOfFirst) => Box::new(FirstTokens(right)),
             _ => Box::new(right),
         }
     }
@@ -104,7 +109,39 @@ impl Assembly {
         self,
         right: (RankGroup, SummedEntries),
     ) -> Option<(RankGroup, SummedEntries)> {
-        (!self.makes(PlantedFault::NormsNotSummed)).then_some(right)
+        match self.0 {
+            Some(PlantedFault::NormsNotSummed) => None,
+            Some(PlantedFault::RouterSummed) => Some((right.0, whole_on_each_rank)),
+            _ => Some(right),
+        }
+    }
+
+    /// The number of ranks of `ep`, of which there are `ep`, that bring each dense parameter to the
+    /// norm of the gradient.
+    pub fn copies_of_dense(self, ep: usize) -> usize {
+        if self.makes(PlantedFault::DenseCountedOften) { 1 } else { ep }
+    }
+
+    /// What ranks that have the same parameters divide among them.
+    pub fn sharding(self, right: Sharding) -> Sharding {
+        match right {
+            _ if !self.makes(PlantedFault::SumsAfterwards) => right,
+            Sharding::Replicated { bucket, .. } => Sharding::Replicated { bucket, overlap: false },
+            Sharding::Fsdp { .. } => Sharding::Fsdp { prefetch: false },
+            other => other,
+        }
+    }
+
+    /// The order of the passes of a pipeline.
+    pub fn schedule(self, right: PipelineSchedule) -> PipelineSchedule {
+        let one_stage = right.chunks() == 1;
+        let wrong = one_stage && self.makes(PlantedFault::PlannedAsGpipe);
+        if wrong { PipelineSchedule::GPipe } else { right }
+    }
+
+    /// Whether blocks keep their input alone.
+    pub fn recompute(self, right: bool) -> bool {
+        right && !self.makes(PlantedFault::ActivationsKept)
     }
 
     /// The sum over `ep` of the gradients of dense parameters.
@@ -127,10 +164,13 @@ impl Assembly {
         right: Box<dyn Store<T>>,
         copies: usize,
     ) -> Box<dyn Store<T>> {
-        if self.makes(PlantedFault::GradientsAveraged) {
-            return Box::new(Averaged { inner: right, ranks: copies });
+        match self.0 {
+            Some(PlantedFault::GradientsAveraged) => {
+                Box::new(Averaged { inner: right, ranks: copies })
+            }
+            Some(PlantedFault::UnitsKept) => Box::new(KeptUnits { inner: right, kept: Vec::new() }),
+            _ => right,
         }
-        right
     }
 
     /// The micro-batches of a step. Their rows and positions are one of `parts` parts of the whole

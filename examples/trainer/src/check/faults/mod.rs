@@ -3,8 +3,9 @@
 //! What it does: nearly all of these mistakes have occurred in published trainers, and none of them
 //! stops the loss from falling. The code of an axis contains no mistake. While a rank is assembled,
 //! its parts pass through [`assembly`], which returns each part unchanged or inside a decorator
-//! that makes one mistake. The tests plant every mistake and check that the comparison with one process
-//! detects it. A learner plants a mistake with `train run --fault NAME` and looks for it in the
+//! that makes one mistake. The tests plant every mistake and check that the comparison with one
+//! process detects it. The last four of the list change no number: the tour detects them by memory,
+//! by the order of passes, and by what runs beside them. A learner plants a mistake with `train run --fault NAME` and looks for it in the
 //! losses; `train run --fault list` explains each mistake.
 //!
 //! What is sharded, which collective runs where: as without the mistake, except for a collective
@@ -57,6 +58,9 @@ faults! {
     NormsNotSummed: "With --sequence, gradients of norms, biases and \
         positions are not summed over tp. \
         Each rank saw its own tokens alone.",
+    PositionsOfFirst: "With --sequence, each rank of tp embeds its tokens at the positions of the \
+        first rank's. \
+        Each rank has its own tokens.",
     VocabularyRemainder: "Each rank of tp knows the rounded-down share of the vocabulary. \
         The remainder has owners too.",
     VocabularyMaximum: "The softmax is shifted by the greatest logit of a rank's part. \
@@ -72,6 +76,10 @@ faults! {
         A gate scales its expert's output.",
     LocalBalance: "The auxiliary loss is the mean over a rank's own groups. \
         It is the mean over the groups of the whole batch.",
+    RouterSummed: "With --sequence, gradients of the router are summed over tp. \
+        Each rank of tp has routed all tokens already.",
+    DenseCountedOften: "Each rank of ep brings its dense parameters to the norm of --clip. \
+        All ranks of ep have the same ones, which count once.",
     RouterLeftBehind: "Experts move (--rebalance) and the router's rows stay. \
         An expert and its row have one number.",
     MomentsLeftBehind: "Experts move (--rebalance) and the optimizer's averages stay. \
@@ -87,6 +95,13 @@ faults! {
         Zig-zag gives each rank two pieces.",
     HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. \
         With zig-zag each rank has two pieces.",
+    PlannedAsGpipe: "The passes of 1F1B run in the order of GPipe. \
+        The loss is the same, but more activations wait.",
+    ActivationsKept: "With --recompute, blocks keep all activations. \
+        Their input alone is to be kept.",
+    UnitsKept: "FSDP keeps the units that it has gathered. Each has to go after its pass.",
+    SumsAfterwards: "Sums and gathers wait until the pass that could hide them is over. \
+        They can run beside it.",
 }
 
 impl PlantedFault {
@@ -114,6 +129,14 @@ impl PlantedFault {
         name
     }
 
+    /// True if the mistake changes no loss and no weight.
+    pub fn changes_no_number(self) -> bool {
+        matches!(
+            self,
+            Self::PlannedAsGpipe | Self::ActivationsKept | Self::UnitsKept | Self::SumsAfterwards
+        )
+    }
+
     /// All mistakes, one a line: the name and the explanation.
     pub fn list() -> String {
         let line = |fault: Self| format!("{:<22} {}\n", fault.name(), fault.sentence());
@@ -132,7 +155,7 @@ mod tests {
         }
         assert_eq!(PlantedFault::NoSumAfterRow.name(), "no-sum-after-row");
         assert!(PlantedFault::parse("none").unwrap_err().contains("heads-swapped"));
-        assert_eq!(PlantedFault::ALL.len(), 22);
+        assert_eq!(PlantedFault::ALL.len(), 29);
     }
 
     #[test]

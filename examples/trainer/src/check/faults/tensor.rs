@@ -1,4 +1,4 @@
-//! Mistakes of tensor parallelism: a sum that is left out, a remainder that no rank owns, a maximum
+//! Mistakes of tensor parallelism: a sum that is left out, positions of another rank, a remainder that no rank owns, a maximum
 //! over too few logits.
 
 use crate::tensor::device::Device;
@@ -60,6 +60,32 @@ impl<T: Real> ParallelRegion<T> for ForgottenSum {
 
     fn tokens(&self, all: usize) -> Range<usize> {
         ParallelRegion::<T>::tokens(&self.right, all)
+    }
+}
+
+/// Each rank takes its tokens for those of the first rank: as many, from the first on.
+#[derive(Debug)]
+pub(super) struct FirstTokens(pub(super) TensorParallelRegion);
+
+impl<T: Real> ParallelRegion<T> for FirstTokens {
+    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        self.0.enter(x)
+    }
+
+    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        self.0.enter_backward(dx)
+    }
+
+    fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
+        self.0.leave(y)
+    }
+
+    fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {
+        self.0.leave_backward(dy)
+    }
+
+    fn tokens(&self, all: usize) -> Range<usize> {
+        0..ParallelRegion::<T>::tokens(&self.0, all).len()
     }
 }
 

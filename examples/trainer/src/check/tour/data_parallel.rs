@@ -1,11 +1,18 @@
 //! The tour's checks for data parallelism, its shardings, precision and checkpoints.
 
+use crate::check::held::UnitTheory;
 use crate::check::memory::{FULL, RankMemory, wire};
+use crate::check::overlap::{ObservedStore, OverlappedPasses, PassCounter};
+use crate::check::theory::RankTheory;
+use crate::check::tour::measure::StepMeasure;
 use crate::check::tour::row::TourRow;
 use crate::check::tour::{AxisCheck, CheckKind};
 use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome};
 use crate::data_parallel::sharding::Sharding;
+use crate::expert_parallel::layer::RoutingRecord;
 use crate::ranks::group::{RankGroup, SumOrder};
+use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::ranks::shard::Shard;
 use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::history::latest;
 use crate::train::checkpoint::load::load;
@@ -13,6 +20,7 @@ use crate::train::checkpoint::save::save;
 use crate::train::optim::Rule;
 use crate::train::schedule::RateSchedule;
 use crate::train::session::TrainingSession;
+use crate::train::setup::Setup;
 use half::{bf16, f16};
 use maypole::Communicator;
 use std::time::Instant;
@@ -121,6 +129,15 @@ impl Criterion {
         }
     }
 
+    /// The greatest difference that passes; 0: bitwise.
+    fn bound(&self) -> f64 {
+        match self {
+            Self::Bitwise => 0.0,
+            Self::Close => 1e-6,
+            Self::Loss => 1e-2,
+        }
+    }
+
     /// Returns the difference of the outcomes, and true if it passes.
     fn compare(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
         let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
@@ -128,8 +145,8 @@ impl Criterion {
         let last = (last(ours) - last(theirs)).abs() / last(theirs);
         match self {
             Self::Bitwise => (loss.max(weights), bitwise),
-            Self::Close => (loss.max(weights), loss < 1e-6 && weights < 1e-6),
-            Self::Loss => (last, last < 1e-2),
+            Self::Close => (loss.max(weights), loss.max(weights) < self.bound()),
+            Self::Loss => (last, last < self.bound()),
         }
     }
 }
@@ -190,48 +207,92 @@ impl DataParallelCheck {
                 narrow(&recipe, session, self.sharding, group);
             }
             session.scale = self.scaled().then(LossScale::default);
-        };
-        let look = |session: &mut TrainingSession<f32>, group: &RankGroup| {
-            (RankMemory::of(session), group.payload())
+            let timeline = session.timeline.clone();
+            ObservedStore::wrap(&mut session.store, &timeline)
         };
         let (outcome, seen) =
-            recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
+            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look(&recipe));
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) =
             criterion.compare(&outcome, &recipe.alone(self.ranks, self.micro, first));
         let parameters = recipe.config.parameters();
-        let width = if self.narrow.is_some() { 2 } else { FULL };
-        let theory =
-            RankMemory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
+        let width = self.width();
         // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
         // the loss is scaled.
         let told = 1 + usize::from(self.clip || self.scaled());
         let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
         let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent.round() as u64;
-        let first = seen[0];
+        let theory = self.theory(&recipe);
+        let (first, sent) = seen[0];
         let exact = exact(&seen, theory, recipe.steps * wire_bytes_theory);
         TourRow {
             criterion: criterion.name().to_owned(),
+            bound: criterion.bound(),
             difference,
             pass: equal && exact,
-            wire_bytes: first.1 / recipe.steps,
+            wire_bytes: sent / recipe.steps,
             wire_bytes_theory,
             ..TourRow::new(
                 self.axis,
                 format!("dp={}", self.ranks),
                 self.ranks,
-                [first.0, theory],
+                [first, theory],
                 seconds,
             )
         }
     }
+
+    /// Bytes of a weight.
+    fn width(&self) -> usize {
+        if self.narrow.is_some() { 2 } else { FULL }
+    }
+
+    /// What each rank should hold and overlap. The ranks divide each unit of the tour's model
+    /// evenly, so theory is the same for all ranks.
+    fn theory(&self, recipe: &Recipe) -> StepMeasure {
+        let Self { ranks, micro, sharding, .. } = *self;
+        let width = self.width();
+        let mesh = Mesh::ONE.with(MeshAxis::Dp, ranks);
+        let setup = Setup { sharding, micros: micro, ..Setup::of(mesh) };
+        let place = mesh.place(0);
+        let site = RankTheory {
+            config: &recipe.config,
+            setup: &setup,
+            place,
+            rows: recipe.rows,
+            element: FULL,
+            recompute: self.recompute,
+        };
+        let layout = site.layout();
+        let states = self.rule.states();
+        let shard = Shard { index: 0, of: ranks };
+        let units = UnitTheory::new(&layout, sharding, shard, micro);
+        StepMeasure {
+            memory: RankMemory::theory(sharding, layout.len(), ranks, states, width),
+            activations: site.activations(&RoutingRecord::default()),
+            units: units.bytes(width, self.narrow.is_some()),
+            passes: OverlappedPasses::theory(&layout, (sharding, ranks), micro, width),
+        }
+    }
 }
 
-/// True if every rank holds `memory` and sends `sent` bytes exactly. The ranks divide each unit of
-/// the tour's model evenly, so theory is the same for all ranks.
-fn exact(seen: &[(RankMemory, u64)], memory: RankMemory, sent: u64) -> bool {
-    seen.iter().all(|seen| *seen == (memory, sent))
+/// What a rank held in its last step, and the bytes that it has sent.
+fn look(
+    recipe: &Recipe,
+) -> impl Fn(&mut TrainingSession<f32>, &RankGroup, PassCounter) -> (StepMeasure, u64) + Sync {
+    let steps = recipe.steps.max(1);
+    move |session, group, passes| {
+        // Every step has the same passes.
+        let OverlappedPasses { overlapped, all } = passes.get();
+        let passes = OverlappedPasses { overlapped: overlapped / steps, all: all / steps };
+        (StepMeasure::of(session, passes), group.payload())
+    }
+}
+
+/// True if every rank fits `theory` and sends `sent` bytes exactly.
+fn exact(seen: &[(StepMeasure, u64)], theory: StepMeasure, sent: u64) -> bool {
+    seen.iter().all(|seen| seen.0.fits(&theory) && seen.1 == sent)
 }
 
 /// Trains 4 of 8 steps and saves a checkpoint. Another mesh loads it and saves it again. The first
@@ -254,14 +315,18 @@ fn resharded(axis: &'static str) -> TourRow {
             let rows = |text: &crate::train::text::Text, step| {
                 vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
             };
+            let timeline = session.timeline.clone();
+            let passes = ObservedStore::wrap(&mut session.store, &timeline);
             let before = group.payload();
+            let first = session.step;
             let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
             let sent = group.payload() - before;
             save(&mut session, &group, group.shard(), &folder)
                 .expect("the folder for temporary files is writable");
-            let memory = RankMemory::of(&session);
+            let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
+            let (step, _) = look(&done)(&mut session, &group, passes);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
-            (outcome, (memory, sent))
+            (outcome, (step, sent))
         });
         let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
         (outcomes.swap_remove(0), seen)
@@ -277,16 +342,16 @@ fn resharded(axis: &'static str) -> TourRow {
     let (difference, equal) =
         Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
     let parameters = whole.config.parameters();
-    let theory = RankMemory::theory(shown.sharding, parameters, 2, 2, FULL);
+    let theory = shown.theory(&whole);
     // A step sends gradients, weights, and the loss (8 bytes).
     let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
-    let (memory, sent) = seen[0];
+    let (step, sent) = seen[0];
     TourRow {
         criterion: Criterion::Bitwise.name().to_owned(),
         difference,
         pass: equal && exact(&seen, theory, half.steps * wire_bytes_theory),
         wire_bytes: sent / half.steps,
         wire_bytes_theory,
-        ..TourRow::new(axis, "dp=2, 4, 2".to_owned(), 4, [memory, theory], seconds)
+        ..TourRow::new(axis, "dp=2, 4, 2".to_owned(), 4, [step, theory], seconds)
     }
 }

@@ -4,43 +4,35 @@
 //! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it.
 //! What is sharded, which collective runs where, what it costs: in the file of each axis. The bytes
 //! of a row are those of rank 0. A row passes only if the bytes of every rank equal the theory of
-//! that rank.
+//! that rank. [`list`](crate::check::tour::list) has all checks.
 
 use crate::check::memory::{FULL, RankMemory};
+use crate::check::overlap::{ObservedStore, OverlappedPasses};
 use crate::check::theory::RankTheory;
-use crate::check::tour::bits::{heads_anywhere, tokens_divided_or_not};
+use crate::check::tour::measure::StepMeasure;
+use crate::check::tour::pipeline::PipelineCheck;
 use crate::check::tour::row::TourRow;
-use crate::check::verify::{greater, median};
+use crate::check::verify::greater;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::ExpertMove;
-use crate::expert_parallel::router::Router;
 use crate::model::config::Config;
 use crate::model::layout::ParameterLayout;
-use crate::pipeline_parallel::plan::PipelineSchedule;
-use crate::pipeline_parallel::trace::{PipelineTrace, simulate};
-use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::pipeline_parallel::trace::PipelineTrace;
+use crate::ranks::mesh::MeshAxis;
 use crate::ranks::traffic::Traffic;
-use crate::train::bpe::Bpe;
 use crate::train::optim::Rule;
 use crate::train::schedule;
-use crate::train::setup::{ContextExchange, Setup};
+use crate::train::setup::Setup;
 use crate::train::text::Text;
 use crate::train::worker::Worker;
 use maypole::{Communicator, Result};
 use std::time::Instant;
 
 /// Rows of a batch.
-const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 /// Adam with a large epsilon. With a small epsilon a rounding error in a gradient near zero would
 /// change the weight by a whole step, and runs could not be compared.
 const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
-/// The greatest difference of losses and weights where sums are in another order.
-const CLOSE: f64 = 1e-5;
-/// The greatest difference of losses and weights where only experts are on other ranks.
-const EXPERTS: f64 = 1e-6;
-/// The greatest difference of a pipeline's bubble from the formula for equal stages. The embedding
-/// and the head make the stages unequal, and other programs disturb the measured processor time.
-const NEAR: f64 = 0.25;
 
 /// Compares a check bitwise with another way to compute the same values.
 pub type BitwiseCheck = fn(&MeshCheck) -> Result<bool>;
@@ -56,93 +48,18 @@ pub struct MeshCheck {
     pub setup: Setup,
     /// Makes the text to train on.
     pub text: fn(&Config) -> Text,
-    /// The greatest relative difference of losses and the greatest difference of weights from one
-    /// process. 0: bitwise equal.
+    /// The greatest relative difference of losses and of gradient norms, and the greatest
+    /// difference of weights, from one process. 0: bitwise equal.
     pub bound: f64,
     /// A second, bitwise comparison and its name: of the forward pass with one process, or of the
     /// run with a run on another mesh.
     pub also: Option<(&'static str, BitwiseCheck)>,
     /// The step after which experts move, if they move.
     pub rebalance: Option<u64>,
-}
-
-/// Checks of each axis alone, and of several axes together.
-pub fn checks() -> Vec<MeshCheck> {
-    let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
-    let check = |axis, setup| MeshCheck {
-        axis,
-        config: Config::default(),
-        setup,
-        text: invented,
-        bound: CLOSE,
-        also: None,
-        rebalance: None,
-    };
-    let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
-    let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
-    let bits = |axis, setup| MeshCheck { bound: 0.0, ..check(axis, setup) };
-    let one_by_one = PipelineSchedule::OneForwardOneBackward;
-    let router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.01 };
-    let experts = |axis, mesh| MeshCheck {
-        config: Config { experts: 4, layers: 2, ..Config::default() },
-        ..check(axis, Setup { router: Some(router), ..setup(mesh) })
-    };
-    let odd = |vocab| Config { vocab, ..Config::default() };
-    vec![
-        check("tensor", setup("tp=2")),
-        MeshCheck {
-            also: Some(("tp=2", tokens_divided_or_not)),
-            ..check("tensor, tokens divided", sequence("tp=2"))
-        },
-        MeshCheck { config: odd(257), ..check("tensor, 257 tokens", setup("tp=2")) },
-        MeshCheck {
-            config: odd(301),
-            text: byte_pairs,
-            ..check("tensor, byte pairs", setup("tp=2"))
-        },
-        bits("pipeline, GPipe", pipeline("pp=2", PipelineSchedule::GPipe)),
-        bits("pipeline, 1F1B", pipeline("pp=2", one_by_one)),
-        bits("pipeline, interleaved", pipeline("pp=2", PipelineSchedule::Interleaved(2))),
-        bits("pipeline of four", pipeline("pp=4", one_by_one)),
-        MeshCheck { bound: EXPERTS, ..experts("experts", "ep=2") },
-        MeshCheck {
-            bound: EXPERTS,
-            rebalance: Some(5),
-            ..experts("experts, moved by load", "ep=2")
-        },
-        check("context, ring", setup("cp=2")),
-        MeshCheck {
-            also: Some(("forward", heads_anywhere)),
-            ..check(
-                "context, Ulysses",
-                Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") },
-            )
-        },
-        check("data and tensor", setup("dp=2,tp=2")),
-        check("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
-        check("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
-        check("data, pipeline, tensor", pipeline("dp=2,pp=2,tp=2", one_by_one).with_micros(4)),
-        experts("experts and tensor", "ep=2,tp=2"),
-        experts("experts and context", "ep=2,cp=2"),
-    ]
-}
-
-fn invented(config: &Config) -> Text {
-    Text::invented(config.context, 1)
-}
-
-/// The beginning of a play, encoded with as many byte pairs as the model's vocabulary has room for.
-fn byte_pairs(config: &Config) -> Text {
-    let play = &include_bytes!("../../../text/hamlet.txt")[..20_000];
-    let bpe = Bpe::learn(play, config.vocab);
-    assert_eq!(bpe.vocab(), config.vocab, "the play has enough repeated pairs");
-    Text::new(bpe.encode(play), config.context, 1)
-}
-
-impl Setup {
-    fn with_micros(self, micros: usize) -> Self {
-        Self { micros, ..self }
-    }
+    /// The most that the gradient's norm may be.
+    pub clip: Option<f64>,
+    /// True if blocks keep their input alone.
+    pub recompute: bool,
 }
 
 impl MeshCheck {
@@ -166,44 +83,50 @@ impl MeshCheck {
             difference <= self.bound && self.also.map_or(Ok(true), |(_, same)| same(self))?;
         let theory: Vec<_> =
             seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.routing)).collect();
-        let exact =
-            seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
+        let mut both = seen.iter().zip(&theory);
+        let exact = both.all(|(seen, (theory, sent))| seen.step.fits(theory) && seen.sent == *sent);
         let first = &seen[0];
-        let (memory, sent) = theory[0];
+        let (step, sent) = theory[0];
         let moved = self.rebalance.is_none() || first.moves.iter().any(ExpertMove::any);
-        let [bubble, bubble_theory] = self.bubble(&first.traces);
+        let pipeline = PipelineCheck::new(&self.setup, &self.config, &first.traces);
         let mesh = self.setup.mesh;
         Ok(TourRow {
             criterion: self.criterion(),
+            bound: self.bound,
             difference,
-            pass: equal && exact && moved && (bubble - bubble_theory).abs() <= NEAR,
+            pass: equal && exact && moved && pipeline.fits(),
             wire_bytes: first.sent.total(),
             wire_bytes_theory: sent.total(),
-            bubble,
-            bubble_theory,
-            ..TourRow::new(
-                self.axis,
-                mesh.to_string(),
-                mesh.world(),
-                [first.memory, memory],
-                seconds,
-            )
+            bubble: pipeline.bubble,
+            bubble_theory: pipeline.theory,
+            pipeline: pipeline.replay,
+            ..TourRow::new(self.axis, mesh.to_string(), mesh.world(), [first.step, step], seconds)
         })
     }
 
-    /// The bytes that `rank` should hold, and those that it should send in a step with `routing`.
-    fn theory(&self, rank: usize, routing: &RoutingRecord) -> (RankMemory, Traffic) {
-        let place = self.setup.mesh.place(rank);
+    /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
+    fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
+        let Setup { sharding, micros, mesh, .. } = self.setup;
         let site = RankTheory {
             config: &self.config,
             setup: &self.setup,
-            place,
+            place: mesh.place(rank),
             rows: ROWS,
-            element: size_of::<f32>(),
+            element: FULL,
+            recompute: self.recompute,
         };
-        let memory =
-            RankMemory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
-        (memory, site.traffic(routing))
+        let copies = mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
+        let layout = site.layout();
+        let memory = RankMemory::theory(sharding, layout.len(), copies, RULE.states(), FULL);
+        let passes = OverlappedPasses::theory(&layout, (sharding, copies), micros, FULL);
+        let activations = site.activations(routing);
+        let step = StepMeasure { memory, activations, units: site.units(false), passes };
+        let mut sent = site.traffic(routing);
+        if self.clip.is_some() {
+            // The norm is told as the loss is.
+            sent.world *= 2;
+        }
+        (step, sent)
     }
 
     fn criterion(&self) -> String {
@@ -217,60 +140,60 @@ impl MeshCheck {
     /// Trains `steps` steps on the mesh of `setup`, and returns the result of each rank.
     pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<RankResult>> {
         let text = (self.text)(&self.config);
-        let rank = |comm| {
-            let rule = (RULE, schedule::RateSchedule::constant(1e-2));
-            let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
-            let mut losses = Vec::new();
-            let mut traces = Vec::new();
-            let mut sent = Traffic::default();
-            let mut moves = Vec::new();
-            for _ in 0..steps {
-                let before = worker.sent();
-                let outcome = worker.step(&text, ROWS)?;
-                sent = worker.sent().since(before);
-                traces.push(worker.gather_trace(&outcome)?);
-                losses.push(outcome.report.loss);
-                if self.rebalance == Some(worker.session.step) {
-                    moves = worker.rebalance()?;
-                }
-            }
-            let memory = RankMemory::of(&worker.session);
-            let routing = worker.session.routing.borrow().clone();
-            // Move the experts back to their initial places, as in one process, to compare weights.
-            worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
-            let store = &mut worker.session.store;
-            let weights = store.all_weights()?;
-            let layout = store.layout().clone();
-            Ok(RankResult { losses, weights, layout, memory, sent, routing, traces, moves })
-        };
+        let rank = |comm| self.rank(comm, setup, steps, &text);
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
 
-    /// The share of time in which ranks of the pipeline wait. First: the plan replayed with the
-    /// measured processor time of each operation, the median of all steps. (Wall time would also
-    /// count waiting for cores.) Second: the formula for equal stages.
-    fn bubble(&self, traces: &[PipelineTrace]) -> [f64; 2] {
-        let ranks = self.setup.mesh.size(MeshAxis::Pp);
-        let schedule = self.setup.schedule;
-        if ranks == 1 {
-            return [0.0; 2];
+    /// [`train`](Self::train) on one rank.
+    fn rank(
+        &self,
+        comm: Communicator,
+        setup: &Setup,
+        steps: u64,
+        text: &Text,
+    ) -> Result<RankResult> {
+        let rule = (RULE, schedule::RateSchedule::constant(1e-2));
+        let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
+        worker.recompute(self.recompute);
+        worker.session.clip = self.clip;
+        let timeline = worker.session.timeline.clone();
+        let passes = ObservedStore::wrap(&mut worker.session.store, &timeline);
+        let mut seen = RankResult::new(StepMeasure::of(&worker.session, passes.get()));
+        for _ in 0..steps {
+            passes.take();
+            let before = worker.sent();
+            let outcome = worker.step(text, ROWS)?;
+            seen.sent = worker.sent().since(before);
+            seen.step = StepMeasure::of(&worker.session, passes.get());
+            seen.traces.push(worker.gather_trace(&outcome)?);
+            seen.losses.push(outcome.report.loss);
+            seen.norms.extend(outcome.report.norm);
+            if self.rebalance == Some(worker.session.step) {
+                seen.moves = worker.rebalance()?;
+            }
         }
-        let plan = schedule.plan(ranks, self.setup.micros).expect("the plan was executed");
-        let replay = |trace: &PipelineTrace| {
-            simulate(&plan, trace.costs()).expect("the executed plan completes").idle()
-        };
-        [median(traces.iter().map(replay)), schedule.idle(ranks, self.setup.micros)]
+        seen.routing = worker.session.routing.borrow().clone();
+        // Move the experts back to their initial places, as in one process, to compare weights.
+        worker.rearrange(&seen.moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
+        let store = &mut worker.session.store;
+        seen.weights = store.all_weights()?;
+        seen.layout = store.layout().clone();
+        Ok(seen)
     }
 }
 
-/// The greatest relative difference of a loss or difference of a weight, on any rank.
+/// The greatest relative difference of a loss or of a norm, or difference of a weight, on any rank.
 fn difference(seen: &[RankResult], reference: &RankResult) -> f64 {
+    let relative = |a: &[f64], b: &[f64]| -> f64 {
+        let both = a.iter().zip(b).map(|(a, b)| greater((a - b).abs() / b.abs()));
+        both.fold(if a.len() == b.len() { 0.0 } else { f64::INFINITY }, f64::max)
+    };
     let of = |rank: &RankResult| {
-        let losses =
-            rank.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b.abs());
         let own = rank.layout.gather_from(&reference.weights);
         let weights = rank.weights.iter().zip(&own).map(|(a, b)| f64::from((a - b).abs()));
-        losses.chain(weights).map(greater).fold(0.0, f64::max)
+        let weights = weights.map(greater).fold(0.0, f64::max);
+        let losses = relative(&rank.losses, &reference.losses);
+        weights.max(losses).max(relative(&rank.norms, &reference.norms))
     };
     seen.iter().map(of).fold(0.0, f64::max)
 }
@@ -280,9 +203,26 @@ pub(crate) struct RankResult {
     pub(crate) losses: Vec<f64>,
     pub(crate) weights: Vec<f32>,
     pub(crate) layout: ParameterLayout,
-    memory: RankMemory,
+    norms: Vec<f64>,
+    step: StepMeasure,
     sent: Traffic,
     routing: RoutingRecord,
     traces: Vec<PipelineTrace>,
     moves: Vec<ExpertMove>,
+}
+
+impl RankResult {
+    fn new(step: StepMeasure) -> Self {
+        Self {
+            losses: Vec::new(),
+            weights: Vec::new(),
+            layout: ParameterLayout::none(),
+            norms: Vec::new(),
+            step,
+            sent: Traffic::default(),
+            routing: RoutingRecord::default(),
+            traces: Vec::new(),
+            moves: Vec::new(),
+        }
+    }
 }

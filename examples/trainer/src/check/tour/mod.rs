@@ -6,10 +6,15 @@
 
 pub(crate) mod bits;
 mod data_parallel;
+pub mod list;
+mod measure;
 pub mod meshes;
+pub mod page;
+mod pipeline;
 pub mod row;
 
 use crate::check::tour::row::TourRow;
+use crate::ranks::memory::counted;
 use maypole::Result;
 
 /// One configuration of the tour.
@@ -37,7 +42,12 @@ impl AxisCheck {
     ///
     /// # Errors
     /// As the collectives in it.
+    ///
+    /// # Panics
+    /// If the program does not count its memory: it needs a
+    /// [`CountingAllocator`](maypole_kernels::memory::counting::CountingAllocator).
     pub fn run(&self) -> Result<TourRow> {
+        assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
             CheckKind::Data(show) => Ok(show(self.axis)),
             CheckKind::Mesh(check) => check.run(STEPS),
@@ -51,5 +61,5 @@ pub fn checks() -> Vec<AxisCheck> {
         axis: check.axis,
         show: CheckKind::Mesh(Box::new(check)),
     };
-    data_parallel::checks().into_iter().chain(meshes::checks().into_iter().map(mesh)).collect()
+    data_parallel::checks().into_iter().chain(list::checks().into_iter().map(mesh)).collect()
 }

@@ -1,10 +1,12 @@
-//! A line of the tour: an axis, and how it compares with one process and with theory.
+//! A row of the tour: an axis, and how it compares with one process and with theory.
 //!
-//! What it does: holds each measured value beside its theoretical value, and writes them as a line
-//! of a table and as a JSON object. What is sharded, which collective runs where, what it costs:
-//! nothing.
+//! What it does: holds each measured value beside its theoretical value, and writes them as two
+//! lines of a table and as a JSON object. What is sharded, which collective runs where, what it
+//! costs: nothing.
 
-use crate::check::memory::RankMemory;
+use crate::check::overlap::OverlappedPasses;
+use crate::check::tour::measure::StepMeasure;
+use crate::pipeline_parallel::trace::PipelineTrace;
 use serde::Serialize;
 
 /// The result of one configuration. Bytes are those of rank 0; `wire_bytes` are those of one step.
@@ -22,10 +24,14 @@ pub struct TourRow {
     pub ranks: usize,
     /// The values that are compared, and the greatest difference that passes.
     pub criterion: String,
+    /// The greatest difference that passes; 0: bitwise equal.
+    pub bound: f64,
     /// The greatest measured difference of the criterion's values.
     pub difference: f64,
-    /// True if the criterion is met, the bytes of every rank equal the theory of that rank, and the
-    /// bubble differs from theory by a quarter of the time at most.
+    /// True if the criterion is met and every rank fits theory: weights, gradients, optimizer and
+    /// bytes sent are equal to it, activations and units differ by 5 % at most, as many passes
+    /// overlap, passes of a pipeline ran in the order of the plan, and its bubble differs by 12 % of
+    /// the time at most.
     pub pass: bool,
     pub params_bytes: u64,
     pub params_bytes_theory: u64,
@@ -33,57 +39,73 @@ pub struct TourRow {
     pub grads_bytes_theory: u64,
     pub optimizer_bytes: u64,
     pub optimizer_bytes_theory: u64,
+    /// The most bytes of activations that waited for their backward pass at once, as the allocator
+    /// counts them.
+    pub activations_bytes: u64,
+    pub activations_bytes_theory: u64,
+    /// The most bytes of units that the store gathered, made or widened at once, as the allocator
+    /// counts them.
+    pub units_bytes: u64,
+    pub units_bytes_theory: u64,
     /// The payload that rank 0 sends in one step.
     pub wire_bytes: u64,
     pub wire_bytes_theory: u64,
     /// The share of a pipeline's time in which ranks wait for other stages; 0 without a pipeline.
-    /// Computed by replaying the executed plan with the measured processor time of each operation.
+    /// Computed by replaying the executed passes with the measured processor time of each.
     /// Wall time would also count waiting for cores, which ranks share on a small machine.
     pub bubble: f64,
-    /// The same share by the formula for equal stages.
+    /// The same share of the plan, with as many multiplications as each stage needs.
     pub bubble_theory: f64,
+    /// Passes of units in a step during which a collective of the store was under way.
+    pub overlapped: u64,
+    pub overlapped_theory: u64,
+    /// All passes of units in a step.
+    pub passes: u64,
     /// Wall time of the training on ranks in seconds, without the training in one process.
     pub seconds: f64,
+    /// The passes of a pipeline, for the picture.
+    #[serde(skip)]
+    pub pipeline: Option<PipelineTrace>,
 }
 
 /// The text below all rows.
 pub const NOTE: &str = "\
-bytes: those of rank 0; a row fails if the bytes of any rank differ from theory
-bubble: the executed plan, replayed with the measured processor time of each operation (ranks
-share cores here), beside the formula for equal stages; a row fails if the two differ by more
-than 25 % of the time";
+Each row has a line of measured values and below it the theory of each; KiB are those of rank 0.
+difference: of losses and weights from one process; below it the greatest that passes.
+activ: activations that wait for their backward pass; units: weights and gradients that a store
+holds for a moment; both by the allocator, the most of a step. sent: payload of one step.
+bubble: share of the time in which stages wait; the executed passes replayed with the measured
+processor time of each, below it the plan with the multiplications of each stage.
+overlap: passes of units during which a sum or a gather is under way, of all in a step.
+A row fails if any rank differs: weights, grads, optim, sent and overlap by anything, activ and
+units by more than 5 %, the bubble by more than 12 % of the time, or if passes ran in another order.";
 
 /// The line above all rows.
 pub fn heading() -> String {
     format!(
-        "{:<28} {:<14} {:<22} {:>9} {:<4} {:>17} {:>17} {:>17} {:>17} {:>11} {:>6}\n\
-         {:>97} {:>17} {:>17} {:>17}",
-        "axis",
-        "mesh",
-        "criterion",
-        "difference",
+        "{:<26} {:>8} {:<4} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "axis, and mesh",
+        "differ",
         "pass",
-        "weights",
-        "gradients",
-        "optimizer",
-        "sent a step",
-        "bubble %",
-        "s",
-        "KiB (theory)",
-        "KiB (theory)",
-        "KiB (theory)",
-        "KiB (theory)"
+        "weight",
+        "grads",
+        "optim",
+        "activ",
+        "units",
+        "sent",
+        "bubble",
+        "overlap"
     )
 }
 
 impl TourRow {
-    /// The row of a run that took `seconds`, with the bytes that a rank held and should hold.
+    /// The row of a run that took `seconds`, with what a rank measured and should have measured.
     /// The bytes sent and the bubble are 0, and the comparison fails, until the caller sets them.
     pub(crate) fn new(
         axis: &str,
         mesh: String,
         ranks: usize,
-        [held, theory]: [RankMemory; 2],
+        [held, theory]: [StepMeasure; 2],
         seconds: f64,
     ) -> Self {
         Self {
@@ -91,43 +113,87 @@ impl TourRow {
             mesh,
             ranks,
             criterion: String::new(),
+            bound: 0.0,
             difference: f64::INFINITY,
             pass: false,
-            params_bytes: held.weights as u64,
-            params_bytes_theory: theory.weights as u64,
-            grads_bytes: held.gradients as u64,
-            grads_bytes_theory: theory.gradients as u64,
-            optimizer_bytes: held.optimizer as u64,
-            optimizer_bytes_theory: theory.optimizer as u64,
+            params_bytes: held.memory.weights as u64,
+            params_bytes_theory: theory.memory.weights as u64,
+            grads_bytes: held.memory.gradients as u64,
+            grads_bytes_theory: theory.memory.gradients as u64,
+            optimizer_bytes: held.memory.optimizer as u64,
+            optimizer_bytes_theory: theory.memory.optimizer as u64,
+            activations_bytes: held.activations as u64,
+            activations_bytes_theory: theory.activations as u64,
+            units_bytes: held.units as u64,
+            units_bytes_theory: theory.units as u64,
             wire_bytes: 0,
             wire_bytes_theory: 0,
             bubble: 0.0,
             bubble_theory: 0.0,
+            overlapped: held.passes.overlapped,
+            overlapped_theory: theory.passes.overlapped,
+            passes: held.passes.all,
             seconds,
+            pipeline: None,
         }
     }
 
-    /// The row as a line below [`heading`].
+    /// The row as two lines below [`heading`]: what was measured, and theory.
     pub fn line(&self) -> String {
-        let kib = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0);
-        let pair = |measured, theory| format!("{} ({})", kib(measured), kib(theory));
-        let bubble = match self.bubble_theory {
-            0.0 => "-".to_owned(),
-            theory => format!("{:.0} ({:.0})", 100.0 * self.bubble, 100.0 * theory),
-        };
-        format!(
-            "{:<28} {:<14} {:<22} {:>9.1e} {:<4} {:>17} {:>17} {:>17} {:>17} {:>11} {:>6.1}",
-            self.axis,
-            self.mesh,
-            self.criterion,
-            self.difference,
-            if self.pass { "yes" } else { "NO" },
-            pair(self.params_bytes, self.params_bytes_theory),
-            pair(self.grads_bytes, self.grads_bytes_theory),
-            pair(self.optimizer_bytes, self.optimizer_bytes_theory),
-            pair(self.wire_bytes, self.wire_bytes_theory),
-            bubble,
-            self.seconds
-        )
+        let pass = if self.pass { "yes" } else { "NO" };
+        let head = format!("{:<26} {:>8.1e} {pass:<4}", self.axis, self.difference);
+        let bound =
+            if self.bound == 0.0 { "bitwise".to_owned() } else { format!("{:.0e}", self.bound) };
+        let time = format!("{:.1}s", self.seconds);
+        let below = format!("  {:<24} {bound:>8} {time:<4}", self.mesh);
+        let measured = [
+            self.params_bytes,
+            self.grads_bytes,
+            self.optimizer_bytes,
+            self.activations_bytes,
+            self.units_bytes,
+            self.wire_bytes,
+        ];
+        let theory = [
+            self.params_bytes_theory,
+            self.grads_bytes_theory,
+            self.optimizer_bytes_theory,
+            self.activations_bytes_theory,
+            self.units_bytes_theory,
+            self.wire_bytes_theory,
+        ];
+        let (all, overlapped) = (self.passes, self.overlapped_theory);
+        let of = |overlapped| OverlappedPasses { overlapped, all };
+        let first = head + &numbers(measured, self.bubble, of(self.overlapped));
+        first + "\n" + &below + &numbers(theory, self.bubble_theory, of(overlapped))
+    }
+}
+
+/// The columns of numbers: bytes as KiB, the bubble in per cent.
+fn numbers(bytes: [u64; 6], bubble: f64, overlap: OverlappedPasses) -> String {
+    let kib = |bytes: u64| format!(" {:>6}", (bytes + 512) / 1024);
+    let bubble = if bubble == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * bubble) };
+    let overlap = if overlap.overlapped == 0 { "-".to_owned() } else { overlap.to_string() };
+    let bytes: String = bytes.map(kib).concat();
+    format!("{bytes} {bubble:>6} {overlap:>7}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::memory::RankMemory;
+
+    #[test]
+    fn lines_fit_in_a_hundred_columns() {
+        let memory = RankMemory { weights: 1 << 29, gradients: 1 << 29, optimizer: 1 << 29 };
+        let passes = OverlappedPasses { overlapped: 110, all: 120 };
+        let held = StepMeasure { memory, activations: 1 << 29, units: 1 << 29, passes };
+        let mesh = "dp=2,pp=2,ep=2,cp=2,tp=2".to_owned();
+        let row = TourRow::new("checkpoint, there and back", mesh, 32, [held; 2], 9.5);
+        let row = TourRow { bubble: 0.5, bubble_theory: 0.5, wire_bytes: 1 << 29, ..row };
+        for line in row.line().lines().chain(heading().lines()).chain(NOTE.lines()) {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert_eq!(row.line().lines().count(), 2);
     }
 }

@@ -6,6 +6,7 @@ use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
@@ -179,6 +180,43 @@ impl TrainOptions {
             PlantedFault::NormsNotSummed => {
                 (tp && setup.sequence, "--sequence and a --mesh with ranks along tp")
             }
+            PlantedFault::PositionsOfFirst => {
+                // Rows that ranks of tp do not divide have the same positions on all of them.
+                let rows = setup.micro_rows(self.rows.unwrap_or(16));
+                let divided = !rows.is_multiple_of(setup.mesh.size(Tp));
+                (
+                    tp && setup.sequence && divided,
+                    "--sequence, ranks along tp, and so many --micros that tp does not divide the \
+                     rows of one",
+                )
+            }
+            PlantedFault::RouterSummed => (
+                experts && tp && setup.sequence,
+                "--experts, --sequence and a --mesh with ranks along tp",
+            ),
+            PlantedFault::DenseCountedOften => (
+                experts && several(&[Ep]) && self.clip != Some(0.0),
+                "--experts, a --mesh with ranks along ep, and a --clip above 0",
+            ),
+            PlantedFault::PlannedAsGpipe => (
+                setup.schedule != PipelineSchedule::GPipe
+                    && setup.schedule.chunks() == 1
+                    && setup.micros > 1,
+                "several --micros and --pipeline 1f1b",
+            ),
+            PlantedFault::ActivationsKept => (self.recompute == Some(true), "--recompute"),
+            PlantedFault::UnitsKept => (
+                matches!(setup.sharding, Sharding::Fsdp { .. }) && several(&[Dp, Cp]),
+                "--sharding fsdp and a --mesh with ranks along dp or cp",
+            ),
+            PlantedFault::SumsAfterwards => (
+                several(&[Dp, Cp])
+                    && matches!(
+                        setup.sharding,
+                        Sharding::Replicated { .. } | Sharding::Fsdp { .. }
+                    ),
+                "a --mesh with ranks along dp or cp, and --sharding replicated or fsdp",
+            ),
             PlantedFault::VocabularyRemainder => (
                 !config.vocab.is_multiple_of(setup.mesh.size(Tp)),
                 "ranks along tp that do not divide the vocabulary: 256 bytes, or --bpe",

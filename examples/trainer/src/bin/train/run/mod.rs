@@ -1,5 +1,6 @@
 //! `train run` on one rank.
 
+mod memory;
 mod progress;
 mod record;
 mod report;
@@ -34,6 +35,7 @@ use std::thread::available_parallelism;
 
 /// Trains, saves, draws, judges and writes.
 pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
+    memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
     let optimizer = (job.rule, job.schedule);
     let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, optimizer)?;
@@ -64,10 +66,10 @@ fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) {
         Precision::Bf16 => worker.narrow::<bf16>(job.seed),
         Precision::F16 => worker.narrow::<f16>(job.seed),
     }
+    worker.recompute(job.recompute);
     let session = &mut worker.session;
     session.clip = job.clip;
     session.settings = Some(job.settings());
-    session.gpt.recompute = job.recompute;
     session.scale = (job.precision == Precision::F16).then(LossScale::default);
 }
 

@@ -1,11 +1,11 @@
 //! What a run says of its ranks when all steps are done: bytes, time, load of experts, pictures.
 
 use super::LastStep;
+use super::memory;
 use super::progress::split;
 use crate::options::TrainingJob;
 use crate::output;
 use crate::output::files;
-use maypole_trainer::check::memory::RankMemory;
 use maypole_trainer::expert_parallel::router::histogram;
 use maypole_trainer::pipeline_parallel::draw::svg;
 use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
@@ -29,9 +29,7 @@ pub(super) fn report(
     time: &TimeShares,
 ) -> anyhow::Result<()> {
     let world = worker.groups.world.clone();
-    let memory = RankMemory::of(&worker.session);
-    let bytes =
-        world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
+    memory::say(worker, job)?;
     let times = world.gather(&time.to_nanos())?;
     let spans = gather_spans(&world, &last.spans)?;
     let load = worker.load()?;
@@ -39,8 +37,9 @@ pub(super) fn report(
         return Ok(());
     }
     let times = times.chunks_exact(TimeShares::NUMBERS).map(TimeShares::from_nanos);
-    for (rank, (time, bytes)) in times.zip(bytes.chunks_exact(3)).enumerate() {
-        say_rank(rank, bytes, &time, last)?;
+    // A run that had nothing left to train has no time to divide.
+    for (rank, time) in times.enumerate().filter(|_| last.pipeline.is_some()) {
+        output::line(format!("rank {rank}: {}", time_line(&time, last.shared)))?;
     }
     say_skipped(worker)?;
     say_load(&load, job)?;
@@ -53,20 +52,6 @@ pub(super) fn report(
         }
         None => Ok(()),
     }
-}
-
-fn say_rank(rank: usize, bytes: &[u64], time: &TimeShares, last: &LastStep) -> anyhow::Result<()> {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let held = format!(
-        "rank {rank}: weights {:.2}, gradients {:.2}, optimizer {:.2} MiB",
-        mib(bytes[0]),
-        mib(bytes[1]),
-        mib(bytes[2])
-    );
-    // A run that had nothing left to train has no time to divide.
-    let trained = last.pipeline.is_some();
-    let time = || format!("; {}", time_line(time, last.shared));
-    Ok(output::line(held + &if trained { time() } else { String::new() })?)
 }
 
 /// `12.3 s: compute 71 %  exposed communication 12 %  other 17 %`.

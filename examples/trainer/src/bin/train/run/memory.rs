@@ -1,0 +1,86 @@
+//! What a run says of the memory of its ranks, beside theory.
+
+use crate::options::TrainingJob;
+use crate::output;
+use maypole_kernels::memory::counting;
+use maypole_trainer::check::memory::{FULL, RankMemory};
+use maypole_trainer::check::theory::RankTheory;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::tensor::precision::Precision;
+use maypole_trainer::train::worker::Worker;
+
+/// From now on the allocator counts what this thread allocates for rank `rank`.
+pub(super) fn count(rank: usize) {
+    counting::count_for(rank + 1);
+}
+
+/// Numbers of a rank: five kinds, the same five by theory, and the most bytes at one time.
+const NUMBERS: usize = 11;
+
+/// Prints the memory of every rank. All ranks call it.
+pub(super) fn say(worker: &Worker<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+    let world = &worker.groups.world;
+    let peaks = worker.session.peaks;
+    let kinds = |memory: RankMemory, activations: usize, units: usize| {
+        [memory.weights, memory.gradients, memory.optimizer, activations, units]
+    };
+    let measured = kinds(RankMemory::of(&worker.session), peaks.activations, peaks.units);
+    let [activations, units] = theory_of_a_step(worker, job);
+    let theory = kinds(theory_between_steps(worker, job), activations, units);
+    let most = counting::of_owner(counting::owner()).peak.max(0) as usize;
+    let numbers = [&measured[..], &theory[..], &[most]].concat();
+    let all = world.gather(&numbers.into_iter().map(|bytes| bytes as u64).collect::<Vec<_>>())?;
+    if world.rank() > 0 {
+        return Ok(());
+    }
+    output::line(
+        "memory in MiB   weights  gradients  optimizer  activations      units     in all",
+    )?;
+    for (rank, numbers) in all.chunks_exact(NUMBERS).enumerate() {
+        let (measured, theory) = numbers.split_at(5);
+        let most = mib(theory[5], 11);
+        output::line(format!("  of rank {rank:<5} {}{most}", columns(measured)))?;
+        output::line(format!("    by theory   {}", columns(&theory[..5])))?;
+    }
+    Ok(output::line(
+        "activations, units held for a moment: the most of the last step; \
+         in all: the most of the\nrun at one time, with the text, work space and what the library \
+         keeps",
+    )?)
+}
+
+fn columns(kinds: &[u64]) -> String {
+    kinds.iter().zip([7, 11, 11, 13, 11]).map(|(bytes, wide)| mib(*bytes, wide)).collect()
+}
+
+fn mib(bytes: u64, wide: usize) -> String {
+    format!("{:>wide$.2}", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Weights, gradients and optimizer by theory. Ranks whose parts differ by an element a unit are
+/// taken to be alike.
+fn theory_between_steps(worker: &Worker<f32>, job: &TrainingJob) -> RankMemory {
+    let copies = worker.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
+    let parameters = worker.session.store.layout().len();
+    let width = if job.precision == Precision::F32 { FULL } else { 2 };
+    let states = if worker.session.step == 0 { 0 } else { job.rule.states() };
+    RankMemory::theory(worker.setup.sharding, parameters, copies, states, width)
+}
+
+/// Activations and units by theory; nothing, if no step was done.
+fn theory_of_a_step(worker: &Worker<f32>, job: &TrainingJob) -> [usize; 2] {
+    if worker.session.peaks.activations == 0 {
+        return [0; 2];
+    }
+    let site = RankTheory {
+        config: &job.config,
+        setup: &worker.setup,
+        place: worker.groups.place,
+        rows: job.rows,
+        element: FULL,
+        recompute: job.recompute,
+    };
+    let routing = worker.session.routing.borrow();
+    let activations = site.activations(&routing);
+    [activations, site.units(job.precision != Precision::F32)]
+}

@@ -1,0 +1,114 @@
+//! The tour's look at a pipeline: whether passes ran in the order of the plan, and how long ranks
+//! waited for one another.
+//!
+//! What it does: ranks share cores here, so wall time would also count waiting for a core. Instead
+//! the passes, in the order in which they ran, are replayed with the measured processor time of
+//! each. Beside it stands the plan, replayed with as many multiplications as the layers of each
+//! stage need: the embedding multiplies nothing, and the last stage has the head.
+//!
+//! What is sharded, which collective runs where: nothing here.
+
+use crate::check::verify::median;
+use crate::model::config::Config;
+use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
+use crate::pipeline_parallel::trace::{PipelineTrace, simulate};
+use crate::ranks::mesh::MeshAxis;
+use crate::train::setup::Setup;
+
+/// The greatest difference of the measured bubble from theory, as a share of the time. Layers are
+/// more than their multiplications, and other programs disturb the measured processor time.
+const NEAR: f64 = 0.12;
+
+/// The pipeline of rank 0 in a run of the tour.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PipelineCheck {
+    /// The share of time in which ranks wait, from the passes that ran.
+    pub(crate) bubble: f64,
+    /// The same from the plan.
+    pub(crate) theory: f64,
+    /// True if every rank ran its passes in the order of the plan, in every step.
+    pub(crate) ordered: bool,
+    /// The passes of the last step, replayed.
+    pub(crate) replay: Option<PipelineTrace>,
+}
+
+impl PipelineCheck {
+    /// Compares the `traces` of all steps with the plan of `setup`.
+    pub(crate) fn new(setup: &Setup, config: &Config, traces: &[PipelineTrace]) -> Self {
+        let ranks = setup.mesh.size(MeshAxis::Pp);
+        if ranks == 1 {
+            return Self { ordered: true, ..Self::default() };
+        }
+        let plan = setup.schedule.plan(ranks, setup.micros).expect("a setup is checked");
+        let ordered = traces.iter().all(|trace| executed(&plan, trace) == plan);
+        let replay = |trace: &PipelineTrace| simulate(&executed(&plan, trace), trace.costs());
+        let idle = |trace| replay(trace).map_or(f64::INFINITY, |replay| replay.idle());
+        let by_layers = simulate(&plan, |rank, op| multiplications(setup, config, (rank, op)));
+        Self {
+            bubble: median(traces.iter().map(idle)),
+            theory: by_layers.expect("every plan ends").idle(),
+            ordered,
+            replay: traces.last().and_then(|trace| replay(trace).ok()),
+        }
+    }
+
+    /// True if passes ran in order, and the bubble is near that of theory.
+    pub(crate) fn fits(&self) -> bool {
+        self.ordered && (self.bubble - self.theory).abs() <= NEAR
+    }
+}
+
+/// The passes of `trace` in the order in which each rank ran them.
+fn executed(plan: &PipelinePlan, trace: &PipelineTrace) -> PipelinePlan {
+    let of = |rank| trace.spans.iter().filter(move |span| span.rank == rank).map(|span| span.op);
+    PipelinePlan { ops: (0..plan.ranks).map(|rank| of(rank).collect()).collect(), ..*plan }
+}
+
+/// Multiplications of a pass for each token. A backward pass has twice those of its forward pass.
+fn multiplications(setup: &Setup, config: &Config, (rank, op): (usize, StagePass)) -> f64 {
+    let ranks = setup.mesh.size(MeshAxis::Pp);
+    let stage = op.chunk * ranks + rank;
+    let layers = setup.layers(config, stage).len();
+    let block = config.width * (12 * config.width + 2 * config.context);
+    let last = stage + 1 == ranks * setup.schedule.chunks();
+    let head = if last { config.width * config.vocab } else { 0 };
+    let forward = (layers * block + head) as f64;
+    if op.pass == PassKind::Forward { forward } else { 2.0 * forward }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline_parallel::plan::PipelineSchedule;
+    use crate::ranks::mesh::Mesh;
+
+    fn setup(schedule: PipelineSchedule) -> Setup {
+        Setup { schedule, micros: 8, ..Setup::of(Mesh::parse("pp=4").unwrap()) }
+    }
+
+    /// The trace of a run by `schedule` in which each pass takes what its layers need.
+    fn trace(schedule: PipelineSchedule) -> PipelineTrace {
+        let config = Config::default();
+        let plan = schedule.plan(4, 8).unwrap();
+        simulate(&plan, |rank, op| multiplications(&setup(schedule), &config, (rank, op))).unwrap()
+    }
+
+    #[test]
+    fn the_bubble_is_that_of_the_plan_and_another_order_is_noticed() {
+        let config = Config::default();
+        let one = PipelineSchedule::OneForwardOneBackward;
+        let right = PipelineCheck::new(&setup(one), &config, &[trace(one)]);
+        assert!(right.fits() && (right.bubble - right.theory).abs() < 1e-9, "{right:?}");
+        assert!(right.theory > one.idle(4, 8), "the head makes the last stage longer");
+        let other = PipelineCheck::new(&setup(one), &config, &[trace(PipelineSchedule::GPipe)]);
+        assert!(!other.ordered && !other.fits());
+    }
+
+    #[test]
+    fn a_bubble_of_a_third_where_a_ninth_is_due_does_not_pass() {
+        let check =
+            |bubble, theory| PipelineCheck { bubble, theory, ordered: true, replay: None }.fits();
+        assert!(check(0.16, 0.11) && check(0.40, 0.36));
+        assert!(!check(0.36, 0.11) && !check(0.11, 0.36));
+    }
+}
