@@ -4,6 +4,7 @@
 use crate::support::{Task, alone, mesh, router, text};
 use half::bf16;
 use maypole::Communicator;
+use maypole_kernels::memory::counting;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -173,4 +174,27 @@ fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
             "{on:?} after {losses:?}, in one go {through:?}"
         );
     }
+}
+
+/// Its own numbers and a flag for each: not the parts of other ranks, and nothing twice.
+#[test]
+fn a_rank_holds_what_it_updates_and_little_more_while_it_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { width: 128, ..Config::default() };
+    train(&config, &Setup::default(), 1, folder.path(), folder.path());
+    let place = latest(folder.path()).unwrap().unwrap();
+    let setup = Setup { sharding: FSDP, ..mesh("dp=4") };
+    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
+    let held = Communicator::run_local(4, |comm| {
+        let mut worker = Worker::<f32>::new(comm, &config, setup.clone(), 7, optimizer).unwrap();
+        let own: usize = worker.session.store.owned().iter().map(|run| run.weights.len()).sum();
+        // Owners that no other test counts for.
+        let owner = 40 + worker.groups.world.rank();
+        counting::count_for(owner);
+        load(&mut worker.session, &worker.groups.world, &place).unwrap();
+        let peak = counting::of_owner(owner).peak as f64;
+        counting::count_for(0);
+        peak / (12 * own) as f64
+    });
+    assert!(held.iter().all(|share| (0.9..1.5).contains(share)), "{held:?} of its own numbers");
 }

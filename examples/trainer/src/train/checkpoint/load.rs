@@ -2,8 +2,8 @@
 
 use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
-use crate::train::checkpoint::part::read_parts;
-use crate::train::checkpoint::reshard::{RunPool, runs};
+use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
+use crate::train::checkpoint::reshard::runs;
 use crate::train::checkpoint::settings::{SettingChange, changes, refuse_others};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
 use crate::train::session::TrainingSession;
@@ -56,14 +56,10 @@ fn read(
     let owned = session.store.owned();
     let parts = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
     let wanted: Vec<_> = parts.flat_map(|part| runs(&layout, part)).collect();
-    let mut pool = RunPool::wanting(&wanted);
-    read_parts(place, &manifest.parts, &mut pool)?;
-    let mut buffers: [Vec<f32>; 3] = Default::default();
-    for run in wanted {
-        let read = pool.read(run, &mut buffers);
-        read.map_err(|why| damaged(&place.join(MANIFEST), None, why))?;
-    }
-    Ok(buffers)
+    let mut wanted = WantedNumbers::new(&wanted);
+    read_wanted(place, &manifest.parts, &mut wanted)?;
+    wanted.check().map_err(|why| damaged(&place.join(MANIFEST), None, why))?;
+    Ok(wanted.buffers)
 }
 
 fn install(session: &mut TrainingSession<f32>, manifest: &Manifest, buffers: [Vec<f32>; 3]) {

@@ -5,8 +5,9 @@
 //! * **Collective:** one number a rank after each stage of writing or reading, so that all ranks go
 //!   on or all fail; 40 bytes a rank for the digests of the parts.
 //! * **Cost:** 12 bytes a parameter with AdamW (weights and two averages), divided by all ranks to
-//!   write. To read, every rank reads every part, one after the other, and keeps what it needs: it
-//!   holds its own numbers and one part at a time.
+//!   write. To read, every rank reads every part once for its digest, a piece at a time, and its own
+//!   numbers from where they lie in the files to where they are wanted: it holds its own numbers
+//!   and a flag for each.
 //!
 //! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
 //! rank, which says in its header which runs of the whole model its numbers are (see [`reshard`]).
@@ -39,6 +40,7 @@
 //! |---|---|
 //! | [`manifest`] | the page that a checkpoint begins with, and its digest |
 //! | [`part`] | the file of one rank |
+//! | `ranges` | reading of all parts what a rank wants |
 //! | [`reshard`] | from the parts of any mesh to those of any other |
 //! | [`settings`] | what decides a run beside its weights, and what a change of it means |
 //! | [`history`] | which checkpoints are in a folder, and which of them are kept |
@@ -50,6 +52,7 @@ pub mod history;
 pub mod load;
 pub mod manifest;
 pub mod part;
+mod ranges;
 pub mod reshard;
 pub mod save;
 pub mod settings;

@@ -9,11 +9,11 @@ use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 /// The tensors of a part: weights and both averages of the optimizer.
-const NAMES: [&str; 3] = ["weights", "first", "second"];
+pub(super) const NAMES: [&str; 3] = ["weights", "first", "second"];
 
 /// The numbers of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,11 +49,7 @@ impl RankPart<'_> {
     pub fn from_bytes(bytes: &[u8]) -> Result<RankPart<'static>, String> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
         let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;
-        let header = header.metadata().as_ref().and_then(|header| header.get("runs"));
-        let runs: Vec<[usize; 2]> = serde_json::from_str(header.ok_or("its header names no runs")?)
-            .map_err(|why| why.to_string())?;
-        let runs: Vec<ParameterRun> =
-            runs.into_iter().map(|[start, len]| ParameterRun { start, len }).collect();
+        let runs = parse_runs(header.metadata().as_ref())?;
         let mut buffers: [Cow<'static, [f32]>; 3] = Default::default();
         for (buffer, name) in buffers.iter_mut().zip(NAMES) {
             let tensor = tensors.tensor(name).map_err(|why| why.to_string())?;
@@ -68,10 +64,6 @@ impl RankPart<'_> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let end = |run: &ParameterRun| run.start.checked_add(run.len);
-        if let Some(run) = self.runs.iter().find(|run| end(run).is_none()) {
-            return Err(format!("it has {} numbers from number {} on", run.len, run.start));
-        }
         let lengths = self.runs.iter().map(|run| run.len);
         let length = lengths.fold(0usize, usize::saturating_add);
         let weights = self.buffers[0].len();
@@ -88,6 +80,18 @@ impl RankPart<'_> {
     }
 }
 
+/// The runs that the header of a part names. Each ends at a number.
+pub(super) fn parse_runs(
+    header: Option<&HashMap<String, String>>,
+) -> Result<Vec<ParameterRun>, String> {
+    let text = header.and_then(|header| header.get("runs")).ok_or("its header names no runs")?;
+    let runs: Vec<[usize; 2]> = serde_json::from_str(text).map_err(|why| why.to_string())?;
+    if let Some([start, len]) = runs.iter().find(|[start, len]| start.checked_add(*len).is_none()) {
+        return Err(format!("it has {len} numbers from number {start} on"));
+    }
+    Ok(runs.into_iter().map(|[start, len]| ParameterRun { start, len }).collect())
+}
+
 /// Adds the parts of the checkpoint in `place` to `pool`, each compared with its digest first. One
 /// part at a time is in memory.
 pub(super) fn read_parts(
@@ -97,18 +101,23 @@ pub(super) fn read_parts(
 ) -> Result<(), CheckpointError> {
     for (rank, digest) in parts.iter().enumerate() {
         let path = place.join(part_name(rank));
-        let bytes = read(&path, rank, digest)?;
-        if let Some(why) = difference(&bytes, digest, parts) {
-            return Err(damaged(&path, Some(rank), why));
-        }
+        let mut file = open_part(&path, rank, digest, parts)?;
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(failed(&path))?;
         let part = RankPart::from_bytes(&bytes).map_err(|why| damaged(&path, Some(rank), why))?;
         pool.add(&part.runs, part.buffers.each_ref().map(|buffer| &**buffer));
     }
     Ok(())
 }
 
-/// Reads a file whose length is the one in its digest.
-fn read(path: &Path, rank: usize, digest: &PartDigest) -> Result<Vec<u8>, CheckpointError> {
+/// Opens a file that has the length and the digest that were written down. The digest is computed
+/// piece by piece.
+pub(super) fn open_part(
+    path: &Path,
+    rank: usize,
+    digest: &PartDigest,
+    parts: &[PartDigest],
+) -> Result<File, CheckpointError> {
     let file = File::open(path).map_err(unreadable(path, Some(rank)))?;
     let length = file.metadata().map_err(failed(path))?.len();
     if length != digest.bytes {
@@ -116,14 +125,17 @@ fn read(path: &Path, rank: usize, digest: &PartDigest) -> Result<Vec<u8>, Checkp
         let why = format!("it was {way}: it has {length} bytes of {}", digest.bytes);
         return Err(damaged(path, Some(rank), why));
     }
-    let mut bytes = Vec::new();
-    file.take(digest.bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(failed(path))?;
-    Ok(bytes)
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader((&file).take(digest.bytes)).map_err(failed(path))?;
+    match difference(hasher.finalize(), digest, parts) {
+        Some(why) => Err(damaged(path, Some(rank), why)),
+        None => Ok(file),
+    }
 }
 
-/// Returns the difference of a file with these bytes from the one that was written, if there is one.
-fn difference(bytes: &[u8], digest: &PartDigest, parts: &[PartDigest]) -> Option<String> {
-    let found = blake3::hash(bytes);
+/// Returns the difference of a file with the digest `found` from the one that was written, if there
+/// is one.
+fn difference(found: blake3::Hash, digest: &PartDigest, parts: &[PartDigest]) -> Option<String> {
     if found == digest.blake3 {
         return None;
     }
