@@ -2,6 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
+//! | [`against`] | a run beside one process: the first step and tensor that differ |
 //! | [`verify`] | the comparison of a data-parallel run with one process |
 //! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
 //! | [`overlap`] | the passes that run while a collective of the store is under way |
@@ -10,6 +11,7 @@
 //! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |
 //! | [`faults`] | mistakes that are made on purpose |
 
+pub mod against;
 pub mod bench;
 pub mod combine;
 pub mod faults;

@@ -12,7 +12,7 @@ use maypole_trainer::train::setup::{ContextExchange, Setup};
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// A setup in which the fault does something: without that a test of it would show nothing.
-fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
+pub(crate) fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
     let task = Task::small();
     let pp = Setup { micros: 4, ..mesh("pp=2") };
     let even = || {

@@ -3,5 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod against;
 mod data_parallel;
 mod listed;

@@ -92,6 +92,8 @@ options! {
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...;
     /// list explains all of them.
     fault: String,
+    /// Train the same in one process beside, and say of each step which gradient differs: one.
+    against: String,
     /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
     pipeline: String,
     /// Micro-batches of a step [default: one, or two a stage].
@@ -158,6 +160,8 @@ pub(crate) struct TrainingJob {
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sample: usize,
     pub(crate) processes: bool,
+    /// Whether one process trains beside.
+    pub(crate) against: bool,
     pub(crate) text: Text,
     /// The text for the validation loss: the end of the text.
     pub(crate) held_out: Text,
@@ -244,6 +248,7 @@ impl TrainOptions {
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
+            against: self.against.is_some(),
             losses: self.losses,
             text,
             held_out,

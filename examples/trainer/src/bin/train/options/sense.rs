@@ -142,9 +142,30 @@ impl TrainOptions {
         ] {
             ensure!(!given || matters, why);
         }
+        self.compares(setup)?;
         let Some(fault) = setup.fault else { return Ok(()) };
         let (shows, needs) = self.shows(fault, config, setup, rule);
         ensure!(shows, "--fault {} would change nothing: it needs {needs}", fault.name());
+        Ok(())
+    }
+
+    /// Refuses to compare with one process what is no training of one process.
+    fn compares(&self, setup: &Setup) -> anyhow::Result<()> {
+        let Some(with) = self.against.as_deref() else { return Ok(()) };
+        ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
+        ensure!(
+            !matches!(setup.sharding, Sharding::Local { .. }),
+            "--against one: ranks of local SGD have gradients of their own; give another --sharding"
+        );
+        ensure!(
+            self.precision.as_deref().is_none_or(|precision| precision == "f32"),
+            "--against one compares in 32 bits: leave out --precision"
+        );
+        ensure!(
+            self.save.is_none(),
+            "--against one begins at the first step, and --save may go on from another: \
+             leave out --save"
+        );
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
 use maypole::schedule::hosts::Hosts;
+use maypole_trainer::check::against::OneProcess;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::pipeline_parallel::bubble::account;
@@ -111,6 +112,7 @@ fn train(
     let file = job.losses.as_deref().filter(|_| me == 0);
     let (mut record, mut losses) = LossRecord::new(file, worker.session.step)?;
     let tokens = (job.rows * job.config.context) as u64;
+    let mut beside = against(worker, job)?;
     while worker.session.step < steps {
         let (outcome, step) = one_step(worker, job, shared)?;
         last = step;
@@ -118,6 +120,11 @@ fn train(
         losses.push(last.loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, last.loss, tokens, clock)?;
+        if let Some(one) = &mut beside {
+            let compare = || one.step(worker, outcome.report, &job.text, job.rows);
+            let seen = clock.record(RankActivity::Validation, compare)?;
+            progress.say(worker.session.step, &seen.to_string())?;
+        }
         // Only a scale keeps such a step from the weights: without one there is nothing left to
         // train or to save.
         if !last.loss.is_finite() && worker.session.scale.is_none() {
@@ -125,6 +132,7 @@ fn train(
         }
         if job.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
             let moves = clock.record(RankActivity::Moving, || worker.rebalance())?;
+            beside.as_mut().map_or(Ok(()), |one| one.moved(&moves))?;
             progress.say(worker.session.step, &balance(&moves))?;
         }
         if let Some(folder) = job.saves_after(worker.session.step) {
@@ -135,6 +143,13 @@ fn train(
     }
     progress.done();
     Ok((losses, last))
+}
+
+/// One process that trains beside, if the job says so.
+fn against(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<OneProcess<f32>>> {
+    let optimizer = (job.rule, job.schedule);
+    let begin = || OneProcess::beside(worker, &job.config, job.seed, optimizer);
+    Ok(job.against.then(begin).transpose()?)
 }
 
 /// A step, and what is shown of it.

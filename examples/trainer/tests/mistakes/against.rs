@@ -1,0 +1,67 @@
+//! A run beside one process names the tensor that a mistake makes wrong, and is silent without one.
+
+use crate::listed::setup_with_effect;
+use crate::support::{SEED, Task, text};
+use maypole::Communicator;
+use maypole_trainer::check::against::{OneProcess, StepComparison};
+use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::worker::Worker;
+
+/// The comparisons of five steps, as rank 0 sees them.
+fn compared(task: &Task, setup: &Setup) -> Vec<StepComparison> {
+    let text = text(&task.config);
+    let optimizer = (task.rule, RateSchedule::constant(task.rate));
+    let rank = |comm| {
+        let mut worker =
+            Worker::<f32>::new(comm, &task.config, setup.clone(), SEED, optimizer).unwrap();
+        worker.session.clip = task.clip;
+        worker.recompute(task.recompute);
+        let mut one = OneProcess::beside(&mut worker, &task.config, SEED, optimizer).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let report = worker.step(&text, task.rows).unwrap().report;
+            seen.push(one.step(&mut worker, report, &text, task.rows).unwrap());
+            if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
+                one.moved(&worker.rebalance().unwrap()).unwrap();
+            }
+        }
+        seen
+    };
+    let mut ranks = Communicator::run_local(setup.mesh.world(), rank);
+    assert!(ranks.iter().all(|seen| *seen == ranks[0]), "every rank says the same");
+    ranks.swap_remove(0)
+}
+
+#[test]
+fn every_mistake_is_named_within_five_steps_and_nothing_without_one() {
+    for fault in PlantedFault::ALL {
+        let (task, setup) = setup_with_effect(fault);
+        let right = compared(&task, &setup);
+        let alarm = right.iter().find(|step| !step.agrees());
+        assert!(alarm.is_none(), "{}, where {fault:?} lives: {}", setup.mesh, alarm.unwrap());
+        let wrong = compared(&task, &Setup { fault: Some(fault), ..setup });
+        let named = wrong.iter().find(|step| !step.agrees());
+        assert_eq!(named.is_some(), !fault.changes_no_number(), "{fault:?}");
+        let Some(named) = named else { continue };
+        // The norm by which all gradients are clipped belongs to no tensor.
+        let of_norm = fault == PlantedFault::DenseCountedOften && named.norm > 0.01;
+        assert!(named.wrong_tensor().is_some() || of_norm, "{fault:?}: {named}");
+    }
+}
+
+/// What is wrong in one place is named by that place.
+#[test]
+fn the_tensor_is_the_one_that_the_mistake_is_about() {
+    for (fault, tensor) in [
+        (PlantedFault::NormsNotSummed, "embed.position.weight"),
+        (PlantedFault::RouterSummed, "block.0.router.weight"),
+        (PlantedFault::PositionsOfFirst, "embed.token.weight"),
+        (PlantedFault::ExpertsSummed, "block.0.expert.0.up.weight"),
+    ] {
+        let (task, setup) = setup_with_effect(fault);
+        let seen = compared(&task, &Setup { fault: Some(fault), ..setup });
+        assert_eq!(seen[0].wrong_tensor(), Some(tensor), "{fault:?}: {}", seen[0]);
+    }
+}
