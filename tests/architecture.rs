@@ -81,6 +81,7 @@ const TRAINER: &[(&str, &str)] = &[
     ("ranks", "groups of ranks know numbers and shards, and no axis"),
     ("tensor_parallel", "layers that are divided over ranks; they know no model"),
     ("model", "a model is made of layers; other axes enter it at its interfaces"),
+    ("averaging", "ranks that train apart have stores of their own; they know no other axis"),
     ("data_parallel", "a form of data parallelism is a store; it knows no other axis"),
     ("context_parallel", "context parallelism knows no axis below it in this list"),
     ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),

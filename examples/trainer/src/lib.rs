@@ -18,6 +18,7 @@
 //! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
 //! | [`model`] | the GPT, the place of each parameter in one flat buffer, stores of weights |
+//! | [`averaging`] | ranks that train apart for a while: DiLoCo, gossip, stale sums |
 //! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP, local SGD |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
@@ -29,6 +30,7 @@
 //! `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
+pub mod averaging;
 pub mod check;
 pub mod context_parallel;
 pub mod data_parallel;

@@ -165,8 +165,8 @@ impl UnitTheory {
         let units: Vec<usize> = layout.units.iter().map(|unit| unit.range.len()).collect();
         let part = |unit: &usize| shard.range(*unit).len();
         let parts = units.iter().map(|unit| if shard.of > 1 { part(unit) } else { 0 }).collect();
-        let whole = matches!(sharding, Sharding::Replicated { .. } | Sharding::Local { .. });
-        let owned = if whole { layout.len() } else { units.iter().map(part).sum() };
+        let sharded = matches!(sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Fsdp { .. });
+        let owned = if sharded { units.iter().map(part).sum() } else { layout.len() };
         let together = vec![0; units.len()];
         Self { units, parts, together, owned, sharding, micros }
     }
@@ -218,7 +218,12 @@ impl UnitTheory {
         let own = self.units[unit];
         let later = self.travelling(Some(unit + 1));
         match self.sharding {
-            Sharding::Replicated { .. } | Sharding::Local { .. } => [0, 0],
+            Sharding::Replicated { .. }
+            | Sharding::Local { .. }
+            | Sharding::Diloco { .. }
+            | Sharding::Gossip { .. } => [0, 0],
+            // The gradients of earlier steps are on their way.
+            Sharding::Stale { late } => [late as usize * self.units.iter().sum::<usize>(); 2],
             Sharding::Zero1 => {
                 let all = |from: usize| -> usize {
                     (from..self.units.len()).map(|unit| self.travelling(Some(unit))).sum()

@@ -5,7 +5,8 @@
 //!
 //! | | weights | gradients | optimizer | in all |
 //! |---|---|---|---|---|
-//! | replicated, local SGD | 4 P | 4 P | 8 P | 16 P |
+//! | replicated, local SGD, gossip, stale sums | 4 P | 4 P | 8 P | 16 P |
+//! | DiLoCo | 4 P | 4 P | 16 P | 24 P |
 //! | ZeRO-1 | 4 P | 4 P | 8 P / N | 8 P + 8 P / N |
 //! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
 //! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
@@ -57,12 +58,18 @@ impl RankMemory {
         let whole = parameters;
         let part = parameters.div_ceil(ranks);
         let (weights, gradients, optimizer) = match sharding {
-            Sharding::Replicated { .. } | Sharding::Local { .. } => (whole, whole, whole),
+            Sharding::Replicated { .. }
+            | Sharding::Local { .. }
+            | Sharding::Diloco { .. }
+            | Sharding::Gossip { .. }
+            | Sharding::Stale { .. } => (whole, whole, whole),
             Sharding::Zero1 => (whole, whole, part),
             Sharding::Zero2 => (whole, part, part),
             Sharding::Fsdp { .. } => (part, part, part),
         };
-        let masters = usize::from(width < FULL);
+        // An outer optimizer has an anchor and a velocity.
+        let outer = if matches!(sharding, Sharding::Diloco { .. }) { 2 } else { 0 };
+        let masters = usize::from(width < FULL) + outer;
         Self {
             weights: width * weights,
             gradients: width * gradients,
@@ -81,9 +88,11 @@ impl RankMemory {
 pub fn wire(sharding: Sharding, parameters: usize, ranks: usize, micro_batches: usize) -> f64 {
     let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;
     match sharding {
-        Sharding::Replicated { .. } | Sharding::Zero1 => 2.0 * once,
+        Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Stale { .. } => 2.0 * once,
         Sharding::Zero2 => (micro_batches + 1) as f64 * once,
         Sharding::Fsdp { .. } => 3.0 * micro_batches as f64 * once,
-        Sharding::Local { every } => 2.0 * once / every as f64,
+        Sharding::Local { every } | Sharding::Diloco { every } => 2.0 * once / every as f64,
+        Sharding::Gossip { .. } if ranks == 1 => 0.0,
+        Sharding::Gossip { every } => parameters as f64 / every as f64,
     }
 }

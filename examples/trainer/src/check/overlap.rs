@@ -55,7 +55,15 @@ impl OverlappedPasses {
         let later = 2 * units * (micros as u64 - 1);
         let overlapped = match sharding {
             _ if ranks == 1 => 0,
-            Sharding::Local { .. } | Sharding::Replicated { overlap: false, .. } => 0,
+            Sharding::Local { .. } | Sharding::Diloco { .. } | Sharding::Gossip { .. } => 0,
+            Sharding::Stale { late } => {
+                if late > 0 {
+                    2 * units * micros as u64
+                } else {
+                    0
+                }
+            }
+            Sharding::Replicated { overlap: false, .. } => 0,
             Sharding::Replicated { bucket, overlap: true } => {
                 buckets(layout, bucket / element).last().map_or(0, |last| last.start as u64)
             }

@@ -1,5 +1,8 @@
 //! The form of data parallelism: a choice by name, for command lines and configurations.
 
+use crate::averaging::diloco::{Diloco, OuterStep};
+use crate::averaging::gossip::Gossip;
+use crate::averaging::stale::StaleSum;
 use crate::data_parallel::fsdp::Fsdp;
 use crate::data_parallel::local_sgd::LocalSgd;
 use crate::data_parallel::replicated::{BUCKET, Replicated};
@@ -36,6 +39,21 @@ pub enum Sharding {
         /// Every so many steps.
         every: u64,
     },
+    /// Nothing, and the change of the weights is the gradient of an outer optimizer.
+    Diloco {
+        /// Every so many steps.
+        every: u64,
+    },
+    /// Nothing, and weights are averaged with those of one neighbour.
+    Gossip {
+        /// Every so many steps.
+        every: u64,
+    },
+    /// Nothing, and gradients update the weights some steps later.
+    Stale {
+        /// So many steps later.
+        late: u64,
+    },
 }
 
 impl Default for Sharding {
@@ -45,6 +63,16 @@ impl Default for Sharding {
 }
 
 impl Sharding {
+    /// True if each rank has an optimizer and, between averages, weights of its own.
+    pub fn diverges(self) -> bool {
+        matches!(self, Self::Local { .. } | Self::Diloco { .. } | Self::Gossip { .. })
+    }
+
+    /// True if a step takes sums of an earlier step.
+    pub fn is_late(self) -> bool {
+        matches!(self, Self::Stale { late } if late > 0)
+    }
+
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
     pub fn store<T: FloatElement>(
         self,
@@ -64,6 +92,16 @@ impl Sharding {
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
             Self::Local { every } => {
                 Box::new(LocalSgd::new(FlatStore::new(layout, weights), group, every))
+            }
+            Self::Diloco { every } => {
+                let flat = FlatStore::new(layout, weights);
+                Box::new(Diloco::new(flat, group, every, OuterStep::default()))
+            }
+            Self::Gossip { every } => {
+                Box::new(Gossip::new(FlatStore::new(layout, weights), group, every))
+            }
+            Self::Stale { late } => {
+                Box::new(StaleSum::new(FlatStore::new(layout, weights), group, late as usize))
             }
         }
     }

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod averaging;
 mod combine;
 mod context;
 mod data_parallel;

@@ -2,14 +2,15 @@
 
 mod data;
 mod sense;
+mod sharding;
 
 use crate::output::files;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
-use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Config, divisor};
+use maypole_trainer::pipeline_parallel::plan;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::tensor::precision::Precision;
@@ -19,7 +20,6 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::text::{DataFingerprint, Text};
-use maypole_trainer::{data_parallel::replicated, pipeline_parallel::plan};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,8 @@ options! {
     experts: usize,
     /// Ranks along each axis, as dp=2,tp=2: dp, pp, ep, cp, tp [default: one rank].
     mesh: String,
-    /// What ranks along dp share: replicated, zero1, zero2, fsdp, local:STEPS [default:
-    /// replicated].
+    /// What ranks along dp share: replicated, zero1, zero2, fsdp; local:STEPS,
+    /// diloco:STEPS, gossip:STEPS, once (weights averaged); stale:STEPS [default: replicated].
     sharding: String,
     /// The most KiB of a bucket of gradients [default: a quarter of all gradients, and at most
     /// 25600].
@@ -276,11 +276,16 @@ impl TrainOptions {
         let precisions =
             [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
         let precision = named(&self.precision, "precision", &precisions)?;
-        let local = matches!(setup.sharding, Sharding::Local { .. });
+        let local = setup.sharding.diverges();
         ensure!(
             !local || self.save.is_none(),
             "a checkpoint has one state, but with local SGD each rank of dp has its own: \
              leave out --save"
+        );
+        ensure!(
+            !setup.sharding.is_late() || self.save.is_none(),
+            "a checkpoint has no sums that are under way: leave out --save, or give another \
+             --sharding than stale"
         );
         ensure!(
             !local || precision == Precision::F32,
@@ -346,29 +351,6 @@ impl TrainOptions {
                 SumOrder::Fast
             },
         })
-    }
-
-    fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
-        let bucket = self
-            .bucket
-            .map_or_else(|| replicated::bucket(4 * config.parameters()), |kib| kib << 10);
-        let name = self.sharding.as_deref().unwrap_or("replicated");
-        if let Some(every) = name.strip_prefix("local:") {
-            let every = every.parse().ok().filter(|every| *every > 0);
-            return Ok(Sharding::Local {
-                every: every.context("local:STEPS needs a positive number of steps")?,
-            });
-        }
-        named(
-            &Some(name.to_owned()),
-            "sharding",
-            &[
-                ("replicated", Sharding::Replicated { bucket, overlap: true }),
-                ("zero1", Sharding::Zero1),
-                ("zero2", Sharding::Zero2),
-                ("fsdp", Sharding::Fsdp { prefetch: true }),
-            ],
-        )
     }
 
     fn schedule(&self, steps: u64) -> anyhow::Result<RateSchedule> {

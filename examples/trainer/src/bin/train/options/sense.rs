@@ -154,8 +154,9 @@ impl TrainOptions {
         let Some(with) = self.against.as_deref() else { return Ok(()) };
         ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
         ensure!(
-            !matches!(setup.sharding, Sharding::Local { .. }),
-            "--against one: ranks of local SGD have gradients of their own; give another --sharding"
+            !setup.sharding.diverges() && !setup.sharding.is_late(),
+            "--against one: averages and stale sums are no training of one process; \
+             give another --sharding"
         );
         ensure!(
             self.precision.as_deref().is_none_or(|precision| precision == "f32"),

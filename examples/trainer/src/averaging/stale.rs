@@ -1,0 +1,89 @@
+//! Stale sums: a rank goes on while the sum of its gradients is under way, and takes it so many
+//! steps later.
+//!
+//! * **Sharded:** the batch, as in data parallelism. All ranks have the same weights at all times.
+//! * **Collective:** one all-reduce of all gradients a step, which has as long as `late` steps take.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank a step, as in data parallelism; `late`
+//!   buffers of gradients more.
+//!
+//! ```text
+//! late = 1     step 0      step 1      step 2
+//! compute      g0          g1          g2
+//! sum              g0 ........ g1 ........ g2 ...
+//! update       nothing     by g0       by g1
+//! ```
+//!
+//! The staleness of a gradient is the number of updates between the weights that it was computed
+//! from and those that it updates. It is `late` for all ranks and steps, which is the bound that a
+//! stale synchronous parameter server keeps (Ho et al. 2013). With 0 this is data parallelism, to
+//! the last bit. The sums of the last `late` steps of a run are not used.
+
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
+use crate::ranks::group::{PendingCollective, RankGroup};
+use crate::tensor::math::FloatElement;
+use maypole::Result;
+use std::collections::VecDeque;
+
+/// Weights that are updated by gradients of earlier steps.
+#[derive(Debug)]
+pub struct StaleSum<T> {
+    flat: FlatStore<T>,
+    group: RankGroup,
+    late: usize,
+    under_way: VecDeque<PendingCollective<T>>,
+}
+
+impl<T: FloatElement> StaleSum<T> {
+    /// These weights, alike on all ranks of `group`. The sum of a step's gradients updates them
+    /// `late` steps later.
+    pub fn new(flat: FlatStore<T>, group: RankGroup, late: usize) -> Self {
+        Self { flat, group, late, under_way: VecDeque::with_capacity(late + 1) }
+    }
+}
+
+impl<T: FloatElement> Store<T> for StaleSum<T> {
+    fn layout(&self) -> &ParameterLayout {
+        self.flat.layout()
+    }
+
+    fn copies(&self) -> usize {
+        self.group.world()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        self.flat.weights(unit)
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        self.flat.weights_and_gradients(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let own = std::mem::take(&mut self.flat.gradients);
+        let length = own.len();
+        self.under_way.push_back(self.group.start_all_reduce(own)?);
+        let due = if self.under_way.len() > self.late { self.under_way.pop_front() } else { None };
+        self.flat.gradients = match due {
+            Some(sum) => sum.wait()?,
+            None => vec![T::zero(); length],
+        };
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+        self.flat.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.flat.publish()
+    }
+
+    fn bytes(&self) -> StoreBytes {
+        self.flat.bytes()
+    }
+}

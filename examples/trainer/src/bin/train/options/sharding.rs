@@ -1,0 +1,54 @@
+//! What ranks that have the same parameters divide, or how they train apart: `--sharding`.
+
+use super::{TrainOptions, named};
+use anyhow::Context;
+use maypole_trainer::data_parallel::replicated;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::config::Config;
+
+/// The most steps that sums may be late: each keeps a buffer of gradients.
+const MOST_LATE: u64 = 64;
+
+impl TrainOptions {
+    pub(super) fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
+        let bucket = self
+            .bucket
+            .map_or_else(|| replicated::bucket(4 * config.parameters()), |kib| kib << 10);
+        let name = self.sharding.as_deref().unwrap_or("replicated");
+        if let Some(apart) = self.apart(name) {
+            return apart;
+        }
+        named(
+            &Some(name.to_owned()),
+            "sharding",
+            &[
+                ("replicated", Sharding::Replicated { bucket, overlap: true }),
+                ("zero1", Sharding::Zero1),
+                ("zero2", Sharding::Zero2),
+                ("fsdp", Sharding::Fsdp { prefetch: true }),
+            ],
+        )
+    }
+
+    /// The sharding of ranks that train apart, if `name` names one.
+    fn apart(&self, name: &str) -> Option<anyhow::Result<Sharding>> {
+        let (kind, number) = name.split_once(':').unwrap_or((name, ""));
+        let number = number.parse::<u64>().ok();
+        let positive = || {
+            let every = number.filter(|every| *every > 0);
+            every.with_context(|| format!("{kind}:STEPS needs a positive number of steps"))
+        };
+        let late = || {
+            let late = number.filter(|late| *late <= MOST_LATE);
+            late.with_context(|| format!("stale:STEPS needs a number from 0 to {MOST_LATE}"))
+        };
+        Some(match kind {
+            "local" => positive().map(|every| Sharding::Local { every }),
+            "diloco" => positive().map(|every| Sharding::Diloco { every }),
+            "gossip" => positive().map(|every| Sharding::Gossip { every }),
+            "stale" => late().map(|late| Sharding::Stale { late }),
+            "once" => Ok(Sharding::Local { every: self.steps.unwrap_or(200).max(1) }),
+            _ => return None,
+        })
+    }
+}
