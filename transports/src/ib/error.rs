@@ -1,5 +1,6 @@
 //! Why verbs cannot be used, or do not work any more.
 
+use crate::stream::Fault;
 use std::io;
 
 /// Why this machine, a device or a queue pair of it cannot be used by verbs.
@@ -103,4 +104,31 @@ pub enum VerbsError {
         /// The number of bytes.
         bytes: usize,
     },
+}
+
+/// Why the connection is lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VerbsFault {
+    /// The peer's queue pair is gone: it does not answer.
+    Unanswered,
+    /// A request failed with this status.
+    Status(u32),
+    /// A call of the driver failed with this `errno`.
+    Call(i32),
+    /// The peer wrote what no peer of this version writes.
+    Protocol,
+}
+
+impl VerbsFault {
+    /// The fault that users of the stream see.
+    pub(super) fn report(self) -> Fault {
+        match self {
+            Self::Unanswered => Fault::Closed,
+            Self::Status(status) => Fault::Io(io::Error::other(format!(
+                "a request on the queue pair ended with status {status} of enum ibv_wc_status"
+            ))),
+            Self::Call(code) => Fault::Io(io::Error::from_raw_os_error(code)),
+            Self::Protocol => Fault::Io(io::Error::other("the peer breaks the protocol of rings")),
+        }
+    }
 }

@@ -13,6 +13,7 @@
 //! | `gid` | a port's addresses, and which of them is used |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
+//! | `endpoint` | what two ends tell each other before they connect |
 //! | `immediate` | the numbers that come with writes |
 //! | `stream` | rings of bytes over a reliable connection |
 //!
@@ -22,6 +23,7 @@
 mod abi;
 mod adapter;
 mod device;
+mod endpoint;
 mod error;
 mod gid;
 mod immediate;
@@ -31,9 +33,10 @@ mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};
 pub use device::{VerbsDevice, VerbsPort, devices};
+pub use endpoint::VerbsEndpoint;
 pub use error::VerbsError;
 pub use gid::{Gid, GidKind};
-pub use stream::{UnconnectedVerbs, VerbsEndpoint, VerbsStream};
+pub use stream::{UnconnectedVerbs, VerbsStream};
 
 #[cfg(test)]
 mod tests {
