@@ -32,7 +32,7 @@ fn names(failure: &Failure, victim: usize) -> bool {
 
 #[test]
 fn every_call_has_the_right_result_however_slow_the_links() {
-    for_seeds(600, |seed| {
+    for_seeds(400, |seed| {
         let (program, world, _) = draw(seed, 0);
         let run = world.run(|comm| program.run(comm));
         if let Some((rank, failure)) = failures(&run).next() {
