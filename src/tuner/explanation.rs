@@ -214,8 +214,8 @@ impl Explanation {
         let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
         writeln!(
             f,
-            "{verdict} where all ranks pass it: {algorithm} in {price} us and {asking} us to ask all \
-             ranks, against {private} us"
+            "{verdict} where all ranks pass it: {algorithm} in {price} us and {asking} us to ask \
+             all ranks, against {private} us"
         )?;
         match self.measured_registered {
             Some(MeasuredTime { runs, least_ns }) => {

@@ -340,7 +340,8 @@ mod tests {
     /// The expected numbers were printed by a C program that includes `infiniband/verbs.h`.
     #[test]
     fn layouts_are_those_of_the_header() {
-        layout!(IbvContextOps, 256, 8, poll_cq: 88, req_notify_cq: 96, post_send: 200, post_recv: 208);
+        layout!(IbvContextOps, 256, 8, poll_cq: 88, req_notify_cq: 96, post_send: 200,
+            post_recv: 208);
         assert_eq!([offset_of!(IbvContext, ops), offset_of!(IbvContext, async_fd)], [8, 268]);
         layout!(IbvDeviceAttr, 232, 8, fw_ver: 0, guids: 64, max_mr_size: 80, max_qp: 108,
             max_qp_wr: 112, max_sge: 120, max_cq: 128, max_cqe: 132, phys_port_cnt: 227);

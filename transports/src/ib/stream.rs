@@ -197,11 +197,8 @@ impl VerbsStream {
                 self.receive_number(Immediate::decode(u32::from_be(completion.imm_data)));
             }
             WC_SUCCESS => self.out.posted -= 1,
-            WC_NO_ANSWER => {
-                self.fault.get_or_insert(VerbsFault::Unanswered);
-            }
-            // The request that failed first has said why.
-            WC_FLUSHED => {
+            // Of flushed requests, the one that failed before them has said why.
+            WC_NO_ANSWER | WC_FLUSHED => {
                 self.fault.get_or_insert(VerbsFault::Unanswered);
             }
             status => {

@@ -18,10 +18,9 @@
 //! With a rate of 1 and without momentum the anchor becomes the mean of the weights: local SGD.
 //! Momentum makes up for H steps of averaging, which shortens the change (Douillard et al. 2023).
 
-use crate::model::layout::ParameterLayout;
-use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
+use super::apart::{AveragingRule, mean};
 use crate::ranks::group::RankGroup;
-use crate::tensor::math::{FloatElement, number, scale};
+use crate::tensor::math::{FloatElement, number};
 use maypole::Result;
 
 /// The constants of the outer optimizer.
@@ -40,95 +39,47 @@ impl Default for OuterStep {
     }
 }
 
-/// Weights that are a rank's own between outer steps.
+/// The outer optimizer and its state.
 #[derive(Debug)]
 pub struct Diloco<T> {
-    flat: FlatStore<T>,
     /// The weights after the last outer step, the same on all ranks.
     anchor: Vec<T>,
     velocity: Vec<T>,
-    group: RankGroup,
-    every: u64,
     outer: OuterStep,
-    steps: u64,
 }
 
 impl<T: FloatElement> Diloco<T> {
-    /// These weights, alike on all ranks of `group` to begin with, and an outer step after every
-    /// `every` steps.
-    ///
-    /// # Panics
-    /// If `every` is zero.
-    pub fn new(flat: FlatStore<T>, group: RankGroup, every: u64, outer: OuterStep) -> Self {
-        assert!(every > 0, "an outer step comes every so many steps, at least one");
-        let anchor = flat.weights.clone();
-        let velocity = vec![T::zero(); anchor.len()];
-        Self { flat, anchor, velocity, group, every, outer, steps: 0 }
+    /// An outer optimizer for `weights`, which are alike on all ranks to begin with.
+    pub fn new(weights: &[T], outer: OuterStep) -> Self {
+        Self { anchor: weights.to_vec(), velocity: vec![T::zero(); weights.len()], outer }
     }
+}
 
-    fn outer_step(&mut self) -> Result<()> {
-        let both = self.anchor.iter().zip(&self.flat.weights);
+impl<T: FloatElement> AveragingRule<T> for Diloco<T> {
+    fn average(&mut self, weights: &mut [T], group: &RankGroup) -> Result<()> {
+        let both = self.anchor.iter().zip(&*weights);
         let mut change: Vec<T> = both.map(|(anchor, weight)| *anchor - *weight).collect();
-        self.group.all_reduce(&mut change)?;
-        scale(&mut change, number(1.0 / self.group.world() as f64));
+        mean(&mut change, group)?;
         let [rate, momentum] = [self.outer.rate, self.outer.momentum].map(number::<T>);
         let state = self.anchor.iter_mut().zip(&mut self.velocity).zip(&change);
         for ((anchor, velocity), change) in state {
             *velocity = momentum * *velocity + *change;
             *anchor -= rate * (*change + momentum * *velocity);
         }
-        self.flat.weights.copy_from_slice(&self.anchor);
+        weights.copy_from_slice(&self.anchor);
         Ok(())
-    }
-}
-
-impl<T: FloatElement> Store<T> for Diloco<T> {
-    fn layout(&self) -> &ParameterLayout {
-        self.flat.layout()
-    }
-
-    fn diverges(&self) -> bool {
-        true
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.flat.weights(unit)
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.flat.weights_and_gradients(unit)
-    }
-
-    /// A rank that trains alone takes the mean over its own rows: gradients are shares of the mean
-    /// over the rows of all ranks.
-    fn finish(&mut self) -> Result<()> {
-        scale(&mut self.flat.gradients, number(self.group.world() as f64));
-        Ok(())
-    }
-
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
-        self.flat.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(self.every) {
-            self.outer_step()?;
-        }
-        self.flat.publish()
-    }
-
-    fn bytes(&self) -> StoreBytes {
-        let outer = size_of_val(&*self.anchor) + size_of_val(&*self.velocity);
-        StoreBytes { masters: outer, ..self.flat.bytes() }
     }
 
     /// The weights after the last outer step: what came after it is each rank's own.
-    fn all_weights(&mut self) -> Result<Vec<T>> {
+    fn model(&mut self, _: &[T], _: &RankGroup) -> Result<Vec<T>> {
         Ok(self.anchor.clone())
+    }
+
+    fn makes_equal(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.anchor) + size_of_val(&*self.velocity)
     }
 }

@@ -36,12 +36,14 @@
 //!
 //! | file | what is in it |
 //! |---|---|
+//! | [`apart`] | the store of ranks that train apart, whatever draws them together |
+//! | [`local_sgd`] | weights averaged every H steps |
 //! | [`diloco`] | an outer optimizer for the mean change of H steps |
 //! | [`gossip`] | averages with one neighbour |
 //! | [`stale`] | sums that arrive some steps late |
-//!
-//! Local SGD itself is [`local_sgd`](crate::data_parallel::local_sgd).
 
+pub mod apart;
 pub mod diloco;
 pub mod gossip;
+pub mod local_sgd;
 pub mod stale;

@@ -18,8 +18,7 @@
 //! stale synchronous parameter server keeps (Ho et al. 2013). With 0 this is data parallelism, to
 //! the last bit. The sums of the last `late` steps of a run are not used.
 
-use crate::model::layout::ParameterLayout;
-use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
+use crate::model::store::{FlatStore, Store, forward_store};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::FloatElement;
 use maypole::Result;
@@ -28,7 +27,7 @@ use std::collections::VecDeque;
 /// Weights that are updated by gradients of earlier steps.
 #[derive(Debug)]
 pub struct StaleSum<T> {
-    flat: FlatStore<T>,
+    inner: FlatStore<T>,
     group: RankGroup,
     late: usize,
     under_way: VecDeque<PendingCollective<T>>,
@@ -38,52 +37,26 @@ impl<T: FloatElement> StaleSum<T> {
     /// These weights, alike on all ranks of `group`. The sum of a step's gradients updates them
     /// `late` steps later.
     pub fn new(flat: FlatStore<T>, group: RankGroup, late: usize) -> Self {
-        Self { flat, group, late, under_way: VecDeque::with_capacity(late + 1) }
+        Self { inner: flat, group, late, under_way: VecDeque::with_capacity(late + 1) }
     }
 }
 
 impl<T: FloatElement> Store<T> for StaleSum<T> {
-    fn layout(&self) -> &ParameterLayout {
-        self.flat.layout()
-    }
+    forward_store!(T: layout, weights, weights_and_gradients, owned, share, publish, bytes);
 
     fn copies(&self) -> usize {
         self.group.world()
     }
 
-    fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.flat.weights(unit)
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.flat.weights_and_gradients(unit)
-    }
-
     fn finish(&mut self) -> Result<()> {
-        let own = std::mem::take(&mut self.flat.gradients);
+        let own = std::mem::take(&mut self.inner.gradients);
         let length = own.len();
         self.under_way.push_back(self.group.start_all_reduce(own)?);
         let due = if self.under_way.len() > self.late { self.under_way.pop_front() } else { None };
-        self.flat.gradients = match due {
+        self.inner.gradients = match due {
             Some(sum) => sum.wait()?,
             None => vec![T::zero(); length],
         };
         Ok(())
-    }
-
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
-        self.flat.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.flat.publish()
-    }
-
-    fn bytes(&self) -> StoreBytes {
-        self.flat.bytes()
     }
 }

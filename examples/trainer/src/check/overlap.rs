@@ -109,8 +109,8 @@ impl<T: FloatElement> ObservedStore<T> {
 
 impl<T: FloatElement> Store<T> for ObservedStore<T> {
     forward_store!(T:
-        layout, copies, diverges, weights, backward_begins, weights_and_gradients, gradients, finish,
-        owned, share, publish, bytes, all_weights,
+        layout, copies, diverges, weights, backward_begins, weights_and_gradients, gradients,
+        finish, owned, share, publish, bytes, all_weights,
     );
 
     fn forward_done(&mut self, unit: usize) -> Result<()> {

@@ -38,12 +38,10 @@
 //! | [`replicated`] | buckets of gradients, summed while the backward pass runs |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
-//! | [`local_sgd`] | weights averaged every H steps |
 //! | [`partial`] | gradients that other axes hold further terms of, summed first |
 //! | [`sharding`] | the choice of a form by name |
 
 pub mod fsdp;
-pub mod local_sgd;
 pub mod partial;
 pub mod replicated;
 pub mod sharding;

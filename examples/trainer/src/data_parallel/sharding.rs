@@ -1,10 +1,11 @@
 //! The form of data parallelism: a choice by name, for command lines and configurations.
 
+use crate::averaging::apart::ApartStore;
 use crate::averaging::diloco::{Diloco, OuterStep};
 use crate::averaging::gossip::Gossip;
+use crate::averaging::local_sgd::LocalSgd;
 use crate::averaging::stale::StaleSum;
 use crate::data_parallel::fsdp::Fsdp;
-use crate::data_parallel::local_sgd::LocalSgd;
 use crate::data_parallel::replicated::{BUCKET, Replicated};
 use crate::data_parallel::zero1::Zero1;
 use crate::data_parallel::zero2::Zero2;
@@ -91,14 +92,14 @@ impl Sharding {
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
             Self::Local { every } => {
-                Box::new(LocalSgd::new(FlatStore::new(layout, weights), group, every))
+                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, LocalSgd))
             }
             Self::Diloco { every } => {
-                let flat = FlatStore::new(layout, weights);
-                Box::new(Diloco::new(flat, group, every, OuterStep::default()))
+                let rule = Diloco::new(&weights, OuterStep::default());
+                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, rule))
             }
             Self::Gossip { every } => {
-                Box::new(Gossip::new(FlatStore::new(layout, weights), group, every))
+                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, Gossip))
             }
             Self::Stale { late } => {
                 Box::new(StaleSum::new(FlatStore::new(layout, weights), group, late as usize))

@@ -17,7 +17,7 @@ use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
 use crate::tensor::precision::{HalfFloat, PIECE};
 use maypole::Result;
 
-/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::data_parallel::local_sgd),
+/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::averaging::local_sgd),
 /// which averages weights: averages of rounded ones would forget what masters are for.
 pub struct MixedPrecisionStore<H> {
     inner: Box<dyn Store<H>>,

@@ -29,7 +29,8 @@ pub struct StoreBytes {
     pub weights: usize,
     /// Of gradients.
     pub gradients: usize,
-    /// Of the 32-bit weights that 16-bit ones are rounded from, if there are any.
+    /// Of the 32-bit weights that 16-bit ones are rounded from, or of what an outer optimizer
+    /// keeps; often none.
     pub masters: usize,
     /// Of what was held for a unit and dropped again, weights and gradients: the most at one time.
     pub transient: usize,

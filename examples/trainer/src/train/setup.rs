@@ -109,7 +109,8 @@ impl Setup {
     /// A sentence that says what does not go with what, and what to give instead.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
         if self.sharding.diverges() && self.mesh.size(MeshAxis::Cp) > 1 {
-            let why = "averaging lets weights differ along dp, but positions of one sequence need one model";
+            let why = "averaging lets weights differ along dp, but positions of one sequence need \
+                       one model";
             return Err(why.to_owned());
         }
         self.check_heads(config)?;

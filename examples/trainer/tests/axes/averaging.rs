@@ -1,6 +1,7 @@
 //! Asynchronous updates and averaging: each against data parallelism where it is that, and against
 //! its simulation in one process where it is not.
 
+use maypole_trainer::averaging::apart::ApartStore;
 use maypole_trainer::averaging::diloco::{Diloco, OuterStep};
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -25,7 +26,8 @@ fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let flat = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
-        session.store = Box::new(Diloco::new(flat, group.clone(), every, outer));
+        let rule = Diloco::new(&flat.weights, outer);
+        session.store = Box::new(ApartStore::new(flat, group.clone(), every, rule));
     };
     let sharding = Sharding::Diloco { every };
     let (outcome, _) = recipe.each_rank((ranks, 1), sharding, prepare, |_, _| ());

@@ -110,7 +110,7 @@ pub enum CheckpointError {
         /// The first rank whose manifest differs.
         rank: usize,
     },
-    /// Ranks [train apart](crate::data_parallel::local_sgd).
+    /// Ranks [train apart](crate::averaging).
     #[error(
         "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
     )]

@@ -1,4 +1,4 @@
-//! What ranks that have the same parameters divide, or how they train apart: `--sharding`.
+//! The option `--sharding`: what data-parallel ranks divide among them, or how they train apart.
 
 use super::{TrainOptions, named};
 use anyhow::Context;

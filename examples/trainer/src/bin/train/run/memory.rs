@@ -1,4 +1,4 @@
-//! What a run says of the memory of its ranks, beside theory.
+//! Prints the memory of each rank at the end of a run, by kind, beside theory.
 
 use crate::options::TrainingJob;
 use crate::output;

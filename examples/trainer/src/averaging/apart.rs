@@ -1,0 +1,106 @@
+//! The store of ranks that train apart: weights of a rank's own, which an [`AveragingRule`] draws
+//! together every so many steps.
+
+use crate::model::store::{FlatStore, Store, StoreBytes, forward_store};
+use crate::ranks::group::RankGroup;
+use crate::tensor::math::{FloatElement, number, scale};
+use maypole::Result;
+
+/// How ranks that train apart draw their weights together.
+pub trait AveragingRule<T: FloatElement> {
+    /// Changes this rank's `weights`. All ranks of `group` call it after the same step.
+    ///
+    /// # Errors
+    /// As the collectives and messages in it.
+    fn average(&mut self, weights: &mut [T], group: &RankGroup) -> Result<()>;
+
+    /// The one model that a run gives, the same on all ranks; `weights` are this rank's own. By
+    /// default the mean of them. All ranks of `group` call it.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn model(&mut self, weights: &[T], group: &RankGroup) -> Result<Vec<T>> {
+        let mut all = weights.to_vec();
+        mean(&mut all, group)?;
+        Ok(all)
+    }
+
+    /// True if all ranks have the same weights right after [`average`](Self::average).
+    fn makes_equal(&self) -> bool;
+
+    /// Bytes that the rule keeps from step to step.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Makes `weights` the mean of what the ranks of `group` have.
+///
+/// # Errors
+/// As the all-reduce in it.
+pub(super) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Result<()> {
+    group.all_reduce(weights)?;
+    scale(weights, number(1.0 / group.world() as f64));
+    Ok(())
+}
+
+/// Weights that are a rank's own between averages.
+#[derive(Debug)]
+pub struct ApartStore<T, R> {
+    inner: FlatStore<T>,
+    group: RankGroup,
+    rule: R,
+    every: u64,
+    steps: u64,
+}
+
+impl<T: FloatElement, R: AveragingRule<T>> ApartStore<T, R> {
+    /// These weights, alike on all ranks of `group` to begin with, drawn together by `rule` after
+    /// every `every` steps.
+    ///
+    /// # Panics
+    /// If `every` is zero.
+    pub fn new(flat: FlatStore<T>, group: RankGroup, every: u64, rule: R) -> Self {
+        assert!(every > 0, "weights are averaged every so many steps, at least one");
+        Self { inner: flat, group, rule, every, steps: 0 }
+    }
+
+    fn is_average_due(&self) -> bool {
+        self.steps.is_multiple_of(self.every)
+    }
+}
+
+impl<T: FloatElement, R: AveragingRule<T>> Store<T> for ApartStore<T, R> {
+    forward_store!(T: layout, weights, weights_and_gradients, owned, share);
+
+    fn diverges(&self) -> bool {
+        true
+    }
+
+    /// A rank that trains alone takes the mean over its own rows: gradients are shares of the mean
+    /// over the rows of all ranks.
+    fn finish(&mut self) -> Result<()> {
+        scale(&mut self.inner.gradients, number(self.group.world() as f64));
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.steps += 1;
+        if self.is_average_due() {
+            self.rule.average(&mut self.inner.weights, &self.group)?;
+        }
+        self.inner.publish()
+    }
+
+    fn bytes(&self) -> StoreBytes {
+        StoreBytes { masters: self.rule.bytes(), ..self.inner.bytes() }
+    }
+
+    /// The model that the rule makes of the ranks' weights.
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        if self.rule.makes_equal() && self.is_average_due() {
+            return Ok(self.inner.weights.clone());
+        }
+        self.rule.model(&self.inner.weights, &self.group)
+    }
+}
