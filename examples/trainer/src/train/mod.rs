@@ -6,6 +6,7 @@
 //! | [`worker`], [`session`] | one rank of a mesh; its model, weights and optimizer |
 //! | [`passes`] | the training loop: all micro-batches of a step through the stages of a rank |
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
+//! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
 //! | [`checkpoint`] | to disk and back; from any mesh to any other |
@@ -17,6 +18,7 @@ pub mod checkpoint;
 pub mod clip;
 pub mod optim;
 pub mod passes;
+pub mod plateau;
 pub mod sample;
 pub mod schedule;
 pub mod session;

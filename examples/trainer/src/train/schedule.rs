@@ -1,5 +1,6 @@
 //! Learning rates: the size of each step, by its number. Every rank computes it; nothing is sent.
 
+use crate::train::plateau::PlateauRate;
 use serde::{Deserialize, Serialize};
 
 /// The shape of the rate over a run.
@@ -16,6 +17,8 @@ pub enum RateShape {
     Wsd,
     /// Up in a line, then down in a line.
     Linear,
+    /// Up in a line, then halved whenever the loss no longer falls: [`PlateauRate`].
+    Plateau,
 }
 
 impl RateShape {
@@ -26,6 +29,7 @@ impl RateShape {
             Self::Cosine => "cosine",
             Self::Wsd => "wsd",
             Self::Linear => "linear",
+            Self::Plateau => "plateau",
         }
     }
 }
@@ -42,7 +46,8 @@ pub struct RateSchedule {
     pub floor: f64,
     /// Steps that it takes to reach the peak; the first has one part of it.
     pub warm_up: u64,
-    /// Steps at the end in which `wsd` goes down.
+    /// Steps at the end in which `wsd` goes down; for `plateau` the steps without progress before
+    /// the rate falls.
     pub decay: u64,
     /// Steps of the run.
     pub steps: u64,
@@ -60,13 +65,22 @@ impl RateSchedule {
         Self { peak: rate, ..Self::default() }
     }
 
+    /// What makes the rate adapt to losses, if the shape says so.
+    pub fn plateau(&self) -> Option<PlateauRate> {
+        (self.shape == RateShape::Plateau).then(|| PlateauRate::new(self.decay))
+    }
+
     /// The rate of step `step`, from 0. Beyond the last it is the floor, but for a constant one.
+    /// That of `plateau` is what the rate is before it falls.
     pub fn rate(&self, step: u64) -> f64 {
         if self.shape == RateShape::Constant {
             return self.peak;
         }
         if step < self.warm_up {
             return self.peak * (step + 1) as f64 / self.warm_up as f64;
+        }
+        if self.shape == RateShape::Plateau {
+            return self.peak;
         }
         let (start, end) = match self.shape {
             RateShape::Wsd => (self.steps.saturating_sub(self.decay), self.steps),
@@ -105,6 +119,7 @@ mod tests {
             steps.iter().map(|step| schedule.rate(*step)).collect::<Vec<_>>()
         };
         assert_eq!(rates(RateShape::Constant, &[0, 3, 100]), [8.0; 3]);
+        assert_eq!(rates(RateShape::Plateau, &[0, 3, 4, 100]), [2.0, 8.0, 8.0, 8.0]);
         assert_eq!(
             rates(RateShape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]),
             [2.0, 4.0, 8.0, 8.0, 5.0, 3.5, 2.0, 2.0]

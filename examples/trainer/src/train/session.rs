@@ -16,6 +16,7 @@ use crate::train::checkpoint::settings::RunSettings;
 use crate::train::clip::{GradientNorm, factor};
 use crate::train::optim::{Optimizer, Rule};
 use crate::train::passes::{LocalStages, Passes};
+use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
 use maypole::Result;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub struct TrainingSession<T> {
     pub optimizer: Optimizer<T>,
     /// The size of each step.
     pub schedule: RateSchedule,
+    /// What lowers the rate when the loss no longer falls, if the schedule says so.
+    pub plateau: Option<PlateauRate>,
     /// The norm of the whole gradient, from the parts of all ranks.
     pub norm: GradientNorm,
     /// The most that the norm may be.
@@ -120,6 +123,7 @@ impl<T: Real> TrainingSession<T> {
             store,
             optimizer,
             schedule,
+            plateau: schedule.plateau(),
             norm,
             clip: None,
             scale: None,
@@ -161,7 +165,8 @@ impl<T: Real> TrainingSession<T> {
     /// As the collectives in it.
     pub fn update(&mut self, loss: f64) -> Result<StepReport> {
         MemoryKind::Units.hold(|| self.store.finish())?;
-        let rate = self.schedule.rate(self.step);
+        let factor_of_rate = self.plateau.map_or(1.0, |plateau| plateau.factor());
+        let rate = (self.schedule.rate(self.step) * factor_of_rate).max(self.lowest_rate());
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
         let mut owned = MemoryKind::Units.hold(|| self.store.owned());
         let wanted = self.clip.is_some() || self.scale.is_some();
@@ -174,7 +179,17 @@ impl<T: Real> TrainingSession<T> {
         }
         MemoryKind::Units.hold(|| self.store.publish())?;
         self.step += 1;
-        Ok(StepReport { loss: self.losses.sum(loss / scale)?, norm, rate })
+        let loss = self.losses.sum(loss / scale)?;
+        if let Some(plateau) = &mut self.plateau {
+            plateau.observe(loss);
+        }
+        Ok(StepReport { loss, norm, rate })
+    }
+
+    /// The rate below which a plateau does not bring it.
+    fn lowest_rate(&self) -> f64 {
+        let warm = self.step >= self.schedule.warm_up;
+        if self.plateau.is_some() && warm { self.schedule.floor } else { 0.0 }
     }
 }
 

@@ -106,7 +106,8 @@ options! {
     optimizer: String,
     /// The highest learning rate [default: 0.003].
     rate: f64,
-    /// How the rate goes: constant, cosine, wsd, linear [default: cosine].
+    /// How the rate goes: constant, cosine, wsd, linear, plateau (halved when the loss no longer
+    /// falls) [default: cosine].
     shape: String,
     /// Steps until the highest rate [default: a tenth].
     warm_up: u64,
@@ -359,11 +360,13 @@ impl TrainOptions {
             ("constant", RateShape::Constant),
             ("wsd", RateShape::Wsd),
             ("linear", RateShape::Linear),
+            ("plateau", RateShape::Plateau),
         ];
         let peak = self.rate.unwrap_or(3e-3);
         let warm_up = self.warm_up.unwrap_or(steps / 10);
         let shape = named(&self.shape, "shape", &shapes)?;
-        Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
+        let decay = if shape == RateShape::Plateau { steps / 20 } else { steps / 5 };
+        Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay, steps })
     }
 }
 

@@ -77,4 +77,5 @@ fn install(session: &mut TrainingSession<f32>, manifest: &Manifest, buffers: [Ve
     session.step = manifest.step;
     session.optimizer.steps = manifest.updates;
     session.scale = session.scale.map(|own| manifest.scale.unwrap_or(own));
+    session.plateau = session.plateau.map(|own| manifest.plateau.unwrap_or(own));
 }

@@ -18,6 +18,7 @@ use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::settings::RunSettings;
 use crate::train::checkpoint::{CheckpointError, damaged, unreadable};
 use crate::train::optim::Rule;
+use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -52,6 +53,9 @@ pub struct Manifest {
     pub rule: Rule,
     /// The scale of losses, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
+    /// What lowered the rate so far, if the schedule adapts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<PlateauRate>,
     /// The size of each step.
     pub schedule: RateSchedule,
     /// The most that the norm of a gradient was allowed to be.
@@ -107,6 +111,7 @@ pub(super) struct RunState {
     pub(super) updates: u64,
     pub(super) rule: Rule,
     pub(super) scale: Option<LossScale>,
+    pub(super) plateau: Option<PlateauRate>,
     pub(super) schedule: RateSchedule,
     pub(super) clip: Option<f64>,
     pub(super) settings: Option<RunSettings>,
@@ -114,9 +119,22 @@ pub(super) struct RunState {
 
 impl Manifest {
     pub(super) fn new(state: RunState, parts: Vec<PartDigest>) -> Self {
-        let RunState { config, step, updates, rule, scale, schedule, clip, settings } = state;
+        let RunState { config, step, updates, rule, scale, plateau, schedule, clip, settings } =
+            state;
         let format = FORMAT;
-        Self { format, config, step, updates, rule, scale, schedule, clip, settings, parts }
+        Self {
+            format,
+            config,
+            step,
+            updates,
+            rule,
+            scale,
+            plateau,
+            schedule,
+            clip,
+            settings,
+            parts,
+        }
     }
 
     /// The manifest of the checkpoint in `place`.

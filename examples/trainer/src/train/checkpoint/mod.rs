@@ -31,7 +31,7 @@
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
 //! rates are functions of the step, so there is no state besides, but for the scale of losses in
-//! `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
+//! `f16` and for a rate that falls on a plateau, which the manifest has. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
 //! Experts [move](crate::expert_parallel::rebalance) by loads that are counted from the last
 //! move on: a checkpoint of a step at which they did not move has lost the count, so that they may
 //! move otherwise, which changes losses by rounding alone.

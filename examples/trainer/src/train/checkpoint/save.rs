@@ -68,13 +68,14 @@ fn begin(partial: &Path) -> Result<(), CheckpointError> {
 }
 
 fn state(session: &TrainingSession<f32>) -> RunState {
-    let TrainingSession { step, scale, settings, schedule, clip, .. } = session;
+    let TrainingSession { step, scale, plateau, settings, schedule, clip, .. } = session;
     RunState {
         config: session.store.layout().config.clone(),
         step: *step,
         updates: session.optimizer.steps,
         rule: session.optimizer.rule,
         scale: *scale,
+        plateau: *plateau,
         schedule: *schedule,
         clip: *clip,
         settings: settings.clone(),
