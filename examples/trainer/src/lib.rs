@@ -23,6 +23,7 @@
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
+//! | [`advise`] | the planner: memory and time of a model on a cluster, before any rank is started |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
 //! | [`check`] | theory, memory, equality with one process, the tour, deliberate mistakes |
 //!
@@ -30,6 +31,7 @@
 //! `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
+pub mod advise;
 pub mod averaging;
 pub mod check;
 pub mod context_parallel;

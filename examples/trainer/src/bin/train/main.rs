@@ -1,6 +1,7 @@
 //! `train`: the trainer on the command line.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod bench;
 mod export;
 mod options;
@@ -43,6 +44,14 @@ enum TrainCommand {
     Plan(plan::PlanArgs),
     /// Print which axes combine, and why the others do not.
     Combine,
+    /// Print the bytes that a rank of a large model holds, by kind; nothing is started.
+    Memory(advise::MemoryArgs),
+    /// Find the fastest ways to train a large model on a cluster; nothing is started.
+    ///
+    /// Looks through every mesh, sharding, schedule, micro-batch, recomputation and precision, counts
+    /// the memory of a rank and prices a step, by the prices that the library has for schedules on
+    /// the cluster's topology.
+    Advise(Box<advise::AdviseArgs>),
 }
 
 fn main() -> ExitCode {
@@ -76,5 +85,7 @@ fn obey(command: TrainCommand) -> anyhow::Result<()> {
         TrainCommand::Export(args) => export::run(&args),
         TrainCommand::Plan(args) => plan::draw(&args),
         TrainCommand::Combine => plan::combinations(),
+        TrainCommand::Memory(args) => advise::memory(&args),
+        TrainCommand::Advise(args) => advise::run(&args),
     }
 }

@@ -1,0 +1,8 @@
+//! The planner: bytes, seconds, what it finds and what it refuses.
+
+mod input;
+mod memory;
+mod order;
+mod price;
+mod published;
+mod search;
