@@ -89,6 +89,7 @@ const TRAINER: &[(&str, &str)] = &[
     ("advise", "the planner is arithmetic; it knows schedules, and no training"),
     ("check/faults", "a deliberate mistake decorates an axis; it knows no run"),
     ("train", "a run joins the axes; what checks it comes after it"),
+    ("search", "a search trains trials; nothing below it knows that it is one of many"),
     ("check", "checks look at everything"),
 ];
 

@@ -25,6 +25,7 @@
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
 //! | [`advise`] | the planner: memory and time of a model on a cluster, before any rank is started |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
+//! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
 //! | [`check`] | theory, memory, equality with one process, the tour, deliberate mistakes |
 //!
 //! One process is the reference of all these. One process itself is compared with PyTorch, by
@@ -40,6 +41,7 @@ pub mod expert_parallel;
 pub mod model;
 pub mod pipeline_parallel;
 pub mod ranks;
+pub mod search;
 pub mod tensor;
 pub mod tensor_parallel;
 pub mod train;

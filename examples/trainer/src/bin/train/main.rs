@@ -9,6 +9,7 @@ mod output;
 mod plan;
 mod ranks;
 mod run;
+mod search;
 mod tour;
 
 use clap::Parser;
@@ -44,6 +45,8 @@ enum TrainCommand {
     Plan(plan::PlanArgs),
     /// Print which axes combine, and why the others do not.
     Combine,
+    /// Search for good hyper-parameters: many short trainings side by side, of which few go on.
+    Search(search::SearchArgs),
     /// Print the bytes that a rank of a large model holds, by kind; nothing is started.
     Memory(advise::MemoryArgs),
     /// Find the fastest ways to train a large model on a cluster; nothing is started.
@@ -85,6 +88,7 @@ fn obey(command: TrainCommand) -> anyhow::Result<()> {
         TrainCommand::Export(args) => export::run(&args),
         TrainCommand::Plan(args) => plan::draw(&args),
         TrainCommand::Combine => plan::combinations(),
+        TrainCommand::Search(args) => search::run(&args),
         TrainCommand::Memory(args) => advise::memory(&args),
         TrainCommand::Advise(args) => advise::run(&args),
     }

@@ -4,6 +4,8 @@ mod data;
 mod sense;
 mod sharding;
 
+pub(crate) use data::read_text;
+
 use crate::output::files;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::check::faults::PlantedFault;

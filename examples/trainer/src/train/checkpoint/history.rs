@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the folder of a checkpoint of step `step`.
-pub(super) fn folder_name(step: u64) -> String {
+pub fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 

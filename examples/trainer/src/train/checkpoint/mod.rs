@@ -47,7 +47,7 @@
 //! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
 
 pub mod export;
-mod files;
+pub(crate) mod files;
 pub mod history;
 pub mod load;
 pub mod manifest;
@@ -145,7 +145,10 @@ fn part_of(rank: Option<usize>) -> String {
 
 /// All ranks go on, or all fail with the same first cause: the first rank that failed returns its
 /// error, and every other rank returns [`CheckpointError::Rank`] with the sentence of that one.
-fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
+pub(crate) fn agree<T>(
+    world: &RankGroup,
+    mine: Result<T, CheckpointError>,
+) -> Result<T, CheckpointError> {
     let failures = match world.gather(&[u8::from(mine.is_err())]) {
         Ok(failures) => failures,
         // A rank that has a cause of its own does not name the loss of its peers instead.
@@ -163,7 +166,7 @@ fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, Ch
     Err(CheckpointError::Rank { rank, why })
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
+pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
     let path = path.to_owned();
     move |why| CheckpointError::File { path: path.clone(), why }
 }

@@ -51,6 +51,17 @@ impl TrainOptions {
     }
 }
 
+/// The text of a file, or the plays, in bytes: to learn from, and to judge by.
+pub(crate) fn read_text(
+    data: Option<&Path>,
+    context: usize,
+    seed: u64,
+) -> anyhow::Result<(Text, Text)> {
+    let options = TrainOptions { data: data.map(Path::to_owned), ..TrainOptions::default() };
+    let (_, text, held_out) = options.text(context, seed, 1)?;
+    Ok((text, held_out))
+}
+
 fn too_short(length: usize, context: usize) -> String {
     let most = (length / 10).saturating_sub(1);
     let give = if most > 0 { format!(" --context {most} or less, or") } else { String::new() };

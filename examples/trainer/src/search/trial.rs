@@ -1,0 +1,257 @@
+//! One training of a search: it can be stopped, moved to other ranks, and continued.
+
+use crate::ranks::group::{RankGroup, SumOrder};
+use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::search::space::{SearchSpace, TrialSettings};
+use crate::train::optim::Rule;
+use crate::train::plateau::PlateauRate;
+use crate::train::setup::Setup;
+use crate::train::text::Text;
+use crate::train::worker::Worker;
+use maypole::{Communicator, Result};
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The loss at which a trial has diverged, as a multiple of its first.
+const DIVERGED: f64 = 2.0;
+/// Tokens of the held-out text by which a trial is judged.
+const JUDGED: usize = 1 << 13;
+/// The most points of a trial's curve in one rung.
+const MOST_POINTS: u64 = 64;
+/// The most characters that are kept of what a crashed trial said.
+const MOST_WORDS: usize = 160;
+
+/// What became of a trial so far.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrialFate {
+    /// It was trained as long as its rung lasts.
+    Trained,
+    /// Its loss was no number or had doubled.
+    Diverged,
+    /// It panicked or a collective of its group failed: what it said.
+    Crashed(String),
+    /// Its settings make no model: why.
+    Refused(String),
+}
+
+/// What a trial gave in one rung.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct TrialOutcome {
+    /// What became of it.
+    pub fate: TrialFate,
+    /// Steps done since its beginning.
+    pub steps: u64,
+    /// The loss on held-out text, if it was trained.
+    pub loss: Option<f64>,
+    /// The loss of its very first step, by which divergence is told.
+    pub first: Option<f64>,
+    /// Training losses: tokens, and the mean loss of the steps since the point before.
+    pub curve: Vec<(u64, f64)>,
+}
+
+impl TrialOutcome {
+    fn ended(fate: TrialFate) -> Self {
+        Self { fate, steps: 0, loss: None, first: None, curve: Vec::new() }
+    }
+}
+
+/// Where a trial was stopped.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+struct TrialProgress {
+    step: u64,
+    updates: u64,
+    plateau: Option<PlateauRate>,
+    first_loss: Option<f64>,
+}
+
+/// The texts of a search, and who is asked before each step.
+#[derive(Clone, Copy)]
+pub struct TrialTexts<'a> {
+    /// To train on.
+    pub text: &'a Text,
+    /// To be judged by.
+    pub held_out: &'a Text,
+    /// Different tokens.
+    pub vocab: usize,
+    /// Called before each step with the number of the trial and of the step. A panic in it is one of
+    /// the trial.
+    pub before: &'a (dyn Fn(usize, u64) + Sync),
+}
+
+/// A trial on the ranks of one group.
+pub struct TrialRun {
+    number: usize,
+    settings: TrialSettings,
+    /// The training, on this rank.
+    pub worker: Worker<f32>,
+    first_loss: Option<f64>,
+}
+
+impl TrialRun {
+    /// Trial `number` at its beginning. All ranks of `group` call it. Settings that make no model
+    /// give the sentence that says why.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    pub fn begin(
+        space: &SearchSpace,
+        number: usize,
+        vocab: usize,
+        group: &RankGroup,
+    ) -> Result<std::result::Result<Self, String>> {
+        let settings = space.settings(number);
+        let config = space.config(&settings, vocab);
+        let setup = Setup {
+            order: SumOrder::Ranks,
+            ..Setup::of(Mesh::ONE.with(MeshAxis::Dp, group.world()))
+        };
+        let possible = config.check().and_then(|()| setup.check(&config, settings.rows));
+        if let Err(why) = possible {
+            return Ok(Err(why));
+        }
+        let comm = if group.world() == 1 {
+            Communicator::local(1).remove(0)
+        } else {
+            let key = group.rank() as i64;
+            let comm = group.call(|comm| comm.split(Some(0), key))?;
+            comm.expect("a rank with a color is in a group")
+        };
+        let rule = (Rule::ADAMW, space.schedule(&settings));
+        let mut worker = Worker::new(comm, &config, setup, space.seed, rule)?;
+        worker.session.clip = Some(1.0);
+        Ok(Ok(Self { number, settings, worker, first_loss: None }))
+    }
+
+    /// Trains until `steps` steps are done, and judges. What goes wrong is an outcome.
+    pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
+        let mut curve = Vec::new();
+        let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));
+        let done = self.worker.session.step;
+        let (fate, loss) = match went {
+            Ok(Ok(Some(loss))) => (TrialFate::Trained, Some(loss)),
+            Ok(Ok(None)) => (TrialFate::Diverged, None),
+            Ok(Err(error)) => (TrialFate::Crashed(shortened(&error.to_string())), None),
+            Err(panic) => (TrialFate::Crashed(said(&*panic)), None),
+        };
+        TrialOutcome { fate, steps: done, loss, first: self.first_loss, curve }
+    }
+
+    /// The loss on held-out text; none if the trial has diverged.
+    fn train(
+        &mut self,
+        space: &SearchSpace,
+        steps: u64,
+        texts: TrialTexts,
+        curve: &mut Vec<(u64, f64)>,
+    ) -> Result<Option<f64>> {
+        let rows = self.settings.rows;
+        let tokens = (rows * space.context) as u64;
+        let from = self.worker.session.step;
+        let each = (steps.saturating_sub(from)).div_ceil(MOST_POINTS).max(1);
+        let mut sum = (0.0, 0);
+        while self.worker.session.step < steps {
+            (texts.before)(self.number, self.worker.session.step);
+            let loss = self.worker.step(texts.text, rows)?.report.loss;
+            let first = *self.first_loss.get_or_insert(loss);
+            if !loss.is_finite() || loss > DIVERGED * first {
+                return Ok(None);
+            }
+            sum = (sum.0 + loss, sum.1 + 1);
+            let step = self.worker.session.step;
+            if sum.1 == each || step == steps {
+                curve.push((step * tokens, sum.0 / sum.1 as f64));
+                sum = (0.0, 0);
+            }
+        }
+        let loss = self.judge(texts.held_out)?;
+        Ok(Some(loss).filter(|loss| loss.is_finite()))
+    }
+
+    fn judge(&mut self, held_out: &Text) -> Result<f64> {
+        let session = &mut self.worker.session;
+        let rows = JUDGED.div_ceil(session.gpt.config.context);
+        let units = session.gpt.units();
+        let mut loss = 0.0;
+        for batch in held_out.spread(rows, 8) {
+            loss += session.gpt.forward(0..units, &mut *session.store, &batch, Vec::new())?.1.loss;
+        }
+        Ok(loss)
+    }
+
+    /// What another group needs to go on: the progress, the weights and both averages.
+    ///
+    /// # Errors
+    /// As the collectives of the store.
+    pub fn to_bytes(&mut self) -> Result<Vec<u8>> {
+        let first_loss = self.first_loss;
+        let session = &mut self.worker.session;
+        let progress = TrialProgress {
+            step: session.step,
+            updates: session.optimizer.steps,
+            plateau: session.plateau,
+            first_loss,
+        };
+        let header = serde_json::to_vec(&progress).expect("numbers are written");
+        let weights = session.store.all_weights()?;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        for numbers in [&weights, &session.optimizer.first, &session.optimizer.second] {
+            bytes.extend_from_slice(bytemuck::cast_slice(numbers));
+        }
+        Ok(bytes)
+    }
+
+    /// Goes on from what [`to_bytes`](Self::to_bytes) gave on a rank of another group.
+    ///
+    /// # Errors
+    /// As the collectives of the store.
+    ///
+    /// # Panics
+    /// If the bytes are those of another model.
+    pub fn install(&mut self, bytes: &[u8]) -> Result<()> {
+        let (length, rest) = bytes.split_first_chunk::<8>().expect("a length comes first");
+        let (header, rest) = rest.split_at(u64::from_le_bytes(*length) as usize);
+        let progress: TrialProgress = serde_json::from_slice(header).expect("numbers are read");
+        let session = &mut self.worker.session;
+        let each = session.store.layout().len();
+        let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(rest);
+        let (weights, averages) = numbers.split_at(each);
+        let mut rest = weights;
+        for run in &mut session.store.owned() {
+            let (own, after) = rest.split_at(run.weights.len());
+            run.weights.copy_from_slice(own);
+            rest = after;
+        }
+        let (first, second) = averages.split_at(averages.len() / 2);
+        session.optimizer.first = first.to_vec();
+        session.optimizer.second = second.to_vec();
+        session.optimizer.steps = progress.updates;
+        session.step = progress.step;
+        session.plateau = progress.plateau;
+        self.first_loss = progress.first_loss;
+        self.worker.session.store.share()
+    }
+
+    /// Sets the loss of the very first step, of a trial that was read from a checkpoint.
+    pub(crate) fn began_with(&mut self, loss: Option<f64>) {
+        self.first_loss = loss;
+    }
+}
+
+/// The outcome of settings that make no model.
+pub(crate) fn refused(why: &str) -> TrialOutcome {
+    TrialOutcome::ended(TrialFate::Refused(shortened(why)))
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    shortened(&text.unwrap_or_else(|| "a panic without words".to_owned()))
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MOST_WORDS).collect()
+}
