@@ -1,10 +1,11 @@
 //! Functions on sockets that the standard library lacks: options of TCP, abstract Unix names that
 //! the kernel chooses, the user at the other end, the limit of descriptors.
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -76,7 +77,24 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
 /// # Errors
 /// What the kernel reports.
 pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
-    Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
+    // `rustix` reports an error for a process in another namespace of process numbers, which has the
+    // number 0 here.
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `peer`, and both live until it returns.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    match done {
+        0 => Ok(peer.uid == effective_user()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Raises the limit of open descriptors to the hard limit. Returns that limit, or `None` if there

@@ -253,6 +253,7 @@ impl RecordReader {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     const KEY_OF_TESTS: [u8; KEY] = [9; KEY];
     const SUITE: CipherSuite = CipherSuite::ChaCha20Poly1305;
@@ -336,6 +337,17 @@ mod tests {
         let (_, mut reader) = both(4);
         let wire: Vec<_> = (0..4).flat_map(|_| seal(&mut writer, &numbers(50))).collect();
         read(&mut reader, &wire, 1000).unwrap_err();
+    }
+
+    /// Nonces begin anew with each key. A key that stayed would use them twice, which gives away what
+    /// it has sealed.
+    #[test]
+    fn equal_records_under_successive_keys_look_different() {
+        for suite in [SUITE, CipherSuite::of_this_processor()] {
+            let mut writer = RecordWriter::new(suite, &KEY_OF_TESTS, 1);
+            let wires: BTreeSet<_> = (0..20).map(|_| seal(&mut writer, &numbers(50))).collect();
+            assert_eq!(wires.len(), 20, "{suite}");
+        }
     }
 
     #[test]
