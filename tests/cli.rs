@@ -345,13 +345,13 @@ fn registered_memory_is_measured_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.json");
     let table = printed(&format!(
-        "perf all-reduce all-gather scan --registered -n 2 --budget 2 --sizes 8,1M --json {}",
+        "perf all-reduce all-gather --registered -n 2 --budget 2 --sizes 8,1M --json {}",
         file.display()
     ));
     assert!(table.contains("# buffers are registered memory (--registered)"), "{table}");
     assert!(table.contains("two-shot/reg "), "{table}");
     let all = objects(&std::fs::read_to_string(file).unwrap());
-    assert_eq!(all.len(), 3 * 2 * 2, "shared memory only");
+    assert_eq!(all.len(), 2 * 2 * 2, "shared memory only");
     for object in &all {
         assert_eq!((keys(object), &object["wrong"]), (KEYS.to_vec(), &0.into()));
         let path = if object["bytes"].as_u64().unwrap() > 8 { "registered" } else { "staged" };
@@ -515,14 +515,14 @@ fn costs_are_tuned_kept_and_used() {
     }
     assert_eq!(code, Some(0), "{complaint}");
     assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
-    assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 1\n"));
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 2\n"));
     // A message costs 9 us and a byte nothing, so the algorithm with one hop is best at every size.
-    let costs = "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\n\
-                 tcp 9000000 0 0\nswitch 0\nwake 0\n";
+    let costs = "maypole costs 2\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\n\
+                 tcp 9000000 0 0\ncopy 9000000 0 0\nswitch 0\nwake 0\n";
     std::fs::write(&file, costs).unwrap();
     let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
     assert!(shown.contains("* one-shot"), "{shown}");
-    std::fs::write(&file, "maypole costs 1\nnonsense\n").unwrap();
+    std::fs::write(&file, "maypole costs 2\nnonsense\n").unwrap();
     let (code, _, complaint) = run("explain all-reduce -n 2");
     assert_eq!(code, Some(0));
     assert!(

@@ -12,6 +12,7 @@
 //! in unsafe code.
 
 pub mod counting;
+mod past_caches;
 mod shared;
 
 use bytemuck::{NoUninit, Pod};

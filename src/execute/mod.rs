@@ -30,7 +30,7 @@ use maypole_transports::board::{Board, Publication};
 use maypole_transports::{Alarm, Waiting};
 pub use moved::Moved;
 pub use observer::{Awaited, NoObserver, RunObserver};
-pub use registered::PeerBuffers;
+pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
 pub use stream::AnyStream;

@@ -3,19 +3,45 @@
 //! Publications have no payload. They say that bytes are ready, or that they have been written; what
 //! a rank has consumed says that it has read them.
 
-use super::run::ProgramRun;
-use super::{Buffers, ExecuteError, Executor, RunObserver, in_clock_order};
+use super::run::{ProgramRun, failed};
+use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
 use crate::lower::{Drain, Fold, FoldSource, InPlaceAccess, Program, Push, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
+use maypole_transports::Fault;
 use maypole_transports::board::{MAX_RANKS, Publication};
+use maypole_transports::process_memory::ProcessMemory;
+use std::io;
 
 /// Positions that the end of a call takes.
 const END: u64 = 1;
 /// Bytes that are combined at a time where a result goes to more than two places: they stay in the
 /// first-level cache between the fold and the copies.
 const BLOCK: usize = 8 << 10;
+/// The same where the copies leave the caches alone: they wait for memory at the end of each block,
+/// so blocks are longer. They stay in the second-level cache.
+const LONG_BLOCK: usize = 64 << 10;
+
+/// The buffers of another rank, as this rank reaches them.
+#[derive(Clone, Copy, Debug)]
+pub enum PeerMemory<'a> {
+    /// Mapped, so that bytes are read and written where they lie.
+    Mapped(PeerBuffers<'a>),
+    /// In the memory of its process, which is only copied from.
+    Process(ProcessBuffers),
+}
+
+/// The buffers of one rank in the memory of its process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessBuffers {
+    /// The process.
+    pub memory: ProcessMemory,
+    /// Address and length of the rank's contribution.
+    pub input: (u64, u64),
+    /// Address and length of the rank's part of the result.
+    pub output: (u64, u64),
+}
 
 /// The registered buffers of one rank, as this rank reaches them.
 #[derive(Clone, Copy, Debug)]
@@ -36,20 +62,21 @@ impl Executor {
     /// Executes `program`, which was [lowered for registered
     /// memory](crate::lower::lower_registered). `peers` are the buffers of the local ranks, which
     /// all ranks have announced for this call. Returns once no rank touches this rank's buffers any
-    /// more.
+    /// more, and what was copied from other processes is certainly what they have announced.
     ///
     /// # Errors
     /// As [`run`](Self::run). Other ranks may then still touch this rank's buffers.
     ///
     /// # Panics
-    /// As [`run`](Self::run), or if the program was lowered for private memory.
+    /// As [`run`](Self::run), or if the program was lowered for private memory, or for mapped memory
+    /// where a peer's is not.
     #[inline(never)]
     pub fn run_registered<O: RunObserver>(
         &mut self,
         program: &Program,
         reducer: &Reducer,
         buffers: &Buffers<'_>,
-        peers: &[PeerBuffers<'_>],
+        peers: &[PeerMemory<'_>],
         observer: O,
     ) -> Result<(), Box<ExecuteError>> {
         let access = program.in_place.as_deref().expect("a program for registered memory");
@@ -58,7 +85,12 @@ impl Executor {
         }
         let mut run =
             ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
-        in_clock_order(program, |fold, k| run.step_in_place(access, peers, fold, k))?;
+        // The peers whose memory was copied, one bit each, and is not known to be what it was.
+        let mut unchecked = 0;
+        in_clock_order(program, |fold, k| {
+            run.step_in_place(access, peers, &mut unchecked, fold, k)
+        })?;
+        run.check_copies(program.folds.len(), peers, &mut unchecked)?;
         run.end_in_place(access)?;
         // The end of a call is a position of its own: a rank that sends no message has an end, too.
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
@@ -73,7 +105,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     fn step_in_place(
         &mut self,
         access: &InPlaceAccess,
-        peers: &[PeerBuffers<'_>],
+        peers: &[PeerMemory<'_>],
+        unchecked: &mut u64,
         at: usize,
         k: u32,
     ) -> Result<(), Box<ExecuteError>> {
@@ -89,8 +122,16 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.await_drain(at, k, *drain)?;
         }
         let pushes = &access.pushes[of_fold.pushes.0 as usize..of_fold.pushes.1 as usize];
-        self.combine_in_place(fold, sources, pushes, peers, k);
+        match copied_from(sources, peers) {
+            Some((source, process)) => {
+                *unchecked |= 1 << source.peer;
+                self.copy_from_process(at, fold, source, process, k)?;
+            }
+            None => self.combine_in_place(fold, sources, pushes, peers, k),
+        }
         if fold.audience != 0 {
+            // Nobody is told of bytes that may be wrong.
+            self.check_copies(at, peers, unchecked)?;
             self.announce(at, k, fold)?;
         }
         self.consumed_in_place(sources, k);
@@ -114,19 +155,57 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
+    /// Copies a window of another process's buffer to where `fold` stores it.
+    fn copy_from_process(
+        &self,
+        at: usize,
+        fold: &Fold,
+        source: &FoldSource,
+        process: &ProcessBuffers,
+        k: u32,
+    ) -> Result<(), Box<ExecuteError>> {
+        let (SourceLocation::Peer(from) | SourceLocation::Lent(from)) = source.from else {
+            unreachable!("nothing is pushed to a process")
+        };
+        let buffer = fold.into.expect("what is copied is stored");
+        let into = self.buffers.write(buffer, fold.extent.window(k));
+        let address = process.address(from, source.extent.window(k));
+        let peer = source.peer as usize;
+        let read = process.memory.read(address, into);
+        read.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))
+    }
+
+    /// Makes sure that what was copied from the `unchecked` peers is what they have announced.
+    fn check_copies(
+        &self,
+        at: usize,
+        peers: &[PeerMemory<'_>],
+        unchecked: &mut u64,
+    ) -> Result<(), Box<ExecuteError>> {
+        while *unchecked != 0 {
+            let peer = unchecked.trailing_zeros() as usize;
+            if let PeerMemory::Process(process) = &peers[peer] {
+                let check = process.memory.check();
+                check.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))?;
+            }
+            *unchecked &= *unchecked - 1;
+        }
+        Ok(())
+    }
+
     /// Stores the combination of the sources wherever the fold says.
     fn combine_in_place(
         &self,
         fold: &Fold,
         sources: &[FoldSource],
         pushes: &[Push],
-        peers: &[PeerBuffers<'_>],
+        peers: &[PeerMemory<'_>],
         k: u32,
     ) {
         let own = fold.into.map(|buffer| self.buffers.write(buffer, fold.extent.window(k)));
         let pushed = pushes.iter().map(|push| {
             let (offset, len) = push.extent.window(k);
-            peers[push.peer as usize].output.slice(offset, len)
+            peers[push.peer as usize].mapped().output.slice(offset, len)
         });
         let places: ArrayVec<ViewMut<'_>, { MAX_RANKS + 1 }> =
             own.into_iter().chain(pushed).collect();
@@ -135,7 +214,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
         let view = |source: &FoldSource| {
             let range = source.extent.window(k);
-            let peer = || &peers[source.peer as usize];
+            let peer = || peers[source.peer as usize].mapped();
             match source.from {
                 SourceLocation::Own(buffer) => self.buffers.read(buffer, range),
                 SourceLocation::Peer(buffer) | SourceLocation::Lent(buffer) => {
@@ -148,7 +227,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         };
         let views: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
             sources.iter().map(view).collect();
-        combine_to_all(self.reducer, &places, &views);
+        match self.program.past_caches {
+            true if self.stores_past_caches(fold, &views) || !pushes.is_empty() => {
+                combine_past_caches(self.reducer, &places, &views);
+            }
+            _ => combine_to_all(self.reducer, &places, &views),
+        }
     }
 
     /// Waits until all readers have read what this rank is about to overwrite.
@@ -188,6 +272,51 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 }
 
+impl<'a> PeerMemory<'a> {
+    fn mapped(&self) -> &PeerBuffers<'a> {
+        match self {
+            Self::Mapped(buffers) => buffers,
+            Self::Process(_) => panic!("the program needs memory that is mapped"),
+        }
+    }
+}
+
+impl ProcessBuffers {
+    /// The address of a part of a buffer.
+    ///
+    /// # Panics
+    /// If the buffer has no such part.
+    fn address(&self, buffer: Buffer, (offset, len): (usize, usize)) -> u64 {
+        let (start, bytes) = match buffer {
+            Buffer::Input => self.input,
+            Buffer::Output => self.output,
+            Buffer::Scratch => unreachable!("nobody is told of scratch"),
+        };
+        let end = (offset as u64).checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= bytes), "{len} bytes at {offset} of {bytes}");
+        start + offset as u64
+    }
+}
+
+/// The source that another process has, if the fold copies from one.
+fn copied_from<'a, 'b>(
+    sources: &'a [FoldSource],
+    peers: &'b [PeerMemory<'_>],
+) -> Option<(&'a FoldSource, &'b ProcessBuffers)> {
+    let [source] = sources else { return None };
+    match (source.from, peers.get(source.peer as usize)) {
+        (SourceLocation::Peer(_) | SourceLocation::Lent(_), Some(PeerMemory::Process(process))) => {
+            Some((source, process))
+        }
+        _ => None,
+    }
+}
+
+/// The fault of a peer whose memory cannot be read, or is not what it was.
+fn not_read(error: io::Error) -> LinkError {
+    LinkError::Lost(Fault::Io(error))
+}
+
 impl<'a> PeerBuffers<'a> {
     fn read(&self, buffer: Buffer, (offset, len): (usize, usize)) -> View<'a> {
         match buffer {
@@ -218,5 +347,22 @@ fn combine_to_all(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>
         let result = first.slice(at, len);
         reducer.apply(result, Some(second.slice(at, len)), &block);
         others.iter().for_each(|other| other.slice(at, len).copy_from(result.as_view()));
+    }
+}
+
+/// As [`combine_to_all`], for outputs of which the caches hold little: the result is computed in one
+/// place, and copied from there past the caches. A single source is copied to all.
+fn combine_past_caches(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>]) {
+    let [first, others @ ..] = places else { unreachable!("a result goes somewhere") };
+    if let [source] = sources {
+        return places.iter().for_each(|place| place.copy_past_caches(*source));
+    }
+    for at in (0..first.len()).step_by(LONG_BLOCK) {
+        let len = LONG_BLOCK.min(first.len() - at);
+        let block: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
+            sources.iter().map(|source| source.slice(at, len)).collect();
+        let result = first.slice(at, len);
+        reducer.apply(result, None, &block);
+        others.iter().for_each(|other| other.slice(at, len).copy_past_caches(result.as_view()));
     }
 }

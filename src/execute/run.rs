@@ -6,8 +6,9 @@ use super::{
     Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait, Unexpected,
 };
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
+use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
-use maypole_kernels::{Reducer, View};
+use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Sleep;
 use maypole_transports::board::{Board, ExpectedPublication, Publication};
 use std::cell::RefCell;
@@ -117,6 +118,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
         let slot = if fold.audience != 0 { executor.slot(publication) } else { None };
         match (into, slot) {
+            (Some(into), also) if self.stores_past_caches(fold, &views) => {
+                store_past_caches(into, also, views[0]);
+            }
             (Some(into), also) => self.reducer.apply(into, also, &views),
             (None, Some(slot)) => self.reducer.apply(slot, None, &views),
             // The fold only posts, from where its source is stored.
@@ -127,6 +131,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.published += 1;
         }
         Ok(())
+    }
+
+    /// True if the fold copies so much to the output that nobody will find it in a cache.
+    #[inline(always)]
+    pub(super) fn stores_past_caches(&self, fold: &Fold, views: &[View<'_>]) -> bool {
+        self.program.past_caches && views.len() == 1 && fold.into == Some(Buffer::Output)
     }
 
     /// Waits for a publication of a local rank.
@@ -287,6 +297,14 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.executor.streams.release(source.peer as usize);
         }
     }
+}
+
+/// Copies `from` to an output that no cache will hold, and to a slot. Apart from the other folds, whose
+/// code is on the path of short calls.
+#[inline(never)]
+fn store_past_caches(into: ViewMut<'_>, also: Option<ViewMut<'_>>, from: View<'_>) {
+    also.iter().for_each(|also| also.copy_from(from));
+    into.copy_past_caches(from);
 }
 
 /// The error if `expected` will never be published: its writer has left, or is in another call,

@@ -72,6 +72,7 @@ impl<'a> Emitter<'a> {
             mask: depth as u64 - 1,
             self_crediting,
             stages_input,
+            past_caches: self.request.is_beyond_caches(self.me, self.placement),
             scratch: lists.scratch,
             fingerprint: self.request.fingerprint,
             streams: self.links(),

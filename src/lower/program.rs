@@ -243,6 +243,9 @@ pub struct Program {
     pub self_crediting: bool,
     /// An in-place call first copies its input to a staging buffer.
     pub stages_input: bool,
+    /// The buffers of the ranks of this board are so large that what is copied to an output leaves
+    /// the caches alone.
+    pub past_caches: bool,
     /// Bytes of scratch.
     pub scratch: usize,
     /// A hash of everything that the calls of all ranks must agree on.
@@ -267,6 +270,8 @@ pub struct InPlaceAccess {
     pub drains: Box<[Drain]>,
     /// Whether other ranks touch this rank's input, and its output.
     pub exposes: (bool, bool),
+    /// By local rank: bytes of this rank's input that it reads without a publication.
+    pub lent: Box<[u64]>,
     /// Local ranks that no publication proves to be done with this rank's memory at the end. Their
     /// counters say so.
     pub awaited_at_end: Box<[u32]>,
@@ -330,6 +335,7 @@ impl InPlaceAccess {
             + size_of_val(&*self.of_folds)
             + size_of_val(&*self.pushes)
             + size_of_val(&*self.drains)
+            + size_of_val(&*self.lent)
             + size_of_val(&*self.awaited_at_end)
     }
 }

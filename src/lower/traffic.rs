@@ -9,7 +9,7 @@ pub struct ProgramTraffic {
     pub publications: u64,
     /// Their bytes, once for each publication.
     pub published: u64,
-    /// Bytes that each local rank reads of them.
+    /// Bytes that each local rank reads of them, or of this rank's own memory.
     pub to_locals: Vec<u64>,
     /// Messages to all streams.
     pub messages: u64,
@@ -25,6 +25,9 @@ impl Program {
         let mut traffic =
             ProgramTraffic { to_locals: locals, to_streams: streams, ..ProgramTraffic::default() };
         self.folds.iter().for_each(|fold| self.count(fold, &mut traffic));
+        if let Some(access) = &self.in_place {
+            traffic.to_locals.iter_mut().zip(&access.lent).for_each(|(read, lent)| *read += lent);
+        }
         traffic
     }
 

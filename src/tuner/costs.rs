@@ -27,6 +27,9 @@ pub struct CostTable {
     pub chunk: Costs,
     /// Messages over TCP.
     pub tcp: Costs,
+    /// Private memory that the kernel copies from process to process. `alpha` is the system call
+    /// with the check after it. Nothing is combined, so `gamma` does not count.
+    pub copy: Costs,
     /// Picoseconds for a core to change to another rank, where ranks outnumber cores.
     pub switch: u64,
     /// Picoseconds by which a message over TCP is noticed later where ranks outnumber cores.
@@ -59,11 +62,12 @@ impl CostTable {
         small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
         chunk: Costs { alpha: 350_000, beta: 28_000, gamma: 8_000 },
         tcp: Costs { alpha: 4_500_000, beta: 85_000, gamma: 80_000 },
+        copy: Costs { alpha: 700_000, beta: 22_000, gamma: 0 },
         switch: 1_200_000,
         wake: 5_000_000,
     };
 
-    const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];
+    const NAMES: [&'static str; 5] = ["tiny", "small", "chunk", "tcp", "copy"];
 
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
     /// share a core: a message waits until its receiver runs.
@@ -86,6 +90,20 @@ impl CostTable {
         LinkCost { post_kib: 0, copy_kib: bytes.copy_kib, fold_kib: bytes.fold_kib, ..line }
     }
 
+    /// The costs of a link by copies of the kernel from process to process. Each message takes a
+    /// system call. The reader alone moves every byte; through slots, two ranks share that work.
+    pub fn copied(&self, crowding: usize) -> LinkCost {
+        let Costs { alpha, beta, .. } = self.copy;
+        let line = self.registered(crowding);
+        LinkCost { take: line.take + alpha, copy_kib: beta, fold_kib: beta, ..line }
+    }
+
+    /// True if `bytes` bytes go through slots faster than a system call returns. Such calls are not
+    /// priced by copies.
+    pub(super) fn is_short_to_copy(&self, bytes: usize) -> bool {
+        bytes as u128 * u128::from(self.chunk.beta) / 1024 <= u128::from(self.copy.alpha)
+    }
+
     /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
     /// system call finds its caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
@@ -100,9 +118,9 @@ impl CostTable {
     }
 
     /// The costs by name, in the order of the file.
-    pub fn rows(&self) -> [(&'static str, Costs); 4] {
-        let [tiny, small, chunk, tcp] = Self::NAMES;
-        [(tiny, self.tiny), (small, self.small), (chunk, self.chunk), (tcp, self.tcp)]
+    pub fn rows(&self) -> [(&'static str, Costs); 5] {
+        let costs = [self.tiny, self.small, self.chunk, self.tcp, self.copy];
+        std::array::from_fn(|at| (Self::NAMES[at], costs[at]))
     }
 
     fn row_mut(&mut self, name: &str) -> Option<&mut Costs> {
@@ -111,6 +129,7 @@ impl CostTable {
             "small" => Some(&mut self.small),
             "chunk" => Some(&mut self.chunk),
             "tcp" => Some(&mut self.tcp),
+            "copy" => Some(&mut self.copy),
             _ => None,
         }
     }
@@ -135,7 +154,7 @@ impl Costs {
 }
 
 /// The first line of a table.
-const TITLE: &str = "maypole costs 1";
+const TITLE: &str = "maypole costs 2";
 /// The greatest cost that a table may state, in picoseconds: a tenth of a second. The limit keeps
 /// sums from overflowing.
 const MOST: u64 = 100_000_000_000;
@@ -228,12 +247,12 @@ mod tests {
     proptest! {
         #[test]
         fn tables_are_read_back(
-            rows in proptest::array::uniform4(costs()),
+            rows in proptest::array::uniform5(costs()),
             switch in 0..=MOST,
             wake in 0..=MOST,
         ) {
-            let [tiny, small, chunk, tcp] = rows;
-            let table = CostTable { tiny, small, chunk, tcp, switch, wake };
+            let [tiny, small, chunk, tcp, copy] = rows;
+            let table = CostTable { tiny, small, chunk, tcp, copy, switch, wake };
             prop_assert_eq!(table.to_string().parse(), Ok(table));
         }
 
@@ -258,7 +277,7 @@ mod tests {
     fn errors_say_what_is_wrong() {
         let text = CostTable::BUILT_IN.to_string();
         assert_eq!("".parse::<CostTable>(), Err(TableError::Title));
-        assert_eq!(text.replace("switch", "turn").parse::<CostTable>(), Err(TableError::Line(7)));
+        assert_eq!(text.replace("switch", "turn").parse::<CostTable>(), Err(TableError::Line(8)));
         assert_eq!(
             text.replace("tcp", "tiny").parse::<CostTable>(),
             Err(TableError::Missing("tcp"))

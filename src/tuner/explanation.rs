@@ -2,7 +2,7 @@
 
 use super::pairs::{PairGroup, pair_groups};
 use super::{
-    Candidate, CandidateVerdict, Choice, PlanOverride, Question, RegisteredChoice,
+    Candidate, CandidateVerdict, Choice, PlanOverride, Question, ReachingChoice,
     UnsupportedAlgorithm,
 };
 use crate::algorithms::Algorithm;
@@ -36,9 +36,15 @@ pub struct Explanation {
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
     /// What the call would cost if all ranks had registered its buffers, if that was priced.
-    pub registered: Option<RegisteredChoice>,
+    pub registered: Option<ReachingChoice>,
     /// The measured time of the calls that ran on registered memory.
     pub measured_registered: Option<MeasuredTime>,
+    /// What the call would cost by copies from private memory to private memory, if that was priced.
+    pub copied: Option<ReachingChoice>,
+    /// The measured time of the calls that ran so.
+    pub measured_copied: Option<MeasuredTime>,
+    /// Why ranks cannot copy from one another, if that is known.
+    pub copies_refused: Option<String>,
 }
 
 /// The measured time of a call.
@@ -90,13 +96,29 @@ impl Explanation {
             measured,
             registered: None,
             measured_registered: None,
+            copied: None,
+            measured_copied: None,
+            copies_refused: None,
         }
     }
 
     /// Adds what the call costs on registered memory, and how long such calls took.
     #[must_use]
-    pub fn with_registered(self, choice: RegisteredChoice, measured: Option<MeasuredTime>) -> Self {
+    pub fn with_registered(self, choice: ReachingChoice, measured: Option<MeasuredTime>) -> Self {
         Self { registered: Some(choice), measured_registered: measured, ..self }
+    }
+
+    /// Adds what the call costs by copies, how long such calls took, and why ranks cannot copy, if
+    /// they have found out that they cannot.
+    #[must_use]
+    pub fn with_copied(
+        self,
+        choice: ReachingChoice,
+        measured: Option<MeasuredTime>,
+        refused: Option<&str>,
+    ) -> Self {
+        let copies_refused = refused.map(str::to_owned);
+        Self { copied: Some(choice), measured_copied: measured, copies_refused, ..self }
     }
 
     /// The candidate that was chosen.
@@ -153,7 +175,20 @@ impl fmt::Display for Explanation {
             writeln!(f, "- {algorithm:<21} {why}")?;
         }
         if let Some(choice) = &self.registered {
-            self.registered_memory(f, choice)?;
+            write!(f, "registered memory: ")?;
+            let how = "where all ranks pass it";
+            reaching(f, choice, how, || self.never_reached(), self.measured_registered)?;
+        }
+        match (&self.copied, &self.copies_refused) {
+            (Some(_), Some(why)) => {
+                writeln!(f, "copies of private memory: never used, because {why}")?;
+            }
+            (Some(choice), None) => {
+                write!(f, "copies of private memory: ")?;
+                let how = "among processes that may read one another";
+                reaching(f, choice, how, || self.never_copied(), self.measured_copied)?;
+            }
+            (None, _) => {}
         }
         self.figures(f)
     }
@@ -193,41 +228,30 @@ impl Explanation {
         }
     }
 
-    /// Whether a call whose buffers all ranks have registered runs on that memory, and the price.
-    fn registered_memory(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        choice: &RegisteredChoice,
-    ) -> fmt::Result {
-        write!(f, "registered memory: ")?;
-        let (Some(best), asking) = (choice.best, Microseconds(choice.asking_ns)) else {
-            let why = match self.collective {
-                Collective::Barrier => "no bytes are moved",
-                _ if self.world < 2 => "there is no other rank",
-                _ => "not all ranks share one board",
-            };
-            return writeln!(f, "never used, because {why}");
-        };
-        let best = choice.candidates.first().unwrap_or(&best);
-        let (algorithm, price) = (best.plan.algorithm, Microseconds(best.predicted_ns));
-        let private = Microseconds(choice.private_ns);
-        let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
-        writeln!(
-            f,
-            "{verdict} where all ranks pass it: {algorithm} in {price} us and {asking} us to ask \
-             all ranks, against {private} us"
-        )?;
-        match self.measured_registered {
-            Some(MeasuredTime { runs, least_ns }) => {
-                writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
-            }
-            None => Ok(()),
+    /// Why no plan reaches registered memory.
+    fn never_reached(&self) -> &'static str {
+        match self.collective {
+            Collective::Barrier => "no bytes are moved",
+            _ if self.world < 2 => "there is no other rank",
+            _ => "not all ranks share one board",
+        }
+    }
+
+    /// Why no plan copies.
+    fn never_copied(&self) -> &'static str {
+        let is_reachable = self.registered.as_ref().is_some_and(|choice| choice.best.is_some());
+        match is_reachable {
+            false => self.never_reached(),
+            true if self.collective.reduces() => "elements are combined, and not only moved",
+            true => "the call is short",
         }
     }
 
     fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(measured), Some(error)) = (self.measured, self.error()) else {
-            return writeln!(f, "not measured yet");
+            let others = self.measured_registered.or(self.measured_copied);
+            let through = if others.is_some() { " through slots" } else { "" };
+            return writeln!(f, "not measured{through} yet");
         };
         let runs = measured.runs;
         let way = if error < 0.0 { "low" } else { "high" };
@@ -237,6 +261,35 @@ impl Explanation {
             "measured: {} us at best of {runs}; predicted {percent} % too {way}",
             Microseconds(measured.least_ns)
         )
+    }
+}
+
+/// Whether a call runs by a plan of `choice`, at which price, and how long such calls took. `never`
+/// is the reason where it cannot.
+fn reaching(
+    f: &mut fmt::Formatter<'_>,
+    choice: &ReachingChoice,
+    how: &str,
+    never: impl Fn() -> &'static str,
+    measured: Option<MeasuredTime>,
+) -> fmt::Result {
+    let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
+        return writeln!(f, "never used, because {}", never());
+    };
+    let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
+    writeln!(
+        f,
+        "{verdict} {how}: {} in {} us and {} us to ask all ranks, against {} us",
+        best.plan.algorithm,
+        Microseconds(best.predicted_ns),
+        Microseconds(choice.asking_ns),
+        Microseconds(choice.staged_ns)
+    )?;
+    match measured {
+        Some(MeasuredTime { runs, least_ns }) => {
+            writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
+        }
+        None => Ok(()),
     }
 }
 

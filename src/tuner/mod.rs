@@ -30,7 +30,7 @@ pub use costs::{CostTable, Costs, TableError};
 pub use explanation::{Explanation, MeasuredTime};
 pub use fit::{LinearFit, fit_line};
 pub use pairs::{PairGroup, pair_groups};
-pub use registered::{RegisteredChoice, registered_choice};
+pub use registered::{ReachingChoice, copied_choice, registered_choice};
 
 /// How a call is run; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -11,7 +11,8 @@
 //! The price is the time that one more call adds to a row of calls. A program that reduces layer
 //! after layer spends this time, and benchmarks measure it. In a row of calls, ranks that only send
 //! run ahead of the others, so chains and trees cost less than a call alone. Where a row would take
-//! too long to simulate, one call alone is simulated.
+//! too long to simulate, one call alone is simulated. So are calls that copy other ranks' private
+//! memory, because its owners wait until they are done.
 
 use super::candidates::{longest_chunk, rows};
 use super::shape::WorldShape;
@@ -55,14 +56,25 @@ pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -
     Pricer::new(question, plan.algorithm, table).candidate(plan)
 }
 
+/// The memory in which ranks reach one another's buffers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ReachedMemory {
+    /// Registered memory, where it lies.
+    Registered,
+    /// Private memory, which is copied.
+    Copied,
+}
+
 /// Prices the rows of one algorithm.
 pub(super) struct Pricer<'a> {
     question: &'a Question<'a>,
     algorithm: Algorithm,
     table: &'a CostTable,
     longest: usize,
-    /// True if ranks reach one another's registered memory.
-    registered: bool,
+    /// How ranks reach one another's buffers; `None` if bytes go through slots and streams.
+    access: Option<ReachedMemory>,
+    /// True to count the copy of a rank's own part from its input to its output.
+    own: bool,
     /// How often the world was halved.
     halvings: usize,
     /// The world itself; or three smaller ones, each half the next.
@@ -89,15 +101,24 @@ impl<'a> Pricer<'a> {
             algorithm,
             table,
             longest: longest_chunk(question, algorithm),
-            registered: false,
+            access: None,
+            own: false,
             halvings,
             simulations: simulations.collect(),
         }
     }
 
-    /// Prices rows that run on registered memory.
-    pub(super) fn registered(self) -> Self {
-        Self { registered: true, ..self }
+    /// Prices rows that reach other ranks' buffers by `access`.
+    pub(super) fn reaching(self, access: ReachedMemory) -> Self {
+        let priced = Self { access: Some(access), ..self };
+        if access == ReachedMemory::Copied { priced.with_own_part() } else { priced }
+    }
+
+    /// Counts what a rank copies from its own input to its own output. Where ranks reach one
+    /// another's buffers, others copy meanwhile; through slots, they wait for it.
+    pub(super) fn with_own_part(self) -> Self {
+        // The buffer of a broadcast is input and output.
+        Self { own: !matches!(self.question.collective, Collective::Broadcast { .. }), ..self }
     }
 
     pub(super) fn algorithm(&self) -> Algorithm {
@@ -105,7 +126,7 @@ impl<'a> Pricer<'a> {
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
-        let in_slots = self.question.boards.is_shared() && !self.registered;
+        let in_slots = self.question.boards.is_shared() && self.access.is_none();
         let limit = if in_slots { plan.window.min(CHUNK) } else { plan.window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
@@ -131,9 +152,10 @@ impl<'a> Pricer<'a> {
         bytes: usize,
     ) -> u64 {
         let crowding = shape.crowding;
-        let (class, board) = match self.registered {
-            true => (SlotClass::Tiny, self.table.registered(crowding)),
-            false => (
+        let (class, board) = match self.access {
+            Some(ReachedMemory::Registered) => (SlotClass::Tiny, self.table.registered(crowding)),
+            Some(ReachedMemory::Copied) => (SlotClass::Tiny, self.table.copied(crowding)),
+            None => (
                 SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk),
                 self.table.board(bytes, crowding),
             ),
@@ -146,19 +168,26 @@ impl<'a> Pricer<'a> {
             switch: self.table.switch,
             slots: class.slots(shape.world()),
             ahead: (LONGEST_AHEAD - HEAD) as u64,
+            reads_again: self.access == Some(ReachedMemory::Copied),
+            // Such a copy takes as long as that of a slot's writer.
+            own_kib: if self.own { self.table.board(bytes, crowding).post_kib } else { 0 },
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
+        let one_more = |windows, alone: RunTime| match self.access {
+            // Nobody runs ahead while its private memory is copied.
+            Some(ReachedMemory::Copied) => alone.end,
+            _ => one_more(simulation, &machine, windows, bytes, alone),
+        };
         if windows <= most {
-            return one_more(simulation, &machine, windows, bytes, run(windows));
+            return one_more(windows, run(windows));
         }
         let half = run(most / 2);
         let full = run(most);
         // While a pipeline fills, a window adds less time than its work takes.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
-        one_more(simulation, &machine, most, bytes, full)
-            .saturating_add(each.saturating_mul((windows - most) as u64))
+        one_more(most, full).saturating_add(each.saturating_mul((windows - most) as u64))
     }
 }
 

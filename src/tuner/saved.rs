@@ -237,7 +237,7 @@ mod tests {
         let path = folder.path().join("costs");
         let place = TableLocation::File(path.clone());
         assert!(place.load().unwrap_err().to_string().contains(path.to_str().unwrap()));
-        fs::write(&path, b"maypole costs 1\n\xff\xfe").unwrap();
+        fs::write(&path, b"maypole costs 2\n\xff\xfe").unwrap();
         let error = place.load().unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()) && error.contains("line 2"), "{error}");
     }

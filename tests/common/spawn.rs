@@ -27,13 +27,22 @@ pub(crate) struct World {
     hosts: Vec<usize>,
     /// Variables of all ranks (`None`), or of one.
     variables: Vec<(Option<usize>, String, String)>,
+    /// The command that starts the process of a rank.
+    starters: Vec<(usize, Vec<String>)>,
 }
 
 impl World {
     /// `ranks` processes that do `role`.
     pub(crate) fn new(role: &str, ranks: usize) -> Self {
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
-        Self { role: role.to_owned(), ranks, processes, hosts: Vec::new(), variables: Vec::new() }
+        Self {
+            role: role.to_owned(),
+            ranks,
+            processes,
+            hosts: Vec::new(),
+            variables: Vec::new(),
+            starters: Vec::new(),
+        }
     }
 
     /// Pretends that ranks with different numbers are on different hosts.
@@ -60,6 +69,12 @@ impl World {
         self
     }
 
+    /// Starts the process of `rank` by this command, which takes the program and its arguments.
+    pub(crate) fn by(mut self, rank: usize, command: &[&str]) -> Self {
+        self.starters.push((rank, command.iter().map(|word| (*word).to_owned()).collect()));
+        self
+    }
+
     /// Starts the processes; `self.processes` may name fewer ranks than there are.
     pub(crate) fn start(self) -> Running {
         let (sender, said) = mpsc::channel();
@@ -78,7 +93,15 @@ impl World {
     }
 
     fn command(&self, ranks: &[usize], job: &str, key: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let program = std::env::current_exe().unwrap();
+        let mut command = match self.starters.iter().find(|(rank, _)| ranks.contains(rank)) {
+            Some((_, starter)) => {
+                let mut command = Command::new(&starter[0]);
+                command.args(&starter[1..]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command
             .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .stdin(Stdio::null());

@@ -118,7 +118,7 @@ fn a_late_rank_reads_what_was_announced() {
 /// Rank 1 kills itself in the middle of its part of a call, and the others go on with their buffers
 /// and without rank 1.
 pub(crate) fn run_as_rank() {
-    if role().is_none() {
+    if role().as_deref() != Some("killed in a call") {
         return;
     }
     let mut comm = Communicator::from_env().unwrap();
@@ -149,7 +149,7 @@ pub(crate) fn run_as_rank() {
 }
 
 /// Ends this process as SIGKILL does: nothing is cleaned up.
-fn end_as_killed() -> ! {
+pub(crate) fn end_as_killed() -> ! {
     let pid = std::process::id().to_string();
     let _ = std::process::Command::new("kill").args(["-9", &pid]).status();
     std::process::abort();

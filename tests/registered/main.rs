@@ -1,5 +1,6 @@
 //! Registered memory: programs that reach it have the bits of those that do not, calls mix it with
-//! private memory as they like, and after a failure no rank reaches what user code has again.
+//! private memory as they like, and after a failure no rank reaches what user code has again. Copies of
+//! private memory, which run by the same programs, are here as well.
 
 #[path = "../common/case.rs"]
 mod case;
@@ -11,10 +12,13 @@ mod lengths;
 mod number;
 #[path = "../common/oracle.rs"]
 mod oracle;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
 mod calls;
+mod copies;
 mod failures;
 mod memory;
 mod programs;
@@ -39,4 +43,5 @@ fn local(world: usize) -> Local {
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
     failures::run_as_rank();
+    copies::run_as_rank();
 }

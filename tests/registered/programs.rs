@@ -4,12 +4,13 @@
 use super::common::SeededRng;
 use super::common::world::{Operation, World};
 use maypole::algorithms::Algorithm;
-use maypole::execute::{Buffers, NoObserver, PeerBuffers};
-use maypole::lower::{LoweringInput, RegisteredProgram, lower_registered};
+use maypole::execute::{Buffers, LinkError, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers};
+use maypole::lower::{LoweringInput, PeerAccess, RegisteredProgram, lower_registered};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
+use maypole_transports::process_memory::MemoryBeacon;
 use maypole_transports::registered::{RegisteredBuffer, Registration, SharedRegistration, Ticket};
 use maypole_transports::shm::Segment;
 use std::collections::BTreeSet;
@@ -22,6 +23,7 @@ const ARENA: usize = 1 << 18;
 /// An operation on registered memory, as all ranks know it.
 struct RegisteredOperation {
     operation: Operation,
+    access: PeerAccess,
     programs: Vec<RegisteredProgram>,
     /// Ranks that call in place.
     in_place: Vec<bool>,
@@ -34,6 +36,8 @@ struct RankMemory {
     buffers: Vec<RegisteredBuffer<f32>>,
     input: Option<Ticket>,
     output: Option<Ticket>,
+    /// Address and length of the input, and of the output.
+    places: [(u64, u64); 2],
 }
 
 impl RankMemory {
@@ -52,11 +56,20 @@ impl RankMemory {
     }
 }
 
+impl RankMemory {
+    /// The buffers, for ranks that copy them.
+    fn process(&self, beacon: &MemoryBeacon) -> ProcessBuffers {
+        let [input, output] = self.places;
+        ProcessBuffers { memory: beacon.memory(), input, output }
+    }
+}
+
 impl RegisteredOperation {
     fn new(
         algorithm: Algorithm,
         collective: Collective,
         world: usize,
+        access: PeerAccess,
         rng: &mut SeededRng,
     ) -> Option<Self> {
         let schedules = algorithm.schedules(collective, world)?;
@@ -75,12 +88,12 @@ impl RegisteredOperation {
             window,
             fingerprint: 7,
         };
-        let programs = (0..world).map(|me| lower_registered(&input, me));
+        let programs = (0..world).map(|me| lower_registered(&input, me, access));
         let programs: Vec<RegisteredProgram> = programs.collect::<Option<_>>()?;
         let may = programs[0].allows_in_place;
         assert!(programs.iter().all(|it| it.allows_in_place == may));
         let in_place = (0..world).map(|_| may && rng.below(2) == 0).collect();
-        Some(Self { operation, programs, in_place })
+        Some(Self { operation, access, programs, in_place })
     }
 
     /// Runs it on threads and compares with the program on private memory.
@@ -89,6 +102,7 @@ impl RegisteredOperation {
         let whole: Vec<Vec<f32>> = (0..world).map(|rank| self.numbers(rank)).collect();
         let expected = self.private(&whole);
         let memory = self.memory(&whole);
+        let beacon = MemoryBeacon::new().unwrap();
         World { hosts: vec![0; world], capacity: 1 }
             .run(|me, executor| {
                 let program = &self.programs[me].program;
@@ -98,7 +112,14 @@ impl RegisteredOperation {
                 let PeerBuffers { input, output } = all[me];
                 let own = Buffers { input, output, scratch: scratch.view() };
                 let sum = BuiltInReducer::new(DataType::F32, BinaryOp::Sum).into();
-                let ran = executor.run_registered(program, &sum, &own, &all, NoObserver);
+                let each = all.into_iter().enumerate();
+                let peers: Vec<PeerMemory<'_>> = each
+                    .map(|(rank, buffers)| match self.access {
+                        PeerAccess::Mapped => PeerMemory::Mapped(buffers),
+                        PeerAccess::Copied => PeerMemory::Process(memory[rank].process(&beacon)),
+                    })
+                    .collect();
+                let ran = executor.run_registered(program, &sum, &own, &peers, NoObserver);
                 ran.map_err(|failure| format!("{name}: {failure:?}"))?;
                 let expected = View::of(&expected[me][..]).to_vec();
                 let in_place = &self.in_place;
@@ -140,11 +161,14 @@ impl RegisteredOperation {
             };
             let ticket = |part: &[f32]| RankMemory::ticket(&registration, part);
             let (input, output) = match &buffers[..] {
-                [whole] => (ticket(&whole[brings]), ticket(&whole[holds])),
-                [input, output, ..] => (ticket(input), ticket(output)),
+                [whole] => (&whole[brings], &whole[holds]),
+                [input, output, ..] => (&input[..], &output[..]),
                 [] => unreachable!("there is a buffer"),
             };
-            RankMemory { registration, buffers, input, output }
+            let place = |part: &[f32]| (part.as_ptr().addr() as u64, size_of_val(part) as u64);
+            let places = [place(input), place(output)];
+            let (input, output) = (ticket(input), ticket(output));
+            RankMemory { registration, buffers, input, output, places }
         };
         let memory: Vec<RankMemory> = whole.iter().enumerate().map(of_rank).collect();
         assert!(
@@ -172,8 +196,9 @@ impl RegisteredOperation {
     }
 }
 
-#[test]
-fn programs_have_the_bits_of_those_on_private_memory() {
+/// Runs every algorithm by `access`; returns the names of those that can, and whether ranks may call
+/// in place.
+fn able(access: PeerAccess) -> BTreeSet<String> {
     let mut rng = SeededRng::new(5);
     let mut able = BTreeSet::new();
     for algorithm in Algorithm::ALL {
@@ -182,7 +207,8 @@ fn programs_have_the_bits_of_those_on_private_memory() {
                 let collective = collective.with_root(rng.below(world));
                 let name = format!("{algorithm} {}", collective.name());
                 for _ in 0..4 {
-                    let made = RegisteredOperation::new(algorithm, collective, world, &mut rng);
+                    let made =
+                        RegisteredOperation::new(algorithm, collective, world, access, &mut rng);
                     let Some(operation) = made else { continue };
                     operation.check(&name);
                     let places = if operation.programs[0].allows_in_place { "" } else { " apart" };
@@ -191,6 +217,72 @@ fn programs_have_the_bits_of_those_on_private_memory() {
             }
         }
     }
+    able
+}
+
+#[test]
+fn copies_have_the_bits_of_programs_through_slots() {
+    let able = able(PeerAccess::Copied);
+    for name in [
+        "linear broadcast",
+        "ring broadcast",
+        "linear gather",
+        "binomial scatter",
+        "linear scatter",
+        "direct all_gather",
+        "ring all_gather",
+        "direct all_to_all apart",
+    ] {
+        assert!(able.contains(name), "{name} is not among {able:#?}");
+    }
+    // Of two ranks, an exclusive scan only moves.
+    let combines = |name: &&String| name.contains("reduce") || name.ends_with(" scan");
+    assert_eq!(able.iter().find(combines), None, "what is copied cannot be combined");
+}
+
+/// Bytes of a peer that has given up are an error, and nobody is told of them.
+#[test]
+fn what_a_peer_no_longer_holds_is_not_taken() {
+    let mut rng = SeededRng::new(2);
+    for (algorithm, collective) in [
+        (Algorithm::Direct, Collective::AllGather),
+        (Algorithm::Ring, Collective::Broadcast { root: 0 }),
+    ] {
+        let access = PeerAccess::Copied;
+        let operation =
+            RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap();
+        let whole: Vec<Vec<f32>> = (0..3).map(|rank| operation.numbers(rank)).collect();
+        let memory = operation.memory(&whole);
+        let beacons = [0; 3].map(|_| MemoryBeacon::new().unwrap());
+        beacons[0].close();
+        let taken = Mutex::new(Vec::new());
+        let ended = World { hosts: vec![0; 3], capacity: 1 }.run(|me, executor| {
+            let program = &operation.programs[me].program;
+            let PeerBuffers { input, output } = memory[me].reach(me, &memory[me]);
+            let own = Buffers { input, output, scratch: ViewMut::EMPTY };
+            let peer = |(of, beacon): (&RankMemory, _)| PeerMemory::Process(of.process(beacon));
+            let peers: Vec<_> = memory.iter().zip(&beacons).map(peer).collect();
+            let copies = BuiltInReducer::new(DataType::F32, BinaryOp::Max).into();
+            match executor.run_registered(program, &copies, &own, &peers, NoObserver) {
+                Ok(()) => {
+                    taken.lock().unwrap().push(me);
+                    Ok(())
+                }
+                Err(failure) => match failure.error {
+                    LinkError::Lost(_) => Err(format!("lost {}", failure.peer)),
+                    error => Err(format!("{error:?}")),
+                },
+            }
+        });
+        assert_eq!(ended, Err("lost 0".to_owned()), "{algorithm}");
+        let taken = taken.into_inner().unwrap();
+        assert!(taken.is_empty(), "{algorithm}: ranks {taken:?} have taken the bytes of rank 0");
+    }
+}
+
+#[test]
+fn programs_have_the_bits_of_those_on_private_memory() {
+    let able = able(PeerAccess::Mapped);
     // One good algorithm for each collective, and which ones ranks may call in place.
     for name in [
         "two-shot all_reduce",
@@ -214,8 +306,14 @@ fn programs_have_the_bits_of_those_on_private_memory() {
 #[test]
 fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
     let mut rng = SeededRng::new(1);
-    let operation =
-        RegisteredOperation::new(Algorithm::TwoShot, Collective::AllReduce, 4, &mut rng).unwrap();
+    let operation = RegisteredOperation::new(
+        Algorithm::TwoShot,
+        Collective::AllReduce,
+        4,
+        PeerAccess::Mapped,
+        &mut rng,
+    )
+    .unwrap();
     for it in &operation.programs {
         let program = &it.program;
         let access = program.in_place.as_ref().unwrap();

@@ -26,6 +26,8 @@ mod parts;
 pub mod pipe;
 pub mod poll;
 pub mod process;
+#[cfg(target_os = "linux")]
+pub mod process_memory;
 pub mod random;
 #[cfg(target_os = "linux")]
 mod read_ahead;

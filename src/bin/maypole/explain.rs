@@ -6,7 +6,9 @@ use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
-use maypole::tuner::{CostTable, Explanation, PlanOverride, Question, choose, registered_choice};
+use maypole::tuner::{
+    CostTable, Explanation, PlanOverride, Question, choose, copied_choice, registered_choice,
+};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
@@ -119,7 +121,10 @@ impl ExplainArgs {
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
         let registered = registered_choice(&question, &costs, able);
-        Explanation::new(&question, &hosts, wanted, choice, None).with_registered(registered, None)
+        let copied = copied_choice(&question, &costs, able);
+        Explanation::new(&question, &hosts, wanted, choice, None)
+            .with_registered(registered, None)
+            .with_copied(copied, None, None)
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.

@@ -3,9 +3,9 @@
 //!
 //! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m *
 //! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
-//! takes
-//! `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the lines
-//! give alpha, beta and gamma.
+//! takes `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the
+//! lines give alpha, beta and gamma. Last, each rank in turn lets the kernel copy the other one's
+//! private memory.
 
 use crate::output::{self, OutputError};
 use crate::{run, sizes};
@@ -15,7 +15,9 @@ use maypole::tuner::saved::TableLocation;
 use maypole::tuner::{CostTable, Costs, LinearFit, Plan, fit_line};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, ReduceOp, Transport};
+use maypole_kernels::ViewMut;
 use maypole_transports::cores::UsableCores;
+use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -65,6 +67,8 @@ const TINY: [usize; 3] = [8, 24, 48];
 const SMALL: [usize; 5] = [256, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const CHUNK: [usize; 4] = [20 << 10, 24 << 10, 28 << 10, 32 << 10];
 const TCP: [usize; 6] = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
+/// Bytes that the kernel copies from process to process.
+const COPY: [usize; 4] = [64 << 10, 128 << 10, 256 << 10, 512 << 10];
 
 pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
@@ -177,6 +181,13 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
     if !agreed(world, report.print())? {
         return Ok(None);
     }
+    match board.copies()? {
+        Ok(points) => table.copy = report.fit_copies(&points, table.tiny.alpha),
+        Err(why) => report.text += &format!("# copy: not measured: {why}\n"),
+    }
+    if !agreed(world, report.print())? {
+        return Ok(None);
+    }
     let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
     table.tcp = report.fit("tcp", &stream.series(&TCP)?);
     Ok(agreed(world, report.print())?.then_some((table, report.error)))
@@ -204,18 +215,52 @@ impl RankPair {
         let mut data = vec![0f32; bytes / size_of::<f32>()];
         let ping = self.time(Algorithm::Linear, |comm| {
             comm.broadcast(&mut data, 0)?;
-            comm.broadcast(&mut data, 1)
+            Ok(comm.broadcast(&mut data, 1)?)
         })?;
         let fold =
-            self.time(Algorithm::OneShot, |comm| comm.all_reduce(&mut data, ReduceOp::Max))?;
+            self.time(Algorithm::OneShot, |comm| Ok(comm.all_reduce(&mut data, ReduceOp::Max)?))?;
         Ok(TunePoint { bytes, ping: ping / 2.0, fold })
+    }
+
+    /// The times of copies by the kernel: bytes, and picoseconds with the message that says that the
+    /// bytes are there. If a rank cannot read the other one's memory, the reason.
+    fn copies(&mut self) -> Result<std::result::Result<Vec<(usize, f64)>, String>> {
+        self.comm.set_plan(None);
+        let mut own = vec![1u8; COPY[COPY.len() - 1]];
+        let beacon = MemoryBeacon::new()?;
+        let ProcessMemory { pid, beacon: word, mark } = beacon.memory();
+        let mut told = [0; 8];
+        let mine = [u64::from(pid), word, mark, own.as_ptr().addr() as u64];
+        self.comm.all_gather(&mine, &mut told)?;
+        let [pid, beacon, mark, address] = told.as_chunks().0[1 - self.comm.rank()];
+        let peer = ProcessMemory { pid: pid as u32, beacon, mark };
+        let refusal = peer.check().err();
+        let mut refusals = [u8::from(refusal.is_some())];
+        self.comm.all_reduce(&mut refusals, ReduceOp::Max)?;
+        if refusals[0] > 0 {
+            let why = refusal.map(|error| error.to_string());
+            return Ok(Err(why.unwrap_or_else(|| "rank 1 cannot read rank 0's memory".to_owned())));
+        }
+        let points = COPY.into_iter().map(|bytes| {
+            let into = &mut own[..bytes];
+            let both = self.time(Algorithm::Linear, |comm| {
+                (0..2).try_for_each(|reader| {
+                    if comm.rank() == reader {
+                        peer.read(address, ViewMut::of(into)).context("cannot copy")?;
+                    }
+                    Ok(comm.broadcast(&mut [0u8], reader)?)
+                })
+            });
+            Ok((bytes, both? / 2.0))
+        });
+        points.collect::<Result<_>>().map(Ok)
     }
 
     /// The least picoseconds of a call with one window.
     fn time(
         &mut self,
         algorithm: Algorithm,
-        mut call: impl FnMut(&mut Communicator) -> maypole::Result<()>,
+        mut call: impl FnMut(&mut Communicator) -> Result<()>,
     ) -> Result<f64> {
         let mut batch = |comm: &mut Communicator, calls: u32| -> Result<f64> {
             comm.set_plan(None);
@@ -283,10 +328,31 @@ impl FitReport {
             &format!("# {name}: alpha {alpha} ps, beta {beta} ps/KiB, gamma {gamma} ps/KiB\n");
         costs
     }
+
+    /// As [`fit`](Self::fit), for copies by the kernel, each with a message that takes `message`
+    /// picoseconds.
+    fn fit_copies(&mut self, points: &[(usize, f64)], message: u64) -> Costs {
+        let line = fit_line(
+            &points.iter().map(|(bytes, time)| (*bytes as f64, *time)).collect::<Vec<_>>(),
+        );
+        for (bytes, time) in points {
+            let fitted = line.at(*bytes as f64);
+            self.error = self.error.max((fitted / time - 1.0).abs());
+            let times = [*time, fitted].map(|time| format!("{:>10.3}", time / 1e6)).join(" ");
+            self.text += &format!(" {:>6} {:>8} {times}\n", "copy", sizes::name(*bytes));
+        }
+        let alpha = (line.start.round() as u64).saturating_sub(message);
+        let costs = Costs { alpha, beta: kib(line.slope), gamma: 0 };
+        self.text += &format!("# copy: alpha {alpha} ps, beta {} ps/KiB\n", costs.beta);
+        costs
+    }
+}
+
+fn kib(slope: f64) -> u64 {
+    (slope * 1024.0).round() as u64
 }
 
 fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
-    let kib = |slope: f64| (slope * 1024.0).round() as u64;
     // A ping-pong is two calls in turn, and changing the direction costs time that no message
     // takes.
     let alpha = ping.start.min(fold.start).round() as u64;

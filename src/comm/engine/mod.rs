@@ -25,7 +25,7 @@ pub(crate) mod settings;
 mod watcher;
 
 use crate::comm::api::observe::counters::Counters;
-use crate::comm::api::observe::last_call::LastCall;
+use crate::comm::api::observe::last_call::{CallPath, LastCall};
 use crate::comm::api::observe::programs::ProgramCache;
 use crate::comm::control::Control;
 use crate::comm::control::forked::ForkedControl;
@@ -241,7 +241,7 @@ impl Engine {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
-        if self.calls.at(self.calls.current()).registered.is_some() {
+        if self.calls.at(self.calls.current()).asking.is_some() {
             return self.perform_asking(call, factor, input, output);
         }
         match self.observers {
@@ -313,7 +313,7 @@ impl Engine {
     }
 
     fn set_current(&mut self, at: usize) {
-        let asks = self.calls.at(at).registered.is_some();
+        let asks = self.calls.at(at).asking.is_some();
         let slow = self.observers.is_some() || self.settings.is_checked() || asks;
         self.calls.set_current(at, slow);
     }
@@ -356,10 +356,11 @@ impl Engine {
                 && chooser.bytes(prepared.call) == bytes
                 && prepared.plan == self.settings.plan()
         };
-        let times = self.calls.iter().filter(is_alike).map(PreparedCall::measured);
-        let both = |[a, b]: [MeasuredTime; 2], [c, d]: [MeasuredTime; 2]| [a.and(c), b.and(d)];
-        let measured = times.fold(<[MeasuredTime; 2]>::default(), both);
-        chooser.explain(collective, bytes, hosts, measured)
+        let measured = |path: CallPath| {
+            let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));
+            times.fold(MeasuredTime::default(), MeasuredTime::and)
+        };
+        chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
     }
 
     /// The name of `counts`, by which calls are compared.

@@ -5,6 +5,7 @@
 //! without payload says when. Where input stays as it is during the call, not even that is needed:
 //! it is *lent* from the start.
 
+use super::PeerAccess;
 use super::fold::{FoldId, ReachFold, ReachSource, forget_dead_stores, fused};
 use crate::schedule::{Buffer, Placement, Schedule, Span};
 use std::collections::{HashMap, VecDeque};
@@ -20,15 +21,17 @@ enum Access {
     Push(Span),
 }
 
-/// All ranks' folds on registered memory, if `placement` is the placement of every rank; `None` if a
-/// result is passed on that lies in no registered buffer.
+/// All ranks' folds on memory that others reach by `access`, if `placement` is the placement of
+/// every rank; `None` if a result is passed on that lies in no such memory, or bytes are combined
+/// that can only be copied.
 pub(super) fn reach_in_place(
     schedules: &[Schedule],
     placement: Placement,
+    access: PeerAccess,
 ) -> Option<Vec<Vec<ReachFold>>> {
     let all: Vec<Vec<ReachFold>> = schedules.iter().map(fused).collect();
     let messages = Messages::new(&all, placement)?;
-    let accesses = messages.accesses()?;
+    let accesses = messages.accesses(access)?;
     Some(messages.rewritten(&accesses))
 }
 
@@ -99,11 +102,13 @@ impl<'a> Messages<'a> {
     }
 
     /// The access of each message.
-    fn accesses(&self) -> Option<Vec<Access>> {
+    fn accesses(&self, by: PeerAccess) -> Option<Vec<Access>> {
         let sends: Vec<usize> = (0..self.all.len()).map(|rank| self.sends(rank)).collect();
-        let moved: Option<Vec<Access>> =
-            self.list.iter().map(|message| self.push_or_pull(*message, &sends)).collect();
-        let mut accesses = moved?;
+        let moved = self.list.iter().map(|message| match by {
+            PeerAccess::Mapped => self.push_or_pull(*message, &sends),
+            PeerAccess::Copied => self.pull(*message),
+        });
+        let mut accesses = moved.collect::<Option<Vec<Access>>>()?;
         for at in 0..accesses.len() {
             if let Access::Pull(span) = accesses[at]
                 && self.is_lent(self.list[at], span, &accesses)
@@ -127,6 +132,13 @@ impl<'a> Messages<'a> {
             return Some(Access::Push(into));
         }
         home.map(Access::Pull)
+    }
+
+    /// The whole message is copied to where the receiver stores it.
+    fn pull(&self, message: FoldMessage) -> Option<Access> {
+        let FoldMessage { from, to } = message;
+        let is_copy = self.fold(to).sources.len() == 1 && self.fold(to).into.is_some();
+        self.fold(from).home().filter(|_| is_copy).map(Access::Pull)
     }
 
     /// Where the sender may write: to the output of a receiver that has not touched the place

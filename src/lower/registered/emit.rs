@@ -7,7 +7,7 @@ use crate::lower::program::{
     SourceLocation,
 };
 use crate::schedule::collective::HeldChunks;
-use crate::schedule::{Buffer, Span};
+use crate::schedule::{Buffer, Placement, Span};
 use maypole_transports::board::{LINES, SlotClass};
 
 /// All ranks' folds, and the rank whose program is emitted. Ranks are local ranks, because all of
@@ -56,6 +56,7 @@ impl ReachEmitter<'_> {
             mask: LINES as u64 - 1,
             self_crediting: false,
             stages_input: false,
+            past_caches: self.request.is_beyond_caches(self.me, Placement::Apart),
             scratch: lists.scratch,
             fingerprint: self.request.fingerprint,
             streams: Box::default(),
@@ -65,6 +66,7 @@ impl ReachEmitter<'_> {
                 pushes: lists.pushes.into(),
                 drains: lists.drains.into(),
                 exposes: self.exposes(),
+                lent: (0..self.all.len()).map(|peer| self.lent_to(peer)).collect(),
                 awaited_at_end: self.awaited_at_end().into(),
             })),
         }
@@ -187,6 +189,16 @@ impl ReachEmitter<'_> {
             folds().any(|fold| fold.sources.iter().any(is_mine))
         };
         (is_read(Buffer::Input), is_read(Buffer::Output) || folds().any(is_pushed))
+    }
+
+    /// Bytes of this rank's input that `peer` reads without a message.
+    fn lent_to(&self, peer: usize) -> u64 {
+        let sources = self.all[peer].iter().flat_map(|fold| &fold.sources);
+        let mine = sources.filter_map(|source| match source {
+            ReachSource::Lent(owner, span) if *owner == self.me => Some(*span),
+            _ => None,
+        });
+        mine.map(|span| self.extent(self.me, span).bytes(self.windows)).sum()
     }
 
     /// The ranks that touch this rank's memory, and no message of theirs proves that they have done

@@ -10,6 +10,8 @@
 //! * A fold that overwrites what other ranks pull waits until they are done: it has *drains*.
 //! * Input is lent without a message only if nobody overwrites it, except the fold that reads it.
 //!
+//! Memory that the kernel [copies](PeerAccess::Copied) is never pushed to, and no fold combines it.
+//!
 //! The trial run of all ranks' folds counts the waits that follow from these rules, and its race
 //! detector proves that they are enough.
 
@@ -29,6 +31,16 @@ use fold::ReachFold;
 use stages::pipelined;
 use trial::ReachTrial;
 
+/// How a rank reaches the memory of other ranks during a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeerAccess {
+    /// The memory is mapped: it is read and written where it lies.
+    Mapped,
+    /// The memory is another process's own, which the kernel copies from: it is read as a whole,
+    /// into memory of the reading rank, and never written.
+    Copied,
+}
+
 /// A program that runs on registered memory.
 #[derive(Clone, Debug)]
 pub struct RegisteredProgram {
@@ -38,15 +50,20 @@ pub struct RegisteredProgram {
     pub allows_in_place: bool,
 }
 
-/// Lowers the schedule of rank `me` for registered memory. A window may have any length. `None` if
-/// the schedules cannot run so: a rank passes on what it keeps in scratch, ranks would wait for one
-/// another, or they do not all share one board.
+/// Lowers the schedule of rank `me` for memory that other ranks reach by `access`. A window may have
+/// any length. `None` if the schedules cannot run so: a rank passes on what it keeps in scratch, or
+/// combines what it can only copy, ranks would wait for one another, or they do not all share one
+/// board.
 ///
 /// Whether there is a program is equal on all ranks.
 ///
 /// # Panics
 /// If there is not one schedule and one board for each rank, or the element size is zero.
-pub fn lower_registered(request: &LoweringInput<'_>, me: usize) -> Option<RegisteredProgram> {
+pub fn lower_registered(
+    request: &LoweringInput<'_>,
+    me: usize,
+    access: PeerAccess,
+) -> Option<RegisteredProgram> {
     let world = request.boards.world();
     assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
     assert!(request.element > 0, "elements have bytes");
@@ -57,7 +74,7 @@ pub fn lower_registered(request: &LoweringInput<'_>, me: usize) -> Option<Regist
     let windows = u32::try_from(request.layout.longest().div_ceil(elements).max(1)).ok()?;
     // A program that completes when every rank calls in place does so whatever each rank does.
     [Placement::InPlace, Placement::Apart].into_iter().find_map(|placement| {
-        let (all, stages) = completing(request, windows, placement)?;
+        let (all, stages) = completing(request, windows, placement, access)?;
         let program = ReachEmitter { request, all: &all, stages: &stages, windows, me }.emit();
         Some(RegisteredProgram { program, allows_in_place: placement == Placement::InPlace })
     })
@@ -71,8 +88,9 @@ fn completing(
     request: &LoweringInput<'_>,
     windows: u32,
     placement: Placement,
+    access: PeerAccess,
 ) -> Option<StagedFolds> {
-    let all = reach_in_place(request.schedules, placement)?;
+    let all = reach_in_place(request.schedules, placement, access)?;
     if placement == Placement::InPlace && all.iter().any(|folds| reads_overwritten(folds)) {
         return None;
     }

@@ -4,7 +4,7 @@
 //!   In between, the message is in flight for [`LinkCost::latency`], which occupies no core.
 //! * A span that goes to several ranks of one board is published once.
 //! * If a core has read a publication for one of its ranks, it reads it for its other ranks from
-//!   its own cache.
+//!   its own cache, unless [`MachineModel::reads_again`] says that it does not.
 //! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
 //!   ranks costs a [`MachineModel::switch`], even if the next rank can do nothing.
 //! * A board holds a limited number of messages of a rank. The next one waits until all readers
@@ -55,6 +55,12 @@ pub struct MachineModel<'a> {
     pub slots: usize,
     /// The most bytes of a message that is received together with others of its stream.
     pub ahead: u64,
+    /// True if a core that has read a publication for one rank takes as long to read it for another.
+    pub reads_again: bool,
+    /// Picoseconds a KiB of its own part that a rank copies from input to output. All plans of a
+    /// collective copy that part, so 0 is right where only they are compared. A copy that comes
+    /// before a combination is free: the combination reads the input where it lies.
+    pub own_kib: u64,
 }
 
 /// The duration of a run, in picoseconds.

@@ -106,6 +106,8 @@ mod tests {
             switch: 1000,
             slots: 8,
             ahead: 64,
+            reads_again: false,
+            own_kib: 0,
         };
         Simulation::new(&schedules).unwrap().run(&machine, calls, 1, bytes).end
     }

@@ -121,13 +121,7 @@ impl<'a> Turns<'a> {
         while let Some(Reverse(event)) = self.events.pop() {
             let (now, what) = event.parts();
             match what {
-                // A local step on input and output alone is free: executors fuse it with the
-                // messages around it.
-                CoreEvent::Ready(id)
-                    if matches!(self.node(id).kind, StepKind::Local { scratch: false, .. }) =>
-                {
-                    self.done(id, now)
-                }
+                CoreEvent::Ready(id) if self.is_free(id) => self.done(id, now),
                 CoreEvent::Ready(id) => {
                     let rank = self.node(id).rank;
                     self.could[rank].push(Reverse(id as u32));
@@ -142,6 +136,15 @@ impl<'a> Turns<'a> {
         RunTime {
             end: self.end,
             busiest: self.cores.iter().map(|core| core.worked).max().unwrap_or(0),
+        }
+    }
+
+    /// True if the node is fused with the messages around it: a local step on input and output alone,
+    /// unless the machine counts what it copies.
+    fn is_free(&self, id: usize) -> bool {
+        match self.node(id).kind {
+            StepKind::Local { scratch: false, reduces } => reduces || self.machine.own_kib == 0,
+            _ => false,
         }
     }
 
@@ -198,6 +201,7 @@ impl<'a> Turns<'a> {
                     false => self.receives(id, from, start) + kib(bytes, rate),
                 }
             }
+            StepKind::Local { scratch: false, .. } => kib(bytes, self.machine.own_kib),
             // The bytes were just read or written, so they are in the core's cache.
             StepKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
         }
@@ -231,7 +235,7 @@ impl<'a> Turns<'a> {
     fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
         let nodes = self.graph.nodes.len();
         let publication = self.publication(id - id % nodes + self.node(id).takes);
-        let warm = self.warm[publication] & bit(core) != 0;
+        let warm = self.warm[publication] & bit(core) != 0 && !self.machine.reads_again;
         self.warm[publication] |= bit(core);
         if warm { cold * WARM.0 / WARM.1 } else { cold }
     }

@@ -28,6 +28,9 @@ pub struct Counters {
     /// Those among the calls that ran on [registered](Communicator::alloc) memory. Messages of such
     /// a call count as publications, and their payload as what they tell of.
     pub registered: u64,
+    /// Those among the calls whose private memory was [copied](crate::CallPath::Copied) from rank to
+    /// rank. They are counted as those on registered memory.
+    pub copied: u64,
     /// Sent through boards, the memory that threads or processes of one host share.
     pub board: Moved,
     /// Sent through streams: TCP, or memory between threads that pretend to be on different hosts.
@@ -77,6 +80,7 @@ impl Counters {
         }
         since.calls.retain(|_, calls| *calls > 0);
         since.registered -= earlier.registered;
+        since.copied -= earlier.copied;
         since.board = self.board.less(earlier.board);
         since.stream = self.stream.less(earlier.stream);
         since.messages = self.messages.less(earlier.messages);

@@ -22,14 +22,18 @@ pub enum CallPath {
     Staged,
     /// In [registered](Communicator::alloc) memory, where they lie.
     Registered,
+    /// From private memory to private memory, by the kernel: large calls that only move bytes, among
+    /// processes that may read one another's memory.
+    Copied,
 }
 
 impl CallPath {
-    /// Returns the name that `maypole perf` writes: `staged` or `registered`.
+    /// Returns the name that `maypole perf` writes: `staged`, `registered` or `copied`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Staged => "staged",
             Self::Registered => "registered",
+            Self::Copied => "copied",
         }
     }
 }

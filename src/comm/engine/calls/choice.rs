@@ -1,15 +1,17 @@
 //! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
 
 use crate::algorithms::Algorithm;
+use crate::comm::api::observe::last_call::CallPath;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts};
 use crate::comm::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::{Error, Result};
+use crate::lower::PeerAccess;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question, RegisteredChoice};
+use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question, ReachingChoice};
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
@@ -42,15 +44,23 @@ impl<'a> PlanChooser<'a> {
             .ok_or_else(|| call.invalid(self.rank, format!("every algorithm {objection}")))
     }
 
-    /// The plans by which `call` could run on registered memory.
-    pub(in crate::comm::engine) fn registered(&self, call: CollectiveCall) -> RegisteredChoice {
+    /// The plans by which `call` could run that reaches other ranks' buffers by `access`.
+    pub(in crate::comm::engine) fn reaching(
+        &self,
+        call: CollectiveCall,
+        access: PeerAccess,
+    ) -> ReachingChoice {
         let question = self.question(call.collective, self.bytes(call));
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted == algorithm)
                 && self.objection(call, algorithm).is_none()
         };
-        tuner::registered_choice(&question, &self.conditions.costs, able)
+        let costs = &self.conditions.costs;
+        match access {
+            PeerAccess::Mapped => tuner::registered_choice(&question, costs, able),
+            PeerAccess::Copied => tuner::copied_choice(&question, costs, able),
+        }
     }
 
     /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.
@@ -71,14 +81,15 @@ impl<'a> PlanChooser<'a> {
         })
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does. The times are how long such calls took:
-    /// those on private memory, and those on registered memory.
+    /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
+    /// `copies` is why ranks cannot copy from one another, if that is known.
     pub(in crate::comm::engine) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
         hosts: &Hosts,
-        [measured, measured_registered]: [MeasuredTime; 2],
+        measured: impl Fn(CallPath) -> MeasuredTime,
+        copies: Option<&str>,
     ) -> Explanation {
         let question = self.question(collective, bytes);
         let wanted = self.settings.plan_for(collective);
@@ -90,12 +101,15 @@ impl<'a> PlanChooser<'a> {
         if let Ok(choice) = &mut choice {
             choice.keep_to(keeps_order);
         }
-        let registered = tuner::registered_choice(&question, costs, |algorithm| {
+        let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
-        });
-        let known = |time: MeasuredTime| Some(time).filter(|time| time.runs > 0);
-        Explanation::new(&question, hosts, wanted, choice, known(measured))
-            .with_registered(registered, known(measured_registered))
+        };
+        let registered = tuner::registered_choice(&question, costs, able);
+        let copied = tuner::copied_choice(&question, costs, able);
+        let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
+        Explanation::new(&question, hosts, wanted, choice, known(CallPath::Staged))
+            .with_registered(registered, known(CallPath::Registered))
+            .with_copied(copied, known(CallPath::Copied), copies)
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -7,7 +7,7 @@ use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
 use crate::comm::engine::calls::order::schedules_of;
 use crate::comm::engine::calls::prepared::{PreparedCall, ProgramSource};
 use crate::comm::engine::calls::workspace::WorkspaceNeed;
-use crate::comm::engine::registered::RegisteredCall;
+use crate::comm::engine::registered::AskingCall;
 use crate::comm::error::Result;
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
@@ -119,11 +119,11 @@ impl Engine {
         let element = call.kind.size();
         let record = Arc::new(self.record_of(call, label, layout.count() * element));
         self.connect_for(&record, &program)?;
-        let registered = match label.source {
-            ProgramSource::Table(_) => self.prepare_registered(call),
+        let asking = match label.source {
+            ProgramSource::Table(_) => self.prepare_asking(call, &record)?,
             ProgramSource::User(_) => None,
         };
-        let need = self.workspace_need(call, &layout, &program, registered.as_deref());
+        let need = self.workspace_need(call, &layout, &program, asking.as_deref());
         if !self.executor.streams().reserve(&program) {
             return Err(self.no_memory(&call.to_string(), program.longest_staged));
         }
@@ -141,7 +141,7 @@ impl Engine {
             record,
             reducer: reducer(call).into(),
             need,
-            registered,
+            asking,
             divisor: self.divisor(call),
             notes: self.notes(call, label.algorithm, layout.count() * element, &program),
             program,
@@ -155,14 +155,14 @@ impl Engine {
         call: CollectiveCall,
         layout: &Layout,
         program: &Program,
-        registered: Option<&RegisteredCall>,
+        asking: Option<&AskingCall>,
     ) -> WorkspaceNeed {
         let needs_staging = program.stages_input || call.op.scales();
         let staging = match needs_staging {
             true => held(call.collective.input(self.rank), layout) * call.kind.size(),
             false => 0,
         };
-        let scratch = registered.map_or(0, RegisteredCall::scratch).max(program.scratch);
+        let scratch = asking.map_or(0, AskingCall::scratch).max(program.scratch);
         WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }
 

@@ -13,7 +13,7 @@ use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
 use crate::comm::engine::calls::recent::RecentlyUsed;
 use crate::comm::engine::calls::workspace::{Workspace, WorkspaceNeed};
-use crate::comm::engine::registered::RegisteredCall;
+use crate::comm::engine::registered::{AskingCall, ReachingProgram};
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};
 use crate::lower::Program;
@@ -57,8 +57,8 @@ pub(crate) struct PreparedCall {
     /// What other ranks are told of the call.
     pub(in crate::comm::engine) record: Arc<CallRecord>,
     pub(in crate::comm::engine) program: Program,
-    /// How the call runs if all ranks have registered its buffers; `None` if it does not ask.
-    pub(in crate::comm::engine) registered: Option<Box<RegisteredCall>>,
+    /// How the call runs if all ranks can reach its buffers; `None` if it does not ask.
+    pub(in crate::comm::engine) asking: Option<Box<AskingCall>>,
     /// The description of the program for a recorder.
     pub(in crate::comm::engine) notes: Option<Arc<ProgramNotes>>,
     pub(in crate::comm::engine) reducer: Reducer,
@@ -80,43 +80,53 @@ impl PreparedCall {
         let program = size_of::<Self>() + self.program.bytes();
         // Notes have a program of their own.
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
-        let registered = self.registered.as_ref().map_or(0, |registered| registered.bytes());
-        entry + program + notes + registered + self.record.memory() + counts.bytes(self.call.count)
+        let asking = self.asking.as_ref().map_or(0, |asking| asking.bytes());
+        entry + program + notes + asking + self.record.memory() + counts.bytes(self.call.count)
     }
 
     /// Notes how long the last run took.
     pub(in crate::comm::engine) fn note_time(&mut self, nanoseconds: u64) {
-        let registered = self.registered.as_mut().filter(|it| it.last().is_some());
-        registered.map_or(&mut self.measured, |it| &mut it.measured).note(nanoseconds);
+        let reaching = self.asking.as_mut().and_then(|asking| asking.ran_last());
+        reaching.map_or(&mut self.measured, |it| &mut it.measured).note(nanoseconds);
     }
 
-    /// How long the call took while calls were timed: on private memory, and on registered memory.
-    pub(in crate::comm::engine) fn measured(&self) -> [MeasuredTime; 2] {
-        let registered = self.registered.as_ref().map(|registered| registered.measured);
-        [self.measured, registered.unwrap_or_default()]
+    /// How long the call took on `path` while calls were timed.
+    pub(in crate::comm::engine) fn measured(&self, path: CallPath) -> MeasuredTime {
+        match path {
+            CallPath::Staged => self.measured,
+            path => self.reaching(path).map_or_else(MeasuredTime::default, |it| it.measured),
+        }
+    }
+
+    fn reaching(&self, path: CallPath) -> Option<&ReachingProgram> {
+        self.asking.as_ref()?.program(path)
     }
 
     /// How the last run went.
     pub(in crate::comm::engine) fn last(&self) -> LastCall {
-        let registered = self.registered.as_ref().and_then(|registered| registered.last());
-        let path = registered.map_or(CallPath::Staged, |_| CallPath::Registered);
-        LastCall { algorithm: registered.unwrap_or(self.algorithm), path }
+        let path = self.asking.as_ref().map_or(CallPath::Staged, |asking| asking.last());
+        let algorithm = self.reaching(path).map_or(self.algorithm, |it| it.algorithm);
+        LastCall { algorithm, path }
     }
 
-    /// Notes whether the last run was one on registered memory.
-    pub(in crate::comm::engine) fn note_registered(&mut self, ran_registered: bool) {
-        if let Some(registered) = &mut self.registered {
-            registered.note_run(ran_registered);
-            self.runs -= u64::from(ran_registered);
+    /// Notes how the last run went.
+    pub(in crate::comm::engine) fn note_path(&mut self, path: CallPath) {
+        if let Some(asking) = &mut self.asking {
+            asking.note_run(path);
+            self.runs -= u64::from(path != CallPath::Staged);
         }
     }
 
     /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
     fn count(&self, locals: &[usize], counters: &mut Counters) {
         self.count_runs(self.runs, &self.program, locals, counters);
-        if let Some((runs, program)) = self.registered.as_ref().map(|registered| registered.ran()) {
-            self.count_runs(runs, program, locals, counters);
-            counters.registered += runs;
+        if let Some(registered) = self.reaching(CallPath::Registered) {
+            self.count_runs(registered.runs, &registered.program, locals, counters);
+            counters.registered += registered.runs;
+        }
+        if let Some(copied) = self.reaching(CallPath::Copied) {
+            self.count_runs(copied.runs, &copied.program, locals, counters);
+            counters.copied += copied.runs;
         }
     }
 

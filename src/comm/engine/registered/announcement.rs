@@ -3,24 +3,51 @@
 
 use maypole_transports::registered::Ticket;
 
-/// Where a rank's buffers of one call lie.
+/// Where a rank's buffers of one call lie, and by which programs the rank can run the call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Announcement {
-    /// True if all buffers that others would touch are registered.
+    /// The rank can run the call on registered memory.
     pub(super) is_registered: bool,
-    pub(super) input: Ticket,
-    pub(super) output: Ticket,
+    /// Others may copy from the rank's buffers.
+    pub(super) is_readable: bool,
+    pub(super) place: AnnouncedPlace,
+}
+
+/// Where a rank's input and output lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum AnnouncedPlace {
+    /// In registered memory.
+    Registered([Ticket; 2]),
+    /// At these addresses of its process, with these lengths.
+    Process([(u64, u64); 2]),
+}
+
+impl Default for AnnouncedPlace {
+    fn default() -> Self {
+        Self::Process([(0, 0); 2])
+    }
 }
 
 /// Bytes of an announcement: it fits in the line of a publication.
 pub(super) const ANNOUNCEMENT: usize = 48;
 
+const REGISTERED: u64 = 1;
+const READABLE: u64 = 2;
+const BY_TICKET: u64 = 4;
+
 impl Announcement {
     pub(super) fn to_bytes(self) -> [u8; ANNOUNCEMENT] {
-        let Self { is_registered, input, output } = self;
-        let numbers = u64::from(input.registration) << 32 | u64::from(output.registration);
-        let words =
-            [u64::from(is_registered), numbers, input.offset, input.len, output.offset, output.len];
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(self.is_registered, REGISTERED) | flag(self.is_readable, READABLE);
+        let words = match self.place {
+            AnnouncedPlace::Registered([input, output]) => {
+                let numbers = u64::from(input.registration) << 32 | u64::from(output.registration);
+                [flags | BY_TICKET, numbers, input.offset, input.len, output.offset, output.len]
+            }
+            AnnouncedPlace::Process([input, output]) => {
+                [flags, 0, input.0, input.1, output.0, output.1]
+            }
+        };
         let mut bytes = [0; ANNOUNCEMENT];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -31,16 +58,19 @@ impl Announcement {
     pub(super) fn from_bytes(bytes: &[u8; ANNOUNCEMENT]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let word = |at: usize| u64::from_le_bytes(words[at]);
-        let ticket = |registration: u64, at: usize| Ticket {
-            registration: registration as u32,
-            offset: word(at),
-            len: word(at + 1),
+        let is_set = |flag: u64| word(0) & flag != 0;
+        let place = match is_set(BY_TICKET) {
+            true => {
+                let ticket = |registration: u64, at: usize| Ticket {
+                    registration: registration as u32,
+                    offset: word(at),
+                    len: word(at + 1),
+                };
+                AnnouncedPlace::Registered([ticket(word(1) >> 32, 2), ticket(word(1), 4)])
+            }
+            false => AnnouncedPlace::Process([(word(2), word(3)), (word(4), word(5))]),
         };
-        Self {
-            is_registered: word(0) != 0,
-            input: ticket(word(1) >> 32, 2),
-            output: ticket(word(1) & u64::from(u32::MAX), 4),
-        }
+        Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), place }
     }
 }
 
@@ -61,10 +91,13 @@ mod tests {
         #[test]
         fn announcements_are_read_back(
             is_registered: bool,
-            input in ticket(),
-            output in ticket(),
+            is_readable: bool,
+            tickets in (ticket(), ticket()),
+            places: Option<[(u64, u64); 2]>,
         ) {
-            let announcement = Announcement { is_registered, input, output };
+            let tickets = AnnouncedPlace::Registered(tickets.into());
+            let place = places.map_or(tickets, AnnouncedPlace::Process);
+            let announcement = Announcement { is_registered, is_readable, place };
             prop_assert_eq!(Announcement::from_bytes(&announcement.to_bytes()), announcement);
         }
     }

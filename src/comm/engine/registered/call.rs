@@ -1,14 +1,17 @@
-//! A call that asks all ranks whether its buffers are registered.
+//! A call that asks all ranks where its buffers lie.
 
-use super::announcement::{ANNOUNCEMENT, Announcement};
-use super::{RegisteredCall, Registrations};
+use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
+use super::{AskingCall, ReachingProgram, Registrations};
+use crate::comm::api::observe::last_call::CallPath;
 use crate::comm::element::DataType;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::prepared::PreparedCalls;
 use crate::comm::engine::observers::{Observers, run_recorded};
 use crate::comm::error::Result;
-use crate::execute::{Buffers, ExecuteError, Executor, NoObserver, PeerBuffers};
+use crate::execute::{
+    Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
+};
 use crate::lower::Program;
 use arrayvec::ArrayVec;
 use maypole_kernels::{BinaryOp, BuiltInReducer, Reducer, Scalar, View, ViewMut, mix};
@@ -20,7 +23,7 @@ use std::time::Instant;
 type Announcements = ArrayVec<Announcement, MAX_RANKS>;
 
 impl Engine {
-    /// Runs the current call, which may run on registered memory.
+    /// Runs the current call, which may run on registered memory, or by copies of private memory.
     #[cold]
     #[inline(never)]
     pub(in crate::comm::engine) fn perform_asking(
@@ -37,8 +40,8 @@ impl Engine {
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
         let prepared = self.calls.at(at);
-        let registered = prepared.registered.as_deref().expect("the call asks");
-        let mine = announcement(&self.registrations, registered, call, input, output);
+        let ways = prepared.asking.as_deref().expect("the call asks");
+        let mine = announcement(&self.registrations, ways, call, input, output);
         let guard = SeverOnFailure::of(&self.registrations, mine, input, output);
         let mut run = AskingRun {
             executor: &mut self.executor,
@@ -47,16 +50,12 @@ impl Engine {
             sequence,
             at,
         };
-        let asked = run.ask(&mut asking, registered, mine);
-        let done = asked.and_then(|all| match peers(&self.registrations, &all) {
-            Some(peers) => run.reach(registered, &peers, input, output).map(|()| true),
-            None => run.keep_private(factor, input, output).map(|()| false),
-        });
-        let ran_registered = matches!(done, Ok(true));
+        let done = run.perform(&mut asking, &self.registrations, mine, factor, input, output);
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
+        let path = done.as_ref().map_or(CallPath::Staged, |path| *path);
         self.finish(at, call, output, done.map(drop))?;
-        self.calls.at_mut(at).note_registered(ran_registered);
+        self.calls.at_mut(at).note_path(path);
         if let Some(start) = start {
             self.note_time(at, start);
         }
@@ -74,14 +73,35 @@ struct AskingRun<'a> {
 }
 
 impl AskingRun<'_> {
+    /// Asks all ranks, and runs the call on the path that all of them can go. Returns the path.
+    fn perform(
+        &mut self,
+        asking: &mut Program,
+        registrations: &Registrations,
+        mine: Announcement,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> std::result::Result<CallPath, Box<ExecuteError>> {
+        let calls = self.calls;
+        let prepared = calls.at(self.at);
+        let all = self.ask(asking, prepared.record.fingerprint, mine)?;
+        let path = path_of(&all);
+        match prepared.asking.as_ref().and_then(|ways| ways.program(path)) {
+            Some(program) => self.reach(program, &peers(registrations, &all), input, output)?,
+            None => self.keep_staged(factor, input, output)?,
+        }
+        Ok(path)
+    }
+
     /// Tells all ranks about this rank's buffers, and returns what they tell.
     fn ask(
         &mut self,
         program: &mut Program,
-        registered: &RegisteredCall,
+        fingerprint: u64,
         mine: Announcement,
     ) -> std::result::Result<Announcements, Box<ExecuteError>> {
-        let fingerprint = mix(registered.program.fingerprint) | 1;
+        let fingerprint = mix(fingerprint) | 1;
         let bytes = mine.to_bytes();
         let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
         let all = &mut all[..self.executor.locals().len() * ANNOUNCEMENT];
@@ -93,19 +113,19 @@ impl AskingRun<'_> {
         Ok(each.iter().map(Announcement::from_bytes).collect())
     }
 
-    /// Runs the call on registered memory.
+    /// Runs the call by a program that reaches the buffers of `peers`.
     fn reach(
         &mut self,
-        registered: &RegisteredCall,
-        peers: &[PeerBuffers<'_>],
+        reaching: &ReachingProgram,
+        peers: &[PeerMemory<'_>],
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> std::result::Result<(), Box<ExecuteError>> {
         let buffers = self.calls.unstaged(input, output);
         let reducer = &self.calls.at(self.at).reducer;
-        let program = &registered.program;
+        let program = &reaching.program;
         let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
-        match (recorder, &registered.notes) {
+        match (recorder, &reaching.notes) {
             (Some(recorder), Some(notes)) => recorder.call(self.sequence, notes, |it| {
                 self.executor.run_registered(program, reducer, &buffers, peers, it)
             }),
@@ -114,7 +134,7 @@ impl AskingRun<'_> {
     }
 
     /// Runs the call as any other.
-    fn keep_private(
+    fn keep_staged(
         &mut self,
         factor: Option<Scalar>,
         input: View<'_>,
@@ -130,34 +150,52 @@ impl AskingRun<'_> {
 /// The announcement of this rank.
 fn announcement(
     registrations: &Registrations,
-    registered: &RegisteredCall,
+    ways: &AskingCall,
     call: CollectiveCall,
     input: View<'_>,
     output: ViewMut<'_>,
 ) -> Announcement {
-    let exposed = registered.program.in_place.as_ref().map_or((false, false), |it| it.exposes);
-    // Without bytes there is nothing that could lie elsewhere.
-    let ticket = |view: View<'_>, is_exposed: bool| match is_exposed && !view.is_empty() {
-        true => registrations.ticket_of(view),
-        false => Some(Ticket::default()),
-    };
-    let (input, output) = (ticket(input, exposed.0), ticket(output.as_view(), exposed.1));
-    match (input, output) {
-        (Some(input), Some(output)) if !call.in_place || registered.allows_in_place => {
-            Announcement { is_registered: true, input, output }
-        }
+    let serves =
+        |path: CallPath| ways.program(path).is_some_and(|it| !call.in_place || it.allows_in_place);
+    let is_readable = serves(CallPath::Copied);
+    let exposed = ways.exposes();
+    let buffers = [(input, exposed.0), (output.as_view(), exposed.1)];
+    match buffers.map(|(view, is_exposed)| registrations.ticket_if(is_exposed, view)) {
+        [Some(input), Some(output)] => Announcement {
+            is_registered: serves(CallPath::Registered),
+            is_readable,
+            place: AnnouncedPlace::Registered([input, output]),
+        },
+        _ if is_readable => Announcement {
+            is_registered: false,
+            is_readable,
+            place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
+        },
         _ => Announcement::default(),
     }
 }
 
-/// The buffers of all ranks; `None` if the call stays private.
+/// Address and length of `view`.
+fn place_of(view: View<'_>) -> (u64, u64) {
+    (view.as_ptr().addr() as u64, view.len() as u64)
+}
+
+/// The path that all ranks can go.
+fn path_of(all: &Announcements) -> CallPath {
+    if all.iter().all(|announcement| announcement.is_registered) {
+        return CallPath::Registered;
+    }
+    match all.iter().all(|announcement| announcement.is_readable) {
+        true => CallPath::Copied,
+        false => CallPath::Staged,
+    }
+}
+
+/// The buffers of all ranks.
 fn peers<'a>(
     registrations: &'a Registrations,
     all: &Announcements,
-) -> Option<ArrayVec<PeerBuffers<'a>, MAX_RANKS>> {
-    if !all.iter().all(|announcement| announcement.is_registered) {
-        return None;
-    }
+) -> ArrayVec<PeerMemory<'a>, MAX_RANKS> {
     let reach = |rank: usize, ticket: Ticket| {
         if ticket.len == 0 {
             return ViewMut::EMPTY;
@@ -166,11 +204,17 @@ fn peers<'a>(
         let place = registration.and_then(|it| it.reach(rank, ticket));
         place.expect("a rank announces memory that all ranks have registered")
     };
-    let buffers = |(rank, it): (usize, &Announcement)| PeerBuffers {
-        input: reach(rank, it.input).as_view(),
-        output: reach(rank, it.output),
+    let memory = |(rank, it): (usize, &Announcement)| match it.place {
+        AnnouncedPlace::Registered([input, output]) => PeerMemory::Mapped(PeerBuffers {
+            input: reach(rank, input).as_view(),
+            output: reach(rank, output),
+        }),
+        AnnouncedPlace::Process([input, output]) => {
+            let memory = registrations.copies.memory(rank);
+            PeerMemory::Process(ProcessBuffers { memory, input, output })
+        }
     };
-    Some(all.iter().enumerate().map(buffers).collect())
+    all.iter().enumerate().map(memory).collect()
 }
 
 /// Cuts other ranks off from the buffers that were announced, unless the call has completed: also
@@ -189,7 +233,7 @@ impl<'a> SeverOnFailure<'a> {
         input: View<'a>,
         output: ViewMut<'a>,
     ) -> Self {
-        let announced = mine.is_registered;
+        let announced = mine.is_registered || mine.is_readable;
         Self { registrations, announced, input, output: output.as_view() }
     }
 
@@ -201,6 +245,7 @@ impl<'a> SeverOnFailure<'a> {
 impl Drop for SeverOnFailure<'_> {
     fn drop(&mut self) {
         if self.announced {
+            self.registrations.copies.close();
             self.registrations.sever(self.input);
             self.registrations.sever(self.output);
         }

@@ -1,19 +1,23 @@
-//! Registered memory of a group: making it, and the calls that run on it.
+//! Calls that reach the buffers of other ranks: in registered memory, or by copies of private memory.
 //!
-//! All ranks make a registration together ([`make`]). From then on, calls that would be faster on
-//! registered memory ask all ranks, call by call, whether they have passed such memory
-//! ([`announcement`]). If all have, the call runs by a program that reaches it ([`call`]). Otherwise
-//! it runs as any other call. Which calls ask is a fact that is equal on all ranks; where a rank's
-//! buffers lie is not.
+//! All ranks make a registration together ([`make`]), and find out together whether they can copy
+//! from one another ([`copies`]). Calls that would be faster so ask all ranks, call by call, where
+//! their buffers lie ([`announcement`]). If all have passed registered memory, or at least memory
+//! that others can read, the call runs by a program that reaches it ([`call`]). Otherwise it runs as
+//! any other call. Which calls ask is a fact that is equal on all ranks; where a rank's buffers lie
+//! is not.
 
 mod announcement;
 mod call;
+mod copies;
 mod make;
 mod prepare;
 
+use crate::comm::api::observe::last_call::CallPath;
 use crate::execute::record::ProgramNotes;
 use crate::lower::Program;
 use crate::tuner::MeasuredTime;
+pub(super) use copies::PrivateCopies;
 use maypole_kernels::View;
 use maypole_transports::registered::{Registration, Ticket};
 use std::sync::Arc;
@@ -27,6 +31,8 @@ pub(super) struct Registrations {
     next: u32,
     /// The program by which ranks tell each other about their buffers.
     asking: Option<Box<Program>>,
+    /// Whether ranks copy from one another's private memory.
+    pub(in crate::comm::engine) copies: PrivateCopies,
 }
 
 impl Registrations {
@@ -42,6 +48,15 @@ impl Registrations {
             Some(Ticket { registration: *number, offset, len: own.len() as u64 })
         };
         self.list.iter().find_map(place)
+    }
+
+    /// The place of `own` bytes, if they are registered or nobody touches them.
+    fn ticket_if(&self, is_exposed: bool, own: View<'_>) -> Option<Ticket> {
+        // Without bytes there is nothing that could lie elsewhere.
+        match is_exposed && !own.is_empty() {
+            true => self.ticket_of(own),
+            false => Some(Ticket::default()),
+        }
     }
 
     fn get(&self, number: u32) -> Option<&dyn Registration> {
@@ -66,49 +81,88 @@ impl Registrations {
     }
 }
 
-/// How a call runs if all ranks have registered its buffers.
+/// How a call runs that asks all ranks where their buffers lie, besides its program for slots and
+/// streams.
+#[derive(Debug, Default)]
+pub(crate) struct AskingCall {
+    /// For buffers that all ranks have registered.
+    registered: Option<ReachingProgram>,
+    /// For buffers that all ranks can at least read.
+    copied: Option<ReachingProgram>,
+    /// How the last call ran.
+    last: CallPath,
+}
+
+/// A program that reaches other ranks' buffers.
 #[derive(Debug)]
-pub(crate) struct RegisteredCall {
+pub(crate) struct ReachingProgram {
     /// The name of the algorithm.
-    algorithm: &'static str,
-    program: Program,
+    pub(super) algorithm: &'static str,
+    pub(super) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     allows_in_place: bool,
     /// How often the call ran so.
-    runs: u64,
-    /// True if the last call ran so.
-    ran_last: bool,
+    pub(super) runs: u64,
     /// How long such a run took while calls were timed.
     pub(super) measured: MeasuredTime,
     /// The description of the program for a recorder.
     notes: Option<Arc<ProgramNotes>>,
 }
 
-impl RegisteredCall {
+impl AskingCall {
+    /// The program of each path, if the call has it.
+    pub(super) fn program(&self, path: CallPath) -> Option<&ReachingProgram> {
+        match path {
+            CallPath::Staged => None,
+            CallPath::Registered => self.registered.as_ref(),
+            CallPath::Copied => self.copied.as_ref(),
+        }
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &ReachingProgram> {
+        self.registered.iter().chain(&self.copied)
+    }
+
     /// Bytes that it takes while it is kept.
     pub(super) fn bytes(&self) -> usize {
-        let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
-        size_of::<Self>() + self.program.bytes() + notes
+        let of = |it: &ReachingProgram| {
+            it.program.bytes() + it.notes.as_ref().map_or(0, |notes| notes.program.bytes())
+        };
+        size_of::<Self>() + self.programs().map(of).sum::<usize>()
     }
 
-    /// Bytes of scratch that its program needs.
+    /// Bytes of scratch that its programs need.
     pub(super) fn scratch(&self) -> usize {
-        self.program.scratch
+        self.programs().map(|it| it.program.scratch).max().unwrap_or(0)
     }
 
-    /// Notes whether the last call ran on registered memory.
-    pub(super) fn note_run(&mut self, ran_registered: bool) {
-        self.runs += u64::from(ran_registered);
-        self.ran_last = ran_registered;
+    /// Notes how the last call ran.
+    pub(super) fn note_run(&mut self, path: CallPath) {
+        self.last = path;
+        if let Some(program) = self.ran_last() {
+            program.runs += 1;
+        }
     }
 
-    /// The algorithm of the last call, if it ran on registered memory.
-    pub(super) fn last(&self) -> Option<&'static str> {
-        self.ran_last.then_some(self.algorithm)
+    /// How the last call ran.
+    pub(super) fn last(&self) -> CallPath {
+        self.last
     }
 
-    /// How often the call ran on registered memory, and its program.
-    pub(super) fn ran(&self) -> (u64, &Program) {
-        (self.runs, &self.program)
+    /// The program of the last call, if it ran by one of these.
+    pub(super) fn ran_last(&mut self) -> Option<&mut ReachingProgram> {
+        match self.last {
+            CallPath::Staged => None,
+            CallPath::Registered => self.registered.as_mut(),
+            CallPath::Copied => self.copied.as_mut(),
+        }
+    }
+
+    /// Whether other ranks touch this rank's input, and its output, by any of the programs.
+    fn exposes(&self) -> (bool, bool) {
+        let of = |it: &ReachingProgram| {
+            it.program.in_place.as_ref().map_or((false, false), |access| access.exposes)
+        };
+        self.programs().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 }

@@ -1,30 +1,60 @@
-//! Preparing a call for registered memory, besides its program for private memory.
+//! Preparing a call for memory that ranks reach in place or copy, besides its program for slots and
+//! streams.
 
-use super::RegisteredCall;
 use super::announcement::ANNOUNCEMENT;
+use super::{AskingCall, ReachingProgram};
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::order::schedules_of;
-use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
+use crate::comm::error::Result;
+use crate::lower::{
+    LoweringInput, PeerAccess, Program, RegisteredProgram, lower, lower_registered,
+};
 use crate::schedule::collective::Collective;
 use crate::schedule::{Layout, Placement};
-use crate::tuner::{self, Candidate, MeasuredTime, Question};
+use crate::tuner::{self, Candidate, MeasuredTime, Question, ReachingChoice};
+use crate::world::calls::CallRecord;
 
 impl Engine {
-    /// How `call` runs on registered memory; `None` if it never does: no memory is registered, or
-    /// asking all ranks takes longer than it saves. Equal on all ranks.
-    pub(in crate::comm::engine) fn prepare_registered(
+    /// How `call` runs if it asks all ranks where its buffers lie; `None` if it never asks, because
+    /// that takes longer than it saves. Equal on all ranks, which all prepare the call.
+    pub(in crate::comm::engine) fn prepare_asking(
         &mut self,
         call: CollectiveCall,
-    ) -> Option<Box<RegisteredCall>> {
-        if self.registrations.is_empty() || call.op.scales() {
-            return None;
+        record: &CallRecord,
+    ) -> Result<Option<Box<AskingCall>>> {
+        if call.op.scales() {
+            return Ok(None);
         }
-        let choice = self.chooser().registered(call);
-        let mut chosen: Option<RegisteredCall> = None;
+        let mut ways = AskingCall::default();
+        if !self.registrations.is_empty() {
+            let choice = self.chooser().reaching(call, PeerAccess::Mapped);
+            ways.registered = self.best_reaching(call, &choice, PeerAccess::Mapped);
+        }
+        if self.registrations.copies.objection().is_none() {
+            let choice = self.chooser().reaching(call, PeerAccess::Copied);
+            let copied = self.best_reaching(call, &choice, PeerAccess::Copied);
+            if copied.is_some() && self.can_copy(record)? {
+                ways.copied = copied;
+            }
+        }
+        if ways.programs().next().is_none() {
+            return Ok(None);
+        }
+        self.make_asking();
+        Ok(Some(Box::new(ways)))
+    }
+
+    /// The best plan that serves ranks in place, too, or else the best.
+    fn best_reaching(
+        &self,
+        call: CollectiveCall,
+        choice: &ReachingChoice,
+        access: PeerAccess,
+    ) -> Option<ReachingProgram> {
+        let mut chosen: Option<ReachingProgram> = None;
         for candidate in &choice.candidates {
-            // The best plan that serves ranks in place, too, or else the best.
-            if let Some(lowered) = self.lower_registered(call, candidate) {
+            if let Some(lowered) = self.lower_reaching(call, candidate, access) {
                 let serves_all = lowered.allows_in_place;
                 if serves_all || chosen.is_none() {
                     chosen = Some(lowered);
@@ -34,16 +64,15 @@ impl Engine {
                 }
             }
         }
-        let chosen = chosen?;
-        self.make_asking();
-        Some(Box::new(chosen))
+        chosen
     }
 
-    fn lower_registered(
+    fn lower_reaching(
         &self,
         call: CollectiveCall,
         candidate: &Candidate,
-    ) -> Option<RegisteredCall> {
+        access: PeerAccess,
+    ) -> Option<ReachingProgram> {
         let plan = candidate.plan;
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
         let world = self.boards.world();
@@ -58,18 +87,12 @@ impl Engine {
             window: plan.window,
             fingerprint: call.fingerprint(plan, world, self.calls.counts()),
         };
-        let RegisteredProgram { program, allows_in_place } = lower_registered(&input, self.rank)?;
+        let RegisteredProgram { program, allows_in_place } =
+            lower_registered(&input, self.rank, access)?;
         let algorithm = plan.algorithm.name();
         let notes = self.notes(call, algorithm, layout.count() * element, &program);
-        Some(RegisteredCall {
-            algorithm,
-            program,
-            allows_in_place,
-            runs: 0,
-            ran_last: false,
-            measured: MeasuredTime::default(),
-            notes,
-        })
+        let measured = MeasuredTime::default();
+        Some(ReachingProgram { algorithm, program, allows_in_place, runs: 0, measured, notes })
     }
 
     /// Lowers the program by which ranks tell each other about their buffers.

@@ -62,6 +62,7 @@ impl PerfRow {
         for (_, measured) in self.measured() {
             let mark = match measured.path {
                 CallPath::Registered => "/reg",
+                CallPath::Copied => "/copy",
                 _ => "",
             };
             let name = format!("{}{mark}", measured.algorithm);

@@ -1,0 +1,177 @@
+//! Reading the memory of another process of this host, in one copy.
+//!
+//! The owner of bytes tells the reader where they lie; the kernel copies them
+//! (`process_vm_readv(2)`). Nothing is ever written into another process. The reader asks the kernel
+//! in pieces, because the kernel pins the pages of a whole request before it copies them, and short
+//! requests leave the copied bytes in the cache.
+//!
+//! # Who may read, and what is certain
+//!
+//! The kernel lets a process read the memory of another one that it may trace: of the same user,
+//! unless the owner or the system forbids it. So each owner has a [`MemoryBeacon`], a random word at
+//! an address that it tells. A reader that finds this word has the right process and may read it
+//! ([`ProcessMemory::check`]).
+//!
+//! The owner keeps the bytes as they are until its readers are done. Where it cannot, because it
+//! gives up, it [closes](MemoryBeacon::close) its beacon first. A reader looks at the beacon *after*
+//! it has read: as long as the beacon stands, the owner had neither given up nor died, and the
+//! number of its process was not given to another one. So bytes that were read before a successful
+//! check are those that the owner told of.
+
+use crate::random;
+use maypole_kernels::ViewMut;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Bytes that are asked for at a time.
+const PIECE: usize = 256 << 10;
+
+/// A random word by which readers know that this process still holds what it told them of.
+#[derive(Debug)]
+pub struct MemoryBeacon {
+    /// Zero once closed.
+    word: Box<AtomicU64>,
+    /// What the word was at first. Not zero.
+    mark: u64,
+}
+
+impl MemoryBeacon {
+    /// Makes a beacon with a new random word.
+    ///
+    /// # Errors
+    /// If the system has no random source.
+    pub fn new() -> io::Result<Self> {
+        let mark = u64::from_le_bytes(random::bytes()?) | 1;
+        Ok(Self { word: Box::new(AtomicU64::new(mark)), mark })
+    }
+
+    /// Returns what other processes need to read this process's memory.
+    pub fn memory(&self) -> ProcessMemory {
+        let pid = std::process::id();
+        ProcessMemory { pid, beacon: self.word.as_ptr().addr() as u64, mark: self.mark }
+    }
+
+    /// Makes every later [check](ProcessMemory::check) fail. What the owner writes after this call
+    /// is never mistaken for what it told of.
+    pub fn close(&self) {
+        self.word.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for MemoryBeacon {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The memory of a process of this host, for reading. Plain data: it may be sent to any process.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ProcessMemory {
+    /// The number of the process.
+    pub pid: u32,
+    /// The address of its [`MemoryBeacon`]'s word.
+    pub beacon: u64,
+    /// The word.
+    pub mark: u64,
+}
+
+impl ProcessMemory {
+    /// Fills `into` with the bytes from `address` on.
+    ///
+    /// They are what the owner has told of only if [`check`](Self::check) succeeds afterwards.
+    ///
+    /// ```
+    /// use maypole_kernels::ViewMut;
+    /// use maypole_transports::process_memory::MemoryBeacon;
+    /// let bytes = [1u8, 2, 3];
+    /// let mut copy = [0u8; 2];
+    /// let beacon = MemoryBeacon::new()?;
+    /// let memory = beacon.memory();
+    /// memory.read(bytes.as_ptr().addr() as u64 + 1, ViewMut::of(&mut copy))?;
+    /// memory.check()?;
+    /// assert_eq!(copy, [2, 3]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the process has ended, has no such bytes, or must not be read.
+    pub fn read(&self, address: u64, into: ViewMut<'_>) -> io::Result<()> {
+        let mut done = 0;
+        while done < into.len() {
+            let len = PIECE.min(into.len() - done);
+            done += self.read_some(address + done as u64, into.slice(done, len))?;
+        }
+        Ok(())
+    }
+
+    /// Succeeds if the beacon stands: the process is the one that has told of it, and has not given
+    /// up.
+    ///
+    /// # Errors
+    /// If the beacon is closed, or cannot be read.
+    pub fn check(&self) -> io::Result<()> {
+        // Whatever was read before this call was read before the word.
+        fence(Ordering::SeqCst);
+        let mut word = [0; 8];
+        self.read(self.beacon, ViewMut::of(&mut word))?;
+        match u64::from_le_bytes(word) == self.mark {
+            true => Ok(()),
+            false => Err(io::Error::other("the process does not hold its memory any more")),
+        }
+    }
+
+    /// Reads at least one byte; returns how many.
+    fn read_some(&self, address: u64, into: ViewMut<'_>) -> io::Result<usize> {
+        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let start = std::ptr::without_provenance_mut(address as usize);
+        let from = libc::iovec { iov_base: start, iov_len: into.len() };
+        // SAFETY: the kernel writes only to `to`, which is a view's memory and outlives the call. It
+        // reads `from` in the other process, or fails if there is no such memory.
+        let read = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &to, 1, &from, 1, 0) };
+        match read {
+            ..0 => Err(io::Error::last_os_error()),
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            read => Ok(read as usize),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_beacon_ends_the_trust() {
+        let beacon = MemoryBeacon::new().unwrap();
+        let memory = beacon.memory();
+        memory.check().unwrap();
+        beacon.close();
+        memory.check().unwrap_err();
+    }
+
+    #[test]
+    fn another_process_at_the_same_number_is_noticed() {
+        let beacon = MemoryBeacon::new().unwrap();
+        let other = ProcessMemory { mark: beacon.memory().mark ^ 2, ..beacon.memory() };
+        other.check().unwrap_err();
+    }
+
+    #[test]
+    fn what_lies_beyond_pages_and_pieces_is_read() {
+        let bytes: Vec<u8> = (0..3 * PIECE + 77).map(|at| (at % 251) as u8).collect();
+        let mut copy = vec![0; bytes.len() - 5];
+        let memory = MemoryBeacon::new().unwrap();
+        memory.memory().read(bytes.as_ptr().addr() as u64 + 5, ViewMut::of(&mut copy)).unwrap();
+        assert!(copy == bytes[5..]);
+    }
+
+    #[test]
+    fn memory_that_does_not_exist_is_an_error_and_no_crash() {
+        let beacon = MemoryBeacon::new().unwrap();
+        let mut copy = [0; 8];
+        beacon.memory().read(16, ViewMut::of(&mut copy)).unwrap_err();
+        let gone = ProcessMemory { pid: u32::MAX >> 2, ..beacon.memory() };
+        gone.check().unwrap_err();
+    }
+}
