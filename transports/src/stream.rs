@@ -8,6 +8,7 @@
 //! A stream that borrowed a view until it was flushed would need a lifetime that outlasts the call,
 //! or in unsafe Rust a promise that a failed call must still keep.
 
+use crate::poll::Interest;
 use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -102,6 +103,16 @@ pub trait Stream {
     /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
     /// no part in the transfer.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Returns what to [poll](crate::poll::poll) for, so that a sleep ends once this stream can
+    /// receive (if `reads`) or send (if `writes`). `None` if nothing in the kernel can end it.
+    ///
+    /// Most descriptors become writable when there is room. An adapter for RDMA has one event for
+    /// bytes and for room, so its streams answer differently.
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        let interest = Interest::new(reads, writes)?;
+        Some((self.descriptor()?, interest))
+    }
 
     /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive. If the
     /// link is full, an encrypted stream sends its end while it receives.

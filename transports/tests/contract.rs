@@ -7,6 +7,9 @@
 
 #![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
 
+#[macro_use]
+#[path = "contract/mount.rs"]
+mod mount;
 #[path = "contract/drive.rs"]
 mod drive;
 #[cfg(target_os = "linux")]
@@ -14,32 +17,6 @@ mod drive;
 mod encrypted;
 #[path = "contract/head.rs"]
 mod head;
-
-/// Mounts the contract for one kind of stream.
-macro_rules! mount {
-    ($(#[$attribute:meta])* $name:ident, largest: $largest:expr, $pair:expr) => {
-        mount!($(#[$attribute])* $name, largest: $largest, narrow: false, $pair);
-    };
-    (
-        $(#[$attribute:meta])* $name:ident, largest: $largest:expr, narrow: $narrow:expr,
-        $pair:expr
-    ) => {
-        $(#[$attribute])*
-        #[path = "."]
-        mod $name {
-            const LARGEST: usize = $largest;
-            const NARROW: bool = $narrow;
-
-            fn pair() -> (impl StreamEnd, impl StreamEnd) {
-                $pair
-            }
-
-            use crate::drive::StreamEnd;
-            #[path = "contract/stream.rs"]
-            mod contract;
-        }
-    };
-}
 
 mount!(mem_of_1_byte, largest: 2 << 10, maypole_transports::mem::pair(1));
 mount!(mem_of_7_bytes, largest: 10 << 10, maypole_transports::mem::pair(7));
@@ -54,7 +31,6 @@ mount!(#[cfg(target_os = "linux")] tcp, largest: 4 << 20, crate::drive::tcp(None
 mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, {
     crate::drive::tcp(Some(4096))
 });
-mount!(#[cfg(verbs_devices)] verbs, largest: 1 << 20, crate::drive::verbs());
 mount!(#[cfg(target_os = "linux")] encrypted_mem_of_1_byte, largest: 2 << 10, narrow: true, {
     crate::drive::encrypted(maypole_transports::mem::pair(1))
 });

@@ -138,6 +138,22 @@ pub(super) struct IbvCompChannel {
     refcnt: c_int,
 }
 
+/// `struct ibv_async_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct IbvAsyncEvent {
+    /// A pointer to what the event is about, or the number of a port in the first bytes.
+    pub(super) element: u64,
+    pub(super) event_type: c_uint,
+}
+
+/// `IBV_EVENT_DEVICE_FATAL`.
+pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;
+/// `IBV_EVENT_PORT_ACTIVE`.
+pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
+/// `IBV_EVENT_PORT_ERR`.
+pub(super) const EVENT_PORT_ERR: c_uint = 10;
+
 /// `struct ibv_qp`, up to the last field that is used.
 #[repr(C)]
 pub(super) struct IbvQp {
@@ -352,6 +368,7 @@ mod tests {
             ndev_ifindex: 28);
         layout!(IbvMr, 48, 8, addr: 16, length: 24, handle: 32, lkey: 36, rkey: 40);
         layout!(IbvCompChannel, 16, 8, fd: 8);
+        layout!(IbvAsyncEvent, 16, 8, element: 0, event_type: 8);
         assert_eq!(offset_of!(IbvQp, qp_num), 52);
         layout!(IbvQpCap, 20, 4, max_send_wr: 0, max_inline_data: 16);
         layout!(IbvQpInitAttr, 64, 8, qp_context: 0, send_cq: 8, recv_cq: 16, srq: 24, cap: 32,

@@ -3,6 +3,7 @@
 use super::abi::{ACCESS_WRITES, IbvMr, IbvPd};
 use super::device::{OpenDevice, VerbsDevice, VerbsPort, devices};
 use super::error::VerbsError;
+use super::events::PortWatch;
 use super::gid::Gid;
 use crate::shm::Segment;
 use rustix::process::{Resource, getrlimit};
@@ -10,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What connections use, and how they treat packets that are lost.
 #[derive(Clone, Debug)]
@@ -30,6 +32,13 @@ pub struct VerbsSettings {
     pub timeout: u8,
     /// How often it repeats a packet before the connection is lost, 0 to 7.
     pub retries: u8,
+}
+
+impl VerbsSettings {
+    /// How long a packet is repeated before the connection is lost.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_nanos(4096 << self.timeout.min(31)) * (u32::from(self.retries) + 1)
+    }
 }
 
 impl Default for VerbsSettings {
@@ -55,6 +64,7 @@ pub struct VerbsAdapter {
     pub(super) port: VerbsPort,
     pub(super) gid: Gid,
     pub(super) settings: VerbsSettings,
+    pub(super) watch: PortWatch,
 }
 
 // SAFETY: calls of the library on one protection domain may come from any thread, and at the same
@@ -82,10 +92,11 @@ impl VerbsAdapter {
         let (name, port) = Self::select(&settings)?;
         let device = OpenDevice::named(&name)?;
         let gid = Self::select_gid(&name, &port, settings.gid_index)?;
+        let watch = PortWatch::new(&device)?;
         // SAFETY: the context is open.
         let domain = unsafe { (device.library.alloc_pd)(device.context.as_ptr()) };
         let domain = NonNull::new(domain).ok_or_else(|| device.last_error("ibv_alloc_pd"))?;
-        Ok(Arc::new(Self { device, domain, port, gid, settings }))
+        Ok(Arc::new(Self { device, domain, port, gid, settings, watch }))
     }
 
     /// The name of the device and the port: the first active one of those that `settings` allow.

@@ -1,5 +1,7 @@
 //! Why verbs cannot be used, or do not work any more.
 
+use super::adapter::VerbsAdapter;
+use super::events::PortTrouble;
 use crate::stream::Fault;
 use std::io;
 
@@ -115,15 +117,27 @@ pub(super) enum VerbsFault {
     Status(u32),
     /// A call of the driver failed with this `errno`.
     Call(i32),
+    /// The port or its device does not work any more.
+    Port(PortTrouble),
     /// The peer wrote what no peer of this version writes.
     Protocol,
 }
 
 impl VerbsFault {
-    /// The fault that users of the stream see.
-    pub(super) fn report(self) -> Fault {
+    /// The fault that users of a stream on `adapter` see.
+    pub(super) fn report(self, adapter: &VerbsAdapter) -> Fault {
+        let (name, port) = (&adapter.device.name, adapter.port.number);
         match self {
-            Self::Unanswered => Fault::Closed,
+            Self::Unanswered => Fault::Io(io::Error::other(
+                "the peer's adapter does not answer: its process has ended, or a port or a cable on \
+                 the way is down; 'rdma link' shows the state of this host's ports",
+            )),
+            Self::Port(PortTrouble::Down) => Fault::Io(io::Error::other(format!(
+                "port {port} of {name} is down; see to its cable and to its link"
+            ))),
+            Self::Port(PortTrouble::DeviceGone) => Fault::Io(io::Error::other(format!(
+                "the device {name} was removed or is broken; 'rdma link' shows those that work"
+            ))),
             Self::Status(status) => Fault::Io(io::Error::other(format!(
                 "a request on the queue pair ended with status {status} of enum ibv_wc_status"
             ))),

@@ -1,8 +1,8 @@
 //! libibverbs, opened when it is first needed.
 
 use super::abi::{
-    IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr, IbvGidEntry, IbvMr, IbvPd,
-    IbvPortAttr, IbvQp, IbvQpAttr, IbvQpInitAttr,
+    IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr, IbvGidEntry, IbvMr,
+    IbvPd, IbvPortAttr, IbvQp, IbvQpAttr, IbvQpInitAttr,
 };
 use super::error::VerbsError;
 use libloading::os::unix::Library;
@@ -57,6 +57,8 @@ functions! {
     get_cq_event = "ibv_get_cq_event":
         fn(*mut IbvCompChannel, *mut *mut IbvCq, *mut *mut c_void) -> c_int;
     ack_cq_events = "ibv_ack_cq_events": fn(*mut IbvCq, u32);
+    get_async_event = "ibv_get_async_event": fn(*mut IbvContext, *mut IbvAsyncEvent) -> c_int;
+    ack_async_event = "ibv_ack_async_event": fn(*mut IbvAsyncEvent);
     create_qp = "ibv_create_qp": fn(*mut IbvPd, *mut IbvQpInitAttr) -> *mut IbvQp;
     modify_qp = "ibv_modify_qp": fn(*mut IbvQp, *mut IbvQpAttr, c_int) -> c_int;
     destroy_qp = "ibv_destroy_qp": fn(*mut IbvQp) -> c_int;

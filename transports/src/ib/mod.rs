@@ -13,7 +13,9 @@
 //! | `gid` | a port's addresses, and which of them is used |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
+//! | `events` | ports that go down, and devices that are removed |
 //! | `endpoint` | what two ends tell each other before they connect |
+//! | `connecting` | the two ends before both are connected |
 //! | `immediate` | the numbers that come with writes |
 //! | `stream` | rings of bytes over a reliable connection |
 //!
@@ -22,9 +24,11 @@
 
 mod abi;
 mod adapter;
+mod connecting;
 mod device;
 mod endpoint;
 mod error;
+mod events;
 mod gid;
 mod immediate;
 mod library;
@@ -32,11 +36,12 @@ mod queue_pair;
 mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};
+pub use connecting::{ConnectedVerbs, UnconnectedVerbs};
 pub use device::{VerbsDevice, VerbsPort, devices};
 pub use endpoint::VerbsEndpoint;
 pub use error::VerbsError;
 pub use gid::{Gid, GidKind};
-pub use stream::{UnconnectedVerbs, VerbsStream};
+pub use stream::VerbsStream;
 
 #[cfg(test)]
 mod tests {

@@ -13,11 +13,11 @@
 use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
-use super::error::{VerbsError, VerbsFault};
+use super::error::VerbsFault;
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
-use crate::random;
+use crate::poll::Interest;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::fmt;
@@ -28,78 +28,19 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Bytes of a ring. Below 2^20, the limit of what a credit can say.
-const RING: usize = 512 << 10;
+pub(super) const RING: usize = 512 << 10;
 /// Most bytes of one write.
 const PIECE: usize = 64 << 10;
 /// Writes of data that may be under way and not credited.
-const WRITES: usize = 128;
+pub(super) const WRITES: usize = 128;
 /// Credits and goodbyes that may be under way besides: a credit is sent once a quarter of the ring
 /// or of the writes was taken.
-const OTHERS: usize = 16;
+pub(super) const OTHERS: usize = 16;
+/// Looks at an empty completion queue between two looks at the state of the port, which take a system
+/// call.
+const LOOKS: u32 = 256;
 /// How long an end that is dropped waits until its peer's adapter has what was sent.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// An end whose peer is not known yet.
-pub struct UnconnectedVerbs {
-    pair: QueuePair,
-    rings: VerbsMemory,
-    adapter: Arc<VerbsAdapter>,
-}
-
-impl fmt::Debug for UnconnectedVerbs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnconnectedVerbs").field("endpoint", &self.endpoint()).finish()
-    }
-}
-
-impl UnconnectedVerbs {
-    /// Makes an end on `adapter`.
-    ///
-    /// # Errors
-    /// [`VerbsError::Memory`] and [`VerbsError::Call`].
-    pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
-        // Packets of an earlier connection with the same numbers would be taken for this one's.
-        let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
-        let receives = WRITES + OTHERS;
-        let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
-        let rings = VerbsMemory::new(adapter, 2 * RING)?;
-        for _ in 0..receives {
-            pair.post_receive().map_err(|source| VerbsError::Call {
-                call: "ibv_post_recv",
-                device: adapter.device.name.clone(),
-                source,
-            })?;
-        }
-        Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
-    }
-
-    /// What the peer needs to connect to this end.
-    pub fn endpoint(&self) -> VerbsEndpoint {
-        let ring = self.rings.address();
-        VerbsEndpoint { pair: self.pair.address(), ring, key: self.rings.remote_key() }
-    }
-
-    /// Connects to the end at `peer`, which connects to this one. Neither may send before both
-    /// have connected.
-    ///
-    /// # Errors
-    /// [`VerbsError::Call`].
-    pub fn connect(mut self, peer: &VerbsEndpoint) -> Result<VerbsStream, VerbsError> {
-        self.pair.connect(&peer.pair)?;
-        let mut stream = VerbsStream {
-            pair: self.pair,
-            rings: self.rings,
-            peer: *peer,
-            out: Outbound::default(),
-            into: Inbound::default(),
-            fault: None,
-            adapter: self.adapter,
-        };
-        // Whoever waits for the descriptor before it receives is woken, too.
-        stream.pump();
-        Ok(stream)
-    }
-}
 
 /// Bytes and writes to the peer.
 #[derive(Default)]
@@ -147,6 +88,8 @@ pub struct VerbsStream {
     out: Outbound,
     into: Inbound,
     fault: Option<VerbsFault>,
+    /// Looks at an empty completion queue since the last look at the port.
+    looks: u32,
     adapter: Arc<VerbsAdapter>,
 }
 
@@ -157,6 +100,28 @@ impl fmt::Debug for VerbsStream {
 }
 
 impl VerbsStream {
+    /// A stream over `pair`, which is connected to the end at `peer`.
+    pub(super) fn new(
+        pair: QueuePair,
+        rings: VerbsMemory,
+        peer: VerbsEndpoint,
+        adapter: Arc<VerbsAdapter>,
+    ) -> Self {
+        let mut stream = VerbsStream {
+            pair,
+            rings,
+            peer,
+            out: Outbound::default(),
+            into: Inbound::default(),
+            fault: None,
+            looks: 0,
+            adapter,
+        };
+        // A caller that waits for the descriptor before it receives is woken, too.
+        stream.pump();
+        stream
+    }
+
     /// The ring that the peer writes into.
     fn inbound_ring(&self) -> ViewMut<'_> {
         // SAFETY: the peer writes only to places for which it has credit, and this end reads only
@@ -176,7 +141,7 @@ impl VerbsStream {
         let mut completions = [IbvWc::default(); BATCH];
         while self.fault.is_none() {
             match self.pair.poll(&mut completions) {
-                Ok(0) => return,
+                Ok(0) => return self.look_at_port(),
                 Ok(count) => {
                     // What the adapter wrote before a completion is seen after it.
                     fence(Ordering::Acquire);
@@ -185,6 +150,19 @@ impl VerbsStream {
                 Err(error) => self.lose(&error),
             }
         }
+    }
+
+    /// Notices, now and then, that the port has gone down. Soft-RoCE repeats packets for ever then.
+    fn look_at_port(&mut self) {
+        self.looks += 1;
+        if self.looks < LOOKS {
+            return;
+        }
+        self.looks = 0;
+        let adapter = &self.adapter;
+        let patience = adapter.settings.patience();
+        let trouble = adapter.watch.look(&adapter.device, adapter.port.number, patience);
+        self.fault = trouble.map(VerbsFault::Port);
     }
 
     fn lose(&mut self, error: &io::Error) {
@@ -279,7 +257,7 @@ impl VerbsStream {
     }
 
     fn check(&self) -> Result<(), Fault> {
-        self.fault.map_or(Ok(()), |fault| Err(fault.report()))
+        self.fault.map_or(Ok(()), |fault| Err(fault.report(&self.adapter)))
     }
 }
 
@@ -292,10 +270,11 @@ impl Stream for VerbsStream {
         self.check()?;
         if self.room() == 0 {
             self.pump();
-            self.check()?;
+            // What was sent to an end that is gone has no answer, and the end explains that.
             if self.out.peer_gone {
                 return Err(Fault::Closed);
             }
+            self.check()?;
         }
         let room = self.room();
         if room == 0 {
@@ -355,6 +334,12 @@ impl Stream for VerbsStream {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pair.descriptor())
+    }
+
+    /// Bytes that arrive and credits that make room are completions alike, and each makes the
+    /// descriptor readable.
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        (reads || writes).then(|| (self.pair.descriptor(), Interest::Read))
     }
 
     fn finish(&mut self) {

@@ -3,6 +3,7 @@
 use super::keys::RecordKeys;
 use super::records::{RECORDS_PER_KEY, RecordFound, RecordReader, RecordWriter};
 use crate::parts::{unfilled, unsent};
+use crate::poll::Interest;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::os::fd::BorrowedFd;
@@ -179,6 +180,10 @@ impl<S: Stream> Stream for EncryptedStream<S> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.below.descriptor()
+    }
+
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.below.interest(reads, writes)
     }
 
     fn finish(&mut self) {

@@ -48,23 +48,6 @@ pub(crate) fn tcp(buffers: Option<usize>) -> (maypole_transports::Tcp, maypole_t
     (Tcp::new(near.into()).unwrap(), Tcp::new(far.into()).unwrap())
 }
 
-/// Both ends of a connection between the two soft-RoCE devices of the virtual machine.
-#[cfg(verbs_devices)]
-pub(crate) fn verbs() -> (maypole_transports::ib::VerbsStream, maypole_transports::ib::VerbsStream)
-{
-    use maypole_transports::ib::{UnconnectedVerbs, VerbsAdapter, VerbsEndpoint, VerbsSettings};
-    let end = |name: &str| {
-        let settings = VerbsSettings { device: Some(name.to_owned()), ..VerbsSettings::default() };
-        UnconnectedVerbs::new(&VerbsAdapter::open(settings).unwrap()).unwrap()
-    };
-    let (near, far) = (end("rxe0"), end("rxe1"));
-    let [to_near, to_far] = [&near, &far].map(|end| {
-        // As a control connection carries it.
-        VerbsEndpoint::from_bytes(&end.endpoint().to_bytes()).unwrap()
-    });
-    (near.connect(&to_far).unwrap(), far.connect(&to_near).unwrap())
-}
-
 /// Both ends of a stream in shared memory, each with a mapping of its own.
 #[cfg(target_os = "linux")]
 pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {

@@ -8,6 +8,7 @@ use crate::drive::{
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::{Interest, poll};
 use maypole_transports::{Fault, HEAD, Stream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -293,6 +294,47 @@ fn a_descriptor_wakes_a_waiter_for_bytes_and_for_the_end() {
         assert!(waits_for_bytes(&there) < TEST_TIMEOUT, "not woken by the end");
     });
     assert!(drain(&mut there, 1).is_empty());
+}
+
+/// A sender whose stream is full sleeps until its peer has taken bytes, and no longer.
+#[test]
+fn an_interest_wakes_a_sender_once_there_is_room() {
+    let (mut here, mut there) = pair();
+    if here.interest(false, true).is_none() {
+        return; // The kernel takes no part in this stream.
+    }
+    let message = Message::new(18, 0, 64 << 20);
+    let mut sent = 0;
+    let mut refusals = 0;
+    while refusals < 100 {
+        match message.send(&mut here, sent).unwrap() {
+            0 => refusals += 1,
+            more => sent += more,
+        }
+    }
+    assert!(sent < message.len(), "a stream holds a bounded number of bytes");
+    let before = sent;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut into = Message::awaited(message.body.len());
+            let mut received = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                received += into.receive(&mut there, received).unwrap();
+            }
+        });
+        while sent == before {
+            let interest = here.interest(false, true).expect("it had one before");
+            let start = Instant::now();
+            poll(&[interest], TEST_TIMEOUT).unwrap();
+            if start.elapsed() >= TEST_TIMEOUT {
+                break;
+            }
+            sent += message.send(&mut here, sent).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(sent > before, "not woken by room");
 }
 
 /// Polls until a byte can be received, and returns how long that took.

@@ -1,0 +1,77 @@
+//! The ends of a connection before both are connected.
+
+use super::adapter::{VerbsAdapter, VerbsMemory};
+use super::endpoint::VerbsEndpoint;
+use super::error::VerbsError;
+use super::queue_pair::QueuePair;
+use super::stream::{OTHERS, RING, VerbsStream, WRITES};
+use crate::random;
+use std::fmt;
+use std::sync::Arc;
+
+/// An end whose peer is not known yet.
+pub struct UnconnectedVerbs {
+    pair: QueuePair,
+    rings: VerbsMemory,
+    adapter: Arc<VerbsAdapter>,
+}
+
+impl fmt::Debug for UnconnectedVerbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnconnectedVerbs").field("endpoint", &self.endpoint()).finish()
+    }
+}
+
+impl UnconnectedVerbs {
+    /// Makes an end on `adapter`.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] and [`VerbsError::Call`].
+    pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
+        // Packets of an earlier connection with the same numbers would be taken for this one's.
+        let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
+        let receives = WRITES + OTHERS;
+        // First, because its error tells of the limit of locked memory.
+        let rings = VerbsMemory::new(adapter, 2 * RING)?;
+        let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
+        for _ in 0..receives {
+            pair.post_receive().map_err(|source| VerbsError::Call {
+                call: "ibv_post_recv",
+                device: adapter.device.name.clone(),
+                source,
+            })?;
+        }
+        Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
+    }
+
+    /// What the peer needs to connect to this end.
+    pub fn endpoint(&self) -> VerbsEndpoint {
+        let ring = self.rings.address();
+        VerbsEndpoint { pair: self.pair.address(), ring, key: self.rings.remote_key() }
+    }
+
+    /// Connects to the end at `peer`, which connects to this one. Neither may send before both
+    /// have connected.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`].
+    pub fn connect(mut self, peer: &VerbsEndpoint) -> Result<ConnectedVerbs, VerbsError> {
+        self.pair.connect(&peer.pair)?;
+        Ok(ConnectedVerbs { end: self, peer: *peer })
+    }
+}
+
+/// An end that is connected, and whose peer may not be. Dropping it tells the peer nothing.
+#[derive(Debug)]
+pub struct ConnectedVerbs {
+    end: UnconnectedVerbs,
+    peer: VerbsEndpoint,
+}
+
+impl ConnectedVerbs {
+    /// The stream, once the peer has connected, too.
+    pub fn open(self) -> VerbsStream {
+        let UnconnectedVerbs { pair, rings, adapter } = self.end;
+        VerbsStream::new(pair, rings, self.peer, adapter)
+    }
+}
