@@ -52,6 +52,7 @@ const PARTS: &[(&str, &str, &str)] = &[
 const TOPOLOGY: &[(&str, &str)] = &[
     ("model", ""),
     ("transport", ""),
+    ("stream_links", "transport"),
     ("read", "model"),
     ("build", "model read"),
     ("search", "model"),

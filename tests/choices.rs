@@ -3,6 +3,7 @@
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
+use maypole::topology::StreamLinks;
 use maypole::tuner::{
     CandidateVerdict, CostTable, Explanation, Plan, PlanOverride, Question, UnsupportedAlgorithm,
     choose, copied_choice, plan, rows,
@@ -292,7 +293,8 @@ fn absurd_costs_and_sizes_are_priced_too() {
 
 fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explanation {
     let hosts = Hosts::new(question.boards.numbers());
-    Explanation::new(question, &hosts, wanted, choose(question, wanted, &TABLE), None)
+    let links = StreamLinks::undecided();
+    Explanation::new(question, &hosts, &links, wanted, choose(question, wanted, &TABLE), None)
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("perf --registered -n 1", "no other rank"),
         ("perf --registered --transport tcp", "use --transport shm"),
         ("perf sumall", "reduce-scatter"),
-        ("perf --transport ib", "tcp"),
+        ("perf --transport pigeon", "tcp"),
         ("perf --threads -n 2 --json /nonexistent/file", "/nonexistent/file"),
         ("draw barrier --algorithm ring", "dissemination"),
         ("draw ballet", "all-to-all"),
@@ -479,6 +479,20 @@ fn explain_shows_every_candidate() {
         text(&refused.stdout)
             .contains("'ring' does not implement barrier; these do: dissemination")
     );
+}
+
+/// Streams by verbs have prices of their own.
+#[test]
+fn explain_predicts_verbs() {
+    let shown = |transport: &str| {
+        let line = format!("explain all-reduce --bytes 64K -n 4 --transport {transport}");
+        text(&without_costs(&line).output().unwrap().stdout)
+    };
+    let (ib, tcp) = (shown("ib"), shown("tcp"));
+    assert!(ib.contains("6 pairs by ib, first 0-1; CUDA: "), "{ib}");
+    assert!(tcp.contains("InfiniBand: decided when the ranks join"), "{tcp}");
+    let table = |shown: &str| shown.split_once("algorithm").unwrap().1.to_owned();
+    assert!(table(&ib) != table(&tcp), "{ib}");
 }
 
 #[test]

@@ -41,8 +41,15 @@ fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be(
         ("MAYPOLE_MEMORY", not_unicode, "was not valid unicode"),
         ("MAYPOLE_PROGRAM_MEMORY", "64M".as_ref(), "'64M' is no number of bytes"),
         ("MAYPOLE_EXPLAIN", "2".as_ref(), "'2' is neither 0 nor 1"),
-        ("MAYPOLE_TRANSPORT", "pigeon".as_ref(), "use auto, shm or tcp"),
+        ("MAYPOLE_TRANSPORT", "pigeon".as_ref(), "use auto, shm, tcp or ib"),
         ("MAYPOLE_DATA_PORTS", "9-1".as_ref(), "'9-1' is no range of ports"),
+        ("MAYPOLE_IB_PORT", "0".as_ref(), "'0' is no number from 1 to 254"),
+        ("MAYPOLE_IB_GID_INDEX", "256".as_ref(), "'256' is no number from 0 to 255"),
+        ("MAYPOLE_IB_SERVICE_LEVEL", "16".as_ref(), "'16' is no number from 0 to 15"),
+        ("MAYPOLE_IB_TRAFFIC_CLASS", "low".as_ref(), "'low' is no number from 0 to 255"),
+        ("MAYPOLE_IB_PKEY_INDEX", "-1".as_ref(), "'-1' is no number from 0 to 65535"),
+        ("MAYPOLE_IB_TIMEOUT", "0".as_ref(), "'0' is no number from 1 to 31"),
+        ("MAYPOLE_IB_RETRIES", "8".as_ref(), "'8' is no number from 0 to 7"),
         ("MAYPOLE_LOG", "loud".as_ref(), "none of error, warn"),
     ] {
         let output = alone(variable, value);

@@ -13,6 +13,7 @@ pub mod testing;
 
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
+use crate::topology::StreamLinks;
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};
@@ -75,7 +76,7 @@ pub struct Communicator {
 
 impl Communicator {
     fn new(engine: Engine, hosts: Hosts) -> Self {
-        let conditions = *engine.conditions();
+        let conditions = engine.conditions().clone();
         Self { engine: EngineHandle::new(engine), hosts, conditions, left: false }
     }
 
@@ -127,6 +128,17 @@ impl Communicator {
     /// The control plane always is.
     pub fn is_encrypted(&self) -> bool {
         self.conditions.encrypts
+    }
+
+    /// Returns what carries the streams between ranks that share no board, as all ranks have decided
+    /// together.
+    ///
+    /// ```
+    /// use maypole::{Communicator, topology::StreamLinks};
+    /// Communicator::run_local(2, |comm| assert!(matches!(comm.stream_links(), StreamLinks::Tcp(_))));
+    /// ```
+    pub fn stream_links(&self) -> &StreamLinks {
+        &self.conditions.links
     }
 
     /// Returns the boards that join the ranks: ranks of one board share memory, and streams join

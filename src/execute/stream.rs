@@ -1,6 +1,8 @@
 //! The stream between two ranks, over any transport.
 
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::ib::VerbsStream;
+use maypole_transports::poll::Interest;
 use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, Tcp};
 use std::os::fd::BorrowedFd;
 
@@ -17,24 +19,29 @@ pub enum AnyStream {
     Pipe(maypole_transports::Pipe),
     /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
     Encrypted(Box<EncryptedStream<Tcp>>),
+    /// Over InfiniBand or RoCE.
+    Verbs(Box<VerbsStream>),
+    /// Over InfiniBand or RoCE, encrypted.
+    EncryptedVerbs(Box<EncryptedStream<VerbsStream>>),
     /// Over a simulated link, which a seed rules.
     Simulated(maypole_transports::SimulatedStream),
 }
 
 impl AnyStream {
     /// Bytes that were sent and may be lost if this end is closed now. Zero for streams in memory,
-    /// which outlives this end.
+    /// which outlives this end, and over verbs, where closing waits for what was sent.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
-            Self::Mem(_) | Self::Pipe(_) | Self::Simulated(_) => 0,
+            Self::Mem(_) | Self::Pipe(_) | Self::Verbs(_) | Self::Simulated(_) => 0,
             Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
+            Self::EncryptedVerbs(stream) => stream.unsent(),
         }
     }
 
     /// True if the stream leads to another process over a connection.
     pub(super) fn is_connection(&self) -> bool {
-        matches!(self, Self::Tcp(_) | Self::Encrypted(_))
+        !matches!(self, Self::Mem(_) | Self::Pipe(_) | Self::Simulated(_))
     }
 }
 
@@ -45,6 +52,8 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.send(head, body, skip),
             Self::Pipe(stream) => stream.send(head, body, skip),
             Self::Encrypted(stream) => stream.send(head, body, skip),
+            Self::Verbs(stream) => stream.send(head, body, skip),
+            Self::EncryptedVerbs(stream) => stream.send(head, body, skip),
             Self::Simulated(stream) => stream.send(head, body, skip),
         }
     }
@@ -60,6 +69,8 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.receive(head, body, skip),
             Self::Pipe(stream) => stream.receive(head, body, skip),
             Self::Encrypted(stream) => stream.receive(head, body, skip),
+            Self::Verbs(stream) => stream.receive(head, body, skip),
+            Self::EncryptedVerbs(stream) => stream.receive(head, body, skip),
             Self::Simulated(stream) => stream.receive(head, body, skip),
         }
     }
@@ -70,7 +81,17 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.descriptor(),
             Self::Pipe(stream) => stream.descriptor(),
             Self::Encrypted(stream) => stream.descriptor(),
+            Self::Verbs(stream) => stream.descriptor(),
+            Self::EncryptedVerbs(stream) => stream.descriptor(),
             Self::Simulated(stream) => stream.descriptor(),
+        }
+    }
+
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        match self {
+            Self::Verbs(stream) => stream.interest(reads, writes),
+            Self::EncryptedVerbs(stream) => stream.interest(reads, writes),
+            other => Some((other.descriptor()?, Interest::new(reads, writes)?)),
         }
     }
 
@@ -80,6 +101,8 @@ impl Stream for AnyStream {
             Self::Mem(stream) => stream.finish(),
             Self::Pipe(stream) => stream.finish(),
             Self::Encrypted(stream) => stream.finish(),
+            Self::Verbs(stream) => stream.finish(),
+            Self::EncryptedVerbs(stream) => stream.finish(),
             Self::Simulated(stream) => stream.finish(),
         }
     }

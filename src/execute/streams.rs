@@ -135,8 +135,7 @@ impl PeerStream {
     /// The event that ends a sleep early, if there is one.
     fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let reads = self.expected.is_some_and(|expected| !self.receiving.is_complete(expected.len));
-        let interest = Interest::new(reads, !self.posted.is_empty())?;
-        Some((self.stream.descriptor()?, interest))
+        self.stream.interest(reads, !self.posted.is_empty())
     }
 }
 

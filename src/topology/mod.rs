@@ -25,8 +25,10 @@ pub mod picture;
 pub mod predict;
 pub mod read;
 pub mod search;
+mod stream_links;
 pub mod transport;
 
 pub use model::class::PathClass;
 pub use model::graph::{Link, LinkKind, Node, NodeKind, Path, Topology};
 pub use read::description::Description;
+pub use stream_links::StreamLinks;

@@ -70,6 +70,8 @@ pub enum RefusalReason {
         /// The driver's reason.
         why: String,
     },
+    /// The ranks have not joined, so nobody knows what their machines have.
+    Undecided,
     /// The job's settings exclude the transport.
     Forbidden,
     /// Any other reason, as a sentence.
@@ -83,6 +85,7 @@ impl fmt::Display for RefusalReason {
             Self::NoDevice { device } => write!(out, "no {device}"),
             Self::OtherHost => out.write_str("on another host"),
             Self::NoPeerAccess { why } => write!(out, "no access from GPU to GPU: {why}"),
+            Self::Undecided => out.write_str("decided when the ranks join"),
             Self::Forbidden => out.write_str("excluded by the job's settings"),
             Self::Other(why) => out.write_str(why),
         }
@@ -115,7 +118,8 @@ impl Capability for Cuda {
     }
 }
 
-/// InfiniBand and RoCE. This version does not implement them.
+/// InfiniBand and RoCE. Whether they can be used is decided when the ranks join, because all of
+/// them need a port.
 #[derive(Clone, Copy, Debug)]
 pub struct InfiniBand;
 
@@ -125,7 +129,7 @@ impl Capability for InfiniBand {
     }
 
     fn check(&self) -> Result<(), RefusalReason> {
-        Err(RefusalReason::NotSupported)
+        Err(RefusalReason::Undecided)
     }
 }
 
@@ -191,7 +195,7 @@ impl std::error::Error for NoTransport {}
 /// assert_eq!(choice.transport, TransportKind::Tcp);
 /// assert_eq!(choice.refused.len(), 3);
 /// assert_eq!(choice.refused[1].1.to_string(), "on another host");
-/// assert_eq!(choice.refused[2].1.to_string(), "not supported in this version");
+/// assert_eq!(choice.refused[2].1.to_string(), "decided when the ranks join");
 /// ```
 ///
 /// # Errors
@@ -302,8 +306,8 @@ mod tests {
 
     #[test]
     fn a_transport_that_is_not_implemented_says_so() {
-        let reason = InfiniBand.check().unwrap_err();
-        let sentence = format!("{}: {reason}", InfiniBand.transport().title());
-        assert_eq!(sentence, "InfiniBand: not supported in this version");
+        let reason = Cuda.check().unwrap_err();
+        let sentence = format!("{}: {reason}", Cuda.transport().title());
+        assert_eq!(sentence, "CUDA: not supported in this version");
     }
 }

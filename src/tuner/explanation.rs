@@ -8,6 +8,7 @@ use super::{
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
+use crate::topology::StreamLinks;
 use std::fmt;
 
 /// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
@@ -76,10 +77,11 @@ impl MeasuredTime {
 }
 
 impl Explanation {
-    /// Explains the answer to `question`, for ranks on `hosts`.
+    /// Explains the answer to `question`, for ranks on `hosts` that are joined by `links`.
     pub fn new(
         question: &Question<'_>,
         hosts: &Hosts,
+        links: &StreamLinks,
         wanted: Option<PlanOverride>,
         choice: Result<Choice, UnsupportedAlgorithm>,
         measured: Option<MeasuredTime>,
@@ -90,7 +92,7 @@ impl Explanation {
             world: question.world(),
             crowding: question.crowding,
             levels: question.has_levels(),
-            pair_groups: pair_groups(question.boards, hosts),
+            pair_groups: pair_groups(question.boards, hosts, links),
             wanted,
             choice,
             measured,

@@ -1,9 +1,8 @@
 //! The transport between each pair of ranks, and why no better one is used.
 
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::topology::transport::{
-    self, Cuda, InfiniBand, RefusalReason, TransportKind, TransportOffer,
-};
+use crate::topology::StreamLinks;
+use crate::topology::transport::{self, Cuda, RefusalReason, TransportKind, TransportOffer};
 use std::fmt;
 
 /// Pairs of ranks that are joined by the same transport for the same reasons.
@@ -25,20 +24,21 @@ pub struct PairGroup {
 ///
 /// ```
 /// use maypole::schedule::hosts::{Boards, Hosts};
-/// use maypole::topology::transport::TransportKind;
-/// let edges = maypole::tuner::pair_groups(&Boards::new(&[0, 0, 1]), &Hosts::new(&[0, 0, 0]));
+/// use maypole::topology::{StreamLinks, transport::TransportKind};
+/// let (boards, hosts) = (Boards::new(&[0, 0, 1]), Hosts::new(&[0, 0, 0]));
+/// let edges = maypole::tuner::pair_groups(&boards, &hosts, &StreamLinks::undecided());
 /// assert_eq!((edges[0].pairs, edges[0].transport), (1, TransportKind::SharedMemory));
 /// assert_eq!((edges[1].pairs, edges[1].transport), (2, TransportKind::Tcp));
 /// ```
 ///
 /// # Panics
 /// If `boards` and `hosts` do not have equally many ranks.
-pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
+pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<PairGroup> {
     assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
     let mut kinds: Vec<PairGroup> = Vec::new();
     for a in 0..boards.world() {
         for b in a + 1..boards.world() {
-            let joined = join(hosts.of(a), hosts.of(b), boards.together(a, b));
+            let joined = join([hosts.of(a), hosts.of(b)], boards.together(a, b), links);
             match kinds
                 .iter_mut()
                 .find(|kind| (kind.transport, &kind.refused) == (joined.transport, &joined.refused))
@@ -56,11 +56,18 @@ pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
     kinds
 }
 
-fn join(here: usize, there: usize, share_a_board: bool) -> transport::TransportChoice {
-    let mut mine = TransportOffer::new(here.to_string(), &[&Cuda, &InfiniBand]);
-    let theirs = TransportOffer::new(there.to_string(), &[&Cuda, &InfiniBand]);
+fn join(
+    [here, there]: [usize; 2],
+    share_a_board: bool,
+    links: &StreamLinks,
+) -> transport::TransportChoice {
+    let mut mine = TransportOffer::new(here.to_string(), &[&Cuda]);
+    let theirs = TransportOffer::new(there.to_string(), &[&Cuda]);
+    let refusal = links.verbs_refusal(here == there);
+    mine.refusals.extend(refusal.map(|why| (TransportKind::InfiniBand, why)));
     if here == there && !share_a_board {
-        let why = "the job asks for TCP, or more ranks are on the host than a board serves";
+        let why =
+            "excluded by the job's settings, or more ranks are on the host than a board serves";
         mine.refusals.insert(TransportKind::SharedMemory, RefusalReason::Other(why.to_owned()));
     }
     transport::choose(&mine, &theirs).expect("TCP joins any two ranks")

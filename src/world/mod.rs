@@ -12,3 +12,6 @@ pub mod launch;
 mod peer;
 #[doc(hidden)]
 pub mod service;
+mod verbs;
+
+pub(crate) use verbs::VerbsAccess;

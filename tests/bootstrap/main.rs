@@ -54,6 +54,7 @@ pub(crate) fn job(world: usize) -> JoinConfig {
         equal: vec![("MAYPOLE_COLOUR".to_owned(), "red".to_owned())],
         insecure_without_key: false,
         encrypt: false,
+        verbs: Default::default(),
         join_timeout: LONG,
         timeout: LONG,
     }

@@ -1,7 +1,7 @@
 //! What ranks that have joined can do together.
 
 use super::{LONG, WORLD, each, everybody, job, read, soon, world, write};
-use maypole::world::service::{GroupId, ServiceError};
+use maypole::world::service::{DataConnection, DataLink, DataPath, GroupId, ServiceError};
 use std::io::{Read, Write};
 
 #[test]
@@ -55,7 +55,8 @@ fn ranks_connect_on_several_lanes() {
         let me = service.rank();
         for lane in 0..2 {
             for peer in (0..3).filter(|peer| *peer != me) {
-                let mut stream = service.connect(WORLD, peer, lane, soon()).unwrap().socket;
+                let made = service.connect(DataPath::Tcp, WORLD, peer, lane, soon()).unwrap();
+                let DataConnection { link: DataLink::Tcp(mut stream), .. } = made else { panic!() };
                 stream.set_nonblocking(false).unwrap();
                 stream.set_read_timeout(Some(LONG)).unwrap();
                 stream.write_all(&[me as u8, lane as u8]).unwrap();
@@ -64,7 +65,10 @@ fn ranks_connect_on_several_lanes() {
                 assert_eq!(got, [peer as u8, lane as u8]);
             }
         }
-        assert!(matches!(service.connect(WORLD, me, 0, soon()), Err(ServiceError::Invalid(_))));
+        assert!(matches!(
+            service.connect(DataPath::Tcp, WORLD, me, 0, soon()),
+            Err(ServiceError::Invalid(_))
+        ));
         service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap();
     });
 }

@@ -322,6 +322,7 @@ pub(crate) fn configuration(rank: usize) -> JoinConfig {
         equal: Vec::new(),
         insecure_without_key: false,
         encrypt: std::env::var("MAYPOLE_ENCRYPT").is_ok_and(|value| value == "1"),
+        verbs: Default::default(),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     }

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
+use maypole::topology::StreamLinks;
 use maypole::tuner::{
     CostTable, Explanation, PlanOverride, Question, choose, copied_choice, registered_choice,
 };
@@ -67,6 +68,8 @@ pub(crate) enum TransportArg {
     Shm,
     /// TCP.
     Tcp,
+    /// InfiniBand or RoCE.
+    Ib,
 }
 
 impl From<TransportArg> for Transport {
@@ -74,6 +77,7 @@ impl From<TransportArg> for Transport {
         match over {
             TransportArg::Shm => Self::Shm,
             TransportArg::Tcp => Self::Tcp,
+            TransportArg::Ib => Self::Ib,
         }
     }
 }
@@ -111,18 +115,21 @@ impl ExplainArgs {
         let hosts = Hosts::new(&vec![0; self.ranks]);
         let boards = match self.transport {
             TransportArg::Shm => Boards::within(&hosts),
-            TransportArg::Tcp => Boards::separate(self.ranks),
+            TransportArg::Tcp | TransportArg::Ib => Boards::separate(self.ranks),
         };
         let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let bytes = self.whole(collective, self.ranks);
         let question = Question { collective, boards: &boards, bytes, crowding };
         let wanted = self.algorithm.map(PlanOverride::from);
-        let costs = CostTable::tuned();
+        let (links, costs) = match self.transport {
+            TransportArg::Ib => (StreamLinks::Verbs, CostTable::tuned().with_streams_by_verbs()),
+            TransportArg::Shm | TransportArg::Tcp => (StreamLinks::undecided(), CostTable::tuned()),
+        };
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
         let registered = registered_choice(&question, &costs, able);
         let copied = copied_choice(&question, &costs, able);
-        Explanation::new(&question, &hosts, wanted, choice, None)
+        Explanation::new(&question, &hosts, &links, wanted, choice, None)
             .with_registered(registered, None)
             .with_copied(copied, None, None)
     }

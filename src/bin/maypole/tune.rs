@@ -14,7 +14,7 @@ use maypole::algorithms::Algorithm;
 use maypole::tuner::saved::TableLocation;
 use maypole::tuner::{CostTable, Costs, LinearFit, Plan, fit_line};
 use maypole::world::launch::{self, Launcher};
-use maypole::{Communicator, ReduceOp, Transport};
+use maypole::{Communicator, Error, ReduceOp, Transport};
 use maypole_kernels::ViewMut;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
@@ -62,7 +62,7 @@ const ATTEMPTS: u32 = 4;
 /// The largest error of a line, relative to the measured time, with which a table is saved.
 const TOLERANCE: f64 = 0.6;
 
-/// Bytes of messages in the three kinds of board slots, and over TCP.
+/// Bytes of messages in the three kinds of board slots, and over TCP and verbs.
 const TINY: [usize; 3] = [8, 24, 48];
 const SMALL: [usize; 5] = [256, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const CHUNK: [usize; 4] = [20 << 10, 24 << 10, 28 << 10, 32 << 10];
@@ -190,6 +190,12 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
     }
     let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
     table.tcp = report.fit("tcp", &stream.series(&TCP)?);
+    match world.over(Transport::Ib) {
+        Ok(comm) => table.verbs = report.fit("verbs", &RankPair { comm, samples }.series(&TCP)?),
+        // Both ranks get this error, before either has sent data.
+        Err(Error::Join(why)) => report.text += &format!("# verbs: not measured: {why}\n"),
+        Err(error) => return Err(error.into()),
+    }
     Ok(agreed(world, report.print())?.then_some((table, report.error)))
 }
 

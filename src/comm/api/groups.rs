@@ -4,6 +4,7 @@ use crate::comm::Communicator;
 use crate::comm::engine::agree::named_call;
 use crate::comm::error::Result;
 use crate::schedule::hosts::Boards;
+use crate::topology::StreamLinks;
 use serde::{Deserialize, Serialize};
 
 impl Communicator {
@@ -34,7 +35,8 @@ impl Communicator {
         members.sort_unstable();
         let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
         let boards = self.boards().subset(&members);
-        Ok(Some(self.subgroup(&members, boards)))
+        let links = self.conditions.links.clone();
+        Ok(Some(self.subgroup(&members, boards, links)))
     }
 
     /// Makes another communicator of the same ranks, as [`split`](Self::split) makes communicators.
@@ -58,22 +60,29 @@ impl Communicator {
         let members: Vec<usize> = (0..self.world()).collect();
         let boards = self.boards().clone();
         self.agree("duplicate()")?;
-        Ok(self.subgroup(&members, boards))
+        let links = self.conditions.links.clone();
+        Ok(self.subgroup(&members, boards, links))
     }
 
-    /// The group of the ranks `members`, joined by `boards`. `agree` or `split` has just numbered
-    /// it.
-    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
-        let engine = self.engine.get().subgroup(members, boards);
+    /// The group of the ranks `members`, joined by `boards` and `links`. `agree` or `split` has just
+    /// numbered it.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {
+        let engine = self.engine.get().subgroup(members, boards, links);
         Self::new(engine, self.hosts.subset(members))
     }
 
     /// Makes sure that all ranks ask for the same new group by `call`.
     pub(crate) fn agree(&mut self, call: &str) -> Result<()> {
+        self.agree_on(call, Vec::new()).map(drop)
+    }
+
+    /// Makes sure that all ranks ask for the same new group by `call`. Returns what they tell about
+    /// it, by rank.
+    pub(crate) fn agree_on(&mut self, call: &str, told: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let engine = self.engine.get_mut();
-        engine.exchange(named_call(call), Vec::new())?;
+        let all = engine.exchange(named_call(call), told)?;
         engine.count_split();
-        Ok(())
+        Ok(all)
     }
 }
 

@@ -2,9 +2,11 @@
 //! not touch what it has inherited.
 
 use crate::comm::control::error::ControlError;
+use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, GroupId, Status};
 use maypole_transports::shm::Segment;
@@ -98,7 +100,11 @@ impl Control for ForkedControl {
         None
     }
 
-    fn subgroup(&self, _: &[usize], _: u64) -> Arc<dyn Control> {
+    fn offer_verbs(&self) -> VerbsOffer {
+        Err(FORKED.to_owned())
+    }
+
+    fn subgroup(&self, _: &[usize], _: u64, _: &StreamLinks) -> Arc<dyn Control> {
         Arc::new(Self::default())
     }
 

@@ -1,9 +1,19 @@
 //! The streams between ranks that are threads of one process.
 
 use crate::execute::AnyStream;
+use crate::topology::StreamLinks;
+use crate::topology::transport::RefusalReason;
 use maypole_transports::mem;
 use maypole_transports::simulated::{self, SimulatedNetwork};
 use std::sync::Arc;
+
+/// Why no adapter joins threads of one process.
+pub(super) const ONE_PROCESS: &str = "the ranks are threads of one process";
+
+/// What carries streams between threads, as all pairs of ranks describe it.
+pub(crate) fn between_threads() -> StreamLinks {
+    StreamLinks::Tcp(RefusalReason::Other(ONE_PROCESS.to_owned()))
+}
 
 /// How streams between threads are made.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::DEFAULT_TIMEOUT;
-use crate::comm::control::links::ThreadLinks;
+use crate::comm::control::links::{ThreadLinks, between_threads};
 use crate::comm::control::threads::SharedWorld;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
@@ -90,7 +90,13 @@ impl Local {
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         let waiting = Waiting::new(world, cores, self.timeout);
         let crowding = world.div_ceil(cores);
-        let conditions = RunConditions { waiting, crowding, costs: self.costs, encrypts: false };
+        let conditions = RunConditions {
+            waiting,
+            crowding,
+            costs: self.costs,
+            encrypts: false,
+            links: between_threads(),
+        };
         communicators(&shared, &Hosts::new(&self.hosts), conditions)
     }
 
@@ -144,7 +150,7 @@ pub(crate) fn communicators(
     let world = boards.world();
     let communicator = |rank| {
         let control = shared.control_of(world, rank);
-        let engine = Engine::new(rank, boards.clone(), control, conditions);
+        let engine = Engine::new(rank, boards.clone(), control, conditions.clone());
         Communicator::new(engine, hosts.clone())
     };
     (0..world).map(communicator).collect()

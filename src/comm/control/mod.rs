@@ -15,8 +15,10 @@ mod processes;
 mod summary;
 pub(crate) mod threads;
 
+use crate::comm::control::join::verbs::VerbsOffer;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, CauseKind, GroupId, Status};
 use error::ControlError;
@@ -115,9 +117,14 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
+    /// Looks whether this process can use verbs. All ranks of the group decide together whether they
+    /// do.
+    fn offer_verbs(&self) -> VerbsOffer;
+
     /// Returns this rank's handle on a new group of the ranks `members`, of which this rank is one.
-    /// `number` is equal on all of them and was not used in this group before.
-    fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control>;
+    /// `number` is equal on all of them and was not used in this group before. `links` carry its
+    /// streams.
+    fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
 
     /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
     /// waits for up to 5 s until all others have done as many operations, so that

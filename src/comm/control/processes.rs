@@ -1,11 +1,16 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::comm::control::error::ControlError;
+use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
+use crate::topology::transport::RefusalReason;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, DataConnection, GroupId, Service, ServiceError, Survivors};
+use crate::world::service::{
+    Cause, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError, Survivors,
+};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
@@ -25,10 +30,11 @@ pub(crate) struct ProcessControl {
     /// World ranks of the group, by rank.
     members: Vec<usize>,
     activity: Arc<GroupActivity>,
+    links: StreamLinks,
 }
 
 impl ProcessControl {
-    /// The group of all ranks.
+    /// The group of all ranks, whose streams go over TCP.
     pub(crate) fn world(service: Service) -> Self {
         let members = (0..service.world()).collect();
         Self::new(Arc::new(service), GroupId::WORLD, members)
@@ -38,7 +44,22 @@ impl ProcessControl {
         let me = members.iter().position(|member| *member == service.rank());
         let me = me.expect("this rank is a member of the group");
         let activity = service.progress().open(group, &members, me);
-        Self { service, group, members, activity }
+        let links = StreamLinks::Tcp(RefusalReason::Forbidden);
+        Self { service, group, members, activity, links }
+    }
+
+    /// The same group, whose streams go over `links`. No stream may have been made.
+    pub(crate) fn over(self, links: StreamLinks) -> Self {
+        let mut over = self;
+        over.links = links;
+        over
+    }
+
+    /// How the stream to `peer` is made.
+    fn path_to(&self, peer: usize) -> DataPath {
+        let hosts = self.service.hosts();
+        let one_host = hosts[self.members[peer]] == hosts[self.service.rank()];
+        if self.links.uses_verbs(one_host) { DataPath::Verbs } else { DataPath::Tcp }
     }
 
     /// Notes, before a wait of the control plane, what this rank will wait for.
@@ -69,11 +90,16 @@ fn to_text(error: impl std::fmt::Display) -> String {
 
 /// The stream over a data connection: plain, or encrypted where the connection has keys.
 fn stream_over(connection: DataConnection) -> std::io::Result<AnyStream> {
-    let DataConnection { socket, keys } = connection;
-    let tcp = Tcp::new(socket)?;
-    Ok(match keys {
-        None => AnyStream::Tcp(tcp),
-        Some(keys) => AnyStream::Encrypted(Box::new(EncryptedStream::new(tcp, &keys))),
+    let DataConnection { link, keys } = connection;
+    Ok(match (link, keys) {
+        (DataLink::Tcp(socket), None) => AnyStream::Tcp(Tcp::new(socket)?),
+        (DataLink::Tcp(socket), Some(keys)) => {
+            AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
+        }
+        (DataLink::Verbs(stream), None) => AnyStream::Verbs(stream),
+        (DataLink::Verbs(stream), Some(keys)) => {
+            AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
+        }
     })
 }
 
@@ -81,7 +107,7 @@ impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
         let connection = self
             .service
-            .dial(self.group, self.members[peer], MESSAGES, deadline)
+            .dial(self.path_to(peer), self.group, self.members[peer], MESSAGES, deadline)
             .map_err(to_text)?;
         stream_over(connection).map_err(to_text)
     }
@@ -138,7 +164,8 @@ impl Control for ProcessControl {
 
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {
         self.await_next(WaitTarget::Rank(peer));
-        let connected = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline);
+        let (path, there) = (self.path_to(peer), self.members[peer]);
+        let connected = self.service.connect(path, self.group, there, COLLECTIVES, deadline);
         let connection = connected.map_err(|error| self.error(error))?;
         stream_over(connection).map_err(|error| ControlError::Other(error.to_string()))
     }
@@ -190,17 +217,22 @@ impl Control for ProcessControl {
     fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
         let survivors = self.service.shrink(self.group, &self.members, deadline);
         let Survivors { service, places } = survivors.map_err(|error| self.error(error))?;
-        Ok(SurvivingGroup { control: Arc::new(Self::world(service)), members: places })
+        let control = Self::world(service).over(self.links.clone());
+        Ok(SurvivingGroup { control: Arc::new(control), members: places })
     }
 
     fn cause(&self) -> Option<Cause> {
         self.service.cause().map(|cause| self.in_group(cause))
     }
 
-    fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {
+    fn offer_verbs(&self) -> VerbsOffer {
+        self.service.open_verbs()
+    }
+
+    fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {
         let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
         let group = GroupId { parent_epoch: epoch(self.group), counter: number };
-        Arc::new(Self::new(Arc::clone(&self.service), group, members))
+        Arc::new(Self::new(Arc::clone(&self.service), group, members).over(links.clone()))
     }
 
     /// Only the last handle leaves, because groups may outlive the world that they were split from.

@@ -23,7 +23,7 @@ impl Communicator {
             "maypole: {ranks} ranks on {hosts} {noun}, at most {} to a core",
             self.crowding()
         );
-        for group in pair_groups(self.boards(), &self.hosts) {
+        for group in pair_groups(self.boards(), &self.hosts, &self.conditions.links) {
             write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
         text

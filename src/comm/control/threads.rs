@@ -4,10 +4,12 @@ mod shrink;
 mod waiting;
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::links::{ThreadLinks, is_dropped};
+use crate::comm::control::join::verbs::VerbsOffer;
+use crate::comm::control::links::{ONE_PROCESS, ThreadLinks, is_dropped};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
@@ -361,7 +363,11 @@ impl Control for ThreadControl {
         cause.map(|cause| self.in_group(cause))
     }
 
-    fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {
+    fn offer_verbs(&self) -> VerbsOffer {
+        Err(ONE_PROCESS.to_owned())
+    }
+
+    fn subgroup(&self, members: &[usize], number: u64, _: &StreamLinks) -> Arc<dyn Control> {
         let world = members.iter().map(|rank| self.members[*rank]).collect::<Vec<_>>();
         let mut path = self.path.clone();
         // Groups of one split have disjoint members, so the first one tells them apart.

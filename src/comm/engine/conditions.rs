@@ -1,10 +1,11 @@
 //! The conditions that calls run under.
 
+use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 
 /// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunConditions {
     /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
     /// that are not in this group.
@@ -15,4 +16,16 @@ pub(crate) struct RunConditions {
     pub(crate) costs: CostTable,
     /// Streams are encrypted.
     pub(crate) encrypts: bool,
+    /// What carries streams.
+    pub(crate) links: StreamLinks,
+}
+
+impl RunConditions {
+    /// The costs by which calls of this group are priced: streams cost what their carrier does.
+    pub(crate) fn prices(&self) -> CostTable {
+        match self.links {
+            StreamLinks::Tcp(_) => self.costs,
+            _ => self.costs.with_streams_by_verbs(),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use crate::comm::control::Control;
 use crate::comm::engine::Engine;
 use crate::schedule::hosts::Boards;
+use crate::topology::StreamLinks;
 use std::sync::Arc;
 
 impl Engine {
@@ -12,10 +13,12 @@ impl Engine {
     }
 
     /// The engine of this rank in the group of the ranks `members`, which was split off last and is
-    /// joined by `boards`. It inherits the settings and the timeout.
-    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
-        let control = self.health.control().subgroup(members, self.splits);
-        self.group(members, boards, control)
+    /// joined by `boards` and `links`. It inherits the settings and the timeout.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {
+        let control = self.health.control().subgroup(members, self.splits, &links);
+        let mut group = self.group(members, boards, control);
+        group.conditions.links = links;
+        group
     }
 
     /// The engine of this rank in the group of the ranks `members`, which `control` and `boards`
@@ -28,7 +31,7 @@ impl Engine {
     ) -> Self {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");
-        let mut conditions = self.conditions;
+        let mut conditions = self.conditions.clone();
         conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
         let mut group = Self::new(rank, boards, control, conditions);
         group.settings = self.settings;

@@ -38,7 +38,7 @@ impl RankEngine {
     /// What a forked child has while the engine is with a thread of its parent.
     fn of_parent(handle: &EngineHandle) -> Self {
         let EngineHandle { owner, rank, conditions, boards, .. } = handle;
-        Self::new(Engine::of_parent(*owner, *rank, boards.clone(), *conditions))
+        Self::new(Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone()))
     }
 }
 
@@ -69,7 +69,7 @@ impl EngineHandle {
             timeout: engine.limits().timeout(),
             alarm: engine.health().control().alarm(),
             owner: engine.owner(),
-            conditions: *engine.conditions(),
+            conditions: engine.conditions().clone(),
             control: engine.health().shared_control(),
             here: OnceCell::from(Box::new(RankEngine::new(engine))),
             progress: None,
@@ -87,7 +87,7 @@ impl EngineHandle {
             here: OnceCell::new(),
             progress: None,
             owner: self.owner,
-            conditions: self.conditions,
+            conditions: self.conditions.clone(),
         }
     }
 

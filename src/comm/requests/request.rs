@@ -200,7 +200,7 @@ impl Communicator {
         Self {
             engine: self.engine.empty(),
             hosts: self.hosts.clone(),
-            conditions: self.conditions,
+            conditions: self.conditions.clone(),
             // Only this communicator leaves the group.
             left: true,
         }

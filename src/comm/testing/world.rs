@@ -2,7 +2,7 @@
 
 use super::run::{RankOutcome, SimulatedRun};
 use super::watchdog::watch;
-use crate::comm::control::links::ThreadLinks;
+use crate::comm::control::links::{ThreadLinks, between_threads};
 use crate::comm::control::local::communicators;
 use crate::comm::control::threads::SharedWorld;
 use crate::comm::engine::conditions::RunConditions;
@@ -204,7 +204,13 @@ impl SimulatedWorld {
         communicators(
             shared,
             &hosts,
-            RunConditions { waiting, crowding: 1, costs: self.costs, encrypts: false },
+            RunConditions {
+                waiting,
+                crowding: 1,
+                costs: self.costs,
+                encrypts: false,
+                links: between_threads(),
+            },
         )
     }
 

@@ -63,8 +63,7 @@ impl Carrier {
     ) -> Option<(BorrowedFd<'_>, Interest)> {
         let reads = receives && !self.receives_through_pipe;
         let writes = sends && !self.sends_through_pipe;
-        let interest = Interest::new(reads, writes)?;
-        Some((self.stream.descriptor()?, interest))
+        self.stream.interest(reads, writes)
     }
 
     /// Says that nothing more will be sent.

@@ -4,6 +4,7 @@
 use super::addresses::{listen_at, resolve, scope_of, secret};
 use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
+use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
 use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, read_message};
@@ -15,6 +16,7 @@ use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time limit of the first attempt at an address. The limit doubles up to
@@ -53,6 +55,7 @@ pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Servic
         timeout: config.timeout,
         encrypt: config.encrypt,
         data_ports: config.data_ports.clone(),
+        verbs: Arc::new(VerbsAccess::new(config.verbs.clone())),
         watch,
         acceptor,
         controls,

@@ -16,6 +16,7 @@ pub use protocol::Differences;
 use crate::world::launch::{default_ports, split_port};
 use crate::world::service::Service;
 use interface::InterfaceSelector;
+use maypole_transports::ib::VerbsSettings;
 use protocol::JoinRefusal;
 use std::io;
 use std::net::SocketAddr;
@@ -56,6 +57,9 @@ pub struct JoinConfig {
     /// joining compares it as `MAYPOLE_ENCRYPT`. Bytes in shared memory never leave their host and
     /// are not encrypted. Without a [`key`](Self::key) it keeps out only those who listen.
     pub encrypt: bool,
+    /// The RDMA port of this process and how connections by verbs treat lost packets. It matters
+    /// only where the ranks use verbs.
+    pub verbs: VerbsSettings,
     /// How long joining may take.
     pub join_timeout: Duration,
     /// How long each later wait may take. A data connection survives a network that is silent for
@@ -96,6 +100,7 @@ impl JoinConfig {
     /// | `host` | the identity of this machine |
     /// | `equal` | nothing is compared but version and world size |
     /// | `insecure_without_key`, `encrypt` | false |
+    /// | `verbs` | the first device with an active port |
     /// | `join_timeout`, `timeout` | 300 s |
     ///
     /// # Examples
@@ -137,6 +142,7 @@ impl JoinConfig {
             equal: Vec::new(),
             insecure_without_key: false,
             encrypt: false,
+            verbs: VerbsSettings::default(),
             join_timeout: DEFAULT_TIMEOUT,
             timeout: DEFAULT_TIMEOUT,
         }

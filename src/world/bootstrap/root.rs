@@ -4,6 +4,7 @@
 use super::addresses::{listen_as_root, scope_of, secret};
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
+use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, encode};
 use crate::world::service::{
@@ -15,6 +16,7 @@ use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an authenticated connection may take to send its join request.
@@ -283,6 +285,7 @@ impl RankAdmission<'_> {
             timeout: self.config.timeout,
             encrypt: self.config.encrypt,
             data_ports: self.config.data_ports.clone(),
+            verbs: Arc::new(VerbsAccess::new(self.config.verbs.clone())),
             watch: self.watch,
             acceptor: self.acceptor,
             controls,

@@ -84,7 +84,35 @@ pub const VARIABLES: &[Variable] = &[
     ),
     equal(
         "MAYPOLE_TRANSPORT",
-        "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer.",
+        "`auto`, `shm`, `tcp` or `ib`. Default: `auto`, the fastest that all ranks offer.",
+    ),
+    each(
+        "MAYPOLE_IB_DEVICE",
+        "The RDMA device that connections by InfiniBand or RoCE use, by name (`mlx5_0`). Default: the \
+         first one with an active port.",
+    ),
+    each(
+        "MAYPOLE_IB_PORT",
+        "The number of the device's port, from 1. Default: the first active one.",
+    ),
+    each(
+        "MAYPOLE_IB_GID_INDEX",
+        "The index of the port's GID. Default: an IPv4 address over RoCE v2, or what comes nearest.",
+    ),
+    each("MAYPOLE_IB_SERVICE_LEVEL", "The service level of InfiniBand, 0 to 15. Default: 0."),
+    each(
+        "MAYPOLE_IB_TRAFFIC_CLASS",
+        "The traffic class of packets, 0 to 255, by which switches of RoCE choose queues. Default: 0.",
+    ),
+    each("MAYPOLE_IB_PKEY_INDEX", "The index of the port's partition key. Default: 0."),
+    each(
+        "MAYPOLE_IB_TIMEOUT",
+        "A packet that is not answered is repeated after 4.096 us times 2 to this power, 1 to 31. \
+         Default: 14, which is 67 ms.",
+    ),
+    each(
+        "MAYPOLE_IB_RETRIES",
+        "How often a packet is repeated before the connection is lost, 0 to 7. Default: 7.",
     ),
     equal(
         "MAYPOLE_ENCRYPT",

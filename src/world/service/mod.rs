@@ -31,12 +31,13 @@ pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
 pub(crate) use direct::AskError;
-pub use direct::DataConnection;
 pub(in crate::world) use direct::read_message;
+pub use direct::{DataConnection, DataLink, DataPath};
 pub use error::ServiceError;
 pub use progress::{Diagnosis, ProgressReport, ProgressTable};
 pub use shrink::Survivors;
 
+use crate::world::VerbsAccess;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
@@ -100,6 +101,7 @@ pub(crate) struct ServiceStart {
     pub(crate) encrypt: bool,
     /// The ports that this rank may listen on; `None` lets the kernel choose.
     pub(crate) data_ports: Option<RangeInclusive<u16>>,
+    pub(crate) verbs: Arc<VerbsAccess>,
     pub(crate) watch: Watch,
     pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
@@ -119,10 +121,11 @@ impl fmt::Debug for LateAnswer {
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
         let ServiceStart { rank, secret, peers, timeout, encrypt, data_ports, .. } = start;
-        let ServiceStart { watch, acceptor, controls, late_answer, .. } = start;
+        let ServiceStart { watch, acceptor, controls, late_answer, verbs, .. } = start;
         let hosts = number_hosts(&peers);
         let mut shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
         shared.data_ports = data_ports;
+        shared.verbs = verbs;
         let shared = Arc::new(shared);
         let service_thread =
             ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls, late_answer)?;

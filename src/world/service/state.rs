@@ -6,6 +6,7 @@ mod left_groups;
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
 use super::shrink::ShrinkCalls;
 use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
+use crate::world::VerbsAccess;
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
@@ -31,6 +32,7 @@ pub(crate) struct ServiceContext {
     pub(crate) encrypt: bool,
     /// The ports that this rank may listen on; `None` lets the kernel choose.
     pub(crate) data_ports: Option<RangeInclusive<u16>>,
+    pub(crate) verbs: Arc<VerbsAccess>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
@@ -112,6 +114,7 @@ impl ServiceContext {
             timeout,
             encrypt,
             data_ports: None,
+            verbs: Arc::default(),
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,

@@ -210,7 +210,10 @@ pub(crate) enum TransportSelection {
     Shm,
     /// TCP between any two ranks, also on one host.
     Tcp,
-    /// The library's default: shared memory within a host and TCP between hosts.
+    /// InfiniBand or RoCE between any two ranks, also on one host.
+    Ib,
+    /// The library's default: shared memory within a host; between hosts InfiniBand or RoCE if all
+    /// ranks have a port, else TCP.
     Auto,
     /// Every transport that joins these ranks, one after the other.
     All,

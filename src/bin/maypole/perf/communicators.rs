@@ -3,6 +3,7 @@
 use crate::perf::args::TransportSelection;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
+use maypole::topology::StreamLinks;
 use maypole::{Communicator, Error, Local, Transport};
 use std::fmt;
 
@@ -11,8 +12,12 @@ use std::fmt;
 pub(crate) enum PerfTransport {
     Shm,
     Tcp,
+    /// Verbs.
+    Ib,
     /// Shared memory within hosts, TCP between them.
     Mixed,
+    /// Shared memory within hosts, verbs between them.
+    MixedIb,
     /// A board in memory, between threads.
     Board,
     /// Streams in memory, between threads.
@@ -24,7 +29,9 @@ impl fmt::Display for PerfTransport {
         f.pad(match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Ib => "ib",
             Self::Mixed => "shm+tcp",
+            Self::MixedIb => "shm+ib",
             Self::Board => "board",
             Self::Mem => "mem",
         })
@@ -49,6 +56,7 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
     let comms = match settings.transport {
         TransportSelection::Shm => vec![(PerfTransport::Shm, over_shm(&mut world, settings)?)],
         TransportSelection::Tcp => vec![(PerfTransport::Tcp, world.over(Transport::Tcp)?)],
+        TransportSelection::Ib => vec![(PerfTransport::Ib, world.over(Transport::Ib)?)],
         TransportSelection::Auto => vec![automatic(&mut world)?],
         TransportSelection::All => all(&mut world)?,
     };
@@ -63,8 +71,8 @@ fn over_shm(world: &mut Communicator, settings: &PerfSettings) -> Result<Communi
     }
 }
 
-/// On one host, shared memory and TCP. On several hosts, the mix of both if it differs from TCP
-/// alone, and TCP.
+/// On one host, shared memory and TCP. On several hosts, the library's default if it differs from
+/// TCP alone, and TCP.
 fn all(world: &mut Communicator) -> Result<Vec<(PerfTransport, Communicator)>> {
     let first = match world.over(Transport::Shm) {
         Ok(comm) => (PerfTransport::Shm, comm),
@@ -80,9 +88,12 @@ fn all(world: &mut Communicator) -> Result<Vec<(PerfTransport, Communicator)>> {
 
 fn automatic(world: &mut Communicator) -> Result<(PerfTransport, Communicator)> {
     let comm = world.over(Transport::Auto)?;
+    let by_verbs = *comm.stream_links() == StreamLinks::VerbsBetweenHosts;
     let joint = match comm.boards() {
         boards if boards.is_one() => PerfTransport::Shm,
+        boards if boards.is_shared() && by_verbs => PerfTransport::MixedIb,
         boards if boards.is_shared() => PerfTransport::Mixed,
+        _ if by_verbs => PerfTransport::Ib,
         _ => PerfTransport::Tcp,
     };
     Ok((joint, comm))
@@ -111,7 +122,7 @@ pub(crate) fn threads(settings: &PerfSettings) -> Vec<RankCommunicators> {
 fn between_threads(over: TransportSelection) -> Vec<PerfTransport> {
     match over {
         TransportSelection::Shm | TransportSelection::Auto => vec![PerfTransport::Board],
-        TransportSelection::Tcp => vec![PerfTransport::Mem],
+        TransportSelection::Tcp | TransportSelection::Ib => vec![PerfTransport::Mem],
         TransportSelection::All => vec![PerfTransport::Board, PerfTransport::Mem],
     }
 }

@@ -12,7 +12,9 @@ pub(crate) fn rate(comm: &Communicator) -> Option<EncryptionRate> {
 /// True if bytes over `transport` leave shared memory, so that encryption applies to them.
 pub(crate) fn applies(transport: PerfTransport) -> bool {
     match transport {
-        PerfTransport::Tcp | PerfTransport::Mixed => true,
+        PerfTransport::Tcp | PerfTransport::Mixed | PerfTransport::Ib | PerfTransport::MixedIb => {
+            true
+        }
         PerfTransport::Shm | PerfTransport::Board | PerfTransport::Mem => false,
     }
 }

@@ -110,9 +110,9 @@ impl PerfArgs {
              more with -n"
         );
         ensure!(
-            self.transport != TransportSelection::Tcp,
+            !matches!(self.transport, TransportSelection::Tcp | TransportSelection::Ib),
             "--registered: ranks reach one another's memory only where they share it, never over \
-             --transport tcp; use --transport shm, or leave --transport out"
+             --transport tcp or ib; use --transport shm, or leave --transport out"
         );
         Ok(TransportSelection::Shm)
     }
@@ -336,7 +336,7 @@ mod tests {
             ("--check maybe", "neither true"),
             ("everything", "reduce-scatter"),
             ("--min 0", "at least one byte"),
-            ("--transport ib", "tcp"),
+            ("--transport pigeon", "tcp"),
             ("--timeout 0", "more than 0"),
             ("--timeout -1", ""),
             ("--offset 2", "multiple of that"),

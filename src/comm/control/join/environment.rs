@@ -8,6 +8,7 @@ use crate::comm::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::interface::InterfaceSelector;
 use crate::world::launch::{Launch, VARIABLES};
+use maypole_transports::ib::VerbsSettings;
 use std::env::VarError;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -30,6 +31,7 @@ pub(super) struct Environment {
     explains: bool,
     encrypts: bool,
     data_ports: Option<RangeInclusive<u16>>,
+    verbs: VerbsSettings,
 }
 
 impl Environment {
@@ -53,6 +55,7 @@ impl Environment {
             explains: is_on("MAYPOLE_EXPLAIN")?,
             encrypts: is_on("MAYPOLE_ENCRYPT")?,
             data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
+            verbs: verbs()?,
         })
     }
 
@@ -83,6 +86,7 @@ impl Environment {
             equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
             insecure_without_key: false,
             encrypt: self.encrypts,
+            verbs: self.verbs.clone(),
             join_timeout: launch.timeout,
             timeout: launch.timeout,
         })
@@ -113,6 +117,32 @@ fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
     value.parse().map(Some).map_err(|error| Error::Join(format!("{variable}: {error}")))
 }
 
+/// The port of an RDMA device, and what packets are sent with.
+fn verbs() -> Result<VerbsSettings> {
+    let usual = VerbsSettings::default();
+    let port = number::<1, 254>("MAYPOLE_IB_PORT")?;
+    let level = number::<0, 15>("MAYPOLE_IB_SERVICE_LEVEL")?;
+    let class = number::<0, 255>("MAYPOLE_IB_TRAFFIC_CLASS")?;
+    let key = number::<0, 65_535>("MAYPOLE_IB_PKEY_INDEX")?;
+    // 0 would mean that a packet is awaited for ever.
+    let timeout = number::<1, 31>("MAYPOLE_IB_TIMEOUT")?;
+    let retries = number::<0, 7>("MAYPOLE_IB_RETRIES")?;
+    Ok(VerbsSettings {
+        device: named("MAYPOLE_IB_DEVICE")?,
+        port: port.map(|port| port as u8),
+        gid_index: number::<0, 255>("MAYPOLE_IB_GID_INDEX")?,
+        service_level: level.map_or(usual.service_level, |level| level as u8),
+        traffic_class: class.map_or(usual.traffic_class, |class| class as u8),
+        partition_key_index: key.map_or(usual.partition_key_index, |key| key as u16),
+        timeout: timeout.map_or(usual.timeout, |timeout| timeout as u8),
+        retries: retries.map_or(usual.retries, |retries| retries as u8),
+    })
+}
+
+fn number<const LEAST: u32, const MOST: u32>(variable: &str) -> Result<Option<u32>> {
+    Ok(named::<BoundedNumber<LEAST, MOST>>(variable)?.map(|number| number.0))
+}
+
 fn is_on(variable: &str) -> Result<bool> {
     Ok(named::<Switch>(variable)?.is_some_and(|switch| switch.0))
 }
@@ -133,6 +163,18 @@ impl FromStr for Switch {
             "1" => Ok(Self(true)),
             _ => Err(format!("'{text}' is neither 0 nor 1")),
         }
+    }
+}
+
+/// A number from `LEAST` to `MOST`.
+struct BoundedNumber<const LEAST: u32, const MOST: u32>(u32);
+
+impl<const LEAST: u32, const MOST: u32> FromStr for BoundedNumber<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parsed = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+        parsed.map(Self).ok_or_else(|| format!("'{text}' is no number from {LEAST} to {MOST}"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod environment;
 pub(super) mod report;
+pub(super) mod verbs;
 
 use crate::comm::Communicator;
 use crate::comm::control::Control;
@@ -32,18 +33,22 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory within a host, TCP between hosts.
+    /// Shared memory within a host. Between hosts InfiniBand or RoCE if all ranks have a port that
+    /// can be used, else TCP.
     #[default]
     Auto,
     /// Shared memory alone: an error if the ranks are not all on one host.
     Shm,
     /// TCP alone, also within a host.
     Tcp,
+    /// InfiniBand or RoCE alone, also within a host: an error if a rank has no port that can be
+    /// used.
+    Ib,
 }
 
 impl Transport {
     /// Every transport.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Shm, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Shm, Self::Tcp, Self::Ib];
 
     /// The name on the command line and in `MAYPOLE_TRANSPORT`.
     pub const fn name(self) -> &'static str {
@@ -51,6 +56,7 @@ impl Transport {
             Self::Auto => "auto",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Ib => "ib",
         }
     }
 
@@ -58,7 +64,7 @@ impl Transport {
     fn boards(self, hosts: &Hosts) -> std::result::Result<Boards, String> {
         match self {
             Self::Auto => Ok(Boards::within(hosts)),
-            Self::Tcp => Ok(Boards::separate(hosts.world())),
+            Self::Tcp | Self::Ib => Ok(Boards::separate(hosts.world())),
             Self::Shm if hosts.is_one() => Ok(Boards::within(hosts)),
             Self::Shm => {
                 let elsewhere = |rank: &usize| !hosts.together(0, *rank);
@@ -79,7 +85,7 @@ impl fmt::Display for Transport {
 
 /// A name that means no transport.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{0}' is no transport; use auto, shm or tcp")]
+#[error("'{0}' is no transport; use auto, shm, tcp or ib")]
 pub struct UnknownTransport(String);
 
 impl FromStr for Transport {
@@ -164,14 +170,22 @@ impl Communicator {
         let hosts = Hosts::new(service.hosts());
         let encrypts = service.encrypts();
         let boards = transport.boards(&hosts).map_err(Error::Join)?;
-        let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service));
+        let control = ProcessControl::world(service);
         let costs = (rank == 0).then(CostTable::tuned);
-        let mine = JoinReport { cores: UsableCores::of_this_thread(), costs }.to_bytes();
+        let cores = UsableCores::of_this_thread();
+        let verbs = match transport.looks_for_verbs(&hosts) {
+            true => control.offer_verbs(),
+            false => Err(format!("{transport} was asked for")),
+        };
+        let mine = JoinReport { cores, costs, verbs }.to_bytes();
         let blobs = control.exchange(mine, Instant::now() + timeout);
         let blobs = blobs.map_err(|error| Error::Join(error.to_string()))?;
         let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
         let reports = blobs.iter().enumerate().map(report);
         let reports = reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Join)?;
+        let offers: Vec<_> = reports.iter().map(|report| report.verbs.clone()).collect();
+        let links = transport.links(&hosts, &offers).map_err(Error::Join)?;
+        let control: Arc<dyn Control> = Arc::new(control.over(links.clone()));
         let loads = HostLoad::of_hosts(&hosts, &reports);
         let HostLoad { ranks, cores } = loads[hosts.of(rank)];
         let conditions = RunConditions {
@@ -179,6 +193,7 @@ impl Communicator {
             crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
             costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
             encrypts,
+            links,
         };
         Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
     }
@@ -191,9 +206,15 @@ impl Communicator {
     /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
+        let offer = match transport.looks_for_verbs(&self.hosts) {
+            true => self.engine.get().health().control().offer_verbs(),
+            false => Err(format!("{transport} was asked for")),
+        };
+        let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;
+        let offers: Vec<_> = offers.iter().map(|offer| verbs::from_bytes(offer)).collect();
+        let links = transport.links(&self.hosts, &offers).map_err(Error::Join)?;
         let members: Vec<usize> = (0..self.world()).collect();
-        self.agree(&format!("over({transport})"))?;
-        Ok(self.subgroup(&members, boards))
+        Ok(self.subgroup(&members, boards, links))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The report that each rank sends to all others right after joining: the cores that it may use,
-//! and, from rank 0, the costs by which all ranks choose.
+//! whether it can use verbs and, from rank 0, the costs by which all ranks choose.
 
+use super::verbs::VerbsOffer;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
 use maypole_transports::cores::UsableCores;
@@ -11,12 +12,16 @@ pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,
     /// The table of costs, if the report is of rank 0.
     pub(crate) costs: Option<CostTable>,
+    pub(crate) verbs: VerbsOffer,
 }
+
+/// A report as it is sent: cores, costs, and why the rank cannot use verbs.
+type SentReport = (Vec<u8>, Option<String>, Option<String>);
 
 impl JoinReport {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
-        let report = (self.cores.to_bytes(), costs);
+        let report: SentReport = (self.cores.to_bytes(), costs, self.verbs.clone().err());
         postcard::to_stdvec(&report).expect("bytes and a string can be serialized")
     }
 
@@ -31,7 +36,7 @@ impl JoinReport {
                  maypole on all ranks"
             )
         };
-        let (cores, costs) = match postcard::take_from_bytes::<(Vec<u8>, Option<String>)>(bytes) {
+        let (cores, costs, verbs) = match postcard::take_from_bytes::<SentReport>(bytes) {
             Ok((report, [])) => report,
             Ok((_, rest)) => return Err(refused(format!("{} bytes are left over", rest.len()))),
             Err(error) => return Err(refused(error.to_string())),
@@ -41,7 +46,8 @@ impl JoinReport {
             Some(Ok(costs)) => Some(costs),
             Some(Err(error)) => return Err(refused(error.to_string())),
         };
-        Ok(Self { cores: UsableCores::from_bytes(&cores), costs })
+        let verbs = verbs.map_or(Ok(()), Err);
+        Ok(Self { cores: UsableCores::from_bytes(&cores), costs, verbs })
     }
 }
 
@@ -76,8 +82,9 @@ mod tests {
 
     #[test]
     fn reports_are_read_back() {
-        for costs in [None, Some(CostTable::BUILT_IN)] {
-            let report = JoinReport { cores: UsableCores::of_this_thread(), costs };
+        let offers = [Ok(()), Err("no device".to_owned())];
+        for (costs, verbs) in [None, Some(CostTable::BUILT_IN)].into_iter().zip(offers) {
+            let report = JoinReport { cores: UsableCores::of_this_thread(), costs, verbs };
             assert_eq!(JoinReport::from_bytes(1, &report.to_bytes()), Ok(report));
         }
     }
@@ -99,7 +106,7 @@ mod tests {
 
     #[test]
     fn ranks_and_cores_are_counted_by_host() {
-        let report = JoinReport { cores: UsableCores::default(), costs: None };
+        let report = JoinReport { cores: UsableCores::default(), costs: None, verbs: Ok(()) };
         let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0, 0, 1]), &vec![report; 4]);
         assert_eq!(loads, [HostLoad { ranks: 3, cores: 1 }, HostLoad { ranks: 1, cores: 1 }]);
         assert_eq!(loads[0].crowding(), 3);

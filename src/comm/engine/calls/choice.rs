@@ -27,7 +27,7 @@ impl<'a> PlanChooser<'a> {
     /// The plan that `call` runs by.
     pub(in crate::comm::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         let question = self.question(call.collective, self.bytes(call));
-        let costs = &self.conditions.costs;
+        let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
         let plan = tuner::plan(&question, wanted, costs).map_err(|refusal| Error::Unsupported {
             algorithm: refusal.algorithm,
@@ -56,7 +56,7 @@ impl<'a> PlanChooser<'a> {
             wanted.is_none_or(|wanted| wanted == algorithm)
                 && self.objection(call, algorithm).is_none()
         };
-        let costs = &self.conditions.costs;
+        let costs = &self.conditions.prices();
         match access {
             PeerAccess::Mapped => tuner::registered_choice(&question, costs, able),
             PeerAccess::Copied => tuner::copied_choice(&question, costs, able),
@@ -93,7 +93,7 @@ impl<'a> PlanChooser<'a> {
     ) -> Explanation {
         let question = self.question(collective, bytes);
         let wanted = self.settings.plan_for(collective);
-        let costs = &self.conditions.costs;
+        let costs = &self.conditions.prices();
         let mut choice = tuner::choose(&question, wanted, costs);
         let any_order = !self.settings.is_deterministic();
         let keeps_order =
@@ -107,7 +107,8 @@ impl<'a> PlanChooser<'a> {
         let registered = tuner::registered_choice(&question, costs, able);
         let copied = tuner::copied_choice(&question, costs, able);
         let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
-        Explanation::new(&question, hosts, wanted, choice, known(CallPath::Staged))
+        let links = &self.conditions.links;
+        Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
             .with_registered(registered, known(CallPath::Registered))
             .with_copied(copied, known(CallPath::Copied), copies)
     }

@@ -105,7 +105,7 @@ impl Engine {
         let bytes = world * ANNOUNCEMENT;
         let boards = &self.boards;
         let question = Question { collective, boards, bytes, crowding: self.conditions.crowding };
-        let plan = tuner::plan(&question, None, &self.conditions.costs);
+        let plan = tuner::plan(&question, None, &self.conditions.prices());
         let plan = plan.expect("no algorithm was asked for");
         let schedules = schedules_of(plan.algorithm, collective, boards);
         let layout = Layout::even(bytes, world);

@@ -1,6 +1,6 @@
 //! The answering end of questions: connections by which peers ask this rank.
 
-use super::{PeerAnswer, PeerQuestion};
+use super::{ConnectionKey, DataConnection, PeerAnswer, PeerQuestion, VerbsMeeting};
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
 use crate::world::service::state::ServiceContext;
 use crate::world::service::{Authenticated, CALLER, Cause, ControlConnection};
@@ -25,11 +25,37 @@ struct Caller {
     number: u64,
     control: ControlConnection,
     until: Instant,
+    /// The connection by verbs that the peer wants; `None` if it asks questions.
+    meeting: Option<VerbsMeeting>,
+}
+
+/// What a peer has told or made.
+#[derive(Debug)]
+pub(in crate::world::service) enum CallerEvent {
+    /// A failure, which the service thread tells.
+    Failed(Cause),
+    /// A data connection, which the service thread keeps.
+    Connected(ConnectionKey, DataConnection),
 }
 
 impl Callers {
     /// Keeps a connection whose other end holds the job's key.
     pub(in crate::world::service) fn add(&mut self, call: Authenticated, watch: &Watch) {
+        self.keep(call, None, watch);
+    }
+
+    /// Keeps a connection whose other end wants to connect by verbs.
+    pub(in crate::world::service) fn meet(
+        &mut self,
+        mut call: Authenticated,
+        key: ConnectionKey,
+        watch: &Watch,
+    ) {
+        let meeting = VerbsMeeting::new(key, &mut call);
+        self.keep(call, Some(meeting), watch);
+    }
+
+    fn keep(&mut self, call: Authenticated, meeting: Option<VerbsMeeting>, watch: &Watch) {
         if self.open.len() == MAX_CALLERS {
             self.close_first(watch);
         }
@@ -38,7 +64,8 @@ impl Callers {
         let Authenticated { stream, channel, .. } = call;
         let Ok(control) = ControlConnection::new(stream, channel) else { return };
         if watch.add(&control.stream, number, false).is_ok() {
-            self.open.push_back(Caller { number, control, until: Instant::now() + CALL_TIME });
+            let until = Instant::now() + CALL_TIME;
+            self.open.push_back(Caller { number, control, until, meeting });
         }
     }
 
@@ -56,35 +83,25 @@ impl Callers {
         }
     }
 
-    /// Handles the event of `number`. Returns a failure that the caller tells.
+    /// Handles the event of `number`. Returns what the service thread has to act on.
     pub(in crate::world::service) fn ready(
         &mut self,
         number: u64,
         shared: &ServiceContext,
         watch: &Watch,
-    ) -> Option<Cause> {
+    ) -> Option<CallerEvent> {
         let at = self.open.iter().position(|caller| caller.number == number)?;
-        let control = &mut self.open[at].control;
-        let (messages, ended) = control.read(MAX_JOIN_MESSAGE);
-        let mut told = None;
+        let caller = &mut self.open[at];
+        let (messages, ended) = caller.control.read(MAX_JOIN_MESSAGE);
+        let mut event = None;
         for bytes in messages {
-            match decode(&bytes) {
-                Some(PeerQuestion::Progress(group)) => {
-                    control.push(&PeerAnswer::Progress(shared.progress.report(group)));
-                }
-                Some(PeerQuestion::Failed(cause)) => {
-                    control.push(&PeerAnswer::Heard);
-                    told = Some(cause);
-                }
-                // A process that wanted to join asks differently, and has its answer already.
-                None => {}
-            }
+            event = caller.hear(&bytes, shared).or(event);
         }
-        control.flush(number, watch);
+        caller.control.flush(number, watch);
         if ended.is_some() {
             self.close(at, watch);
         }
-        told
+        event
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -106,6 +123,28 @@ impl Callers {
     fn close(&mut self, at: usize, watch: &Watch) {
         if let Some(caller) = self.open.remove(at) {
             watch.remove(&caller.control.stream);
+        }
+    }
+}
+
+impl Caller {
+    /// Answers a message of the peer.
+    fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
+        if let Some(meeting) = &mut self.meeting {
+            let (answer, made) = meeting.hear(decode(bytes)?, &shared.verbs);
+            self.control.push(&answer);
+            return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
+        }
+        // A process that wanted to join asks differently, and has its answer already.
+        match decode(bytes)? {
+            PeerQuestion::Progress(group) => {
+                self.control.push(&PeerAnswer::Progress(shared.progress.report(group)));
+                None
+            }
+            PeerQuestion::Failed(cause) => {
+                self.control.push(&PeerAnswer::Heard);
+                Some(CallerEvent::Failed(cause))
+            }
         }
     }
 }

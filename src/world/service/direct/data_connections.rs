@@ -1,9 +1,11 @@
 //! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
+use super::verbs::{AttemptError, VERBS_LANE, meet};
 use crate::world::service::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, RecordKeys, SecureError, initiate};
+use maypole_transports::ib::VerbsStream;
+use maypole_transports::secure::{Binding, RecordKeys, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -16,17 +18,37 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 /// A connection for bulk data. Both ends have proved the job's key on it.
 #[derive(Debug)]
 pub struct DataConnection {
-    /// The socket. It is non-blocking, sends small writes at once, and fails when the other host is
-    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
-    pub socket: TcpStream,
+    /// What carries its bytes.
+    pub link: DataLink,
     /// The keys for what follows on it; `None` if that is plain. The same at both ends, as
     /// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says.
     pub keys: Option<RecordKeys>,
 }
 
+/// What carries the bytes of a data connection.
+#[derive(Debug)]
+pub enum DataLink {
+    /// A socket. It is non-blocking, sends small writes at once, and fails when the other host is
+    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    Tcp(TcpStream),
+    /// A reliable connection between two RDMA ports. In a box, because its state is larger.
+    Verbs(Box<VerbsStream>),
+}
+
+/// Which kind of [`DataLink`] is made. Both ranks ask for the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DataPath {
+    /// A socket.
+    Tcp,
+    /// A connection by verbs.
+    Verbs,
+}
+
 impl DataConnection {
     fn without_blocking(self) -> std::io::Result<Self> {
-        self.socket.set_nonblocking(true)?;
+        if let DataLink::Tcp(socket) = &self.link {
+            socket.set_nonblocking(true)?;
+        }
         Ok(self)
     }
 }
@@ -41,6 +63,7 @@ impl Service {
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
     pub fn connect(
         &self,
+        path: DataPath,
         group: GroupId,
         peer: usize,
         lane: u32,
@@ -48,7 +71,7 @@ impl Service {
     ) -> Result<DataConnection, ServiceError> {
         self.check_peer(peer)?;
         let connection = if self.rank() < peer {
-            self.reach(group, peer, lane, deadline)?
+            self.reach(path, group, peer, lane, deadline)?
         } else {
             self.await_peer(group, peer, lane, deadline)?
         };
@@ -63,13 +86,14 @@ impl Service {
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
     pub fn dial(
         &self,
+        path: DataPath,
         group: GroupId,
         peer: usize,
         lane: u32,
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
         self.check_peer(peer)?;
-        self.reach(group, peer, lane, deadline)?.without_blocking().map_err(failed)
+        self.reach(path, group, peer, lane, deadline)?.without_blocking().map_err(failed)
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
@@ -118,6 +142,7 @@ impl Service {
 
     fn reach(
         &self,
+        path: DataPath,
         group: GroupId,
         peer: usize,
         lane: u32,
@@ -126,7 +151,7 @@ impl Service {
         let binding = Binding {
             purpose: self.shared.data_purpose(),
             group: group.words(),
-            lane,
+            lane: if path == DataPath::Verbs { lane | VERBS_LANE } else { lane },
             initiator: self.rank() as u32,
             responder: peer as u32,
         };
@@ -134,7 +159,8 @@ impl Service {
             let until = deadline.min(Instant::now() + ATTEMPT);
             match self.attempt(peer, &binding, until) {
                 Ok(connection) => return Ok(connection),
-                Err(error) => {
+                Err(AttemptError::Lasting(error)) => return Err(error),
+                Err(AttemptError::Passing(error)) => {
                     tracing::debug!(peer, %error, "a data connection failed and is tried again")
                 }
             }
@@ -161,13 +187,17 @@ impl Service {
         peer: usize,
         binding: &Binding,
         until: Instant,
-    ) -> Result<DataConnection, SecureError> {
+    ) -> Result<DataConnection, AttemptError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut socket = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
         set_tcp_options(&socket, self.shared.timeout)?;
         let mut timed = DeadlineSocket { socket: &mut socket, deadline: until };
-        let keys = initiate(&mut timed, &self.shared.secret, binding)?.take_record_keys();
-        Ok(DataConnection { socket, keys })
+        let mut channel = initiate(&mut timed, &self.shared.secret, binding)?;
+        if binding.lane & VERBS_LANE != 0 {
+            return meet(&self.shared.verbs, &mut timed, channel, peer);
+        }
+        let keys = channel.take_record_keys();
+        Ok(DataConnection { link: DataLink::Tcp(socket), keys })
     }
 }
 

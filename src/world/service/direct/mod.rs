@@ -6,10 +6,13 @@ mod data_connections;
 mod questions;
 mod relay;
 mod segments;
+mod verbs;
 
-pub(super) use callers::Callers;
-pub use data_connections::DataConnection;
+pub(super) use callers::{CallerEvent, Callers};
+pub use data_connections::{DataConnection, DataLink, DataPath};
 pub(crate) use questions::AskError;
 pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};
 pub(super) use relay::relay;
+use verbs::VerbsMeeting;
+pub(super) use verbs::{ConnectionKey, VERBS_LANE};

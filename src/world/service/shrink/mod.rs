@@ -71,6 +71,7 @@ use maypole_transports::watch::Watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a request that fails at its deadline waited for.
@@ -206,6 +207,7 @@ impl Service {
             timeout: self.shared.timeout,
             encrypt: self.shared.encrypt,
             data_ports: self.shared.data_ports.clone(),
+            verbs: Arc::clone(&self.shared.verbs),
             watch,
             controls,
             late_answer: None,

@@ -75,6 +75,7 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::service::DataLink;
     use crate::world::service::message::ExchangePurpose;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
@@ -88,7 +89,8 @@ mod tests {
             let group = GroupId { parent_epoch: 3, counter };
             ends.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let socket = listener.accept().unwrap().0;
-            state.arrived.insert((group, 1, 0), DataConnection { socket, keys: None });
+            let link = DataLink::Tcp(socket);
+            state.arrived.insert((group, 1, 0), DataConnection { link, keys: None });
             state.forget(group);
             assert!(state.arrived.is_empty());
         }

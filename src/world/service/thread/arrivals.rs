@@ -2,8 +2,8 @@
 //! connections that peers have made.
 
 use super::ServiceThread;
-use crate::world::service::direct::relay;
-use crate::world::service::{Authenticated, DataConnection, GroupId};
+use crate::world::service::direct::{CallerEvent, ConnectionKey, VERBS_LANE, relay};
+use crate::world::service::{Authenticated, DataConnection, DataLink, GroupId};
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 
@@ -28,15 +28,23 @@ impl ServiceThread {
             }
             return;
         }
-        let Authenticated { stream: socket, mut channel, .. } = authenticated;
         if purpose != self.shared.data_purpose()
             || !fits
-            || set_tcp_options(&socket, self.shared.timeout).is_err()
+            || set_tcp_options(&authenticated.stream, self.shared.timeout).is_err()
         {
             return;
         }
-        let key = (GroupId { parent_epoch, counter }, initiator, lane);
-        let connection = DataConnection { socket, keys: channel.take_record_keys() };
+        let key = (GroupId { parent_epoch, counter }, initiator, lane & !VERBS_LANE);
+        if lane & VERBS_LANE != 0 {
+            return self.callers.meet(authenticated, key, &self.watch);
+        }
+        let Authenticated { stream: socket, mut channel, .. } = authenticated;
+        let link = DataLink::Tcp(socket);
+        self.keep(key, DataConnection { link, keys: channel.take_record_keys() });
+    }
+
+    /// Keeps a data connection until a calling thread takes it.
+    fn keep(&self, key: ConnectionKey, connection: DataConnection) {
         self.shared.update(|state| {
             if state.left_groups.contains(key.0) {
                 state.left_groups.keep_open(connection);
@@ -54,10 +62,13 @@ impl ServiceThread {
         }
     }
 
-    /// A peer asks, or tells a failure that rank 0 has not passed on.
+    /// A peer asks, tells a failure that rank 0 has not passed on, or connects by verbs.
     pub(super) fn hear_caller(&mut self, number: u64) {
-        let told = self.callers.ready(number, &self.shared, &self.watch);
-        let Some(cause) = told else { return };
+        let cause = match self.callers.ready(number, &self.shared, &self.watch) {
+            Some(CallerEvent::Failed(cause)) => cause,
+            Some(CallerEvent::Connected(key, connection)) => return self.keep(key, connection),
+            None => return,
+        };
         let is_news = self.shared.state().cause.as_ref().is_none_or(|known| cause < *known);
         if is_news {
             relay(&self.shared, cause);

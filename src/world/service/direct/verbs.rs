@@ -1,0 +1,198 @@
+//! Data connections by verbs. The two ends tell each other where their queue pairs and rings are
+//! over the encrypted channel of a handshake, and nowhere else.
+//!
+//! ```text
+//! connecting rank              the other rank's service thread
+//!      endpoint ------------------->
+//!               <------------------- endpoint, or why there is none
+//!      connects                      has connected
+//!         ready ------------------->
+//!               <------------------- ready
+//! ```
+//!
+//! The accepting end connects before it answers, so it can receive whatever comes after `ready`. It
+//! sends nothing before it has read `ready`, because the connecting end could not take it yet.
+
+use super::data_connections::{DataConnection, DataLink};
+use super::read_message;
+use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
+use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
+use crate::world::verbs::VerbsAccess;
+use maypole_transports::deadline::DeadlineSocket;
+use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
+use maypole_transports::secure::{Channel, RecordKeys, SecureError};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::net::TcpStream;
+
+/// The bit of a lane's number that asks for a connection by verbs.
+pub(in crate::world::service) const VERBS_LANE: u32 = 1 << 31;
+
+/// A group, the rank that connects, and the number of their connection.
+pub(in crate::world::service) type ConnectionKey = (GroupId, usize, u32);
+
+/// What the two ends of a connection by verbs tell each other.
+#[derive(Debug, Deserialize, Serialize)]
+pub(in crate::world::service) enum VerbsMessage {
+    /// Where the sender's queue pair and ring are: the bytes of a [`VerbsEndpoint`].
+    Endpoint(Vec<u8>),
+    /// The sender cannot connect, for this reason.
+    Refused(String),
+    /// The sender has connected.
+    Ready,
+}
+
+/// Why an attempt to connect has failed.
+pub(super) enum AttemptError {
+    /// The next attempt may succeed.
+    Passing(SecureError),
+    /// No attempt will succeed.
+    Lasting(ServiceError),
+}
+
+impl From<SecureError> for AttemptError {
+    fn from(error: SecureError) -> Self {
+        Self::Passing(error)
+    }
+}
+
+impl From<std::io::Error> for AttemptError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+fn refused(why: impl ToString) -> AttemptError {
+    let what = "a connection by verbs";
+    AttemptError::Lasting(ServiceError::Failed { what, why: why.to_string() })
+}
+
+impl Service {
+    /// Opens the RDMA port of this process, if it is not open. Peers may connect by verbs from then
+    /// on.
+    ///
+    /// # Errors
+    /// What this machine lacks, and what mends it.
+    pub fn open_verbs(&self) -> Result<(), String> {
+        self.shared.verbs.open().map(drop).map_err(str::to_owned)
+    }
+}
+
+/// Connects by verbs to the rank at the other end of `channel`.
+pub(super) fn meet(
+    access: &VerbsAccess,
+    timed: &mut DeadlineSocket<'_, TcpStream>,
+    mut channel: Channel,
+    peer: usize,
+) -> Result<DataConnection, AttemptError> {
+    let keys = channel.take_record_keys();
+    let adapter = access.opened().map_err(refused)?;
+    let end = UnconnectedVerbs::new(adapter).map_err(refused)?;
+    let mut ask = |message: VerbsMessage| -> Result<VerbsMessage, AttemptError> {
+        let mut sealed = Vec::new();
+        channel.seal(&encode(&message), &mut sealed);
+        timed.write_all(&sealed)?;
+        let answer = read_message(timed, &mut channel, MAX_JOIN_MESSAGE)?;
+        Ok(decode(&answer).ok_or(SecureError::UnknownProtocol)?)
+    };
+    let theirs = match ask(VerbsMessage::Endpoint(end.endpoint().to_bytes().to_vec()))? {
+        VerbsMessage::Endpoint(theirs) => theirs,
+        VerbsMessage::Refused(why) => return Err(refused(format!("rank {peer}: {why}"))),
+        VerbsMessage::Ready => return Err(SecureError::UnknownProtocol.into()),
+    };
+    let theirs = VerbsEndpoint::from_bytes(&theirs).map_err(refused)?;
+    let connected = end.connect(&theirs).map_err(refused)?;
+    match ask(VerbsMessage::Ready)? {
+        VerbsMessage::Ready => {
+            let link = DataLink::Verbs(Box::new(connected.open()));
+            Ok(DataConnection { link, keys })
+        }
+        _ => Err(SecureError::UnknownProtocol.into()),
+    }
+}
+
+/// The accepting end of a connection by verbs that is being made.
+#[derive(Debug)]
+pub(in crate::world::service) struct VerbsMeeting {
+    key: ConnectionKey,
+    keys: Option<RecordKeys>,
+    connected: Option<ConnectedVerbs>,
+}
+
+impl VerbsMeeting {
+    /// Begins with a connection whose other end has proved the job's key.
+    pub(in crate::world::service) fn new(key: ConnectionKey, call: &mut Authenticated) -> Self {
+        Self { key, keys: call.channel.take_record_keys(), connected: None }
+    }
+
+    /// Takes a message of the connecting end. Returns the answer and, once both ends have
+    /// connected, the connection.
+    pub(super) fn hear(
+        &mut self,
+        message: VerbsMessage,
+        access: &VerbsAccess,
+    ) -> (VerbsMessage, Option<(ConnectionKey, DataConnection)>) {
+        match (message, self.connected.take()) {
+            (VerbsMessage::Endpoint(theirs), None) => match connect(&theirs, access) {
+                Ok((connected, ours)) => {
+                    self.connected = Some(connected);
+                    (VerbsMessage::Endpoint(ours), None)
+                }
+                Err(why) => (VerbsMessage::Refused(why), None),
+            },
+            (VerbsMessage::Ready, Some(connected)) => {
+                let link = DataLink::Verbs(Box::new(connected.open()));
+                let connection = DataConnection { link, keys: self.keys.take() };
+                (VerbsMessage::Ready, Some((self.key, connection)))
+            }
+            _ => (VerbsMessage::Refused("this message is out of order".to_owned()), None),
+        }
+    }
+}
+
+/// Connects to the end whose endpoint has these bytes. Returns it, and the bytes of this rank's own
+/// endpoint.
+fn connect(theirs: &[u8], access: &VerbsAccess) -> Result<(ConnectedVerbs, Vec<u8>), String> {
+    let adapter = access.opened()?;
+    let make = || {
+        let theirs = VerbsEndpoint::from_bytes(theirs)?;
+        let end = UnconnectedVerbs::new(adapter)?;
+        let ours = end.endpoint().to_bytes().to_vec();
+        Ok((end.connect(&theirs)?, ours))
+    };
+    make().map_err(|error: maypole_transports::ib::VerbsError| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meeting() -> VerbsMeeting {
+        VerbsMeeting { key: (GroupId::WORLD, 1, 0), keys: None, connected: None }
+    }
+
+    fn why(answer: VerbsMessage) -> String {
+        match answer {
+            VerbsMessage::Refused(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The rank that connects learns the reason, and need not wait for its deadline.
+    #[test]
+    fn a_rank_that_uses_no_verbs_says_so() {
+        let access = VerbsAccess::default();
+        let (answer, connection) = meeting().hear(VerbsMessage::Endpoint(vec![1; 40]), &access);
+        assert!(connection.is_none());
+        assert_eq!(why(answer), "this rank has not been asked to use verbs");
+    }
+
+    #[test]
+    fn messages_out_of_order_make_no_connection() {
+        for message in [VerbsMessage::Ready, VerbsMessage::Refused(String::new())] {
+            let (answer, connection) = meeting().hear(message, &VerbsAccess::default());
+            assert!(connection.is_none());
+            assert!(why(answer).contains("out of order"));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Communicators over InfiniBand and RoCE.
+//!
+//! The tests that need RDMA devices are ignored here, and run in a virtual machine that has two:
+//! `tests/rdma-vm/test`. The others hold what a machine without devices says. `TEST_FULL=1` runs
+//! every size with every collective.
+
+#[path = "../common/case.rs"]
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+mod devices;
+mod failures;
+#[path = "../common/lengths.rs"]
+mod lengths;
+#[path = "../common/number.rs"]
+mod number;
+#[path = "../common/oracle.rs"]
+mod oracle;
+mod refusals;
+mod roles;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+use maypole::Communicator;
+use spawn::{role, say};
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    let Some(role) = role() else { return };
+    match Communicator::from_env() {
+        Err(error) => say("refused", error),
+        Ok(comm) => roles::play(&role, comm),
+    }
+}

@@ -1,0 +1,204 @@
+//! What the rank processes of these tests do.
+
+use crate::case::cases;
+use crate::common::SeededRng;
+use crate::spawn::say;
+use maypole::schedule::collective::Collective;
+use maypole::{Communicator, ReduceOp, Transport};
+use std::process::Command;
+
+/// Bytes of the calls that are compared with shared memory: less and more than a line, a packet,
+/// the longest write, and the ring of a connection.
+const SIZES: [usize; 6] = [1, 100, 4096, 64 << 10, 600_000, 8 << 20];
+/// Which of [`SIZES`] only every third collective uses, because the virtual machine is slow.
+const LARGEST: usize = SIZES.len() - 1;
+
+/// Plays `role`, whose first word is its name.
+pub(crate) fn play(role: &str, comm: Communicator) {
+    match role.split(' ').next().unwrap_or_default() {
+        "join" => say("summary", comm.summary().replace('\n', " ")),
+        "compare" => compare(comm),
+        "messages" => messages(comm),
+        "endless" => endless(comm),
+        "shrink" => shrink(comm),
+        "count" => count(comm),
+        other => panic!("no role is called {other}"),
+    }
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
+}
+
+/// Compares every collective over the transport of the world with shared memory, or with TCP where
+/// the ranks are on two hosts.
+fn compare(mut comm: Communicator) {
+    let other = if comm.hosts().is_one() { Transport::Shm } else { Transport::Tcp };
+    let mut plain = comm.over(other).unwrap();
+    let full = std::env::var("TEST_FULL").is_ok();
+    let shift = number("TEST_SHIFT", 0) as usize;
+    for (nth, collective) in Collective::all(comm.world() - 1).into_iter().enumerate() {
+        for (at, bytes) in SIZES.into_iter().enumerate() {
+            // Six worlds with shifts from 0 to 5 call every collective with every size once.
+            let is_due = at == (nth + shift) % SIZES.len() && (at != LARGEST || nth % 3 == 0);
+            if full || is_due {
+                let [ours, theirs] =
+                    [&mut comm, &mut plain].map(|comm| call(comm, collective, bytes));
+                assert!(ours == theirs, "{collective:?} of {bytes} bytes differs from {other}");
+            }
+        }
+    }
+    let world = comm.world();
+    let mut rng = SeededRng::new(number("TEST_SEED", 7) * 1000 + world as u64);
+    for nth in 0..number("TEST_CASES", 4) {
+        let case = rng.sample(&cases(world));
+        // Bits over two algorithms differ where floats do, so each is held to its own order.
+        case.run(&mut comm);
+        case.run(&mut plain);
+        say("case", nth);
+    }
+    comm.close().unwrap();
+}
+
+/// Bytes that differ between ranks and places.
+fn pattern(rank: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 + rank * 101) as u8).collect()
+}
+
+/// Runs `collective` on about `bytes` bytes of this rank's pattern; returns what it gives.
+fn call(comm: &mut Communicator, collective: Collective, bytes: usize) -> Vec<u8> {
+    let (rank, world) = (comm.rank(), comm.world());
+    let share = bytes.div_ceil(world);
+    let mut whole = pattern(rank, share * world);
+    let block = pattern(rank, share);
+    let mut part = vec![0; share];
+    let mut other = vec![0; share * world];
+    let sum = ReduceOp::Sum;
+    let done = match collective {
+        Collective::Broadcast { root } => comm.broadcast(&mut whole, root),
+        Collective::Reduce { root } => comm.reduce(&mut whole, sum, root),
+        Collective::AllReduce => comm.all_reduce(&mut whole, sum),
+        Collective::Gather { root } => comm.gather(&block, &mut other, root),
+        Collective::AllGather => comm.all_gather(&block, &mut other),
+        Collective::Scatter { root } => comm.scatter(&whole, &mut part, root),
+        Collective::ReduceScatter => comm.reduce_scatter(&whole, &mut part, sum),
+        Collective::AllToAll => comm.all_to_all(&whole, &mut other),
+        Collective::Scan => comm.scan(&mut whole, sum),
+        Collective::ExclusiveScan => comm.exclusive_scan(&mut whole, sum),
+        Collective::Barrier => comm.barrier(),
+    };
+    done.unwrap_or_else(|error| panic!("{collective:?} of {bytes} bytes: {error}"));
+    let is_defined = match collective {
+        Collective::Reduce { root } | Collective::Gather { root } => rank == root,
+        Collective::ExclusiveScan => rank > 0,
+        _ => true,
+    };
+    if is_defined { [whole, part, other].concat() } else { Vec::new() }
+}
+
+/// Sends messages of every size around the ranks, to the right and to the left at the same time.
+fn messages(mut comm: Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
+    for bytes in [0, 1, 1000, 64 << 10, 700_000] {
+        let mut from_left = vec![0; bytes];
+        let mut from_right = vec![0; bytes];
+        comm.exchange(&pattern(rank, bytes), right, &mut from_left, left, 1).unwrap();
+        comm.exchange(&pattern(rank + 9, bytes), left, &mut from_right, right, 2).unwrap();
+        assert!(from_left == pattern(left, bytes) && from_right == pattern(right + 9, bytes));
+    }
+    // A short message leaves though its receiver is not there yet.
+    if rank == 0 {
+        comm.send(&[5u8; 10], 1, 3).unwrap();
+    }
+    comm.barrier().unwrap();
+    if rank == 1 {
+        let mut early = [0u8; 10];
+        comm.recv(&mut early, 0, 3).unwrap();
+        assert_eq!(early, [5; 10]);
+    }
+    comm.close().unwrap();
+}
+
+/// Calls until a call fails, and reports how.
+fn endless(mut comm: Communicator) {
+    let mut sums = vec![1u8; number("TEST_BYTES", 5000) as usize];
+    let mut calls = 0;
+    let error = loop {
+        let done = comm.all_reduce(&mut sums, ReduceOp::Max).and_then(|()| comm.barrier());
+        if let Err(error) = done {
+            break error;
+        }
+        calls += 1;
+        if calls == 2 {
+            say("ready", "now");
+        }
+    };
+    say("error", &error);
+    say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
+    comm.close().unwrap();
+}
+
+/// Goes on without a rank that has died.
+fn shrink(mut comm: Communicator) {
+    let mut ones = [1u32];
+    say("ready", "now");
+    while comm.all_reduce(&mut ones, ReduceOp::Sum).is_ok() {
+        ones = [1];
+    }
+    let mut comm = comm.shrink().unwrap();
+    let mut ones = [1u32];
+    comm.all_reduce(&mut ones, ReduceOp::Sum).unwrap();
+    say("left", ones[0]);
+    say("summary", comm.summary().replace('\n', " "));
+    comm.close().unwrap();
+}
+
+/// What the kernel counts of this process: queue pairs, completion queues, registrations.
+fn resources() -> [usize; 3] {
+    ["qp", "cq", "mr"].map(|kind| {
+        // The kernel names the thread that made a thing.
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let number = |thread: std::io::Result<std::fs::DirEntry>| thread.unwrap().file_name();
+        let threads: Vec<_> = threads.map(|thread| number(thread).into_string().unwrap()).collect();
+        let of = |line: &&str| {
+            let (_, rest) = line.split_once(" pid ")?;
+            Some(rest.split(' ').next()?.to_owned())
+        };
+        let shown = shown(kind);
+        let made_by = shown.lines().filter_map(|line| of(&line));
+        made_by.filter(|thread| threads.contains(thread)).count()
+    })
+}
+
+fn shown(kind: &str) -> String {
+    let shown = Command::new("rdma").args(["resource", "show", kind]).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+/// Makes 1,000 operations on groups that come and go, and counts what the kernel has of this
+/// process after each group.
+fn count(mut comm: Communicator) {
+    // Makes the stream of the world itself, which stays.
+    comm.barrier().unwrap();
+    let mut operations = 0;
+    let mut before = None;
+    while operations < 1000 {
+        let mut group = comm.duplicate().unwrap();
+        for _ in 0..50 {
+            let mut sum = [1u64; 64];
+            group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            operations += 1;
+        }
+        let within = resources();
+        assert!(within.iter().all(|count| *count > 0), "{within:?}: {:?}", shown("qp"));
+        group.close().unwrap();
+        comm.barrier().unwrap();
+        let after = resources();
+        assert!(after.iter().zip(within).all(|(after, within)| *after < within));
+        assert_eq!(*before.get_or_insert(after), after, "after {operations} operations");
+    }
+    say("counted", operations);
+    comm.close().unwrap();
+}
