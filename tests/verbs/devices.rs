@@ -35,7 +35,8 @@ fn every_collective_between_hosts_that_share_memory_within() {
         world = world.set_of(rank, "MAYPOLE_IB_DEVICE", format!("rxe{}", rank / 2));
     }
     world.start().succeed();
-    let said = World::new("join", 3).hosts(&[0, 0, 1]).start().succeed();
+    let world = World::new("join", 3).hosts(&[0, 0, 1]);
+    let said = on_devices(world, 3, 1).start().succeed();
     let summary = said[0].said("summary")[0];
     assert!(summary.contains("2 pairs by ib, first 0-2; CUDA:"), "{summary}");
     assert!(summary.contains("1 pairs by shm"), "{summary}");

@@ -2,6 +2,7 @@
 //! not touch what it has inherited.
 
 use crate::comm::control::error::ControlError;
+use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup};
 use crate::execute::messages::Connector;
@@ -100,7 +101,7 @@ impl Control for ForkedControl {
         None
     }
 
-    fn offer_verbs(&self) -> VerbsOffer {
+    fn offer_verbs(&self, _: Transport) -> VerbsOffer {
         Err(FORKED.to_owned())
     }
 

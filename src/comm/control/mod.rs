@@ -15,6 +15,7 @@ mod processes;
 mod summary;
 pub(crate) mod threads;
 
+use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
@@ -117,9 +118,9 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// Looks whether this process can use verbs. All ranks of the group decide together whether they
-    /// do.
-    fn offer_verbs(&self) -> VerbsOffer;
+    /// Looks whether this process can use verbs, if they were asked for: by `transport`, or because
+    /// the user has named a device. All ranks of the group decide together whether they do.
+    fn offer_verbs(&self, transport: Transport) -> VerbsOffer;
 
     /// Returns this rank's handle on a new group of the ranks `members`, of which this rank is one.
     /// `number` is equal on all of them and was not used in this group before. `links` carry its

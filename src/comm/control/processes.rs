@@ -1,7 +1,8 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::comm::control::error::ControlError;
-use crate::comm::control::join::verbs::VerbsOffer;
+use crate::comm::control::join::Transport;
+use crate::comm::control::join::verbs::{UNNAMED, VerbsOffer};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
@@ -225,7 +226,10 @@ impl Control for ProcessControl {
         self.service.cause().map(|cause| self.in_group(cause))
     }
 
-    fn offer_verbs(&self) -> VerbsOffer {
+    fn offer_verbs(&self, transport: Transport) -> VerbsOffer {
+        if transport != Transport::Ib && !self.service.has_named_device() {
+            return Err(UNNAMED.to_owned());
+        }
         self.service.open_verbs()
     }
 

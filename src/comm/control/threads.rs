@@ -4,6 +4,7 @@ mod shrink;
 mod waiting;
 
 use crate::comm::control::error::ControlError;
+use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::links::{ONE_PROCESS, ThreadLinks, is_dropped};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
@@ -363,7 +364,7 @@ impl Control for ThreadControl {
         cause.map(|cause| self.in_group(cause))
     }
 
-    fn offer_verbs(&self) -> VerbsOffer {
+    fn offer_verbs(&self, _: Transport) -> VerbsOffer {
         Err(ONE_PROCESS.to_owned())
     }
 

@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory within a host. Between hosts InfiniBand or RoCE if all ranks have a port that
-    /// can be used, else TCP.
+    /// Shared memory within a host. Between hosts InfiniBand or RoCE if all ranks name a device
+    /// (`MAYPOLE_IB_DEVICE`) with a port that can be used, else TCP.
     #[default]
     Auto,
     /// Shared memory alone: an error if the ranks are not all on one host.
@@ -174,7 +174,7 @@ impl Communicator {
         let costs = (rank == 0).then(CostTable::tuned);
         let cores = UsableCores::of_this_thread();
         let verbs = match transport.looks_for_verbs(&hosts) {
-            true => control.offer_verbs(),
+            true => control.offer_verbs(transport),
             false => Err(format!("{transport} was asked for")),
         };
         let mine = JoinReport { cores, costs, verbs }.to_bytes();
@@ -207,7 +207,7 @@ impl Communicator {
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
-            true => self.engine.get().health().control().offer_verbs(),
+            true => self.engine.get().health().control().offer_verbs(transport),
             false => Err(format!("{transport} was asked for")),
         };
         let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;

@@ -5,6 +5,11 @@ use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 
+/// Why a rank that could choose does not look for a port. Verbs have not been shown on real adapters,
+/// so nobody gets them unasked.
+pub(crate) const UNNAMED: &str =
+    "used only if every rank names its device (MAYPOLE_IB_DEVICE), or the job asks for ib";
+
 /// What one rank has: nothing is wrong with its port, or what is.
 pub(crate) type VerbsOffer = Result<(), String>;
 

@@ -68,6 +68,11 @@ fn refused(why: impl ToString) -> AttemptError {
 }
 
 impl Service {
+    /// True if the user has named the RDMA device of this process.
+    pub fn has_named_device(&self) -> bool {
+        self.shared.verbs.is_named()
+    }
+
     /// Opens the RDMA port of this process, if it is not open. Peers may connect by verbs from then
     /// on.
     ///
