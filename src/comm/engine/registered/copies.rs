@@ -9,6 +9,7 @@ use crate::comm::error::Result;
 use crate::world::calls::CallRecord;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
 #[derive(Debug, Default)]
@@ -90,7 +91,12 @@ impl Engine {
             Err(error) => Some(format!("rank {} has no random numbers: {error}", self.rank)),
             Ok(_) => ranks.iter().enumerate().find_map(|(rank, memory)| {
                 let error = memory.check().err()?;
-                Some(format!("rank {} cannot read the memory of rank {rank}: {error}", self.rank))
+                let remedy = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "; 'maypole doctor' says what forbids it",
+                    _ => "",
+                };
+                let me = self.rank;
+                Some(format!("rank {me} cannot read the memory of rank {rank}: {error}{remedy}"))
             }),
         };
         let mut objections = self.tell_all(call, &objection)?.into_iter().flatten();
