@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(variables(|_| None), "none");
         let told = variables(|name| Some(format!("<{name}>")));
         assert!(
-            told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("KEY"),
+            told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("JOB_KEY"),
             "{told}"
         );
         assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
