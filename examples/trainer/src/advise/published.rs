@@ -8,8 +8,9 @@
 //!
 //! The GPT models used "selective" recomputation, whose scores go through memory, and the others a
 //! fused kernel. The Llama report does not say how many stages a rank has: here 7, with 1 or 2 layers
-//! each. It shards gradients too; here they are summed once a step, as ZeRO-1 does. DeepSeek-V3 was trained with 8-bit matrix products and two-way pipelines on H800, whose links are
-//! slower than those of the H100 here; the prediction is for 16 bits and 1F1B.
+//! each. It shards gradients too; here they are summed once a step, as ZeRO-1 does. DeepSeek-V3 was
+//! trained with 8-bit matrix products and two-way pipelines on H800, whose links are slower than
+//! those of the H100 here; the prediction is for 16 bits and 1F1B.
 
 use crate::advise::cluster::AcceleratorCluster;
 use crate::advise::groups::GroupPrices;
