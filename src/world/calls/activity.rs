@@ -154,7 +154,7 @@ impl GroupActivity {
     /// Returns the last `most` runs that begin before operation `end`.
     pub fn excerpt(&self, end: u64, most: usize) -> CallExcerpt {
         let state = self.state();
-        state.history.excerpt(end, most, self.begun(&state), self.pulse.completed())
+        state.history.excerpt(end, most, self.begun(&state))
     }
 
     /// Calls `visit` with every run that is kept, the oldest first, and with the number of

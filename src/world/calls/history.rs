@@ -54,14 +54,15 @@ impl CallHistory {
         self.0.iter()
     }
 
-    /// Returns the last `most` runs that begin before operation `end`. `begun` and `completed` are
-    /// how many operations of the rank have begun and ended.
-    pub fn excerpt(&self, end: u64, most: usize, begun: u64, completed: u64) -> CallExcerpt {
-        let early = self.0.iter().filter(|run| run.first < end.min(begun));
+    /// Returns the last `most` runs that begin before operation `end`. Of the rank's
+    /// operations, `begun` have begun.
+    pub fn excerpt(&self, end: u64, most: usize, begun: u64) -> CallExcerpt {
+        let told = end.min(begun);
+        let early = self.0.iter().filter(|run| run.first < told);
         let mut runs: Vec<_> =
             early.rev().take(most).map(|run| (run.first, CallRecord::clone(&run.call))).collect();
         runs.reverse();
-        CallExcerpt { begun, completed, runs }
+        CallExcerpt { told, runs }
     }
 
     /// Returns the first operation that this rank and another one both have begun and that differs,
@@ -73,7 +74,7 @@ impl CallHistory {
     ) -> Option<(u64, &'a CallRecord, &'a CallRecord)> {
         let mine: Vec<(u64, &CallRecord)> =
             self.0.iter().map(|run| (run.first, &*run.call)).collect();
-        first_difference(&mine, &theirs.runs(), begun.min(theirs.begun))
+        first_difference(&mine, &theirs.runs(), begun.min(theirs.told))
     }
 }
 
@@ -104,10 +105,9 @@ fn call_at<'a>(runs: &[(u64, &'a CallRecord)], number: u64) -> Option<&'a CallRe
 /// Some runs of a rank in a group, as another rank is told them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CallExcerpt {
-    /// How many operations the rank has begun.
-    pub begun: u64,
-    /// How many operations the rank has ended.
-    pub completed: u64,
+    /// The runs tell of the operations before this number. The rank may have begun later ones, which
+    /// need not belong to the last run: the question names an end, and both ranks go on meanwhile.
+    pub told: u64,
     /// The number of the first operation of each run, and what was called. Runs follow one another
     /// without a gap.
     pub runs: Vec<(u64, CallRecord)>,
@@ -121,7 +121,7 @@ impl CallExcerpt {
     /// Compares the calls of rank `me`, which these are, with those of rank `peer`. Returns the
     /// first two calls that do not match, the lower rank first.
     pub fn compare(&self, me: usize, peer: usize, theirs: &Self) -> Option<CallMismatch> {
-        let end = self.begun.min(theirs.begun);
+        let end = self.told.min(theirs.told);
         let (sequence, mine, theirs) = first_difference(&self.runs(), &theirs.runs(), end)?;
         Some(CallMismatch::between(sequence, (me, mine), (peer, theirs)))
     }
@@ -172,13 +172,14 @@ mod tests {
             mine in prop::collection::vec(0u64..3, 1..30),
             theirs in prop::collection::vec(0u64..3, 1..30),
             most in 1usize..30,
+            end in 1usize..40,
         ) {
             let begun = theirs.len() as u64;
-            let excerpt = history(&theirs).excerpt(u64::MAX, most, begun, begun);
+            let excerpt = history(&theirs).excerpt(end as u64, most, begun);
             let known_from = excerpt.runs[0].0 as usize;
             let mine_history = history(&mine);
             let found = mine_history.compare(mine.len() as u64, &excerpt);
-            let both = mine.iter().zip(&theirs).enumerate().skip(known_from);
+            let both = mine.iter().zip(&theirs).enumerate().take(end).skip(known_from);
             let expected = both.clone().find(|(_, (mine, theirs))| mine != theirs);
             prop_assert_eq!(
                 found.map(|(number, mine, theirs)| (number, mine.fingerprint, theirs.fingerprint)),
