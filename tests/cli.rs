@@ -291,7 +291,18 @@ fn interrupted_processes_print_the_rows_so_far() {
     interrupted("-n 3");
 }
 
+/// True if this process inherited SIGINT as ignored. The launcher then leaves it ignored.
+fn ignores_ctrl_c() -> bool {
+    const SIGINT_BIT: u64 = 1 << 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() & SIGINT_BIT != 0
+}
+
 fn interrupted(ranks: &str) {
+    if ignores_ctrl_c() {
+        return skip::skipped("this process ignores Ctrl-C, as a shell's background jobs do");
+    }
     // With so many sizes, the measurement takes a minute.
     let sizes: Vec<_> = (1..=500).map(|size| (8 * size).to_string()).collect();
     let line = format!("perf all-reduce {ranks} --transport shm --sizes {}", sizes.join(","));

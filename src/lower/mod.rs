@@ -39,7 +39,7 @@ pub use program::{
     Drain, Extent, Flush, Fold, FoldSource, InPlaceAccess, InPlaceFold, MAX_SOURCES, Numbering,
     Program, Push, SourceLocation, StreamLink,
 };
-pub use registered::{PeerAccess, RegisteredProgram, lower_registered};
+pub use registered::{RegisteredProgram, lower_registered};
 use strategy::{Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;
 

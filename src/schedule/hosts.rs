@@ -27,6 +27,16 @@ pub struct Hosts(RankGroups);
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Boards(RankGroups);
 
+/// How the ranks of a board reach one another's buffers during a call, where they use no slots.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReachedMemory {
+    /// Registered memory, which every rank maps: it is read and written where it lies.
+    Registered,
+    /// A rank's private memory, which the kernel copies from: it is read as a whole, into memory of
+    /// the reading rank, and never written.
+    Copied,
+}
+
 /// Ranks sorted into groups. Groups are numbered from 0, in the order of their lowest ranks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RankGroups {

@@ -19,6 +19,7 @@ use super::shape::WorldShape;
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::simulate::{MachineModel, RunTime, Simulation};
 use maypole_transports::board::{CHUNK, SlotClass};
 use maypole_transports::{HEAD, LONGEST_AHEAD};
@@ -54,15 +55,6 @@ pub(super) fn priced(
 /// One plan with its price.
 pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -> Candidate {
     Pricer::new(question, plan.algorithm, table).candidate(plan)
-}
-
-/// The memory in which ranks reach one another's buffers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum ReachedMemory {
-    /// Registered memory, where it lies.
-    Registered,
-    /// Private memory, which is copied.
-    Copied,
 }
 
 /// Prices the rows of one algorithm.

@@ -2,11 +2,11 @@
 //! and what asking all ranks costs.
 
 use super::candidates::{answers, longest_chunk};
-use super::price::{Pricer, ReachedMemory};
+use super::price::Pricer;
 use super::{Candidate, CostTable, Plan, Question, best, choose};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
-use crate::schedule::hosts::Boards;
+use crate::schedule::hosts::{Boards, ReachedMemory};
 
 /// Bytes that each rank tells all others before such a call.
 pub(crate) const ANNOUNCEMENT: usize = 48;

@@ -5,9 +5,9 @@ use super::common::SeededRng;
 use super::common::world::{Operation, World};
 use maypole::algorithms::Algorithm;
 use maypole::execute::{Buffers, LinkError, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers};
-use maypole::lower::{LoweringInput, PeerAccess, RegisteredProgram, lower_registered};
+use maypole::lower::{LoweringInput, RegisteredProgram, lower_registered};
 use maypole::schedule::collective::Collective;
-use maypole::schedule::hosts::Boards;
+use maypole::schedule::hosts::{Boards, ReachedMemory};
 use maypole::schedule::{Layout, Placement};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
 use maypole_transports::process_memory::MemoryBeacon;
@@ -23,7 +23,7 @@ const ARENA: usize = 1 << 18;
 /// An operation on registered memory, as all ranks know it.
 struct RegisteredOperation {
     operation: Operation,
-    access: PeerAccess,
+    access: ReachedMemory,
     programs: Vec<RegisteredProgram>,
     /// Ranks that call in place.
     in_place: Vec<bool>,
@@ -69,7 +69,7 @@ impl RegisteredOperation {
         algorithm: Algorithm,
         collective: Collective,
         world: usize,
-        access: PeerAccess,
+        access: ReachedMemory,
         rng: &mut SeededRng,
     ) -> Option<Self> {
         let schedules = algorithm.schedules(collective, world)?;
@@ -115,8 +115,8 @@ impl RegisteredOperation {
                 let each = all.into_iter().enumerate();
                 let peers: Vec<PeerMemory<'_>> = each
                     .map(|(rank, buffers)| match self.access {
-                        PeerAccess::Mapped => PeerMemory::Mapped(buffers),
-                        PeerAccess::Copied => PeerMemory::Process(memory[rank].process(&beacon)),
+                        ReachedMemory::Registered => PeerMemory::Mapped(buffers),
+                        ReachedMemory::Copied => PeerMemory::Process(memory[rank].process(&beacon)),
                     })
                     .collect();
                 let ran = executor.run_registered(program, &sum, &own, &peers, NoObserver);
@@ -198,7 +198,7 @@ impl RegisteredOperation {
 
 /// Runs every algorithm by `access`; returns the names of those that can, and whether ranks may call
 /// in place.
-fn able(access: PeerAccess) -> BTreeSet<String> {
+fn able(access: ReachedMemory) -> BTreeSet<String> {
     let mut rng = SeededRng::new(5);
     let mut able = BTreeSet::new();
     for algorithm in Algorithm::ALL {
@@ -222,7 +222,7 @@ fn able(access: PeerAccess) -> BTreeSet<String> {
 
 #[test]
 fn copies_have_the_bits_of_programs_through_slots() {
-    let able = able(PeerAccess::Copied);
+    let able = able(ReachedMemory::Copied);
     for name in [
         "linear broadcast",
         "ring broadcast",
@@ -248,7 +248,7 @@ fn what_a_peer_no_longer_holds_is_not_taken() {
         (Algorithm::Direct, Collective::AllGather),
         (Algorithm::Ring, Collective::Broadcast { root: 0 }),
     ] {
-        let access = PeerAccess::Copied;
+        let access = ReachedMemory::Copied;
         let operation =
             RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap();
         let whole: Vec<Vec<f32>> = (0..3).map(|rank| operation.numbers(rank)).collect();
@@ -282,7 +282,7 @@ fn what_a_peer_no_longer_holds_is_not_taken() {
 
 #[test]
 fn programs_have_the_bits_of_those_on_private_memory() {
-    let able = able(PeerAccess::Mapped);
+    let able = able(ReachedMemory::Registered);
     // One good algorithm for each collective, and which ones ranks may call in place.
     for name in [
         "two-shot all_reduce",
@@ -310,7 +310,7 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
         Algorithm::TwoShot,
         Collective::AllReduce,
         4,
-        PeerAccess::Mapped,
+        ReachedMemory::Registered,
         &mut rng,
     )
     .unwrap();

@@ -5,8 +5,8 @@
 //! without payload says when. Where input stays as it is during the call, not even that is needed:
 //! it is *lent* from the start.
 
-use super::PeerAccess;
 use super::fold::{FoldId, ReachFold, ReachSource, forget_dead_stores, fused};
+use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +27,7 @@ enum Access {
 pub(super) fn reach_in_place(
     schedules: &[Schedule],
     placement: Placement,
-    access: PeerAccess,
+    access: ReachedMemory,
 ) -> Option<Vec<Vec<ReachFold>>> {
     let all: Vec<Vec<ReachFold>> = schedules.iter().map(fused).collect();
     let messages = Messages::new(&all, placement)?;
@@ -102,11 +102,11 @@ impl<'a> Messages<'a> {
     }
 
     /// The access of each message.
-    fn accesses(&self, by: PeerAccess) -> Option<Vec<Access>> {
+    fn accesses(&self, by: ReachedMemory) -> Option<Vec<Access>> {
         let sends: Vec<usize> = (0..self.all.len()).map(|rank| self.sends(rank)).collect();
         let moved = self.list.iter().map(|message| match by {
-            PeerAccess::Mapped => self.push_or_pull(*message, &sends),
-            PeerAccess::Copied => self.pull(*message),
+            ReachedMemory::Registered => self.push_or_pull(*message, &sends),
+            ReachedMemory::Copied => self.pull(*message),
         });
         let mut accesses = moved.collect::<Option<Vec<Access>>>()?;
         for at in 0..accesses.len() {

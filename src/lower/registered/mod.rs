@@ -10,7 +10,7 @@
 //! * A fold that overwrites what other ranks pull waits until they are done: it has *drains*.
 //! * Input is lent without a message only if nobody overwrites it, except the fold that reads it.
 //!
-//! Memory that the kernel [copies](PeerAccess::Copied) is never pushed to, and no fold combines it.
+//! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it.
 //!
 //! The trial run of all ranks' folds counts the waits that follow from these rules, and its race
 //! detector proves that they are enough.
@@ -24,22 +24,13 @@ mod trial;
 
 use super::LoweringInput;
 use super::program::Program;
+use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Span};
 use access::reach_in_place;
 use emit::ReachEmitter;
 use fold::ReachFold;
 use stages::pipelined;
 use trial::ReachTrial;
-
-/// How a rank reaches the memory of other ranks during a call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PeerAccess {
-    /// The memory is mapped: it is read and written where it lies.
-    Mapped,
-    /// The memory is another process's own, which the kernel copies from: it is read as a whole,
-    /// into memory of the reading rank, and never written.
-    Copied,
-}
 
 /// A program that runs on registered memory.
 #[derive(Clone, Debug)]
@@ -62,7 +53,7 @@ pub struct RegisteredProgram {
 pub fn lower_registered(
     request: &LoweringInput<'_>,
     me: usize,
-    access: PeerAccess,
+    access: ReachedMemory,
 ) -> Option<RegisteredProgram> {
     let world = request.boards.world();
     assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
@@ -88,7 +79,7 @@ fn completing(
     request: &LoweringInput<'_>,
     windows: u32,
     placement: Placement,
-    access: PeerAccess,
+    access: ReachedMemory,
 ) -> Option<StagedFolds> {
     let all = reach_in_place(request.schedules, placement, access)?;
     if placement == Placement::InPlace && all.iter().any(|folds| reads_overwritten(folds)) {

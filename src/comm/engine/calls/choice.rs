@@ -8,9 +8,8 @@ use crate::comm::engine::calls::order::{is_left_to_right, objection_to_algorithm
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::{Error, Result};
-use crate::lower::PeerAccess;
 use crate::schedule::collective::Collective;
-use crate::schedule::hosts::{Boards, Hosts};
+use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question, ReachingChoice};
 
 /// Everything that the choice of a plan depends on besides the call.
@@ -48,7 +47,7 @@ impl<'a> PlanChooser<'a> {
     pub(in crate::comm::engine) fn reaching(
         &self,
         call: CollectiveCall,
-        access: PeerAccess,
+        access: ReachedMemory,
     ) -> ReachingChoice {
         let question = self.question(call.collective, self.bytes(call));
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
@@ -58,8 +57,8 @@ impl<'a> PlanChooser<'a> {
         };
         let costs = &self.conditions.prices();
         match access {
-            PeerAccess::Mapped => tuner::registered_choice(&question, costs, able),
-            PeerAccess::Copied => tuner::copied_choice(&question, costs, able),
+            ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
+            ReachedMemory::Copied => tuner::copied_choice(&question, costs, able),
         }
     }
 

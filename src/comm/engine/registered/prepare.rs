@@ -7,10 +7,9 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::order::schedules_of;
 use crate::comm::error::Result;
-use crate::lower::{
-    LoweringInput, PeerAccess, Program, RegisteredProgram, lower, lower_registered,
-};
+use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Layout, Placement};
 use crate::tuner::{self, Candidate, MeasuredTime, Question, ReachingChoice};
 use crate::world::calls::CallRecord;
@@ -28,12 +27,12 @@ impl Engine {
         }
         let mut ways = AskingCall::default();
         if !self.registrations.is_empty() {
-            let choice = self.chooser().reaching(call, PeerAccess::Mapped);
-            ways.registered = self.best_reaching(call, &choice, PeerAccess::Mapped);
+            let choice = self.chooser().reaching(call, ReachedMemory::Registered);
+            ways.registered = self.best_reaching(call, &choice, ReachedMemory::Registered);
         }
         if self.registrations.copies.objection().is_none() {
-            let choice = self.chooser().reaching(call, PeerAccess::Copied);
-            let copied = self.best_reaching(call, &choice, PeerAccess::Copied);
+            let choice = self.chooser().reaching(call, ReachedMemory::Copied);
+            let copied = self.best_reaching(call, &choice, ReachedMemory::Copied);
             if copied.is_some() && self.can_copy(record)? {
                 ways.copied = copied;
             }
@@ -50,7 +49,7 @@ impl Engine {
         &self,
         call: CollectiveCall,
         choice: &ReachingChoice,
-        access: PeerAccess,
+        access: ReachedMemory,
     ) -> Option<ReachingProgram> {
         let mut chosen: Option<ReachingProgram> = None;
         for candidate in &choice.candidates {
@@ -71,7 +70,7 @@ impl Engine {
         &self,
         call: CollectiveCall,
         candidate: &Candidate,
-        access: PeerAccess,
+        access: ReachedMemory,
     ) -> Option<ReachingProgram> {
         let plan = candidate.plan;
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
