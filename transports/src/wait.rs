@@ -271,7 +271,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::iter;
 
     fn waiting(timeout: Duration) -> Waiting {
@@ -371,15 +371,15 @@ mod tests {
 
     #[test]
     fn the_longer_a_wait_the_longer_its_sleeps() {
-        let mut lengths = Vec::new();
-        let timeout = Duration::from_millis(60);
-        let sleep = |sleep: Sleep<'_>| {
-            lengths.push(sleep.length);
-            sleep.take(iter::empty());
-        };
-        let ended = waiting(timeout).until(&Alarm::default(), sleep, || None::<()>);
-        assert_eq!(ended, Err(Interrupted::TimedOut));
-        assert!(lengths.is_sorted(), "{lengths:?}");
-        assert!(*lengths.last().unwrap() <= LONGEST_SLEEP, "{lengths:?}");
+        const SLEEPS: usize = 12;
+        let lengths = RefCell::new(Vec::new());
+        let sleep = |sleep: Sleep<'_>| lengths.borrow_mut().push(sleep.length);
+        let ready = || (lengths.borrow().len() == SLEEPS).then_some(());
+        waiting(Duration::from_secs(60)).until(&Alarm::default(), sleep, ready).unwrap();
+        let doubled = |length: &Duration| Some((2 * *length).min(LONGEST_SLEEP));
+        let expected: Vec<_> =
+            iter::successors(Some(SHORTEST_SLEEP), doubled).take(SLEEPS).collect();
+        assert_eq!(lengths.into_inner(), expected);
+        assert_eq!(expected.last(), Some(&LONGEST_SLEEP));
     }
 }
