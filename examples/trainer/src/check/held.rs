@@ -19,6 +19,9 @@
 //! with recomputation: the input alone                                      n d / s
 //! ```
 //!
+//! All of them take the bytes of a layer's numbers: 2 in 16 bits. Means, deviations and logarithms
+//! take 4 even then.
+//!
 //! The head keeps its input with mean and deviation, its normalised form, and the logits of its
 //! lines of the vocabulary. How many micro-batches wait at once is the plan's affair: the passes of
 //! the rank are counted one after the other.
@@ -55,6 +58,19 @@ impl RankTheory<'_> {
     /// # Panics
     /// If the setup has no plan.
     pub fn activations(&self, routing: &RoutingRecord) -> usize {
+        self.waiting(routing, self.element)
+    }
+
+    /// The same where layers give numbers of 16 bits: all but means, deviations and logarithms take
+    /// half.
+    ///
+    /// # Panics
+    /// If the setup has no plan.
+    pub fn activations_in_16_bits(&self, routing: &RoutingRecord) -> usize {
+        self.waiting(routing, 2)
+    }
+
+    fn waiting(&self, routing: &RoutingRecord, width: usize) -> usize {
         let ranks = self.size(MeshAxis::Pp);
         let rank = self.place.at(MeshAxis::Pp);
         let plan = self.setup.schedule.plan(ranks, self.setup.micros).expect("a setup is checked");
@@ -72,12 +88,24 @@ impl RankTheory<'_> {
             let layers = self.setup.layers(self.config, stage).len();
             let blocks = (0..layers).map(|_| self.block(rows.next().unwrap_or(0)));
             let head = if stage + 1 == plan.stages() { self.head() } else { 0 };
-            let numbers = blocks.sum::<usize>() + head;
-            waiting.insert(place, numbers);
-            held += numbers;
+            let exact = layers * self.exact() + if head > 0 { 2 * self.outside() } else { 0 };
+            let bytes = width * (blocks.sum::<usize>() + head) + self.element * exact;
+            waiting.insert(place, bytes);
+            held += bytes;
             most = most.max(held);
         }
-        most * self.element
+        most
+    }
+
+    /// Numbers that a block keeps in full precision, whatever the width of the others: mean and
+    /// deviation of both norms, and the logarithms of a ring.
+    fn exact(&self) -> usize {
+        if self.recompute {
+            return 0;
+        }
+        let in_a_ring = self.size(MeshAxis::Cp) > 1 && self.setup.exchange == ContextExchange::Ring;
+        let heads = self.config.heads / self.size(MeshAxis::Tp);
+        4 * self.outside() + if in_a_ring { self.tokens() * heads } else { 0 }
     }
 
     /// Tokens of a micro-batch that the rank has outside of regions.
@@ -86,7 +114,7 @@ impl RankTheory<'_> {
         self.tokens() / divided
     }
 
-    /// Numbers that a block keeps; `rows` went through its experts on this rank.
+    /// Numbers of a layer's width that a block keeps; `rows` went through its experts on this rank.
     fn block(&self, rows: usize) -> usize {
         let n = self.tokens();
         let d = self.config.width;
@@ -99,10 +127,10 @@ impl RankTheory<'_> {
             None => 8 * n * d / tp,
             Some(router) => n * (router.experts + router.top * d) + rows * (d + 8 * d / tp),
         };
-        outside * (2 * d + 4) + 2 * n * d + 4 * n * d / tp + self.attention() + hidden
+        outside * 2 * d + 2 * n * d + 4 * n * d / tp + self.attention() + hidden
     }
 
-    /// Numbers that attention keeps besides its input and its result.
+    /// Numbers of a layer's width that attention keeps besides its input and its result.
     fn attention(&self) -> usize {
         let n = self.tokens();
         let tp = self.size(MeshAxis::Tp);
@@ -112,17 +140,17 @@ impl RankTheory<'_> {
         let scores = rows * heads * self.config.context * self.config.context;
         match self.setup.exchange {
             _ if cp == 1 => scores,
-            ContextExchange::Ring => n * heads,
+            ContextExchange::Ring => 0,
             ContextExchange::Ulysses => scores / cp + 3 * n * self.config.width / tp,
         }
     }
 
-    /// Numbers that the head keeps.
+    /// Numbers of a layer's width that the head keeps.
     fn head(&self) -> usize {
         let n = self.tokens();
         let d = self.config.width;
         let tensor = Shard { index: self.place.at(MeshAxis::Tp), of: self.size(MeshAxis::Tp) };
-        self.outside() * (d + 2) + n * d + n * tensor.range(self.config.vocab).len()
+        self.outside() * d + n * d + n * tensor.range(self.config.vocab).len()
     }
 
     /// The most bytes of units that the store of this rank should hold at once, in full precision or

@@ -16,6 +16,7 @@ use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
 use crate::tensor::norm::NormInputs;
+use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
@@ -34,12 +35,47 @@ pub struct BlockActivations<T> {
     feed_forward: Vec<Vec<T>>,
 }
 
-impl<T> BlockActivations<T> {
+/// The same, as the device stores them while they wait.
+#[derive(Debug)]
+pub struct PackedBlock<T> {
+    /// The fields of [`BlockActivations`] that are one buffer, in their order.
+    single: [PackedNumbers<T>; 7],
+    attention: Vec<PackedNumbers<T>>,
+    feed_forward: Vec<PackedNumbers<T>>,
+}
+
+impl<T: Real> PackedBlock<T> {
+    /// The activations, as they were.
+    pub fn unpack(self) -> BlockActivations<T> {
+        let [x, stats1, h1, qkv, y, x2, stats2] = self.single.map(PackedNumbers::unpack);
+        let list =
+            |all: Vec<PackedNumbers<T>>| all.into_iter().map(PackedNumbers::unpack).collect();
+        let [attention, feed_forward] = [self.attention, self.feed_forward].map(list);
+        BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }
+    }
+
+    /// What went into the block.
+    pub fn input(&self) -> &PackedNumbers<T> {
+        &self.single[0]
+    }
+
     /// The bytes of all activations.
     pub fn bytes(&self) -> usize {
-        let single = [&self.x, &self.stats1, &self.h1, &self.qkv, &self.y, &self.x2, &self.stats2];
-        let all = single.into_iter().chain(&self.attention).chain(&self.feed_forward);
-        all.map(|buffer| size_of_val(&**buffer)).sum()
+        let all = self.single.iter().chain(&self.attention).chain(&self.feed_forward);
+        all.map(PackedNumbers::bytes).sum()
+    }
+}
+
+impl<T: Real> BlockActivations<T> {
+    /// The activations as `device` stores them.
+    pub fn pack(self, device: &dyn Device<T>) -> PackedBlock<T> {
+        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
+        let pack = |numbers: Vec<T>| device.pack(numbers);
+        PackedBlock {
+            single: [x, stats1, h1, qkv, y, x2, stats2].map(pack),
+            attention: attention.into_iter().map(pack).collect(),
+            feed_forward: feed_forward.into_iter().map(pack).collect(),
+        }
     }
 
     /// The block's input alone, from which the rest can be computed again.

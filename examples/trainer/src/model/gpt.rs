@@ -15,6 +15,7 @@ use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::Real;
 use crate::tensor::norm::NormInputs;
+use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use maypole::Result;
 use std::ops::Range;
@@ -50,10 +51,11 @@ pub struct Activations<T> {
 #[derive(Debug)]
 enum UnitActivations<T> {
     Embed,
-    Block(Box<block::BlockActivations<T>>),
+    Block(Box<block::PackedBlock<T>>),
     /// The input of a block that is to be computed again.
-    Input(Vec<T>),
-    Head(HeadActivations<T>),
+    Input(PackedNumbers<T>),
+    /// The four buffers of [`HeadActivations`], in their order.
+    Head([PackedNumbers<T>; 4]),
 }
 
 #[derive(Debug)]
@@ -65,19 +67,26 @@ struct HeadActivations<T> {
     logits: Vec<T>,
 }
 
-impl<T> Activations<T> {
+impl<T: Real> Activations<T> {
     /// Bytes of all activations.
     pub fn bytes(&self) -> usize {
         let each = |kept: &UnitActivations<T>| match kept {
             UnitActivations::Embed => 0,
             UnitActivations::Block(kept) => kept.bytes(),
-            UnitActivations::Input(x) => size_of_val(&**x),
-            UnitActivations::Head(head) => {
-                let buffers = [&head.x, &head.stats, &head.h, &head.logits];
-                buffers.into_iter().map(|buffer| size_of_val(&**buffer)).sum()
-            }
+            UnitActivations::Input(x) => x.bytes(),
+            UnitActivations::Head(head) => head.iter().map(PackedNumbers::bytes).sum(),
         };
         self.kept.iter().map(each).sum()
+    }
+
+    /// True if the vectors that came from the stage before stay in the buffer that they came in.
+    pub fn keeps_input(&self) -> bool {
+        let input = match self.kept.first() {
+            Some(UnitActivations::Block(kept)) => kept.input(),
+            Some(UnitActivations::Input(x) | UnitActivations::Head([x, ..])) => x,
+            Some(UnitActivations::Embed) | None => return false,
+        };
+        matches!(input, PackedNumbers::Whole(_))
     }
 }
 
@@ -145,9 +154,9 @@ impl<T: Real> Gpt<T> {
                     let (y, kept) = self.block(&p, batch, x)?;
                     x = y;
                     if self.recompute {
-                        UnitActivations::Input(kept.into_input())
+                        UnitActivations::Input(self.device.pack(kept.into_input()))
                     } else {
-                        UnitActivations::Block(Box::new(kept))
+                        UnitActivations::Block(Box::new(kept.pack(&*self.device)))
                     }
                 }
                 ModelPart::Head => {
@@ -160,7 +169,9 @@ impl<T: Real> Gpt<T> {
                         targets,
                         weight,
                     )?;
-                    UnitActivations::Head(head)
+                    let HeadActivations { x, stats, h, logits } = head;
+                    let pack = |numbers: Vec<T>| self.device.pack(numbers);
+                    UnitActivations::Head([x, stats, h, logits].map(pack))
                 }
             };
             activations.kept.push(kept);
@@ -192,13 +203,17 @@ impl<T: Real> Gpt<T> {
                     self.embed_backward(&mut g, batch, std::mem::take(&mut dx))?
                 }
                 UnitActivations::Block(kept) => {
-                    self.block_backward((&p, &mut g), batch, &kept, dx)?
+                    self.block_backward((&p, &mut g), batch, &kept.unpack(), dx)?
                 }
                 UnitActivations::Input(x) => {
-                    let (_, kept) = self.block(&p, batch, x)?;
+                    let (_, kept) = self.block(&p, batch, x.unpack())?;
                     self.block_backward((&p, &mut g), batch, &kept, dx)?
                 }
-                UnitActivations::Head(head) => self.logits_backward((&p, &mut g), &head)?,
+                UnitActivations::Head(head) => {
+                    let [x, stats, h, logits] = head.map(PackedNumbers::unpack);
+                    let head = HeadActivations { x, stats, h, logits };
+                    self.logits_backward((&p, &mut g), &head)?
+                }
             };
             MemoryKind::Units.hold(|| store.backward_done(unit))?;
         }

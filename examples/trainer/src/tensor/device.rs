@@ -9,6 +9,7 @@
 use crate::tensor::attention::{self, Heads};
 use crate::tensor::math::{self, Real};
 use crate::tensor::norm::NormInputs;
+use crate::tensor::packed::PackedNumbers;
 use crate::tensor::{embed, gelu, linear, loss, norm};
 use std::fmt::Debug;
 
@@ -85,6 +86,11 @@ pub trait Device<T: Real>: Send + Sync + Debug {
 
     fn add(&self, y: &mut [T], x: &[T]) {
         math::add(y, x);
+    }
+
+    /// Numbers as this device stores them while they wait: they come back to the bit.
+    fn pack(&self, x: Vec<T>) -> PackedNumbers<T> {
+        PackedNumbers::Whole(x)
     }
 
     /// Numbers as this device keeps them, from those of a layer that ranks compute together:

@@ -8,6 +8,7 @@
 //! | [`math`], [`matmul`] | number types, loops compiled for this processor, matrix products |
 //! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers |
 //! | [`device`], [`precision`] | what a device computes; the same in 16 bits, with loss scaling |
+//! | [`packed`] | activations that wait, in 16 bits where that loses nothing |
 //! | [`random`] | random numbers by position, equal on every mesh |
 
 pub mod attention;
@@ -19,5 +20,6 @@ pub mod loss;
 pub mod math;
 pub mod matmul;
 pub mod norm;
+pub mod packed;
 pub mod precision;
 pub mod random;

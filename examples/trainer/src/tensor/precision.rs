@@ -6,8 +6,9 @@
 //!   `f16` one number more a rank and step, whether anything overflowed.
 //! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations;
 //!   this processor widens numbers to multiply them, and exchanges activations wide within layers,
-//!   so it shows what 16 bits do to the *training*, to the memory of weights and gradients, and to
-//!   the bytes that data and pipeline parallelism send.
+//!   so it shows what 16 bits do to the *training*, to the memory of weights, gradients and
+//!   [waiting activations](crate::tensor::packed), and to the bytes that data and pipeline
+//!   parallelism send.
 //!
 //! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where
 //! many gradients lie. So the loss is multiplied by a [`LossScale`] before the backward pass and
@@ -24,6 +25,7 @@ use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::FloatElement;
 use crate::tensor::norm::NormInputs;
+use crate::tensor::packed::{self, PackedNumbers};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
@@ -183,6 +185,15 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     fn add(&self, y: &mut [f32], x: &[f32]) {
         CpuDevice.add(y, x);
         H::coarsen(y);
+    }
+
+    fn embed(&self, x: &mut [f32], table: &[f32], first: usize, ids: &[u32]) {
+        CpuDevice.embed(x, table, first, ids);
+        H::coarsen(x);
+    }
+
+    fn pack(&self, x: Vec<f32>) -> PackedNumbers<f32> {
+        packed::pack::<H>(x)
     }
 
     fn keep(&self, x: &mut [f32]) {

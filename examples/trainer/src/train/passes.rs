@@ -153,9 +153,10 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         let batch = &self.batches[micro];
         let forward = || self.gpt.forward(units, self.store, batch, input);
         let (output, activations) = MemoryKind::Activations.hold(forward)?;
-        // The input stays as an activation of the first block, and the output leaves.
-        let left = MemoryKind::Activations.held() - before;
-        let left = left + received - size_of_val(&*output) as i64;
+        // The output leaves. The input was made by another thread, under another kind: it counts
+        // if it stays as it is, and what is stored of it in fewer bits has been counted.
+        let left = MemoryKind::Activations.held() - before - size_of_val(&*output) as i64;
+        let left = left + if activations.keeps_input() { received } else { 0 };
         let bytes = if counted() { left } else { activations.bytes() as i64 };
         self.loss += activations.loss;
         self.held += bytes;

@@ -1,6 +1,6 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
-use crate::support::{Task, mesh, router, train};
+use crate::support::{SEED, Task, mesh, router, train, train_by};
 use half::bf16;
 use maypole_trainer::check::memory::{FULL, RankMemory};
 use maypole_trainer::check::theory::RankTheory;
@@ -173,6 +173,36 @@ fn compare(config: &Config, setup: &Setup, recompute: bool) {
         near(activations, site.activations(&seen.routing), "activations");
         if setup.mesh.size(MeshAxis::Pp) == 1 {
             near(units, site.units(false), "units");
+        }
+    }
+}
+
+/// Layers give 16-bit numbers, and activations that wait take no more than these. Means, deviations
+/// and the logarithms of a ring have 32 bits. Counted by the allocator.
+#[test]
+fn activations_of_sixteen_bits_take_sixteen_bits() {
+    for text in ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"] {
+        for recompute in [false, true] {
+            let setup = Setup { micros: 4, ..mesh(text) };
+            let task = Task { steps: 2, recompute, ..Task::full() };
+            let run = train_by::<f32>(&task, &setup, |worker| worker.narrow::<bf16>(SEED));
+            for (rank, seen) in run.seen.iter().enumerate() {
+                let place = setup.mesh.place(rank);
+                let site = RankTheory {
+                    config: &task.config,
+                    setup: &setup,
+                    place,
+                    rows: task.rows,
+                    element: FULL,
+                    recompute,
+                };
+                let held = seen.outcome.peaks.activations as f64;
+                let half = site.activations_in_16_bits(&seen.routing) as f64;
+                let full = site.activations(&seen.routing) as f64;
+                let far = (held - half).abs();
+                assert!(far <= 0.05 * half + 4096.0, "{text} rank {rank}: {held}, not {half}");
+                assert!(held < 0.56 * full, "{text} rank {rank}: {held} of {full}");
+            }
         }
     }
 }

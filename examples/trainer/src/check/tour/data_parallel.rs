@@ -270,7 +270,10 @@ impl DataParallelCheck {
         let units = UnitTheory::new(&layout, sharding, shard, micro);
         StepMeasure {
             memory: RankMemory::theory(sharding, layout.len(), ranks, states, width),
-            activations: site.activations(&RoutingRecord::default()),
+            activations: match self.narrow {
+                None => site.activations(&RoutingRecord::default()),
+                Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
+            },
             units: units.bytes(width, self.narrow.is_some()),
             passes: OverlappedPasses::theory(&layout, (sharding, ranks), micro, width),
         }

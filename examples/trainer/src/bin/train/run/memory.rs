@@ -81,6 +81,8 @@ fn theory_of_a_step(worker: &Worker<f32>, job: &TrainingJob) -> [usize; 2] {
         recompute: job.recompute,
     };
     let routing = worker.session.routing.borrow();
-    let activations = site.activations(&routing);
-    [activations, site.units(job.precision != Precision::F32)]
+    let mixed = job.precision != Precision::F32;
+    let activations =
+        if mixed { site.activations_in_16_bits(&routing) } else { site.activations(&routing) };
+    [activations, site.units(mixed)]
 }
