@@ -137,6 +137,11 @@ impl Executor {
         &mut self.streams
     }
 
+    /// True if there is a stream to `peer`.
+    pub fn has_stream(&self, peer: usize) -> bool {
+        self.streams.contains(peer)
+    }
+
     /// Changes the policy of waiting.
     pub fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = waiting;

@@ -33,11 +33,6 @@ impl VerbsAccess {
         port.as_ref().map_err(String::as_str)
     }
 
-    /// True if the user has named the device.
-    pub(crate) fn is_named(&self) -> bool {
-        self.settings.device.is_some()
-    }
-
     /// The port, if a call has opened it.
     ///
     /// # Errors

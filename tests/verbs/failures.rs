@@ -3,7 +3,7 @@
 
 use crate::spawn::{Ended, Running, World};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs a command of the virtual machine, which must succeed.
 #[track_caller]
@@ -129,6 +129,41 @@ fn too_little_locked_memory_is_told_when_ranks_join() {
         assert!(refused.contains("the limit of locked memory is 64 KiB"), "{refused}");
         assert!(refused.contains("'ulimit -l'"), "{refused}");
     }
+}
+
+/// The index of the GID of `device` with the IPv4 address `[a, b, c, d]`, which was just given to its
+/// interface.
+fn gid_index(device: &str, address: [u8; 4]) -> usize {
+    let [a, b, c, d] = address;
+    let wanted = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let folder = format!("/sys/class/infiniband/{device}/ports/1/gids");
+    let gid =
+        |index: usize| std::fs::read_to_string(format!("{folder}/{index}")).unwrap_or_default();
+    let begun = Instant::now();
+    loop {
+        if let Some(index) = (0..8).find(|index| gid(*index).trim().ends_with(&wanted)) {
+            return index;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{device} has no GID {wanted}");
+    }
+}
+
+/// Both ports are active and of one kind of network, but packets to one of them go to a hardware
+/// address that no interface has. Ranks that choose for themselves use TCP, and say why.
+#[test]
+#[ignore = "needs RDMA devices: tests/rdma-vm/test"]
+fn ports_that_do_not_reach_each_other_are_not_chosen() {
+    root("/usr/bin/ip addr add 192.168.77.2/24 dev veth1");
+    let nowhere = "192.168.77.2 lladdr 02:00:00:00:99:99 dev veth0";
+    root(&format!("/usr/bin/ip neigh replace {nowhere} nud permanent"));
+    let index = gid_index("rxe1", [192, 168, 77, 2]);
+    let world = World::new("join", 3).hosts(&[0, 0, 1]).set_of(2, "MAYPOLE_IB_DEVICE", "rxe1");
+    let ended = world.set_of(2, "MAYPOLE_IB_GID_INDEX", index).start().end();
+    root(&format!("/usr/bin/ip neigh del {nowhere}"));
+    root("/usr/bin/ip addr del 192.168.77.2/24 dev veth1");
+    let summary = ended[0].said("summary").join(" ");
+    assert!(summary.contains("2 pairs by tcp"), "{ended:#?}");
+    assert!(summary.contains("InfiniBand: rank 0: verbs do not reach rank 2 from it"), "{summary}");
 }
 
 #[test]

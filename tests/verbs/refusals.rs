@@ -69,6 +69,58 @@ fn between_hosts_without_devices_ranks_use_tcp_and_say_why() {
     assert!(summary.contains(first), "{summary}");
 }
 
+/// Ranks that choose for themselves stay with TCP, and those that want verbs are refused.
+#[test]
+#[ignore = "needs RDMA devices: tests/rdma-vm/test"]
+fn ports_of_different_networks_are_not_used() {
+    // The GID with index 0 is that of the link alone.
+    let world = || World::new("join", 3).hosts(&[0, 0, 1]).set_of(2, "MAYPOLE_IB_GID_INDEX", 0);
+    let why = "rank 2: its port is of RoCE v2 within a link, that of rank 0 of RoCE v2 over IPv4";
+    let ended = world().start().succeed();
+    let summary = ended[0].said("summary")[0];
+    assert!(summary.contains("2 pairs by tcp") && summary.contains(why), "{summary}");
+    let error = refusal(world());
+    assert!(error.contains("1 of 3 ranks cannot use verbs") && error.contains(why), "{error}");
+}
+
+/// Three MiB each for the two peers on the other host: more than may be locked, though one connection
+/// fits.
+#[test]
+#[ignore = "needs RDMA devices: tests/rdma-vm/test"]
+fn memory_for_all_connections_is_checked_when_ranks_join() {
+    let limited = [
+        "/usr/bin/bash",
+        "-c",
+        "ulimit -l 3000; exec setpriv --bounding-set -ipc_lock \
+        --inh-caps -ipc_lock \"$0\" \"$@\"",
+    ];
+    let ended = World::new("join", 3).hosts(&[0, 1, 1]).by(0, &limited).start().succeed();
+    let summary = ended[0].said("summary")[0];
+    let why = "InfiniBand: rank 0: 6291456 bytes of memory cannot be registered";
+    assert!(summary.contains(why) && summary.contains("is 3000 KiB"), "{summary}");
+    assert!(summary.contains("2 pairs by tcp"), "{summary}");
+}
+
+/// Each connection registers 1 MiB.
+#[test]
+#[ignore = "needs RDMA devices: tests/rdma-vm/test"]
+fn registered_memory_beyond_the_limit_is_refused() {
+    let limited = |bytes: usize| {
+        let world = World::new("limited", 3).set("MAYPOLE_TRANSPORT", "ib");
+        world.set("MAYPOLE_MEMORY", bytes).start().succeed()
+    };
+    for rank in limited(3 << 20) {
+        assert_eq!(rank.said("collectives"), ["they fit"]);
+        let error = rank.said("messages").join(" ");
+        assert!(error.contains("registers 1048576 bytes, and MAYPOLE_MEMORY leaves 0"), "{error}");
+    }
+    for rank in limited(1 << 20) {
+        let error = rank.said("collectives")[0];
+        assert!(error.contains("connections by verbs register 2097152 bytes"), "{error}");
+        assert!(error.contains("MAYPOLE_MEMORY allows 1048576; raise it, or use"), "{error}");
+    }
+}
+
 #[test]
 fn other_transports_say_that_they_exclude_verbs() {
     let ended = World::new("join", 2).set("MAYPOLE_TRANSPORT", "tcp").start().succeed();

@@ -6,6 +6,7 @@ use crate::spawn::say;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, ReduceOp, Transport};
 use std::process::Command;
+use std::time::Instant;
 
 /// Bytes of the calls that are compared with shared memory: less and more than a line, a packet,
 /// the longest write, and the ring of a connection.
@@ -13,12 +14,13 @@ const SIZES: [usize; 6] = [1, 100, 4096, 64 << 10, 600_000, 8 << 20];
 /// Which of [`SIZES`] only every third collective uses, because the virtual machine is slow.
 const LARGEST: usize = SIZES.len() - 1;
 
-/// Plays `role`, whose first word is its name.
+/// Plays `role`.
 pub(crate) fn play(role: &str, comm: Communicator) {
-    match role.split(' ').next().unwrap_or_default() {
+    match role {
         "join" => say("summary", comm.summary().replace('\n', " ")),
         "compare" => compare(comm),
         "messages" => messages(comm),
+        "limited" => limited(comm),
         "endless" => endless(comm),
         "shrink" => shrink(comm),
         "count" => count(comm),
@@ -42,9 +44,14 @@ fn compare(mut comm: Communicator) {
             // Six worlds with shifts from 0 to 5 call every collective with every size once.
             let is_due = at == (nth + shift) % SIZES.len() && (at != LARGEST || nth % 3 == 0);
             if full || is_due {
-                let [ours, theirs] =
-                    [&mut comm, &mut plain].map(|comm| call(comm, collective, bytes));
+                let begun = Instant::now();
+                let ours = call(&mut comm, collective, bytes);
+                let took = begun.elapsed();
+                let theirs = call(&mut plain, collective, bytes);
                 assert!(ours == theirs, "{collective:?} of {bytes} bytes differs from {other}");
+                let last = comm.last_call().map(|last| last.algorithm).unwrap_or_default();
+                let plain = begun.elapsed() - took;
+                say("took", format!("{took:.1?} {plain:.1?} {collective:?} {bytes} {last}"));
             }
         }
     }
@@ -53,9 +60,12 @@ fn compare(mut comm: Communicator) {
     for nth in 0..number("TEST_CASES", 4) {
         let case = rng.sample(&cases(world));
         // Bits over two algorithms differ where floats do, so each is held to its own order.
+        let begun = Instant::now();
         case.run(&mut comm);
+        let took = begun.elapsed();
         case.run(&mut plain);
-        say("case", nth);
+        let plain = begun.elapsed() - took;
+        say("took", format!("{took:.1?} {plain:.1?} case {nth} {case:?}"));
     }
     comm.close().unwrap();
 }
@@ -137,6 +147,22 @@ fn endless(mut comm: Communicator) {
     say("error", &error);
     say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
     comm.close().unwrap();
+}
+
+/// Connects to all ranks for collectives, and then to one after the other for messages, until memory
+/// does not suffice.
+fn limited(mut comm: Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let mut theirs = vec![0u8; world];
+    match comm.all_to_all(&vec![1u8; world], &mut theirs) {
+        Err(error) => return say("collectives", error),
+        Ok(()) => say("collectives", "they fit"),
+    }
+    for distance in 1..world {
+        if let Err(error) = comm.send(&[1u8], (rank + distance) % world, 1) {
+            return say("messages", error);
+        }
+    }
 }
 
 /// Goes on without a rank that has died.

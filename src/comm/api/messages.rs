@@ -167,7 +167,7 @@ impl Communicator {
             waiting: engine.waiting(),
             alarm: &alarm,
             boards: engine.boards(),
-            shared_memory: engine.memory_for_messages(),
+            memory: engine.memory_for_messages(),
         };
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {

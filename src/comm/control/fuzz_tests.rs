@@ -8,7 +8,11 @@ use maypole_transports::cores::UsableCores;
 
 #[test]
 fn reports_of_joining() {
-    let report = |costs| JoinReport { cores: UsableCores::of_this_thread(), costs, verbs: Ok(()) };
+    let report = |costs| JoinReport {
+        cores: UsableCores::of_this_thread(),
+        costs,
+        verbs: Ok("InfiniBand".to_owned()),
+    };
     let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
     let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];
     let fuzz = Fuzz::new("reports").corpus(corpus).words(&words).memory(2 << 20, 100);

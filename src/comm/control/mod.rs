@@ -118,9 +118,20 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// Looks whether this process can use verbs, if they were asked for: by `transport`, or because
-    /// the user has named a device. All ranks of the group decide together whether they do.
+    /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
+    /// All ranks of the group decide together whether they do.
     fn offer_verbs(&self, transport: Transport) -> VerbsOffer;
+
+    /// Makes sure that bytes sent to `peer` by verbs arrive there.
+    ///
+    /// # Errors
+    /// Why they do not, in words.
+    fn try_verbs(&self, _peer: usize) -> Result<(), String> {
+        Err("these ranks use no verbs".to_owned())
+    }
+
+    /// Drops the connections by which others have [tried](Self::try_verbs) to reach this rank.
+    fn end_trials(&self) {}
 
     /// Returns this rank's handle on a new group of the ranks `members`, of which this rank is one.
     /// `number` is equal on all of them and was not used in this group before. `links` carry its

@@ -2,7 +2,7 @@
 
 use crate::comm::control::error::ControlError;
 use crate::comm::control::join::Transport;
-use crate::comm::control::join::verbs::{UNNAMED, VerbsOffer};
+use crate::comm::control::join::verbs::{NO_DEVICES, VerbsOffer};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
@@ -12,14 +12,17 @@ use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{
     Cause, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError, Survivors,
 };
+use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The numbers of the two connections between two ranks: for collectives, and for messages.
+/// The numbers of the connections between two ranks: for collectives, for messages, and for trials
+/// whether verbs reach the other rank.
 const COLLECTIVES: u32 = 0;
 const MESSAGES: u32 = 1;
+const TRIALS: u32 = 2;
 /// How long ranks take to agree on which failure was the first.
 const SETTLING: Duration = Duration::from_secs(2);
 
@@ -120,6 +123,14 @@ impl Connector for ProcessControl {
             Some((from, stream_over(connection).ok()?))
         };
         self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
+    }
+
+    fn registered_bytes(&self, peer: usize) -> usize {
+        let is_other = self.members[peer] != self.service.rank();
+        match self.path_to(peer) {
+            DataPath::Verbs if is_other => UnconnectedVerbs::REGISTERED,
+            _ => 0,
+        }
     }
 
     fn has_left(&self, peer: usize) -> bool {
@@ -227,10 +238,25 @@ impl Control for ProcessControl {
     }
 
     fn offer_verbs(&self, transport: Transport) -> VerbsOffer {
-        if transport != Transport::Ib && !self.service.has_named_device() {
-            return Err(UNNAMED.to_owned());
+        if transport != Transport::Ib && !has_device_files() {
+            return Err(NO_DEVICES.to_owned());
         }
-        self.service.open_verbs()
+        let hosts = self.service.hosts();
+        let me = self.service.rank();
+        let needs_verbs = |member: &&usize| {
+            **member != me && (transport == Transport::Ib || hosts[**member] != hosts[me])
+        };
+        let peers = self.members.iter().filter(needs_verbs).count();
+        // For collectives, and for the messages of each direction.
+        self.service.open_verbs(3 * peers).map(str::to_owned)
+    }
+
+    fn try_verbs(&self, peer: usize) -> Result<(), String> {
+        self.service.try_verbs(self.group, self.members[peer], TRIALS)
+    }
+
+    fn end_trials(&self) {
+        drop(self.service.callers(self.group, TRIALS));
     }
 
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {

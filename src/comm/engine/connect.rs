@@ -34,14 +34,40 @@ impl Engine {
             self.executor.share(board, locals, me);
             self.connected = true;
         }
-        for link in &program.streams {
-            let peer = link.peer as usize;
-            if !self.executor.streams().contains(peer) {
-                let stream = self.health.control().stream(peer, deadline)?;
-                self.executor.streams().insert(peer, stream);
-            }
+        let peers = program.streams.iter().map(|link| link.peer as usize);
+        let absent = peers.filter(|peer| !self.executor.has_stream(*peer)).collect::<Vec<_>>();
+        self.check_registered(&absent).map_err(ControlError::Other)?;
+        for peer in absent {
+            let stream = self.health.control().stream(peer, deadline)?;
+            self.executor.streams().insert(peer, stream);
         }
         Ok(())
+    }
+
+    /// Bytes that the streams to `peers` register with an RDMA device.
+    fn registered(&self, peers: impl Iterator<Item = usize>) -> usize {
+        peers.map(|peer| self.health.control().registered_bytes(peer)).sum()
+    }
+
+    /// Bytes that the streams of this rank have registered with an RDMA device.
+    fn held(&self) -> usize {
+        let world = self.boards.world();
+        self.registered((0..world).filter(|peer| self.executor.has_stream(*peer)))
+    }
+
+    /// Refuses streams to `peers` that register more memory than the user allows.
+    fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
+        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let more = self.registered(peers.iter().copied());
+        let held = self.held() + board_share(self.boards.locals(self.rank).len());
+        if more == 0 || held + more <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "{} connections by verbs register {more} bytes, this rank holds {held}, and \
+             MAYPOLE_MEMORY allows {limit}; raise it, or use MAYPOLE_TRANSPORT=tcp",
+            peers.len()
+        ))
     }
 
     /// Refuses a board that takes more memory than the user allows.
@@ -59,10 +85,11 @@ impl Engine {
         ))
     }
 
-    /// Bytes of shared memory that the board leaves to messages between two ranks.
+    /// Bytes of shared and registered memory that collectives leave to messages between two ranks.
     pub(crate) fn memory_for_messages(&self) -> usize {
+        let Some(limit) = self.settings.memory_limit() else { return usize::MAX };
         let share = board_share(self.boards.locals(self.rank).len());
-        self.settings.memory_limit().map_or(usize::MAX, |limit| limit.saturating_sub(share))
+        limit.saturating_sub(share + self.held())
     }
 }
 

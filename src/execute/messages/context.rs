@@ -17,6 +17,12 @@ pub(crate) trait Connector {
     /// Takes the streams that peers have made to this rank since the last call, each with its peer.
     fn callers(&self) -> Vec<(usize, AnyStream)>;
 
+    /// Returns the bytes of this process's memory that a stream to `peer` registers with an RDMA
+    /// device.
+    fn registered_bytes(&self, _peer: usize) -> usize {
+        0
+    }
+
     /// True if `peer` has left the group in order.
     fn has_left(&self, peer: usize) -> bool;
 }
@@ -28,6 +34,6 @@ pub(crate) struct BatchContext<'a> {
     pub(crate) alarm: &'a Alarm,
     /// The ranks of one board can share memory.
     pub(crate) boards: &'a Boards,
-    /// Bytes of shared memory that this rank may make for messages.
-    pub(crate) shared_memory: usize,
+    /// Bytes of shared and registered memory that this rank may make for messages.
+    pub(crate) memory: usize,
 }

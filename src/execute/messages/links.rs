@@ -26,8 +26,9 @@ pub(crate) struct MessageLinks {
     pub(super) incoming: Vec<Option<Box<IncomingLink>>>,
     /// The rank whose messages a receive from any rank looks at first, so that senders take turns.
     pub(super) first_source: usize,
-    /// Links for which this rank may provide shared memory.
-    shared_links: usize,
+    /// Bytes of shared memory that this rank may provide for links, and of registered memory that
+    /// the streams of links have.
+    memory: usize,
     pub(super) activity: StreamActivity,
 }
 
@@ -40,7 +41,7 @@ impl MessageLinks {
             outgoing: Vec::new(),
             incoming: Vec::new(),
             first_source: 0,
-            shared_links: 0,
+            memory: 0,
             activity: StreamActivity::default(),
         }
     }
@@ -78,12 +79,27 @@ impl MessageLinks {
             self.adopt(peer, AnyStream::Mem(far), context);
             AnyStream::Mem(near)
         } else {
+            self.take_memory(peer, context)?;
             context.connector.dial(peer, context.waiting.end(simulated::now()))?
         };
         // Without an offer the link keeps its stream, which serves as well.
         let shares = self.can_share(peer, &stream, context);
         let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
         self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
+        Ok(())
+    }
+
+    /// Counts the memory that a stream to `peer` registers.
+    fn take_memory(&mut self, peer: usize, context: &BatchContext<'_>) -> Result<(), String> {
+        let bytes = context.connector.registered_bytes(peer);
+        let left = context.memory.saturating_sub(self.memory);
+        if bytes > left {
+            return Err(format!(
+                "a connection by verbs registers {bytes} bytes, and MAYPOLE_MEMORY leaves {left} for \
+                 it; raise it, or use MAYPOLE_TRANSPORT=tcp"
+            ));
+        }
+        self.memory += bytes;
         Ok(())
     }
 
@@ -104,8 +120,12 @@ impl MessageLinks {
         // sent nothing on that stream.
         let slot = &mut self.incoming[peer];
         if slot.as_ref().is_none_or(|link| link.is_fresh()) {
-            let provides = shares && self.shared_links < context.shared_memory / Pipe::BYTES;
-            self.shared_links += usize::from(provides);
+            let provides = shares && self.memory + Pipe::BYTES <= context.memory;
+            // What a peer has registered here by connecting cannot be refused any more.
+            self.memory += match provides {
+                true => Pipe::BYTES,
+                false => context.connector.registered_bytes(peer),
+            };
             *slot = Some(Box::new(IncomingLink::new(peer, stream, provides)));
         }
     }

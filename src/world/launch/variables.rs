@@ -88,8 +88,8 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_IB_DEVICE",
-        "The RDMA device that connections by InfiniBand or RoCE use, by name (`mlx5_0`). Between hosts, \
-         `auto` uses them only if every rank names one. Default: the first one with an active port.",
+        "The RDMA device that connections by InfiniBand or RoCE use, by name (`mlx5_0`). Default: the \
+         first one with an active port.",
     ),
     each(
         "MAYPOLE_IB_PORT",
@@ -144,7 +144,8 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_MEMORY",
-        "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank.",
+        "Most bytes of shared, registered and buffer memory for this process. Default: 8 MiB a host \
+         and rank.",
     ),
     each(
         "MAYPOLE_PROGRAM_MEMORY",

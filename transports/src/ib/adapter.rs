@@ -99,6 +99,32 @@ impl VerbsAdapter {
         Ok(Arc::new(Self { device, domain, port, gid, settings, watch }))
     }
 
+    /// The kind of network that the port is of, in words: `RoCE v2 over IPv4`. Ports of different
+    /// kinds cannot reach each other.
+    pub fn network(&self) -> &'static str {
+        self.gid.network()
+    }
+
+    /// Makes sure that so many bytes can be registered at the same time. Where the limit of locked
+    /// memory is lower, tries whether this process is held to it: the superuser is not.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] names the limit.
+    pub fn check_memory(self: &Arc<Self>, bytes: usize) -> Result<(), VerbsError> {
+        match getrlimit(Resource::Memlock).current {
+            Some(limit) if limit < bytes as u64 => {
+                let more = usize::try_from(limit).map_or(bytes, |limit| limit + 1);
+                VerbsMemory::new(self, more).map(drop).map_err(|error| match error {
+                    VerbsError::Memory { limit, source, .. } => {
+                        VerbsError::Memory { bytes, limit, source }
+                    }
+                    other => other,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The name of the device and the port: the first active one of those that `settings` allow.
     fn select(settings: &VerbsSettings) -> Result<(String, VerbsPort), VerbsError> {
         let devices = match &settings.device {

@@ -23,6 +23,9 @@ impl fmt::Debug for UnconnectedVerbs {
 }
 
 impl UnconnectedVerbs {
+    /// Bytes that each end registers.
+    pub const REGISTERED: usize = 2 * RING;
+
     /// Makes an end on `adapter`.
     ///
     /// # Errors
@@ -32,7 +35,7 @@ impl UnconnectedVerbs {
         let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
         let receives = WRITES + OTHERS;
         // First, because its error tells of the limit of locked memory.
-        let rings = VerbsMemory::new(adapter, 2 * RING)?;
+        let rings = VerbsMemory::new(adapter, Self::REGISTERED)?;
         let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
         for _ in 0..receives {
             pair.post_receive().map_err(|source| VerbsError::Call {

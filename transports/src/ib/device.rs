@@ -61,6 +61,12 @@ pub struct VerbsDevice {
     pub ports: Vec<VerbsPort>,
 }
 
+/// True if the kernel has made files by which programs reach RDMA devices. Where it has none, no
+/// library needs to be loaded to know that there is no device.
+pub fn has_device_files() -> bool {
+    std::path::Path::new("/dev/infiniband").exists()
+}
+
 /// Returns the RDMA devices of this machine, with ports and GIDs, in the kernel's order.
 ///
 /// ```no_run
@@ -189,6 +195,11 @@ impl OpenDevice {
             firmware: firmware.to_string_lossy().into_owned(),
             ports: ports.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// True if the port is not active now. Of a device that does not answer, nothing is known.
+    pub(super) fn is_port_down(&self, number: u8) -> bool {
+        self.port(number, &[]).is_ok_and(|port| !port.is_active())
     }
 
     /// The GIDs of all ports, each with its port's number.

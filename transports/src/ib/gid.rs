@@ -50,6 +50,19 @@ impl Gid {
         Ipv6Addr::from(self.bytes)
     }
 
+    /// The kind of network that the address is of. Ports with addresses of different kinds cannot
+    /// reach each other.
+    pub(super) fn network(&self) -> &'static str {
+        let address = self.address();
+        match self.kind {
+            GidKind::InfiniBand => "InfiniBand",
+            GidKind::RoceV1 => "RoCE v1",
+            GidKind::RoceV2 if address.to_ipv4_mapped().is_some() => "RoCE v2 over IPv4",
+            GidKind::RoceV2 if address.is_unicast_link_local() => "RoCE v2 within a link",
+            GidKind::RoceV2 => "RoCE v2 over IPv6",
+        }
+    }
+
     /// A lower rank is preferred: an IPv4 address over RoCE version 2, then any other address that
     /// a router forwards, then one of the link alone, then RoCE version 1.
     fn preference(&self) -> (bool, bool, bool) {
@@ -113,6 +126,21 @@ mod tests {
     fn the_first_of_an_infiniband_port_serves() {
         let gids = [gid(0, "fe80::2:c903:1", GidKind::InfiniBand)];
         assert_eq!(choose(&gids), Some(gids[0]));
+    }
+
+    #[test]
+    fn addresses_that_do_not_reach_each_other_are_of_different_networks() {
+        let gids = [
+            gid(0, "fe80::1", GidKind::InfiniBand),
+            gid(0, "10.0.0.1", GidKind::RoceV1),
+            gid(0, "10.0.0.1", GidKind::RoceV2),
+            gid(0, "2001:db8::1", GidKind::RoceV2),
+            gid(0, "fe80::1", GidKind::RoceV2),
+        ];
+        let networks: std::collections::BTreeSet<_> = gids.iter().map(Gid::network).collect();
+        assert_eq!(networks.len(), gids.len());
+        let other = gid(5, "10.99.0.7", GidKind::RoceV2);
+        assert_eq!(other.network(), gids[2].network());
     }
 
     #[test]

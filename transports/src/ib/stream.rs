@@ -14,6 +14,7 @@ use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
 use super::error::VerbsFault;
+use super::events::PortTrouble;
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
@@ -176,13 +177,19 @@ impl VerbsStream {
             }
             WC_SUCCESS => self.out.posted -= 1,
             // Of flushed requests, the one that failed before them has said why.
-            WC_NO_ANSWER | WC_FLUSHED => {
-                self.fault.get_or_insert(VerbsFault::Unanswered);
-            }
-            status => {
-                self.fault.get_or_insert(VerbsFault::Status(status));
-            }
+            WC_NO_ANSWER | WC_FLUSHED => self.lose_connection(VerbsFault::Unanswered),
+            status => self.lose_connection(VerbsFault::Status(status)),
         }
+    }
+
+    /// The adapter has given the connection up and says `fault`. If this end's port is down, that is
+    /// why: depending on when the port goes down, a request fails before the port's event comes.
+    fn lose_connection(&mut self, fault: VerbsFault) {
+        if self.fault.is_some() {
+            return;
+        }
+        let is_down = self.adapter.device.is_port_down(self.adapter.port.number);
+        self.fault = Some(if is_down { VerbsFault::Port(PortTrouble::Down) } else { fault });
     }
 
     fn receive_number(&mut self, number: Immediate) {
@@ -249,6 +256,18 @@ impl VerbsStream {
             self.into.credited = self.into.taken;
             self.write(0, 0, Immediate::Credit { bytes: bytes as u32, writes });
         }
+    }
+
+    /// True once the peer's adapter has everything that was sent.
+    ///
+    /// # Errors
+    /// Why the connection is lost.
+    pub fn is_delivered(&mut self) -> Result<bool, Fault> {
+        self.pump();
+        if self.out.posted == 0 {
+            return Ok(true);
+        }
+        self.check().map(|()| false)
     }
 
     /// False once the peer's pair is gone, or may be: it answers no request any more.

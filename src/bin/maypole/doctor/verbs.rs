@@ -1,17 +1,12 @@
 //! Checks the RDMA devices, where the kernel has any.
 
-use std::path::Path;
-
 use maypole_transports::ib::{self, VerbsDevice, VerbsError, VerbsPort};
 
 use super::Finding;
 
-/// What the kernel makes once it has RDMA devices for programs. Without it, the library is not
-/// loaded: drivers are loaded with it.
-const DEVICES: &str = "/dev/infiniband";
-
 pub(super) fn check() -> Vec<Finding> {
-    if !Path::new(DEVICES).exists() {
+    // Drivers are loaded with the library.
+    if !ib::has_device_files() {
         return Vec::new();
     }
     match ib::devices() {

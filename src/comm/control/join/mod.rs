@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory within a host. Between hosts InfiniBand or RoCE if all ranks name a device
-    /// (`MAYPOLE_IB_DEVICE`) with a port that can be used, else TCP.
+    /// Shared memory within a host. Between hosts InfiniBand or RoCE if every rank has an active port
+    /// of the same kind of network, else TCP.
     #[default]
     Auto,
     /// Shared memory alone: an error if the ranks are not all on one host.
@@ -184,7 +184,9 @@ impl Communicator {
         let reports = blobs.iter().enumerate().map(report);
         let reports = reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Join)?;
         let offers: Vec<_> = reports.iter().map(|report| report.verbs.clone()).collect();
-        let links = transport.links(&hosts, &offers).map_err(Error::Join)?;
+        let deadline = Instant::now() + timeout;
+        let links = verbs::decide(&control, transport, (rank, &hosts), &offers, deadline);
+        let links = links.map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(control.over(links.clone()));
         let loads = HostLoad::of_hosts(&hosts, &reports);
         let HostLoad { ranks, cores } = loads[hosts.of(rank)];
@@ -212,7 +214,11 @@ impl Communicator {
         };
         let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;
         let offers: Vec<_> = offers.iter().map(|offer| verbs::from_bytes(offer)).collect();
-        let links = transport.links(&self.hosts, &offers).map_err(Error::Join)?;
+        let engine = self.engine.get();
+        let control = engine.health().control();
+        let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
+        let links = verbs::decide(control, transport, here, &offers, deadline);
+        let links = links.map_err(Error::Join)?;
         let members: Vec<usize> = (0..self.world()).collect();
         Ok(self.subgroup(&members, boards, links))
     }

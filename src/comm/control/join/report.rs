@@ -15,13 +15,13 @@ pub(crate) struct JoinReport {
     pub(crate) verbs: VerbsOffer,
 }
 
-/// A report as it is sent: cores, costs, and why the rank cannot use verbs.
-type SentReport = (Vec<u8>, Option<String>, Option<String>);
+/// A report as it is sent: cores, costs, and whether the rank can use verbs.
+type SentReport = (Vec<u8>, Option<String>, VerbsOffer);
 
 impl JoinReport {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
-        let report: SentReport = (self.cores.to_bytes(), costs, self.verbs.clone().err());
+        let report: SentReport = (self.cores.to_bytes(), costs, self.verbs.clone());
         postcard::to_stdvec(&report).expect("bytes and a string can be serialized")
     }
 
@@ -46,7 +46,6 @@ impl JoinReport {
             Some(Ok(costs)) => Some(costs),
             Some(Err(error)) => return Err(refused(error.to_string())),
         };
-        let verbs = verbs.map_or(Ok(()), Err);
         Ok(Self { cores: UsableCores::from_bytes(&cores), costs, verbs })
     }
 }
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn reports_are_read_back() {
-        let offers = [Ok(()), Err("no device".to_owned())];
+        let offers = [Ok("InfiniBand".to_owned()), Err("no device".to_owned())];
         for (costs, verbs) in [None, Some(CostTable::BUILT_IN)].into_iter().zip(offers) {
             let report = JoinReport { cores: UsableCores::of_this_thread(), costs, verbs };
             assert_eq!(JoinReport::from_bytes(1, &report.to_bytes()), Ok(report));
@@ -106,7 +105,8 @@ mod tests {
 
     #[test]
     fn ranks_and_cores_are_counted_by_host() {
-        let report = JoinReport { cores: UsableCores::default(), costs: None, verbs: Ok(()) };
+        let verbs = Err("no device".to_owned());
+        let report = JoinReport { cores: UsableCores::default(), costs: None, verbs };
         let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0, 0, 1]), &vec![report; 4]);
         assert_eq!(loads, [HostLoad { ranks: 3, cores: 1 }, HostLoad { ranks: 1, cores: 1 }]);
         assert_eq!(loads[0].crowding(), 3);

@@ -1,17 +1,18 @@
 //! Whether the ranks use verbs: each rank tells what its machine has, and all decide alike.
 
 use super::Transport;
+use crate::comm::control::Control;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
+use std::time::Instant;
 
-/// Why a rank that could choose does not look for a port. Verbs have not been shown on real adapters,
-/// so nobody gets them unasked.
-pub(crate) const UNNAMED: &str =
-    "used only if every rank names its device (MAYPOLE_IB_DEVICE), or the job asks for ib";
+/// Why a rank that was not asked for verbs by name does not look for a port.
+pub(crate) const NO_DEVICES: &str =
+    "the kernel offers programs no RDMA devices (there is no /dev/infiniband)";
 
-/// What one rank has: nothing is wrong with its port, or what is.
-pub(crate) type VerbsOffer = Result<(), String>;
+/// What one rank has: the kind of network that its port is of, or what is wrong with the port.
+pub(crate) type VerbsOffer = Result<String, String>;
 
 impl Transport {
     /// True if ranks on `hosts` look for RDMA ports when they choose this transport.
@@ -37,10 +38,11 @@ impl Transport {
                 _ => StreamLinks::Tcp(RefusalReason::Forbidden),
             });
         }
+        let offers = of_one_network(offers);
         let refusing = offers.iter().filter(|offer| offer.is_err()).count();
         let first = offers.iter().enumerate().find_map(|(rank, offer)| match offer {
             Err(why) => Some((rank, why)),
-            Ok(()) => None,
+            Ok(_) => None,
         });
         match (self, first) {
             (Self::Ib, None) => Ok(StreamLinks::Verbs),
@@ -57,16 +59,72 @@ impl Transport {
     }
 }
 
+/// Decides what carries the streams between the ranks on `hosts` that make these offers, and tells
+/// the same to all. All ranks of the group call this; this one is `rank`.
+///
+/// Where ranks use verbs unasked, the first rank of each host makes sure that it reaches that of the
+/// next host: an active port may be on another network.
+///
+/// # Errors
+/// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of one
+/// another's trials by `deadline`.
+pub(super) fn decide(
+    control: &dyn Control,
+    transport: Transport,
+    (rank, hosts): (usize, &Hosts),
+    offers: &[VerbsOffer],
+    deadline: Instant,
+) -> Result<StreamLinks, String> {
+    let links = transport.links(hosts, offers)?;
+    if transport != Transport::Auto || links != StreamLinks::VerbsBetweenHosts {
+        return Ok(links);
+    }
+    let tried = match first_of_next_host(hosts, rank) {
+        Some(peer) => control
+            .try_verbs(peer)
+            .map_err(|why| format!("verbs do not reach rank {peer} from it: {why}")),
+        None => Ok(()),
+    };
+    let mine = tried.and_then(|()| offers[rank].clone());
+    let told = control.exchange(to_bytes(&mine), deadline).map_err(|error| error.to_string())?;
+    // All ranks have made their trials.
+    control.end_trials();
+    let offers: Vec<_> = told.iter().map(|offer| from_bytes(offer)).collect();
+    transport.links(hosts, &offers)
+}
+
+/// The first rank of the host after that of `rank`, if `rank` is the first of its host.
+fn first_of_next_host(hosts: &Hosts, rank: usize) -> Option<usize> {
+    if hosts.index(rank) > 0 {
+        return None;
+    }
+    let next = (hosts.of(rank) + 1) % hosts.count();
+    (0..hosts.world()).find(|other| hosts.of(*other) == next)
+}
+
+/// The offers, of which those of another network than the first rank's are refused.
+fn of_one_network(offers: &[VerbsOffer]) -> Vec<VerbsOffer> {
+    let first =
+        offers.iter().enumerate().find_map(|(rank, offer)| Some((rank, offer.as_ref().ok()?)));
+    let checked = |offer: &VerbsOffer| match (offer, first) {
+        (Ok(network), Some((rank, others))) if network != others => Err(format!(
+            "its port is of {network}, that of rank {rank} of {others}; MAYPOLE_IB_DEVICE, \
+             MAYPOLE_IB_PORT and MAYPOLE_IB_GID_INDEX choose another"
+        )),
+        _ => offer.clone(),
+    };
+    offers.iter().map(checked).collect()
+}
+
 /// The offer as other ranks read it.
 pub(super) fn to_bytes(offer: &VerbsOffer) -> Vec<u8> {
-    postcard::to_stdvec(&offer.as_ref().err()).expect("a string can be serialized")
+    postcard::to_stdvec(offer).expect("a string can be serialized")
 }
 
 /// Reads the offer of a rank. What cannot be read is an offer of nothing.
 pub(super) fn from_bytes(bytes: &[u8]) -> VerbsOffer {
-    match postcard::take_from_bytes::<Option<String>>(bytes) {
-        Ok((None, [])) => Ok(()),
-        Ok((Some(why), [])) => Err(why),
+    match postcard::take_from_bytes::<VerbsOffer>(bytes) {
+        Ok((offer, [])) => offer,
         _ => Err("it sent no valid offer; run one version of maypole on all ranks".to_owned()),
     }
 }
@@ -75,10 +133,12 @@ pub(super) fn from_bytes(bytes: &[u8]) -> VerbsOffer {
 mod tests {
     use super::*;
 
+    const ROCE: &str = "RoCE v2 over IPv4";
+
     fn offers(refusing: &[usize]) -> Vec<VerbsOffer> {
         let offer = |rank| match refusing.contains(&rank) {
             true => Err(format!("no port on host {rank}; plug it in")),
-            false => Ok(()),
+            false => Ok(ROCE.to_owned()),
         };
         (0..4).map(offer).collect()
     }
@@ -100,6 +160,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn ports_that_do_not_reach_each_other_are_not_used() {
+        let two = Hosts::new(&[0, 0, 1, 1]);
+        let mut offers = offers(&[]);
+        offers[3] = Ok("InfiniBand".to_owned());
+        let why = "rank 3: its port is of InfiniBand, that of rank 0 of RoCE v2 over IPv4";
+        match Transport::Auto.links(&two, &offers) {
+            Ok(StreamLinks::Tcp(RefusalReason::Other(said))) => {
+                assert!(said.starts_with(why), "{said}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let error = Transport::Ib.links(&two, &offers).unwrap_err();
+        assert!(error.contains("1 of 4 ranks") && error.contains(why), "{error}");
+    }
+
+    #[test]
+    fn trials_go_once_around_all_hosts() {
+        let hosts = Hosts::new(&[0, 0, 1, 2, 2]);
+        let trials: Vec<_> = (0..5).map(|rank| first_of_next_host(&hosts, rank)).collect();
+        assert_eq!(trials, [Some(2), None, Some(3), Some(0), None]);
+    }
+
     /// Opening a library takes time that ranks of one host need not spend.
     #[test]
     fn ranks_of_one_host_look_for_ports_only_if_asked_by_name() {
@@ -111,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_offer_comes_back() {
-        for offer in [Ok(()), Err("no device".to_owned())] {
+        for offer in [Ok(ROCE.to_owned()), Err("no device".to_owned())] {
             assert_eq!(from_bytes(&to_bytes(&offer)), offer);
         }
         assert!(from_bytes(&[7]).unwrap_err().contains("one version"));

@@ -13,20 +13,27 @@
 //! The accepting end connects before it answers, so it can receive whatever comes after `ready`. It
 //! sends nothing before it has read `ready`, because the connecting end could not take it yet.
 
-use super::data_connections::{DataConnection, DataLink};
+use super::data_connections::{DataConnection, DataLink, DataPath};
 use super::read_message;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
 use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
 use crate::world::verbs::VerbsAccess;
+use maypole_transports::Stream;
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
 use maypole_transports::secure::{Channel, RecordKeys, SecureError};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// The bit of a lane's number that asks for a connection by verbs.
 pub(in crate::world::service) const VERBS_LANE: u32 = 1 << 31;
+
+/// Time limit of a trial whether a peer can be reached.
+const TRIAL: Duration = Duration::from_secs(5);
+/// Between two looks whether the peer has taken what was sent.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A group, the rank that connects, and the number of their connection.
 pub(in crate::world::service) type ConnectionKey = (GroupId, usize, u32);
@@ -68,18 +75,42 @@ fn refused(why: impl ToString) -> AttemptError {
 }
 
 impl Service {
-    /// True if the user has named the RDMA device of this process.
-    pub fn has_named_device(&self) -> bool {
-        self.shared.verbs.is_named()
-    }
-
-    /// Opens the RDMA port of this process, if it is not open. Peers may connect by verbs from then
-    /// on.
+    /// Opens the RDMA port of this process, if it is not open, and makes sure that `connections`
+    /// connections can be made. Peers may connect by verbs from then on. Returns the kind of network
+    /// that the port is of.
     ///
     /// # Errors
     /// What this machine lacks, and what mends it.
-    pub fn open_verbs(&self) -> Result<(), String> {
-        self.shared.verbs.open().map(drop).map_err(str::to_owned)
+    pub fn open_verbs(&self, connections: usize) -> Result<&'static str, String> {
+        let adapter = self.shared.verbs.open().map_err(str::to_owned)?;
+        let bytes = connections * UnconnectedVerbs::REGISTERED;
+        adapter.check_memory(bytes).map_err(|error| error.to_string())?;
+        Ok(adapter.network())
+    }
+}
+
+impl Service {
+    /// Connects by verbs to rank `peer` of the world, which finds the connection among its
+    /// [`callers`](Self::callers), and waits until the peer's port has taken a number. An active port
+    /// may be on another network, and what is on the way may drop its packets.
+    ///
+    /// # Errors
+    /// Why there is no way to `peer`, within 5 s.
+    pub fn try_verbs(&self, group: GroupId, peer: usize, lane: u32) -> Result<(), String> {
+        let deadline = Instant::now() + TRIAL;
+        let connection = self.dial(DataPath::Verbs, group, peer, lane, deadline);
+        let connection = connection.map_err(|error| error.to_string())?;
+        let DataLink::Verbs(mut stream) = connection.link else {
+            return Err("the connection is none by verbs".to_owned());
+        };
+        stream.finish();
+        while !stream.is_delivered().map_err(|fault| fault.to_string())? {
+            if Instant::now() >= deadline {
+                return Err(format!("its port takes nothing within {} s", TRIAL.as_secs()));
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Ok(())
     }
 }
 
