@@ -87,6 +87,7 @@ const TRAINER: &[(&str, &str)] = &[
     ("context_parallel", "context parallelism knows no axis below it in this list"),
     ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
     ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),
+    ("unequal_ranks", "a division follows times; it knows models to time them, and no training"),
     ("advise", "the planner is arithmetic; it knows schedules, and no training"),
     ("check/faults", "a deliberate mistake decorates an axis; it knows no run"),
     ("train", "a run joins the axes; what checks it comes after it"),

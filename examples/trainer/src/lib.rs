@@ -23,6 +23,7 @@
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
+//! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
 //! | [`advise`] | the planner: memory and time of a model on a cluster, before any rank is started |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
 //! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
@@ -45,3 +46,4 @@ pub mod search;
 pub mod tensor;
 pub mod tensor_parallel;
 pub mod train;
+pub mod unequal_ranks;

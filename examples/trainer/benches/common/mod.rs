@@ -6,6 +6,7 @@ mod rank;
 
 pub(crate) use maypole_trainer::check::verify::median;
 use maypole_trainer::model::config::Config;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::process::ExitCode;
 
 /// What is trained, and how it is measured.
@@ -91,6 +92,15 @@ impl Options {
             self.width, self.layers, self.bucket, self.rows, self.context, self.rounds, self.steps
         )
     }
+}
+
+/// The core of rank `rank`: ranks take those in turn that this process may use.
+pub(crate) fn core_of(rank: usize) -> anyhow::Result<CpuSet> {
+    let allowed = sched_getaffinity(None)?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let mut core = CpuSet::new();
+    core.set(cores[rank % cores.len()]);
+    Ok(core)
 }
 
 /// The least, the middle and the greatest.

@@ -14,10 +14,12 @@ pub(crate) enum Arm {
     After,
     /// Together; sums run while the backward pass does.
     During,
+    /// As `During`, with rows divided by the speed of ranks.
+    BySpeed,
 }
 
 impl Arm {
-    pub(super) const ALL: [Self; 3] = [Self::Alone, Self::After, Self::During];
+    pub(super) const ALL: [Self; 4] = [Self::Alone, Self::After, Self::During, Self::BySpeed];
 }
 
 /// The measurements of one rank in a turn.

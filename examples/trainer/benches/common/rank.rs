@@ -13,7 +13,8 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt::Write;
 use std::io::stdin;
 use std::time::Instant;
@@ -46,23 +47,23 @@ pub(super) fn serve(options: &Options) -> Result<()> {
 /// Gives this process the core that is its rank's, of those that it may use.
 fn pin() -> Result<()> {
     let rank: usize = std::env::var("MAYPOLE_RANK")?.parse()?;
-    let allowed = sched_getaffinity(None)?;
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-    let mut mine = CpuSet::new();
-    mine.set(cores[rank % cores.len()]);
-    Ok(sched_setaffinity(None, &mine)?)
+    Ok(sched_setaffinity(None, &super::core_of(rank)?)?)
 }
 
 fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
     let (comm, mesh) = match arm {
         Arm::Alone => (Communicator::local(1).remove(0), Mesh::ONE),
-        Arm::After | Arm::During => {
+        Arm::After | Arm::During | Arm::BySpeed => {
             (comm.duplicate()?, Mesh::parse("dp=2").expect("that is a mesh"))
         }
     };
     let sharding =
-        Sharding::Replicated { bucket: options.bucket << 10, overlap: arm == Arm::During };
-    let setup = Setup { sharding, ..Setup::of(mesh) };
+        Sharding::Replicated { bucket: options.bucket << 10, overlap: arm != Arm::After };
+    let rows = match arm {
+        Arm::BySpeed => RowDivision::BySpeed { every: 2, clock: SpeedClock::Measured },
+        _ => RowDivision::Equal,
+    };
+    let setup = Setup { sharding, rows, ..Setup::of(mesh) };
     let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let mut worker = Worker::new(comm, &options.config(), setup, 1, optimizer)?;
     worker.session.clip = Some(1.0);

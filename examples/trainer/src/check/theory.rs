@@ -44,7 +44,7 @@ pub struct RankTheory<'a> {
     pub setup: &'a Setup,
     /// The coordinates of the rank.
     pub place: MeshCoordinates,
-    /// Rows of the whole batch.
+    /// Rows of the whole batch, if each replica has as many as that of this rank.
     pub rows: usize,
     /// Bytes of a number.
     pub element: usize,

@@ -149,6 +149,13 @@ impl Mesh {
         (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
     }
 
+    /// Which part of the rows of a batch the rank at `place` trains on, if all parts are equal: rows
+    /// are divided over `dp` and `ep` together.
+    pub fn rows(&self, place: MeshCoordinates) -> Shard {
+        let index = place.at(MeshAxis::Dp) * self.size(MeshAxis::Ep) + place.at(MeshAxis::Ep);
+        Shard { index, of: self.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) }
+    }
+
     /// The least rank of the group: what ranks of one group have in common.
     fn color(&self, rank: usize, axes: &[MeshAxis]) -> usize {
         self.rank(axes.iter().fold(self.place(rank), |place, axis| place.with(*axis, 0)))
@@ -257,10 +264,7 @@ impl MeshGroups {
     /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
     /// together.
     pub fn rows(&self) -> Shard {
-        let at = self.place;
-        let mesh = self.mesh;
-        let index = at.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + at.at(MeshAxis::Ep);
-        Shard { index, of: mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) }
+        self.mesh.rows(self.place)
     }
 }
 

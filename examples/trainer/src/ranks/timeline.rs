@@ -6,7 +6,7 @@
 //! is not.
 
 use crate::ranks::memory::MemoryKind;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,8 @@ pub struct Timeline {
     began: Instant,
     spans: Arc<Mutex<Vec<TimeSpan>>>,
     under_way: Arc<AtomicUsize>,
+    /// Nanoseconds of all waits so far.
+    waited: Arc<AtomicU64>,
 }
 
 /// A collective that was started and is not waited for yet.
@@ -100,7 +102,12 @@ impl Drop for UnderWay {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { began: Instant::now(), spans: Arc::default(), under_way: Arc::default() }
+        Self {
+            began: Instant::now(),
+            spans: Arc::default(),
+            under_way: Arc::default(),
+            waited: Arc::default(),
+        }
     }
 }
 
@@ -124,8 +131,18 @@ impl Timeline {
         self.under_way.load(Ordering::Relaxed)
     }
 
+    /// The time that this rank has waited for collectives since the timeline began, whether its
+    /// spans were taken or not.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.load(Ordering::Relaxed))
+    }
+
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: TimeSpan) {
+        if span.kind == RankActivity::Wait {
+            let nanos = span.end.saturating_sub(span.start).as_nanos() as u64;
+            self.waited.fetch_add(nanos, Ordering::Relaxed);
+        }
         // A panic while the lock was held leaves the list valid.
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         if spans.len() >= MOST_SPANS {

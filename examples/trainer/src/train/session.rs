@@ -85,6 +85,8 @@ pub struct StepOutcome {
     pub start: Instant,
     /// The memory that came and went.
     pub peaks: StepPeaks,
+    /// Seconds of this rank's passes, without those in which it waited for other ranks.
+    pub work: f64,
 }
 
 /// The most bytes of memory that came and went in a step of one rank.
@@ -149,13 +151,17 @@ impl<T: Real> TrainingSession<T> {
         let batches = scaled(batches, scale);
         reset_peaks();
         let store = &mut *self.store;
+        let waited = self.timeline.waited();
         let passes = self.stages.run(&mut self.gpt, store, &self.routing, &batches, start)?;
+        let waited = (self.timeline.waited() - waited).as_secs_f64();
+        let lengths = passes.trace.spans.iter().map(|span| span.end - span.start);
+        let work = lengths.sum::<f64>() - waited;
         let loss = passes.loss + self.routing.borrow().loss;
         let report = self.update(if self.brings_loss { loss } else { 0.0 })?;
         let units = (MemoryKind::Units.most() - self.units_before).max(0) as usize;
         let Passes { trace, activations, .. } = passes;
         self.peaks = StepPeaks { activations, units };
-        Ok(StepOutcome { report, trace, start, peaks: self.peaks })
+        Ok(StepOutcome { report, trace, start, peaks: self.peaks, work })
     }
 
     /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`

@@ -15,6 +15,8 @@ use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
 use crate::ranks::mesh::{Mesh, MeshAxis, MeshCoordinates};
 use crate::ranks::shard::Shard;
+use crate::unequal_ranks::layers::LayerDivision;
+use crate::unequal_ranks::rows::RowDivision;
 
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;
@@ -40,6 +42,10 @@ pub struct Setup {
     pub exchange: ContextExchange,
     /// The division of the positions of a sequence over `cp`.
     pub division: PositionDivision,
+    /// The division of the rows of a batch over `dp` and `ep`.
+    pub rows: RowDivision,
+    /// The division of layers over the stages of `pp`.
+    pub layers: LayerDivision,
     /// The order of the passes on `pp`.
     pub schedule: PipelineSchedule,
     /// Micro-batches of a step.
@@ -61,6 +67,8 @@ impl Default for Setup {
             sequence: false,
             exchange: ContextExchange::Ring,
             division: PositionDivision::ZigZag,
+            rows: RowDivision::Equal,
+            layers: LayerDivision::Equal,
             schedule: PipelineSchedule::OneForwardOneBackward,
             micros: 1,
             router: None,
@@ -93,8 +101,13 @@ impl Setup {
 
     /// Which layers are at stage `stage` of the pipeline.
     pub fn layers(&self, config: &Config, stage: usize) -> std::ops::Range<usize> {
-        Shard { index: stage, of: self.mesh.size(MeshAxis::Pp) * self.schedule.chunks() }
-            .range(config.layers)
+        let equal = Shard { index: stage, of: self.stages() };
+        self.layers.range(stage).unwrap_or_else(|| equal.range(config.layers))
+    }
+
+    /// The number of stages of the whole pipeline.
+    fn stages(&self) -> usize {
+        self.mesh.size(MeshAxis::Pp).saturating_mul(self.schedule.chunks())
     }
 
     /// Rows of one micro-batch on one rank, of `rows` of the whole batch.
@@ -118,8 +131,32 @@ impl Setup {
         self.check_positions(config)?;
         self.check_sequence(config, rows)?;
         self.check_experts(config)?;
+        self.check_unequal(config)?;
         let stages = self.mesh.size(MeshAxis::Pp);
         self.schedule.plan(stages, self.micros).map(drop)
+    }
+
+    fn check_unequal(&self, config: &Config) -> Result<(), String> {
+        self.layers.check(config.layers, self.stages())?;
+        self.rows.check(self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]))?;
+        if self.rows == RowDivision::Equal {
+            return Ok(());
+        }
+        if self.sharding.diverges() {
+            let why = "--rows-by-speed sums gradients by their rows, but ranks that train apart \
+                       average weights, each as much as the others: give another --sharding";
+            return Err(why.to_owned());
+        }
+        let columns = config.context / self.mesh.size(MeshAxis::Cp);
+        let tp = self.mesh.size(MeshAxis::Tp);
+        if self.sequence && !columns.is_multiple_of(tp) {
+            return Err(format!(
+                "--rows-by-speed may leave a rank one row, and --sequence divides its {columns} \
+                 tokens over tp={tp}: give --context {}",
+                config.context.next_multiple_of(tp * self.mesh.size(MeshAxis::Cp))
+            ));
+        }
+        Ok(())
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {

@@ -186,9 +186,25 @@ impl Text {
     /// # Panics
     /// If the rows cannot be cut so.
     pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<TokenBatch> {
-        assert!(rows.is_multiple_of(parts), "{rows} rows are no {parts} equal parts");
-        let first = step * rows as u64;
-        let each = (rows / parts) as u64;
+        self.part(step, rows, 0..rows, parts)
+    }
+
+    /// The rows number `part` of the global batch of `rows` rows of step `step`, cut into `parts`
+    /// batches of as many rows.
+    ///
+    /// # Panics
+    /// If these rows cannot be cut so.
+    pub fn part(
+        &self,
+        step: u64,
+        rows: usize,
+        part: Range<usize>,
+        parts: usize,
+    ) -> Vec<TokenBatch> {
+        let own = part.len();
+        assert!(own.is_multiple_of(parts), "{own} rows are no {parts} equal parts");
+        let first = step * rows as u64 + part.start as u64;
+        let each = (own / parts) as u64;
         let weight = 1.0 / (rows * self.context) as f64;
         (0..parts as u64)
             .map(|part| self.batch(first + part * each..first + (part + 1) * each, weight))

@@ -45,6 +45,7 @@ use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepOutcome, TrainingSession};
 use crate::train::setup::{ContextExchange, Setup};
 use crate::train::text::Text;
+use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Communicator, Result};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -59,6 +60,8 @@ pub struct Worker<T> {
     pub groups: MeshGroups,
     /// The model, its weights and its optimizer.
     pub session: TrainingSession<T>,
+    /// The rows of each replica.
+    balance: RowBalance,
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
     /// dealt out.
     expert_load: Vec<u64>,
@@ -103,8 +106,9 @@ impl<T: Real> Worker<T> {
         // The ranks of tp have the same losses: one of them counts.
         session.brings_loss = groups.tp.rank() == 0;
         let expert_load = vec![0; config.layers * config.experts];
+        let balance = balance(&setup, &groups);
         groups.world.sum(0.0)?;
-        Ok(Self { setup, groups, session, expert_load, epoch: Instant::now() })
+        Ok(Self { setup, groups, session, balance, expert_load, epoch: Instant::now() })
     }
 
     /// One step over the next batch of `rows` rows.
@@ -121,7 +125,32 @@ impl<T: Real> Worker<T> {
         let outcome = self.session.step(&batches, start)?;
         let routing = self.session.routing.borrow();
         self.expert_load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
+        drop(routing);
+        self.divide_rows(outcome.work)?;
         Ok(outcome)
+    }
+
+    /// The rows of each replica in the next step, if it has as many as the last one; empty before
+    /// the first step.
+    pub fn rows(&self) -> &[usize] {
+        self.balance.each()
+    }
+
+    /// The rows of a batch in which every replica has as many as this rank's had in the last step:
+    /// what theory of this rank is made of. 0 before the first step.
+    pub fn rows_like_own(&self) -> usize {
+        self.balance.all_like_own()
+    }
+
+    /// After a step in which this rank worked for `work` seconds: divides rows anew, if that is due.
+    fn divide_rows(&mut self, work: f64) -> Result<()> {
+        let world = &self.groups.world;
+        if let Some(rows) = self.balance.observe(world, self.session.step, work)? {
+            let assembly = Assembly(self.setup.fault);
+            let rows = assembly.rows(world.rank(), self.balance.each(), rows);
+            self.balance.adopt(rows);
+        }
+        Ok(())
     }
 
     /// Tokens that all ranks sent to each expert, layer after layer of the whole model, since the
@@ -194,18 +223,19 @@ impl<T: Real> Worker<T> {
     }
 
     /// Returns this rank's micro-batches: its positions of its rows.
-    fn batches(&self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
+    fn batches(&mut self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
         let setup = &self.setup;
         let slice = self.groups.rows();
-        let mine = text.step(step, rows, slice.of * setup.micros);
-        let mine = &mine[slice.index * setup.micros..][..setup.micros];
+        let mine = text.part(step, rows, self.balance.range(rows), setup.micros);
         let rank = self.groups.cp.rank();
         let ranks = self.groups.cp.world();
         let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
         let mut batches: Vec<TokenBatch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
         let ends =
             self.session.gpt.parts.last() == Some(&ModelPart::Head) && self.groups.pp.world() > 1;
-        Assembly(setup.fault).batches(&mut batches, slice.of * ranks, rank, ends);
+        let assembly = Assembly(setup.fault);
+        assembly.batches(&mut batches, slice.of * ranks, rank, ends);
+        assembly.weights(&mut batches, rows as f64 / slice.of as f64);
         batches
     }
 
@@ -227,6 +257,13 @@ impl Worker<f32> {
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
         self.session.stages.links.narrow::<H>();
     }
+}
+
+/// The division of rows over the replicas of the mesh.
+fn balance(setup: &Setup, groups: &MeshGroups) -> RowBalance {
+    let mesh = groups.mesh;
+    let replicas = (0..mesh.world()).map(|rank| mesh.rows(mesh.place(rank)).index).collect();
+    RowBalance::new(setup.rows.clone(), replicas, mesh.rank(groups.place), setup.micros)
 }
 
 /// Returns the units of each stage of a rank.

@@ -14,3 +14,4 @@ mod moving;
 mod overlap;
 mod pipeline;
 mod tensor;
+mod unequal;

@@ -153,6 +153,29 @@ fn experts_move_while_a_model_trains() {
 }
 
 #[test]
+fn unequal_ranks_train_with_the_losses_of_equal_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
+    let run = |more: &[&str]| {
+        let base = ["run", "--config", "run.toml", "--steps", "6"];
+        let output = train(folder.path(), &[&base[..], more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    let one = run(&[]);
+    let rows = run(&["--mesh", "dp=2", "--rows-by-speed", "2:1,3", "--processes"]);
+    assert_eq!(losses(&rows), losses(&one));
+    assert!(rows.contains("after step 2: rows by speed: 4 4 -> 6 2"), "{rows}");
+    assert_eq!(rows.matches("rows by speed").count(), 1, "once is enough: {rows}");
+    let layers = run(&["--mesh", "pp=2", "--stages", "measured", "--layers", "4", "--micros", "4"]);
+    assert!(layers.contains("layers of each stage, by what they cost: "), "{layers}");
+    assert_eq!(losses(&layers), losses(&run(&["--layers", "4"])));
+    // Measured for real, and whatever comes of it.
+    let clock = ["--mesh", "dp=2", "--rows-by-speed", "1", "--deterministic", "false"];
+    assert_eq!(losses(&run(&clock)), losses(&one));
+}
+
+#[test]
 fn the_tours_rows_are_one_json_array() {
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);

@@ -6,6 +6,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
 
 /// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
 /// whole step.
@@ -62,6 +63,10 @@ pub(crate) fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
         PlantedFault::HeadsSwapped => {
             (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
         }
+        PlantedFault::OwnRowsMean | PlantedFault::RowsCutAlone => {
+            let clock = SpeedClock::Pretended(vec![1.0, 3.0]);
+            (task, Setup { rows: RowDivision::BySpeed { every: 1, clock }, ..mesh("dp=2") })
+        }
         PlantedFault::PlannedAsGpipe => (task, pp),
         PlantedFault::ActivationsKept => (Task { recompute: true, ..task }, mesh("tp=2")),
         PlantedFault::UnitsKept | PlantedFault::SumsAfterwards => {
@@ -116,6 +121,8 @@ noticed! {
     the_mask_of_the_first_rank: MaskOfFirst,
     positions_numbered_plainly: PlainPositions,
     heads_in_the_order_of_ranks: HeadsSwapped,
+    a_weight_forgotten_in_the_uneven_mean: OwnRowsMean,
+    rows_divided_anew_on_one_rank_alone: RowsCutAlone,
 }
 
 /// The tour looks at memory and at the order of passes for these.

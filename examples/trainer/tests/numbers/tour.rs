@@ -37,6 +37,8 @@ fn a_mistake_fails_its_row() {
         ("experts, rows divided", PlantedFault::RouterSummed),
         ("context, Ulysses", PlantedFault::HeadsSwapped),
         ("data, pipeline, tensor", PlantedFault::MicrosSwapped),
+        ("rows by speed", PlantedFault::RowsCutAlone),
+        ("rows by speed, pipeline", PlantedFault::OwnRowsMean),
     ] {
         let row = with_fault(axis, fault);
         assert!(!row.pass && row.difference > row.bound, "{row:?}");

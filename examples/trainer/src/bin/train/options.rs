@@ -3,6 +3,7 @@
 mod data;
 mod sense;
 mod sharding;
+mod unequal;
 
 pub(crate) use data::read_text;
 
@@ -91,6 +92,12 @@ options! {
     /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones
     /// [default: never].
     rebalance: u64,
+    /// Steps after which rows are divided over dp anew, by the measured speed of ranks; 25:1,2
+    /// takes these seconds of a row instead of measuring [default: never].
+    rows_by_speed: String,
+    /// The layers of each stage of pp, as 3,1; measured divides them by what they cost each rank
+    /// [default: equal numbers].
+    stages: String,
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...;
     /// list explains all of them.
     fault: String,
@@ -147,6 +154,8 @@ options! {
 pub(crate) struct TrainingJob {
     pub(crate) config: Config,
     pub(crate) setup: Setup,
+    /// Whether layers are divided by a measurement, which is made before the first step.
+    pub(crate) measures_layers: bool,
     pub(crate) rule: Rule,
     pub(crate) schedule: RateSchedule,
     pub(crate) clip: Option<f64>,
@@ -245,6 +254,7 @@ impl TrainOptions {
             precision,
             recompute: self.recompute.unwrap_or(false),
             rebalance: self.rebalance,
+            measures_layers: self.measures_layers(),
             save: self.save,
             save_every: self.save_every.unwrap_or(100),
             keep: self.keep,
@@ -332,6 +342,8 @@ impl TrainOptions {
             )?,
             schedule: plan::PipelineSchedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
+            rows: self.row_division()?,
+            layers: self.layer_division()?,
             router: (config.experts > 0).then_some(router),
             sharding: self.sharding(config)?,
             division: named(

@@ -185,6 +185,19 @@ impl Assembly {
         }
     }
 
+    /// The weights of tokens where replicas have unequal rows; a replica would have `even` of them
+    /// if all had equally many.
+    pub fn weights(self, all: &mut [TokenBatch], even: f64) {
+        if self.makes(PlantedFault::OwnRowsMean) {
+            batches::weigh_by_own_rows(all, even);
+        }
+    }
+
+    /// The division of rows that rank `rank` adopts.
+    pub fn rows(self, rank: usize, before: &[usize], right: Vec<usize>) -> Vec<usize> {
+        if rank > 0 && self.makes(PlantedFault::RowsCutAlone) { before.to_vec() } else { right }
+    }
+
     /// The number of routing groups that the auxiliary loss is the mean of: `all` of the batch,
     /// of which a rank has one of `parts` parts.
     pub fn routing_groups(self, all: usize, parts: usize) -> usize {

@@ -8,6 +8,13 @@ pub(super) fn weigh_by_own_tokens(batches: &mut [TokenBatch], parts: usize) {
     batches.iter_mut().for_each(|batch| batch.weight *= parts as f64);
 }
 
+/// Each replica divides by its own rows, and by the number of replicas; `even` is the rows of a
+/// replica if all have equally many.
+pub(super) fn weigh_by_own_rows(batches: &mut [TokenBatch], even: f64) {
+    let own: usize = batches.iter().map(|batch| batch.rows).sum();
+    batches.iter_mut().for_each(|batch| batch.weight *= even / own as f64);
+}
+
 /// Positions are numbered as if the sequence were divided plainly and this were part `part`.
 pub(super) fn number_plainly(batches: &mut [TokenBatch], part: usize) {
     for batch in batches {

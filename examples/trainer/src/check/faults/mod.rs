@@ -95,6 +95,10 @@ faults! {
         Zig-zag gives each rank two pieces.",
     HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. \
         With zig-zag each rank has two pieces.",
+    OwnRowsMean: "With --rows-by-speed, each replica takes the mean over its own rows, and replicas \
+        count equally. A replica with more rows counts more.",
+    RowsCutAlone: "With --rows-by-speed, rank 0 alone divides rows anew. \
+        All ranks need one division.",
     PlannedAsGpipe: "The passes of 1F1B run in the order of GPipe. \
         The loss is the same, but more activations wait.",
     ActivationsKept: "With --recompute, blocks keep all activations. \
@@ -155,7 +159,7 @@ mod tests {
         }
         assert_eq!(PlantedFault::NoSumAfterRow.name(), "no-sum-after-row");
         assert!(PlantedFault::parse("none").unwrap_err().contains("heads-swapped"));
-        assert_eq!(PlantedFault::ALL.len(), 29);
+        assert_eq!(PlantedFault::ALL.len(), 31);
     }
 
     #[test]

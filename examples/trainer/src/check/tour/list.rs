@@ -10,6 +10,8 @@ use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::train::bpe::Bpe;
 use crate::train::setup::{ContextExchange, Setup};
 use crate::train::text::Text;
+use crate::unequal_ranks::layers::LayerDivision;
+use crate::unequal_ranks::rows::{RowDivision, SpeedClock};
 
 /// The greatest difference of losses, norms and weights where sums are in another order.
 const CLOSE: f64 = 1e-5;
@@ -42,6 +44,12 @@ pub fn checks() -> Vec<MeshCheck> {
         config: Config { experts: 4, layers: 2, ..Config::default() },
         ..check(axis, Setup { router: Some(router), ..setup(mesh) })
     };
+    // A clock that is pretended: what each rank holds and sends is known beforehand.
+    let by_speed = |mesh, seconds| {
+        let clock = SpeedClock::Pretended(seconds);
+        Setup { rows: RowDivision::BySpeed { every: 1, clock }, ..setup(mesh) }
+    };
+    let three_and_one = LayerDivision::Counts(vec![3, 1]);
     let odd = |vocab| Config { vocab, ..Config::default() };
     vec![
         check("tensor", setup("tp=2")),
@@ -88,6 +96,12 @@ pub fn checks() -> Vec<MeshCheck> {
         check("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
         check("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
         check("data, pipeline, tensor", pipeline("dp=2,pp=2,tp=2", one_by_one).with_micros(4)),
+        check("rows by speed", by_speed("dp=2", vec![1.0, 2.0])),
+        check(
+            "rows by speed, pipeline",
+            Setup { micros: 2, ..by_speed("dp=2,pp=2", vec![1.0, 3.0]) },
+        ),
+        bits("layers by cost", Setup { layers: three_and_one, ..pipeline("pp=2", one_by_one) }),
         experts("experts and tensor", "ep=2,tp=2"),
         tokens_divided(experts("experts, rows divided", "ep=2,tp=2")),
         experts("experts and context", "ep=2,cp=2"),

@@ -25,6 +25,8 @@ use crate::train::schedule;
 use crate::train::setup::Setup;
 use crate::train::text::Text;
 use crate::train::worker::Worker;
+use crate::unequal_ranks::divide::{ShareCost, divide};
+use crate::unequal_ranks::rows::{RowDivision, SpeedClock};
 use maypole::{Communicator, Result};
 use std::time::Instant;
 
@@ -111,7 +113,7 @@ impl MeshCheck {
             config: &self.config,
             setup: &self.setup,
             place: mesh.place(rank),
-            rows: ROWS,
+            rows: self.rows_like(mesh.rows(mesh.place(rank)).index),
             element: FULL,
             recompute: self.recompute,
         };
@@ -126,7 +128,24 @@ impl MeshCheck {
             // The norm is told as the loss is.
             sent.world *= 2;
         }
+        if self.setup.rows != RowDivision::Equal {
+            // So is the time of a row, after each step.
+            sent.world += 8 * (mesh.world() as u64 - 1);
+        }
         (step, sent)
+    }
+
+    /// The rows of a batch in which every replica has as many as replica `replica` has by the clock
+    /// that is pretended.
+    fn rows_like(&self, replica: usize) -> usize {
+        let RowDivision::BySpeed { clock: SpeedClock::Pretended(seconds), .. } = &self.setup.rows
+        else {
+            return ROWS;
+        };
+        let costs: Vec<_> =
+            seconds.iter().map(|each| ShareCost { fixed: 0.0, each: *each }).collect();
+        let micros = self.setup.micros;
+        divide(ROWS / micros, &costs)[replica] * micros * seconds.len()
     }
 
     fn criterion(&self) -> String {

@@ -10,6 +10,7 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::unequal_ranks::rows::RowDivision;
 
 impl TrainOptions {
     /// Refuses numbers that are impossible with any other options.
@@ -115,6 +116,17 @@ impl TrainOptions {
                  and the mesh has one: see --mesh",
             ),
             (
+                self.rows_by_speed.is_some(),
+                several(MeshAxis::Dp) || ep,
+                "--rows-by-speed divides rows over dp and ep, and the mesh has one rank of them: \
+                 see --mesh",
+            ),
+            (
+                self.stages.is_some(),
+                several(MeshAxis::Pp),
+                "--stages divides layers over pp, and the mesh has one rank: see --mesh",
+            ),
+            (
                 ep,
                 experts,
                 "ep divides experts, and the model has none: see --experts, or divide rows by dp",
@@ -142,6 +154,7 @@ impl TrainOptions {
         ] {
             ensure!(!given || matters, why);
         }
+        self.divides_unequally(config, setup)?;
         self.compares(setup)?;
         let Some(fault) = setup.fault else { return Ok(()) };
         let (shows, needs) = self.shows(fault, config, setup, rule);
@@ -219,6 +232,10 @@ impl TrainOptions {
             PlantedFault::DenseCountedOften => (
                 experts && several(&[Ep]) && self.clip != Some(0.0),
                 "--experts, a --mesh with ranks along ep, and a --clip above 0",
+            ),
+            PlantedFault::OwnRowsMean | PlantedFault::RowsCutAlone => (
+                setup.rows != RowDivision::Equal,
+                "--rows-by-speed, with a rank that is slower than others, as 5:1,2 pretends",
             ),
             PlantedFault::PlannedAsGpipe => (
                 setup.schedule != PipelineSchedule::GPipe

@@ -76,7 +76,7 @@ fn theory_of_a_step(worker: &Worker<f32>, job: &TrainingJob) -> [usize; 2] {
         config: &job.config,
         setup: &worker.setup,
         place: worker.groups.place,
-        rows: job.rows,
+        rows: worker.rows_like_own(),
         element: FULL,
         recompute: job.recompute,
     };

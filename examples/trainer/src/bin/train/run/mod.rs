@@ -5,6 +5,7 @@ mod progress;
 mod record;
 mod report;
 mod resume;
+mod unequal;
 
 use crate::options::TrainingJob;
 use crate::output;
@@ -35,11 +36,12 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 /// Trains, saves, draws, judges and writes.
-pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
+pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
     let optimizer = (job.rule, job.schedule);
-    let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, optimizer)?;
+    let setup = unequal::setup(&mut comm, job)?;
+    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
     prepare(&mut worker, job);
     if worker.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
@@ -114,12 +116,16 @@ fn train(
     let tokens = (job.rows * job.config.context) as u64;
     let mut beside = against(worker, job)?;
     while worker.session.step < steps {
+        let rows = worker.rows().to_vec();
         let (outcome, step) = one_step(worker, job, shared)?;
         last = step;
         clock.end_period(&last.spans);
         losses.push(last.loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, last.loss, tokens, clock)?;
+        if let Some(change) = unequal::change_of_rows(&rows, worker.rows()) {
+            progress.say(worker.session.step, &change)?;
+        }
         if let Some(one) = &mut beside {
             let compare = || one.step(worker, outcome.report, &job.text, job.rows);
             let seen = clock.record(RankActivity::Validation, compare)?;

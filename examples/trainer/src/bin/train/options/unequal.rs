@@ -1,0 +1,60 @@
+//! The division of rows and of layers over unequal ranks.
+
+use super::TrainOptions;
+use anyhow::{Error, ensure};
+use maypole_trainer::model::config::Config;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::unequal_ranks::layers::LayerDivision;
+use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
+
+impl TrainOptions {
+    /// What `--rows-by-speed` says.
+    pub(super) fn row_division(&self) -> anyhow::Result<RowDivision> {
+        let division = self.rows_by_speed.as_deref().map(RowDivision::parse);
+        Ok(division.transpose().map_err(Error::msg)?.unwrap_or_default())
+    }
+
+    /// What `--stages` says; equal numbers where a measurement is still to come.
+    pub(super) fn layer_division(&self) -> anyhow::Result<LayerDivision> {
+        let given = self.stages.as_deref().filter(|_| !self.measures_layers());
+        let division = given.map(LayerDivision::parse);
+        Ok(division.transpose().map_err(Error::msg)?.unwrap_or_default())
+    }
+
+    /// True of `--stages measured`.
+    pub(super) fn measures_layers(&self) -> bool {
+        self.stages.as_deref() == Some("measured")
+    }
+
+    /// Refuses divisions by measured times where they would break a promise or cannot be measured.
+    pub(super) fn divides_unequally(&self, config: &Config, setup: &Setup) -> anyhow::Result<()> {
+        let measured =
+            matches!(setup.rows, RowDivision::BySpeed { clock: SpeedClock::Measured, .. });
+        ensure!(
+            !(measured && self.deterministic == Some(true)),
+            "--rows-by-speed divides rows by measured times, which differ from run to run, and \
+             --deterministic promises equal bits: leave out one of them"
+        );
+        if self.measures_layers() {
+            ensure!(
+                setup.schedule.chunks() == 1,
+                "--stages measured divides layers over one stage of each rank: \
+                 give --pipeline 1f1b or gpipe, or the layers of each stage, as --stages 2,1,2,1"
+            );
+            ensure!(
+                config.experts == 0,
+                "--stages measured times layers without experts: \
+                 give the layers of each stage, as --stages 3,1"
+            );
+            let stages = setup.mesh.size(MeshAxis::Pp);
+            ensure!(
+                stages <= config.layers,
+                "--stages gives each of {stages} stages a layer, and there are {}: give --layers \
+                 {stages}, or fewer ranks of pp",
+                config.layers
+            );
+        }
+        Ok(())
+    }
+}

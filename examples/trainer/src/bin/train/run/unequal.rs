@@ -1,0 +1,37 @@
+//! What a run says of unequal shares, and the measurement before its first step.
+
+use crate::options::TrainingJob;
+use crate::output;
+use maypole::Communicator;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::unequal_ranks::layers::{LayerDivision, measured};
+
+/// The setup of `job`, with layers divided by what they cost, if the job says so. All ranks call
+/// it; rank 0 says the layers of each stage.
+pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Setup> {
+    if !job.measures_layers {
+        return Ok(job.setup.clone());
+    }
+    let mesh = job.setup.mesh;
+    let stages: Vec<usize> =
+        (0..mesh.world()).map(|rank| mesh.place(rank).at(MeshAxis::Pp)).collect();
+    let rows = job.setup.micro_rows(job.rows);
+    let layers = measured(comm, &job.config, rows, &stages)?;
+    if let LayerDivision::Counts(counts) = &layers
+        && comm.rank() == 0
+    {
+        output::line(format_args!("layers of each stage, by what they cost: {}", list(counts)))?;
+    }
+    Ok(Setup { layers, ..job.setup.clone() })
+}
+
+/// How rows were divided anew, if they were.
+pub(super) fn change_of_rows(before: &[usize], after: &[usize]) -> Option<String> {
+    let changed = !before.is_empty() && before != after;
+    changed.then(|| format!("rows by speed: {} -> {}", list(before), list(after)))
+}
+
+fn list(counts: &[usize]) -> String {
+    counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+}

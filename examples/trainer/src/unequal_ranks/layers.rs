@@ -1,0 +1,240 @@
+//! Layers by cost: the stages of a pipeline get as many layers as their ranks have time for.
+//!
+//! * **Sharded:** layers over `pp`, one stage a rank, at least one layer a stage.
+//! * **Collective:** before the first step an all-gather of three numbers of each rank.
+//! * **Cost:** some passes of one layer on each rank, a fraction of a step.
+//!
+//! Equal numbers of layers are not equal work: the first stage has the embedding too, the last one
+//! the head, which for a large vocabulary takes as long as several layers. And ranks may be of
+//! different speed. So each rank times the embedding, one layer and the head, forward and backward,
+//! and each layer goes to the stage that would be done with it first.
+//!
+//! Layers do not move during a run. A run that goes on from a checkpoint measures again, and
+//! checkpoints load with any division.
+
+use crate::model::axes::Axes;
+use crate::model::batch::TokenBatch;
+use crate::model::config::Config;
+use crate::model::gpt::Gpt;
+use crate::model::layout::ParameterLayout;
+use crate::model::store::FlatStore;
+use crate::unequal_ranks::divide::{ShareCost, divide};
+use maypole::{Communicator, Result};
+use std::ops::Range;
+use std::time::Instant;
+
+/// The passes of each part that are timed; the median counts.
+const TIMED: usize = 5;
+
+/// How layers are divided over the stages of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LayerDivision {
+    /// All stages have equally many, or one more than others.
+    #[default]
+    Equal,
+    /// These numbers of layers, by stage.
+    Counts(Vec<usize>),
+}
+
+impl LayerDivision {
+    /// Reads `3,1`: the layers of each stage.
+    ///
+    /// # Errors
+    /// A sentence that says what to give.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let counts = text.split(',').map(|count| count.trim().parse().ok());
+        let counts: Option<Vec<usize>> = counts.collect();
+        counts.map(Self::Counts).ok_or_else(|| {
+            format!("'{text}' is no division of layers: give those of each stage, as 3,1")
+        })
+    }
+
+    /// The layers of stage number `stage`, if the division says so.
+    pub fn range(&self, stage: usize) -> Option<Range<usize>> {
+        let Self::Counts(counts) = self else { return None };
+        let first = counts[..stage].iter().sum();
+        Some(first..first + counts[stage])
+    }
+
+    /// Refuses a division of other than `layers` layers over `stages` stages, or with a stage that
+    /// has none.
+    ///
+    /// # Errors
+    /// A sentence that says what does not go with what.
+    pub fn check(&self, layers: usize, stages: usize) -> std::result::Result<(), String> {
+        let Self::Counts(counts) = self else { return Ok(()) };
+        let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        if counts.len() == stages && sum == layers && !counts.contains(&0) {
+            return Ok(());
+        }
+        Err(format!(
+            "--stages divides {sum} layers over {} stages, and the model has {layers} layers on \
+             {stages} stages: give {stages} positive numbers whose sum is {layers}",
+            counts.len()
+        ))
+    }
+}
+
+/// Seconds that a rank takes for a part of the model, forward and backward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PartSeconds {
+    /// The embedding.
+    pub embed: f64,
+    /// One block.
+    pub block: f64,
+    /// The last norm, the logits and the loss.
+    pub head: f64,
+}
+
+impl PartSeconds {
+    /// Times this rank alone on micro-batches of `rows` rows of a dense model like `config`.
+    ///
+    /// # Panics
+    /// If `rows` is zero.
+    pub fn measure(config: &Config, rows: usize) -> Self {
+        let config = Config { layers: 1, experts: 0, ..config.clone() };
+        let layout = ParameterLayout::whole(&config);
+        let mut gpt = Gpt::new(&layout, Axes::single_rank());
+        let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
+        let tokens = rows * config.context;
+        let batch = TokenBatch {
+            rows,
+            tokens: vec![0; tokens],
+            targets: vec![0; tokens],
+            positions: (0..config.context as u32).collect::<Vec<_>>().repeat(rows),
+            weight: 1.0 / tokens as f64,
+        };
+        let mut times = [const { Vec::new() }; 3];
+        // The first passes make buffers, and do not count.
+        for nth in 0..=TIMED {
+            let seconds = parts(&mut gpt, &mut store, &batch);
+            if nth > 0 {
+                times.iter_mut().zip(seconds).for_each(|(all, one)| all.push(one));
+            }
+        }
+        let [embed, block, head] =
+            times.map(|mut all| *all.select_nth_unstable_by(TIMED / 2, f64::total_cmp).1);
+        Self { embed, block, head }
+    }
+
+    fn slower(self, other: &[f64]) -> Self {
+        Self {
+            embed: self.embed.max(other[0]),
+            block: self.block.max(other[1]),
+            head: self.head.max(other[2]),
+        }
+    }
+}
+
+/// Runs the three units of a model of one layer forward and backward, and times each.
+fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
+    let alone = "a single rank calls no collective";
+    let mut seconds = [0.0; 3];
+    let mut kept = Vec::new();
+    let mut x = Vec::new();
+    for (unit, seconds) in seconds.iter_mut().enumerate() {
+        let start = Instant::now();
+        let (y, activations) = gpt.forward(unit..unit + 1, store, batch, x).expect(alone);
+        *seconds += start.elapsed().as_secs_f64();
+        x = y;
+        kept.push(activations);
+    }
+    let mut dx = Vec::new();
+    for (unit, activations) in kept.into_iter().enumerate().rev() {
+        let start = Instant::now();
+        dx = gpt.backward(unit..unit + 1, store, batch, activations, dx).expect(alone);
+        seconds[unit] += start.elapsed().as_secs_f64();
+    }
+    seconds
+}
+
+/// Divides `layers` layers over the stages to which ranks belong: rank `r`, which takes `seconds[r]`,
+/// to stage `stages[r]`. Of the ranks of a stage the slowest counts.
+///
+/// # Panics
+/// If there are no ranks, or fewer times than ranks.
+pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> LayerDivision {
+    let last = *stages.iter().max().expect("there is a rank");
+    let mut costs = vec![ShareCost::default(); last + 1];
+    for (stage, seconds) in stages.iter().zip(seconds) {
+        let embed = if *stage == 0 { seconds.embed } else { 0.0 };
+        let head = if *stage == last { seconds.head } else { 0.0 };
+        let cost = &mut costs[*stage];
+        cost.fixed = cost.fixed.max(embed + head);
+        cost.each = cost.each.max(seconds.block);
+    }
+    LayerDivision::Counts(divide(layers, &costs))
+}
+
+/// Measures all ranks of `comm`, of which rank `r` is at stage `stages[r]`, and divides the layers
+/// of `config` by that. All ranks call it, and all get the same.
+///
+/// # Errors
+/// As the all-gather.
+///
+/// # Panics
+/// If there are not as many stages as ranks, or no rows.
+pub fn measured(
+    comm: &mut Communicator,
+    config: &Config,
+    rows: usize,
+    stages: &[usize],
+) -> Result<LayerDivision> {
+    let PartSeconds { embed, block, head } = PartSeconds::measure(config, rows);
+    let mut all = vec![0.0; 3 * comm.world()];
+    comm.all_gather(&[embed, block, head], &mut all)?;
+    let nothing = PartSeconds { embed: 0.0, block: 0.0, head: 0.0 };
+    let seconds: Vec<_> = all.chunks_exact(3).map(|times| nothing.slower(times)).collect();
+    Ok(by_cost(config.layers, stages, &seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVEN: PartSeconds = PartSeconds { embed: 0.1, block: 1.0, head: 0.1 };
+
+    #[test]
+    fn a_slow_stage_and_a_large_head_get_fewer_layers() {
+        let counts = |seconds: &[PartSeconds]| {
+            let stages: Vec<usize> = (0..seconds.len()).collect();
+            match by_cost(8, &stages, seconds) {
+                LayerDivision::Counts(counts) => counts,
+                LayerDivision::Equal => unreachable!("costs were given"),
+            }
+        };
+        assert_eq!(counts(&[EVEN; 2]), [4, 4]);
+        assert_eq!(counts(&[EVEN, PartSeconds { block: 3.0, ..EVEN }]), [6, 2]);
+        assert_eq!(counts(&[PartSeconds { head: 3.0, ..EVEN }; 2]), [5, 3], "at the last stage");
+        assert_eq!(counts(&[PartSeconds { embed: 2.0, ..EVEN }; 2]), [3, 5], "at the first stage");
+        assert_eq!(counts(&[EVEN, PartSeconds { block: 99.0, ..EVEN }]), [7, 1]);
+    }
+
+    #[test]
+    fn the_slowest_rank_of_a_stage_counts() {
+        let slow = PartSeconds { block: 3.0, ..EVEN };
+        let division = by_cost(8, &[0, 1, 0, 1], &[EVEN, EVEN, EVEN, slow]);
+        assert_eq!(division, LayerDivision::Counts(vec![6, 2]));
+        assert_eq!(division.range(1), Some(6..8));
+    }
+
+    #[test]
+    fn ranks_measure_and_agree() {
+        let config = Config { width: 16, context: 16, layers: 4, ..Config::default() };
+        let ranks = Communicator::run_local(2, |mut comm| {
+            measured(&mut comm, &config, 2, &[0, 1]).unwrap()
+        });
+        assert_eq!(ranks[0], ranks[1]);
+        ranks[0].check(4, 2).unwrap();
+    }
+
+    #[test]
+    fn divisions_are_read_and_checked() {
+        assert_eq!(LayerDivision::parse("3,1"), Ok(LayerDivision::Counts(vec![3, 1])));
+        assert!(LayerDivision::parse("3,x").unwrap_err().contains("3,1"));
+        for wrong in ["4", "2,1", "4,0", "2,1,1", "18446744073709551615,5"] {
+            let why = LayerDivision::parse(wrong).unwrap().check(4, 2).unwrap_err();
+            assert!(why.contains("2 positive numbers whose sum is 4"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Rows by speed: every N steps the rows of a batch are divided anew by what ranks took for theirs.
+//!
+//! * **Sharded:** the rows of a batch, in whole rows, or in as many at once as a step has
+//!   micro-batches, which stay equal on a rank.
+//! * **Collective:** an all-gather of one number of each rank, every N steps.
+//! * **Cost:** that number. A division is kept unless another one is predicted to be at least 5 %
+//!   faster, because times are noisy and each new division makes buffers of other lengths.
+//!
+//! The time that counts is that of the passes without waiting for other ranks: a fast rank that
+//! waits would look as slow as the rank that it waits for. It is wall time, not processor time,
+//! because another program on the core is a reason to be slow. Of N steps the median counts.
+//!
+//! Ranks of one replica (along `pp`, `cp` and `tp`) have the same rows, so the slowest of them
+//! decides.
+
+use crate::ranks::group::RankGroup;
+use crate::unequal_ranks::divide::{ShareCost, divide, slowest};
+use maypole::Result;
+use std::ops::Range;
+
+/// The share by which a step has to become shorter for rows to be divided anew.
+const WORTH: f64 = 0.05;
+/// The most steps whose times are kept: the last ones before a division count.
+const MOST_TIMES: usize = 1 << 12;
+
+/// How the rows of a batch are divided over replicas, which are the ranks of `dp` and `ep`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum RowDivision {
+    /// All have equally many.
+    #[default]
+    Equal,
+    /// By the speed of each.
+    BySpeed {
+        /// Steps from one division to the next, at least one.
+        every: u64,
+        /// Where the times come from.
+        clock: SpeedClock,
+    },
+}
+
+/// The source of the times by which rows are divided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpeedClock {
+    /// Each rank's own passes are timed.
+    Measured,
+    /// Each replica takes so many seconds for a row, as is pretended: the same divisions in each
+    /// run.
+    Pretended(Vec<f64>),
+}
+
+impl RowDivision {
+    /// Reads `25`, or `25:1,2`: the steps between divisions, and the pretended seconds of a row.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to give.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no division of rows: give the steps between divisions, as 25, \
+                 and perhaps the seconds that each rank of dp is to take for a row, as 25:1,2"
+            )
+        };
+        let (every, seconds) =
+            text.split_once(':').map_or((text, None), |(every, rest)| (every, Some(rest)));
+        let every = every.parse().ok().filter(|every| *every > 0).ok_or_else(wrong)?;
+        let Some(seconds) = seconds else {
+            return Ok(Self::BySpeed { every, clock: SpeedClock::Measured });
+        };
+        let number = |text: &str| text.trim().parse().ok().filter(|it| is_time(*it));
+        let seconds: Option<Vec<f64>> = seconds.split(',').map(number).collect();
+        Ok(Self::BySpeed { every, clock: SpeedClock::Pretended(seconds.ok_or_else(wrong)?) })
+    }
+
+    /// Refuses pretended times of another number of replicas than `replicas`.
+    ///
+    /// # Errors
+    /// A sentence that says how many times there are, and how many are needed.
+    pub fn check(&self, replicas: usize) -> std::result::Result<(), String> {
+        match self {
+            Self::BySpeed { clock: SpeedClock::Pretended(seconds), .. }
+                if seconds.len() != replicas =>
+            {
+                Err(format!(
+                    "--rows-by-speed pretends the speed of {} ranks, and rows are divided over \
+                     {replicas}: give {replicas} numbers, or leave them out to measure",
+                    seconds.len()
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// True of a number that a clock could have measured.
+fn is_time(seconds: f64) -> bool {
+    seconds.is_finite() && seconds > 0.0
+}
+
+/// The rows of each replica, and what one rank knows of its own speed.
+#[derive(Clone, Debug)]
+pub struct RowBalance {
+    division: RowDivision,
+    /// The replica of each rank of the mesh.
+    replicas: Vec<usize>,
+    /// The number of this rank's replica.
+    own: usize,
+    /// Rows come in multiples of so many.
+    unit: usize,
+    /// Rows of each replica; empty before the first step.
+    each: Vec<usize>,
+    /// Rows of this rank's replica in the last step.
+    last: usize,
+    /// Seconds of a row in each step since rows were last divided.
+    times: Vec<f64>,
+}
+
+impl RowBalance {
+    /// The rank number `rank` of ranks that belong to these `replicas`, in a step of `micros`
+    /// micro-batches.
+    pub fn new(division: RowDivision, replicas: Vec<usize>, rank: usize, micros: usize) -> Self {
+        let own = replicas[rank];
+        let each = Vec::new();
+        Self { division, replicas, own, unit: micros, each, last: 0, times: Vec::new() }
+    }
+
+    /// The rows of each replica in the next step, if it has as many as the last one; empty before
+    /// the first.
+    pub fn each(&self) -> &[usize] {
+        &self.each
+    }
+
+    /// The rows of a batch in which every replica has as many as this rank's had in the last step.
+    pub fn all_like_own(&self) -> usize {
+        self.last * self.each.len()
+    }
+
+    /// Which of the `rows` rows of a batch this rank's replica has. A batch of another size than
+    /// the last one is divided equally.
+    pub fn range(&mut self, rows: usize) -> Range<usize> {
+        if self.each.iter().sum::<usize>() != rows {
+            let replicas = self.replicas.iter().max().map_or(1, |last| last + 1);
+            let equal = vec![ShareCost { fixed: 0.0, each: 1.0 }; replicas];
+            self.each = self.divided(rows, &equal);
+            self.times.clear();
+        }
+        self.last = self.each[self.own];
+        let first = self.each[..self.own].iter().sum();
+        first..first + self.each[self.own]
+    }
+
+    fn divided(&self, rows: usize, costs: &[ShareCost]) -> Vec<usize> {
+        let shares = divide(rows / self.unit, costs);
+        shares.into_iter().map(|share| share * self.unit).collect()
+    }
+
+    /// Notes that the passes of the step that is done, number `step` of the run, took `seconds`
+    /// without waiting. Returns a new division if one is due and worth it: all ranks of `world` call
+    /// this after every step, and all get the same. It counts from when it is
+    /// [adopted](Self::adopt).
+    ///
+    /// # Errors
+    /// As the all-gather.
+    pub fn observe(
+        &mut self,
+        world: &RankGroup,
+        step: u64,
+        seconds: f64,
+    ) -> Result<Option<Vec<usize>>> {
+        let RowDivision::BySpeed { every, clock } = &self.division else { return Ok(None) };
+        let every = *every;
+        let of_a_row = match clock {
+            SpeedClock::Measured => seconds / self.each[self.own].max(1) as f64,
+            SpeedClock::Pretended(seconds) => seconds[self.own],
+        };
+        if self.times.len() < MOST_TIMES {
+            self.times.push(of_a_row);
+        }
+        if !step.is_multiple_of(every) {
+            return Ok(None);
+        }
+        let own = median(&mut self.times);
+        self.times.clear();
+        let all = world.gather(&[own])?;
+        Ok(self.better(&all))
+    }
+
+    /// The division for ranks that take these `seconds` for a row, if it is worth it.
+    fn better(&self, seconds: &[f64]) -> Option<Vec<usize>> {
+        if !seconds.iter().all(|seconds| is_time(*seconds)) {
+            return None;
+        }
+        let mut costs = vec![ShareCost::default(); self.each.len()];
+        for (replica, seconds) in self.replicas.iter().zip(seconds) {
+            costs[*replica].each = costs[*replica].each.max(*seconds);
+        }
+        let shares = self.divided(self.each.iter().sum(), &costs);
+        let gain = 1.0 - slowest(&shares, &costs) / slowest(&self.each, &costs);
+        (gain > WORTH).then_some(shares)
+    }
+
+    /// From now on replicas have these rows.
+    pub fn adopt(&mut self, each: Vec<usize>) {
+        self.each = each;
+    }
+}
+
+/// The middle one of `times`, which is not empty.
+fn median(times: &mut [f64]) -> f64 {
+    let middle = times.len() / 2;
+    *times.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::random::random;
+
+    fn balance(replicas: Vec<usize>, micros: usize) -> RowBalance {
+        let division = RowDivision::BySpeed { every: 4, clock: SpeedClock::Measured };
+        RowBalance::new(division, replicas, 0, micros)
+    }
+
+    #[test]
+    fn the_slowest_rank_of_a_replica_decides() {
+        let mut it = balance(vec![0, 0, 1, 1], 1);
+        assert_eq!(it.range(12), 0..6);
+        assert_eq!(it.better(&[1.0, 2.0, 1.0, 1.0]), Some(vec![4, 8]));
+    }
+
+    #[test]
+    fn rows_stay_multiples_of_the_micro_batches() {
+        let mut it = balance(vec![0, 1], 4);
+        it.range(32);
+        assert_eq!(it.better(&[1.0, 3.0]), Some(vec![24, 8]));
+    }
+
+    #[test]
+    fn noise_moves_no_rows_and_a_slow_rank_does() {
+        let mut it = balance(vec![0, 1, 2, 3], 1);
+        it.range(64);
+        let noisy = |nth: u64| (random(1, nth) % 1000) as f64 / 1000.0 * 0.04 + 1.0;
+        for nth in 0..1000 {
+            let seconds: Vec<f64> = (0..4).map(|rank| noisy(4 * nth + rank)).collect();
+            assert_eq!(it.better(&seconds), None, "{seconds:?}");
+        }
+        let slow = it.better(&[1.0, 1.02, 2.0, 0.99]).unwrap();
+        assert!(slow[2] < 11 && slow.iter().sum::<usize>() == 64, "{slow:?}");
+        // Back again, once the rank is as fast as the others.
+        it.adopt(slow);
+        assert_eq!(it.better(&[1.0; 4]), Some(vec![16; 4]));
+    }
+
+    #[test]
+    fn times_that_no_clock_measures_move_nothing() {
+        let mut it = balance(vec![0, 1], 1);
+        it.range(8);
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(it.better(&[1.0, wrong]), None);
+        }
+    }
+
+    #[test]
+    fn the_median_of_the_steps_counts() {
+        let mut it = balance(vec![0], 1);
+        it.range(8);
+        let group = RankGroup::single();
+        for (step, seconds) in [(1, 1.0), (2, 90.0), (3, 1.0), (4, 1.0)] {
+            assert_eq!(it.observe(&group, step, seconds).unwrap(), None);
+        }
+        assert!(it.times.is_empty(), "the next division is of other steps");
+    }
+
+    #[test]
+    fn divisions_are_read() {
+        let measured = RowDivision::BySpeed { every: 25, clock: SpeedClock::Measured };
+        assert_eq!(RowDivision::parse("25"), Ok(measured));
+        let clock = SpeedClock::Pretended(vec![1.0, 2.5]);
+        assert_eq!(RowDivision::parse("3:1,2.5"), Ok(RowDivision::BySpeed { every: 3, clock }));
+        for wrong in ["", "0", "-1", "x", "3:", "3:1,0", "3:1,-2", "3:nan", "3:inf,1"] {
+            assert!(RowDivision::parse(wrong).unwrap_err().contains("25:1,2"), "{wrong}");
+        }
+        assert!(RowDivision::parse("3:1,2").unwrap().check(2).is_ok());
+        assert!(RowDivision::parse("3:1,2").unwrap().check(4).unwrap_err().contains("4 numbers"));
+    }
+}
