@@ -12,3 +12,4 @@ mod joining;
 mod leftovers;
 mod limits;
 mod output;
+mod restarts;

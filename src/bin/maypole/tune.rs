@@ -145,6 +145,7 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
         grace: GRACE,
         port: None,
         bind: run::Bind::Auto,
+        restarts: 0,
         hang_report: None,
     };
     Ok(run::launch(again, ranks, &options)?.code().into())

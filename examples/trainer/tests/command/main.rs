@@ -5,4 +5,5 @@ mod growth;
 mod printing;
 mod processes;
 mod refusals;
+mod restarts;
 mod usage;

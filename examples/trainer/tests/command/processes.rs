@@ -51,7 +51,7 @@ fn meshes_of_processes_train_as_one_process() {
 }
 
 /// Processes that `parent` started and that still run, by number.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let numbers = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -72,7 +72,7 @@ fn runs(number: u32) -> bool {
 }
 
 /// Looks again and again until `done`, for a minute at most.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} takes too long");
@@ -81,7 +81,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Sends a signal to a process.
-fn signal(name: &str, number: u32) {
+pub(crate) fn signal(name: &str, number: u32) {
     Command::new("kill").args([&format!("-{name}"), &number.to_string()]).status().unwrap();
 }
 

@@ -97,6 +97,7 @@ fn start(world: usize) -> Result<ExitCode> {
         grace: GRACE,
         port: None,
         bind: crate::run::Bind::None,
+        restarts: 0,
         hang_report: None,
     };
     Ok(crate::run::launch(again, world, &options)?.code().into())

@@ -25,10 +25,11 @@ use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
 use maypole_transports::cores::UsableCores;
-use ranks::{RankProcesses, StartError, StartOptions};
+use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
 pub(crate) use supervise::JobOutcome;
 use supervise::Supervisor;
 
@@ -49,6 +50,11 @@ use supervise::Supervisor;
 /// on and do not end the job. When all ranks have ended, processes that they have left running are
 /// stopped too, also those in a session of their own (`setsid`). If the launcher itself is killed by
 /// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
+///
+/// With --restarts, a job in which a rank has failed is started again, all ranks of it, under a new
+/// name, key and port. The program has to go on by itself from what it has saved. A job that a
+/// signal to this command has ended is not started again. What rank 0 has read from standard input
+/// is not there a second time.
 ///
 /// When no process reads the launcher's output any more, the job is ended without a word, with exit
 /// code 141; when the output cannot be written for another reason, with exit code 2.
@@ -79,6 +85,10 @@ pub(crate) struct RunArgs {
     /// Seconds from SIGTERM to SIGKILL for ranks that do not end.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     grace: Duration,
+
+    /// Start all ranks again when one has failed, at most so many times.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    restarts: u32,
 
     /// The TCP port on which rank 0 listens [default: a free port].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -154,6 +164,8 @@ pub(crate) struct LaunchOptions {
     /// The port on which rank 0 listens; `None` for a free port.
     pub(crate) port: Option<u16>,
     pub(crate) bind: Bind,
+    /// How often all ranks are started again after one has failed.
+    pub(crate) restarts: u32,
     /// After this time of waiting in one operation a page about all ranks is printed.
     pub(crate) hang_report: Option<Duration>,
 }
@@ -170,6 +182,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         grace: args.grace,
         port: args.port,
         bind: args.bind,
+        restarts: args.restarts,
         hang_report: args.hang_report,
     };
     let (program, arguments) = args.program.split_first().expect("clap requires one");
@@ -192,7 +205,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns
-/// when all ranks and the processes that they left running have ended.
+/// when all ranks and the processes that they left running have ended. A job in which a rank has
+/// failed is started again as often as `options` allow; the outcome is that of the last start.
 ///
 /// `command` chooses the program and its arguments. This function adds the variables of the
 /// launch, the streams and a process group for each rank. While it runs, this process's signals
@@ -210,23 +224,49 @@ pub(crate) fn launch(
     options: &LaunchOptions,
 ) -> anyhow::Result<JobOutcome> {
     let descriptors = capacity::check(world, options.output != OutputMode::Inherited)?;
-    let job = JobEnvironment::new(world, options.port)?;
     let (sender, events) = crossbeam_channel::unbounded();
-    let reports = HangReports::start(world, options.hang_report)?;
-    let _signals = signals::watch(sender.clone(), reports.signal())?;
-    let start = StartOptions { bound: options.bind.binds(world), descriptors };
-    let mut ranks = RankProcesses::new(sender, start)?;
-    let mut supervisor = Supervisor::new(world, &events, options.grace);
-    supervisor.start_all(&mut ranks, |ranks, rank| {
-        let mut command = command(rank);
-        job.set_variables(&mut command, rank);
-        reports.set_variable(&mut command);
-        ranks.start(command, options.output.is_tagged(rank))
-    })?;
-    let mut outcome = supervisor.until_all_ended(&ranks);
-    let last_failure = ranks.stop_remaining(&events, options.grace);
-    outcome.end(last_failure);
-    Ok(outcome)
+    // One watch for all starts: a signal between two of them is not lost.
+    let _signals = signals::watch(sender.clone(), hang::status_signal()?)?;
+    let job = Job { world, options, descriptors, sender, events };
+    for restart in 1..=options.restarts {
+        let outcome = job.run(&command)?;
+        if !outcome.allows_restart() {
+            return Ok(outcome);
+        }
+        lines::say(&format!("starting all ranks again, restart {restart} of {}", options.restarts));
+    }
+    job.run(&command)
+}
+
+/// What is equal for all starts of a job.
+struct Job<'a> {
+    world: usize,
+    options: &'a LaunchOptions,
+    /// The soft limit of descriptors of a rank; `None` for that of the launcher.
+    descriptors: Option<u64>,
+    sender: Sender<LaunchEvent>,
+    events: Receiver<LaunchEvent>,
+}
+
+impl Job<'_> {
+    /// Starts all ranks once, and waits for the end of all of them.
+    fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
+        let Self { world, options, descriptors, .. } = *self;
+        let environment = JobEnvironment::new(world, options.port)?;
+        let reports = HangReports::start(world, options.hang_report)?;
+        let start = StartOptions { bound: options.bind.binds(world), descriptors };
+        let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
+        let mut supervisor = Supervisor::new(world, &self.events, options.grace);
+        supervisor.start_all(&mut ranks, |ranks, rank| {
+            let mut command = command(rank);
+            environment.set_variables(&mut command, rank);
+            reports.set_variable(&mut command);
+            ranks.start(command, options.output.is_tagged(rank))
+        })?;
+        let mut outcome = supervisor.until_all_ended(&ranks);
+        outcome.end(ranks.stop_remaining(&self.events, options.grace));
+        Ok(outcome)
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

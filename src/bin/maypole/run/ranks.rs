@@ -18,6 +18,7 @@ use super::ends::EndWatch;
 use super::forward::OutputForwarder;
 use super::lines::{self, OutputStream};
 use super::orphans::Orphans;
+use super::signals::ENDING;
 use crate::output::OutputError;
 
 /// An event that the launcher waits for.
@@ -48,6 +49,25 @@ fn remedy(source: &io::Error) -> &'static str {
             "; no process is left: start fewer ranks, or raise the limit of processes (`ulimit -u`)"
         }
         _ => "",
+    }
+}
+
+/// What happened after the last rank had ended.
+#[derive(Debug, Default)]
+pub(super) struct RestOfJob {
+    /// Why the rest of the output could not be written.
+    pub(super) output: Option<OutputError>,
+    /// Whether a signal has asked the launcher to end.
+    pub(super) asked_to_end: bool,
+}
+
+impl RestOfJob {
+    fn add(&mut self, event: LaunchEvent) {
+        match event {
+            LaunchEvent::OutputFailed(error) => drop(self.output.get_or_insert(error)),
+            LaunchEvent::Signal(signal) => self.asked_to_end |= ENDING.contains(&signal),
+            LaunchEvent::Ended(..) | LaunchEvent::ChildEnded => {}
+        }
     }
 }
 
@@ -146,12 +166,11 @@ impl RankProcesses {
     }
 
     /// Stops the processes that ended ranks left running, and forwards the rest of the output.
-    /// Returns why that output could not be written.
     pub(super) fn stop_remaining(
         mut self,
         events: &Receiver<LaunchEvent>,
         grace: Duration,
-    ) -> Option<OutputError> {
+    ) -> RestOfJob {
         if !self.end_within(SIGTERM, grace) {
             self.end_within(SIGKILL, KILL_TIMEOUT);
         }
@@ -161,19 +180,22 @@ impl RankProcesses {
 
     /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays
     /// open and silent. A slow reader of the launcher's output is no reason to give up.
-    fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) -> Option<OutputError> {
+    fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) -> RestOfJob {
         let all_read = self.output.close();
-        let mut failure = None;
+        let mut rest = RestOfJob::default();
         loop {
             select! {
                 recv(all_read) -> _ => break,
                 recv(events) -> event => match event {
-                    Ok(LaunchEvent::Signal(_)) | Err(_) => {
-                        say_output_is_cut();
-                        break;
+                    Ok(event) => {
+                        let cuts = matches!(event, LaunchEvent::Signal(_));
+                        rest.add(event);
+                        if cuts {
+                            say_output_is_cut();
+                            break;
+                        }
                     }
-                    Ok(LaunchEvent::OutputFailed(error)) => drop(failure.get_or_insert(error)),
-                    Ok(_) => {}
+                    Err(_) => break,
                 },
                 default(SILENT_PIPE) => if !lines::are_being_written() {
                     say_output_is_cut();
@@ -182,11 +204,8 @@ impl RankProcesses {
             }
         }
         // The last failure may have been told at the same time as the end.
-        let failures = events.try_iter().filter_map(|event| match event {
-            LaunchEvent::OutputFailed(error) => Some(error),
-            _ => None,
-        });
-        failure.into_iter().chain(failures).next()
+        events.try_iter().for_each(|event| rest.add(event));
+        rest
     }
 
     /// Signals all groups and orphans, and waits until none is left. Orphans that appear meanwhile,

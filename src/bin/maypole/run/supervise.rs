@@ -10,7 +10,7 @@ use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGPIPE, SIGTERM};
 
 use super::lines::say;
-use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses};
+use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses, RestOfJob};
 use super::signals::{self, ENDING};
 use crate::output::{CLOSED_PIPE, OutputError};
 
@@ -23,6 +23,10 @@ pub(crate) struct JobOutcome {
     pub(crate) signal: Option<i32>,
     /// Why the launcher's output could not be written.
     pub(crate) output: Option<OutputError>,
+    /// Whether a signal has asked the launcher to end, at any time.
+    pub(super) asked_to_end: bool,
+    /// Whether a rank did not end even when it was killed.
+    pub(super) left_behind: bool,
 }
 
 /// A rank that failed.
@@ -53,9 +57,16 @@ impl JobOutcome {
         }
     }
 
-    /// Adds why the last of the output could not be written, and says what ended the job.
-    pub(super) fn end(&mut self, last_failure: Option<OutputError>) {
-        if let (None, Some(error)) = (&self.output, last_failure) {
+    /// True if a rank has failed and nothing else speaks against a new start.
+    pub(super) fn allows_restart(&self) -> bool {
+        let stopped = self.asked_to_end || self.left_behind || self.output.is_some();
+        self.failure.is_some() && !stopped
+    }
+
+    /// Adds what happened after the last rank had ended, and says what ended the job.
+    pub(super) fn end(&mut self, rest: RestOfJob) {
+        self.asked_to_end |= rest.asked_to_end;
+        if let (None, Some(error)) = (&self.output, rest.output) {
             if !error.is_closed_pipe() {
                 say(&error.to_string());
             }
@@ -158,6 +169,7 @@ impl<'a> Supervisor<'a> {
                 (None, Stopping::Killed { .. }) => {
                     let names = self.running_names();
                     say(&format!("{names} did not end after SIGKILL and is left behind"));
+                    self.outcome.left_behind = true;
                     break;
                 }
                 (None, _) => {
@@ -228,6 +240,7 @@ impl<'a> Supervisor<'a> {
 
     fn end_on_signal(&mut self, ranks: &RankProcesses, signal: i32) {
         let name = signals::name(signal);
+        self.outcome.asked_to_end = true;
         if matches!(self.stopping, Stopping::No) {
             self.outcome.signal = Some(signal);
             self.request_end(ranks, signal);
@@ -331,7 +344,8 @@ mod tests {
         let failure = |end| Some(RankFailure { rank: 1, end });
         let check = |failure, signal, code| {
             let output = None;
-            assert_eq!(JobOutcome { failure, signal, output }.code(), code);
+            let outcome = JobOutcome { failure, signal, output, ..JobOutcome::default() };
+            assert_eq!(outcome.code(), code);
         };
         check(None, None, 0);
         check(failure(ProcessEnd::Exited(3)), None, 3);
@@ -342,6 +356,25 @@ mod tests {
         assert_eq!(JobOutcome { output: closed, ..JobOutcome::default() }.code(), 141);
         let full = output(io::ErrorKind::StorageFull);
         assert_eq!(JobOutcome { output: full, ..JobOutcome::default() }.code(), 2);
+    }
+
+    #[test]
+    fn a_failure_alone_allows_a_restart() {
+        let failure = || Some(RankFailure { rank: 1, end: ProcessEnd::Exited(3) });
+        let failed = || JobOutcome { failure: failure(), ..JobOutcome::default() };
+        assert!(failed().allows_restart());
+        assert!(!JobOutcome::default().allows_restart());
+        let full = OutputError::new("standard output", io::ErrorKind::StorageFull.into());
+        for other in [
+            JobOutcome { asked_to_end: true, ..failed() },
+            JobOutcome { left_behind: true, ..failed() },
+            JobOutcome { output: Some(full), ..failed() },
+        ] {
+            assert!(!other.allows_restart(), "{other:?}");
+        }
+        let mut asked_late = failed();
+        asked_late.end(RestOfJob { asked_to_end: true, ..RestOfJob::default() });
+        assert!(!asked_late.allows_restart());
     }
 
     #[test]

@@ -46,8 +46,6 @@ const SIGNAL_VARIABLE: &str = "MAYPOLE_STATUS_SIGNAL";
 pub(super) struct HangReports {
     /// The name of the socket; `None` if the system has refused it.
     name: Option<String>,
-    /// The signal at which a page is made.
-    signal: Option<i32>,
     stop: Arc<StopRequest>,
     thread: Option<JoinHandle<()>>,
 }
@@ -75,7 +73,7 @@ impl HangReports {
                 (None, None)
             }
         };
-        Ok(Self { name, signal, stop, thread })
+        Ok(Self { name, stop, thread })
     }
 
     fn listen(
@@ -99,11 +97,6 @@ impl HangReports {
         Ok((name, thread))
     }
 
-    /// The signal at which a page is made. It is not passed on to ranks.
-    pub(super) fn signal(&self) -> Option<i32> {
-        self.signal
-    }
-
     /// Tells a rank where to connect.
     pub(super) fn set_variable(&self, command: &mut Command) {
         match &self.name {
@@ -125,8 +118,12 @@ impl Drop for HangReports {
     }
 }
 
-/// The number of the signal that `MAYPOLE_STATUS_SIGNAL` names.
-fn status_signal() -> anyhow::Result<Option<i32>> {
+/// The number of the signal that `MAYPOLE_STATUS_SIGNAL` names, at which a page is made. It is not
+/// passed on to ranks.
+///
+/// # Errors
+/// If the variable names no signal that a program can handle.
+pub(super) fn status_signal() -> anyhow::Result<Option<i32>> {
     let name = std::env::var(SIGNAL_VARIABLE).ok().filter(|name| !name.is_empty());
     let number = |name: String| {
         signals::number(&name).with_context(|| {
