@@ -1,0 +1,55 @@
+//! One answer to each exercise: solutions, or a blank among them.
+
+use crate::chapters::{OnlineSoftmax, RegionEnd};
+use crate::{blanks, solutions};
+use maypole::Result;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::pipeline_parallel::plan::StagePass;
+use maypole_trainer::ranks::group::RankGroup;
+use std::ops::Range;
+
+/// Updates a part of the weights: its places, its weights, and the sums of its gradients.
+type Update<'a> = &'a mut dyn FnMut(Range<usize>, &mut [f64], &[f64]);
+
+/// The functions that learners write, one a chapter.
+#[derive(Clone, Copy)]
+pub struct Answers {
+    pub data_parallel: fn(&RankGroup, &mut [f64]) -> Result<()>,
+    pub zero: fn(&RankGroup, &mut [f64], &mut [f64], Update<'_>) -> Result<()>,
+    pub tensor: fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>,
+    pub pipeline: fn(usize, usize, usize) -> Vec<StagePass>,
+    pub context: fn(&mut OnlineSoftmax, &[f64], &[f64]),
+    pub experts: fn(&RankGroup, &[f64], &[usize], fn(usize, f64) -> f64) -> Result<Vec<f64>>,
+    pub averaging: fn(&RankGroup, &mut [f64]) -> Result<()>,
+    pub unequal: fn(&TokenBatch, usize, usize) -> f64,
+}
+
+impl Answers {
+    pub fn solutions() -> Self {
+        Self {
+            data_parallel: solutions::data_parallel::sum_gradients,
+            zero: solutions::zero::update_own_part,
+            tensor: solutions::tensor::region,
+            pipeline: solutions::pipeline::one_forward_one_backward,
+            context: solutions::context::add_block,
+            experts: solutions::experts::through_experts,
+            averaging: solutions::averaging::average,
+            unequal: solutions::unequal::weight_of_a_token,
+        }
+    }
+
+    /// The same with the blank of `chapter`, as the learner left it.
+    pub fn with_blank(self, chapter: &str) -> Self {
+        match chapter {
+            "data_parallel" => Self { data_parallel: blanks::data_parallel::sum_gradients, ..self },
+            "zero" => Self { zero: blanks::zero::update_own_part, ..self },
+            "tensor" => Self { tensor: blanks::tensor::region, ..self },
+            "pipeline" => Self { pipeline: blanks::pipeline::one_forward_one_backward, ..self },
+            "context" => Self { context: blanks::context::add_block, ..self },
+            "experts" => Self { experts: blanks::experts::through_experts, ..self },
+            "averaging" => Self { averaging: blanks::averaging::average, ..self },
+            "unequal" => Self { unequal: blanks::unequal::weight_of_a_token, ..self },
+            other => panic!("there is no chapter '{other}'"),
+        }
+    }
+}

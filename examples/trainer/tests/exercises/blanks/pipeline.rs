@@ -1,0 +1,12 @@
+//! Pipeline parallelism: the order in which a rank runs its passes.
+//!
+//! Read `src/pipeline_parallel/plan.rs` first.
+
+use maypole_trainer::pipeline_parallel::plan::StagePass;
+
+/// The passes of rank `rank` of `ranks` by 1F1B, in order: a forward and a backward pass of each of
+/// `micros` micro-batches, with `chunk` 0. Backward passes are in the order of the micro-batches. At
+/// no time may the activations of more than `ranks - rank` micro-batches wait.
+pub fn one_forward_one_backward(rank: usize, ranks: usize, micros: usize) -> Vec<StagePass> {
+    todo!("see the text above, and tests/exercises/chapters.rs for how it is tested")
+}

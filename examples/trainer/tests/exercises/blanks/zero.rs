@@ -1,0 +1,20 @@
+//! ZeRO stage 1: every rank has all weights, and the optimizer's state of a part.
+//!
+//! Read `src/data_parallel/zero1.rs` first.
+
+use maypole::Result;
+use maypole_trainer::ranks::group::RankGroup;
+use std::ops::Range;
+
+/// Updates all `weights` by the sum of all ranks' `gradients`, so that each rank calls `update` for
+/// its own part alone: the places of the part, its weights, and the sums of its gradients. The part
+/// of a rank is `group.shard().range(weights.len())`. Afterwards all ranks have all new weights. No
+/// rank may receive sums of gradients that it does not need.
+pub fn update_own_part(
+    group: &RankGroup,
+    weights: &mut [f64],
+    gradients: &mut [f64],
+    update: &mut dyn FnMut(Range<usize>, &mut [f64], &[f64]),
+) -> Result<()> {
+    todo!("see the text above, and tests/exercises/chapters.rs for how it is tested")
+}

@@ -1,0 +1,276 @@
+//! The tests of the chapters. Where it can be, the answer is put into the trainer, and the training
+//! is compared with that of one process.
+
+use crate::answers::Answers;
+use crate::support::{Task, alone, mesh, text, train, train_by};
+use maypole::{Communicator, Result};
+use maypole_trainer::averaging::apart::{ApartStore, AveragingRule};
+use maypole_trainer::model::axes::Axes;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::model::gpt::Gpt;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::{FlatStore, Store, forward_store};
+use maypole_trainer::pipeline_parallel::plan::PassKind;
+use maypole_trainer::ranks::exchange::shift;
+use maypole_trainer::ranks::group::{RankGroup, SumOrder};
+use maypole_trainer::tensor::random::centred;
+use maypole_trainer::tensor_parallel::region::ParallelRegion;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::worker::Worker;
+use std::ops::Range;
+
+/// The weight of a token of a rank's own rows, from these, the rows of the batch and the ranks.
+type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
+
+/// The chapters and their tests.
+pub const CHAPTERS: [(&str, fn(&Answers)); 8] = [
+    ("data_parallel", data_parallel),
+    ("zero", zero),
+    ("tensor", tensor),
+    ("pipeline", pipeline),
+    ("context", context),
+    ("experts", experts),
+    ("averaging", averaging),
+    ("unequal", unequal),
+];
+
+/// The four ends of a region of divided layers.
+#[derive(Clone, Copy, Debug)]
+pub enum RegionEnd {
+    /// Forward, before the first matrix.
+    Enter,
+    /// Forward, after the second matrix, which gave terms.
+    Leave,
+    /// Backward, after the first matrix: terms of the gradient of its input.
+    EnterBackward,
+    /// Backward, before the second matrix.
+    LeaveBackward,
+}
+
+/// What a query has seen of the keys so far; values are numbers here.
+#[derive(Clone, Copy, Debug)]
+pub struct OnlineSoftmax {
+    pub greatest: f64,
+    pub sum: f64,
+    pub output: f64,
+}
+
+/// Compares a training of `setup`, with `change` made to each rank, with one process.
+fn compare(setup: &Setup, change: impl Fn(&mut Worker<f64>) + Sync) {
+    let task = Task::small();
+    let run = train_by::<f64>(&task, setup, change);
+    let (loss, weights) = run.difference(&train(&task, &alone(setup)));
+    assert!(loss < 1e-11, "losses differ from one process by {loss}");
+    assert!(weights < 1e-11, "weights differ from one process by {weights}");
+    assert!(run.agreed, "ranks that have the same weights have the same bits of them");
+}
+
+/// Numbers of rank `rank`.
+fn numbers(rank: usize, count: usize) -> Vec<f64> {
+    (0..count as u64).map(|nth| centred(rank as u64, nth)).collect()
+}
+
+/// Runs `rank` on some ranks.
+fn on_ranks<R: Send>(world: usize, rank: impl Fn(RankGroup) -> R + Sync) -> Vec<R> {
+    Communicator::run_local(world, |comm| rank(RankGroup::new(comm, SumOrder::Ranks)))
+}
+
+/// A flat store whose gradients are summed by the answer.
+struct SummedStore {
+    inner: FlatStore<f64>,
+    group: RankGroup,
+    sum: fn(&RankGroup, &mut [f64]) -> Result<()>,
+}
+
+impl Store<f64> for SummedStore {
+    forward_store!(f64: layout, weights, weights_and_gradients, owned, share, publish, bytes);
+
+    fn copies(&self) -> usize {
+        self.group.world()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        (self.sum)(&self.group, &mut self.inner.gradients)
+    }
+}
+
+/// The weights of a rank in a flat store.
+fn flat(worker: &mut Worker<f64>) -> FlatStore<f64> {
+    let layout: ParameterLayout = worker.session.store.layout().clone();
+    let weights = worker.session.store.all_weights().expect("replicas gather nothing");
+    FlatStore::new(layout, weights)
+}
+
+pub fn data_parallel(answers: &Answers) {
+    compare(&mesh("dp=2"), |worker| {
+        let inner = flat(worker);
+        let group = worker.groups.copies.clone();
+        worker.session.store = Box::new(SummedStore { inner, group, sum: answers.data_parallel });
+    });
+}
+
+/// An update with a state: one that is called for the wrong places is wrong.
+fn step(places: Range<usize>, weights: &mut [f64], gradients: &[f64]) {
+    let all = places.zip(weights).zip(gradients);
+    all.for_each(|((place, weight), gradient)| *weight -= gradient * (1.0 + place as f64));
+}
+
+pub fn zero(answers: &Answers) {
+    // A length that ranks do not divide evenly.
+    let length = 11;
+    let mut expected = numbers(99, length);
+    let sums: Vec<f64> =
+        (0..length).map(|at| (0..3).map(|rank| numbers(rank, length)[at]).sum()).collect();
+    step(0..length, &mut expected, &sums);
+    on_ranks(3, |group| {
+        let mut weights = numbers(99, length);
+        let mut gradients = numbers(group.rank(), length);
+        let mut updated = Vec::new();
+        let mut update = |places: Range<usize>, weights: &mut [f64], gradients: &[f64]| {
+            updated.push(places.clone());
+            step(places, weights, gradients);
+        };
+        (answers.zero)(&group, &mut weights, &mut gradients, &mut update).unwrap();
+        assert_eq!(updated, [group.shard().range(length)], "the parts that were updated here");
+        let near = weights.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12);
+        assert!(near, "rank {}: {weights:?}, not {expected:?}", group.rank());
+        // One reduce-scatter and one all-gather: an all-reduce would bring sums that nobody needs.
+        let sent = 12 * length as u64;
+        assert!(group.payload() <= sent, "{} bytes were sent, more than {sent}", group.payload());
+    });
+}
+
+/// A region whose ends are the answer.
+struct AnsweredRegion {
+    group: RankGroup,
+    end: fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>,
+}
+
+impl ParallelRegion<f64> for AnsweredRegion {
+    fn enter(&mut self, x: Vec<f64>) -> Result<Vec<f64>> {
+        (self.end)(&self.group, RegionEnd::Enter, x)
+    }
+
+    fn leave(&mut self, x: Vec<f64>) -> Result<Vec<f64>> {
+        (self.end)(&self.group, RegionEnd::Leave, x)
+    }
+
+    fn enter_backward(&mut self, dx: Vec<f64>) -> Result<Vec<f64>> {
+        (self.end)(&self.group, RegionEnd::EnterBackward, dx)
+    }
+
+    fn leave_backward(&mut self, dx: Vec<f64>) -> Result<Vec<f64>> {
+        (self.end)(&self.group, RegionEnd::LeaveBackward, dx)
+    }
+}
+
+pub fn tensor(answers: &Answers) {
+    compare(&mesh("tp=2"), |worker| {
+        let group = worker.groups.tp.clone();
+        worker.session.gpt.axes.region = Box::new(AnsweredRegion { group, end: answers.tensor });
+    });
+}
+
+pub fn pipeline(answers: &Answers) {
+    let (ranks, micros) = (2, 4);
+    for rank in 0..ranks {
+        let mut waiting = 0usize;
+        for op in (answers.pipeline)(rank, ranks, micros) {
+            match op.pass {
+                PassKind::Forward => waiting += 1,
+                PassKind::Backward => waiting -= 1,
+            }
+            assert!(waiting <= ranks - rank, "rank {rank}: {waiting} micro-batches wait");
+        }
+    }
+    compare(&Setup { micros, ..mesh("pp=2") }, |worker| {
+        let ops = &mut worker.session.stages.plan.ops;
+        let planned = (0..ranks).map(|rank| (answers.pipeline)(rank, ranks, micros));
+        *ops = planned.collect();
+    });
+}
+
+pub fn context(answers: &Answers) {
+    let keys = 5;
+    // Scores that grow from rank to rank, so that earlier terms have to be scaled down.
+    let scores = |rank: usize| -> Vec<f64> {
+        numbers(rank, keys).iter().map(|score| 40.0 * score + 30.0 * rank as f64).collect()
+    };
+    let all: Vec<f64> = (0..3).flat_map(scores).collect();
+    let values: Vec<f64> = (0..3).flat_map(|rank| numbers(10 + rank, keys)).collect();
+    let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let terms: Vec<f64> = all.iter().map(|score| (score - most).exp()).collect();
+    let weighted: f64 = terms.iter().zip(&values).map(|(term, value)| term * value).sum();
+    let expected = weighted / terms.iter().sum::<f64>();
+    let seen = on_ranks(3, |group| {
+        let mut state = OnlineSoftmax { greatest: f64::NEG_INFINITY, sum: 0.0, output: 0.0 };
+        let mut block = [scores(group.rank()), numbers(10 + group.rank(), keys)].concat();
+        for nth in 0..group.world() {
+            if nth > 0 {
+                block = shift(&group, &block).unwrap();
+            }
+            let (scores, values) = block.split_at(keys);
+            (answers.context)(&mut state, scores, values);
+        }
+        state.output / state.sum
+    });
+    for (rank, output) in seen.into_iter().enumerate() {
+        assert!((output - expected).abs() < 1e-12, "rank {rank}: {output}, not {expected}");
+    }
+}
+
+pub fn experts(answers: &Answers) {
+    let expert = |rank: usize, token: f64| token * (rank as f64 + 2.0) + 1.0;
+    on_ranks(3, |group| {
+        // Ranks have different numbers of tokens; some send none to some.
+        let tokens = numbers(group.rank(), 2 + 3 * group.rank());
+        let owner: Vec<usize> =
+            (0..tokens.len()).map(|token| (token * token + group.rank()) % 3).collect();
+        let results = (answers.experts)(&group, &tokens, &owner, expert).unwrap();
+        let expected: Vec<f64> =
+            tokens.iter().zip(&owner).map(|(token, owner)| expert(*owner, *token)).collect();
+        assert_eq!(results, expected, "rank {}", group.rank());
+    });
+}
+
+/// An average by the answer.
+struct AnsweredAverage(fn(&RankGroup, &mut [f64]) -> Result<()>);
+
+impl AveragingRule<f64> for AnsweredAverage {
+    fn average(&mut self, weights: &mut [f64], group: &RankGroup) -> Result<()> {
+        (self.0)(group, weights)
+    }
+
+    fn makes_equal(&self) -> bool {
+        true
+    }
+}
+
+/// With plain gradient descent an average after each step is data parallelism.
+pub fn averaging(answers: &Answers) {
+    compare(&mesh("dp=2"), |worker| {
+        let group = worker.groups.copies.clone();
+        let rule = AnsweredAverage(answers.averaging);
+        worker.session.store = Box::new(ApartStore::new(flat(worker), group, 1, rule));
+    });
+}
+
+/// Gradients of ranks with one and with seven rows, summed, are those of one process.
+pub fn unequal(answers: &Answers) {
+    let Task { config, rows, .. } = Task::small();
+    let text = text(&config);
+    let layout = ParameterLayout::whole(&config);
+    let gradients = |part: Range<usize>, weight: Option<TokenWeight>| {
+        let mut store = FlatStore::new(layout.clone(), layout.initial::<f64>(1));
+        let mut batch = text.part(0, rows, part, 1).remove(0);
+        batch.weight = weight.map_or(batch.weight, |weight| weight(&batch, rows, 2));
+        Gpt::new(&layout, Axes::single_rank()).train(&mut store, &batch, true).unwrap();
+        store.gradients
+    };
+    let expected = gradients(0..rows, None);
+    let few = gradients(0..1, Some(answers.unequal));
+    let many = gradients(1..rows, Some(answers.unequal));
+    let sums = few.iter().zip(&many).map(|(few, many)| few + many);
+    let most = sums.zip(&expected).map(|(sum, whole)| (sum - whole).abs()).fold(0.0, f64::max);
+    assert!(most < 1e-12, "gradients differ from those of one process by {most}");
+}

@@ -1,0 +1,33 @@
+//! Expert parallelism: tokens travel to the ranks of their experts, and back.
+//!
+//! Read `src/expert_parallel/dispatch.rs` first.
+
+use maypole::Result;
+use maypole_trainer::ranks::exchange::all_to_all_v;
+use maypole_trainer::ranks::group::RankGroup;
+
+/// Sends token `t` of this rank, one number, to rank `owner[t]`, where `expert` is applied to it, and
+/// returns the results in the order of `tokens`. Ranks do not know beforehand how many tokens the
+/// others send them: `group.gather` can tell.
+pub fn through_experts(
+    group: &RankGroup,
+    tokens: &[f64],
+    owner: &[usize],
+    expert: fn(usize, f64) -> f64,
+) -> Result<Vec<f64>> {
+    let me = group.rank();
+    let mut order: Vec<usize> = (0..tokens.len()).collect();
+    order.sort_by_key(|token| owner[*token]);
+    let count = |rank: usize| owner.iter().filter(|owner| **owner == rank).count();
+    let to: Vec<usize> = (0..group.world()).map(count).collect();
+    let counts = group.gather(&to.iter().map(|count| *count as u64).collect::<Vec<_>>())?;
+    let from: Vec<usize> =
+        (0..group.world()).map(|rank| counts[rank * group.world() + me] as usize).collect();
+    let sorted: Vec<f64> = order.iter().map(|token| tokens[*token]).collect();
+    let arrived = all_to_all_v(group, &sorted, &to, &from)?;
+    let done: Vec<f64> = arrived.into_iter().map(|token| expert(me, token)).collect();
+    let back = all_to_all_v(group, &done, &from, &to)?;
+    let mut results = vec![0.0; tokens.len()];
+    order.into_iter().zip(back).for_each(|(token, result)| results[token] = result);
+    Ok(results)
+}
