@@ -9,7 +9,13 @@ use maypole_trainer::ranks::group::RankGroup;
 use std::ops::Range;
 
 /// Updates a part of the weights: its places, its weights, and the sums of its gradients.
-type Update<'a> = &'a mut dyn FnMut(Range<usize>, &mut [f64], &[f64]);
+pub type Update<'a> = &'a mut dyn FnMut(Range<usize>, &mut [f64], &[f64]);
+
+/// What an expert makes of a token: the expert's number, and the token.
+pub type Expert = fn(usize, f64) -> f64;
+
+/// Brings tokens to the ranks of their experts, and back.
+type ThroughExperts = fn(&RankGroup, &[f64], &[usize], Expert) -> Result<Vec<f64>>;
 
 /// The functions that learners write, one a chapter.
 #[derive(Clone, Copy)]
@@ -19,7 +25,7 @@ pub struct Answers {
     pub tensor: fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>,
     pub pipeline: fn(usize, usize, usize) -> Vec<StagePass>,
     pub context: fn(&mut OnlineSoftmax, &[f64], &[f64]),
-    pub experts: fn(&RankGroup, &[f64], &[usize], fn(usize, f64) -> f64) -> Result<Vec<f64>>,
+    pub experts: ThroughExperts,
     pub averaging: fn(&RankGroup, &mut [f64]) -> Result<()>,
     pub unequal: fn(&TokenBatch, usize, usize) -> f64,
 }

@@ -22,8 +22,11 @@ use std::ops::Range;
 /// The weight of a token of a rank's own rows, from these, the rows of the batch and the ranks.
 type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
 
+/// The test of a chapter.
+type ChapterTest = fn(&Answers);
+
 /// The chapters and their tests.
-pub const CHAPTERS: [(&str, fn(&Answers)); 8] = [
+pub const CHAPTERS: [(&str, ChapterTest); 8] = [
     ("data_parallel", data_parallel),
     ("zero", zero),
     ("tensor", tensor),

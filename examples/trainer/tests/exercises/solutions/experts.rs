@@ -2,6 +2,7 @@
 //!
 //! Read `src/expert_parallel/dispatch.rs` first.
 
+use crate::answers::Expert;
 use maypole::Result;
 use maypole_trainer::ranks::exchange::all_to_all_v;
 use maypole_trainer::ranks::group::RankGroup;
@@ -13,7 +14,7 @@ pub fn through_experts(
     group: &RankGroup,
     tokens: &[f64],
     owner: &[usize],
-    expert: fn(usize, f64) -> f64,
+    expert: Expert,
 ) -> Result<Vec<f64>> {
     let me = group.rank();
     let mut order: Vec<usize> = (0..tokens.len()).collect();

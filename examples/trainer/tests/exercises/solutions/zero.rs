@@ -2,9 +2,9 @@
 //!
 //! Read `src/data_parallel/zero1.rs` first.
 
+use crate::answers::Update;
 use maypole::Result;
 use maypole_trainer::ranks::group::RankGroup;
-use std::ops::Range;
 
 /// Updates all `weights` by the sum of all ranks' `gradients`, so that each rank calls `update` for
 /// its own part alone: the places of the part, its weights, and the sums of its gradients. The part
@@ -14,7 +14,7 @@ pub fn update_own_part(
     group: &RankGroup,
     weights: &mut [f64],
     gradients: &mut [f64],
-    update: &mut dyn FnMut(Range<usize>, &mut [f64], &[f64]),
+    update: Update<'_>,
 ) -> Result<()> {
     let own = group.shard().range(weights.len());
     group.reduce_scatter(gradients)?;
