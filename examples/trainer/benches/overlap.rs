@@ -173,6 +173,7 @@ fn rounds(processes: &mut BenchRanks, options: &Options, number: usize) -> Resul
                 Arm::Alone => round.compute = step,
                 Arm::After => round.after = step,
                 Arm::During => round.during = step,
+                Arm::BySpeed => unreachable!("`unequal.rs` measures rows by speed"),
             }
         }
         arms.rotate_left(1);

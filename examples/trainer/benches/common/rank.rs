@@ -14,7 +14,7 @@ use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
 use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use std::fmt::Write;
 use std::io::stdin;
 use std::time::Instant;
