@@ -4,6 +4,7 @@
 use crate::world::peer::Peer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The number of a proposal. A later leader has a later place in the group, so its proposals have
 /// higher numbers.
@@ -28,8 +29,9 @@ pub(in crate::world::service) struct Proposal {
 /// A message of a follower to the leader.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum FollowerMessage {
-    /// The sender takes part. `prepared` is the last proposal that it was ready for.
-    Hello { peer: Peer, prepared: Option<Proposal> },
+    /// The sender takes part. `prepared` is the last proposal that it was ready for. Within `patience`
+    /// it has to be told which members are missing, so that it hears so before its own deadline.
+    Hello { peer: Peer, prepared: Option<Proposal>, patience: Duration },
     /// The sender is ready for this proposal.
     Ready(Ballot),
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// How long one attempt to connect to the leader may take.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+/// The most time that is kept for the leader's answer that members are missing.
+const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 /// How often a follower checks whether the leader is known to be gone.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -84,6 +86,12 @@ impl Member<'_> {
         Ok(LeaderLink { stream, channel })
     }
 
+    /// How long the leader may wait for other members. What is left then is for its answer.
+    fn patience(&self) -> Duration {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        left - (left / 4).min(LONGEST_ANSWER)
+    }
+
     pub(super) fn binding(&self, responder: usize, lane: u32) -> Binding {
         Binding {
             purpose: Purpose::Shrink,
@@ -101,7 +109,9 @@ impl Member<'_> {
         mut link: LeaderLink,
         prepared: &mut Option<Proposal>,
     ) -> LinkEnd {
-        let hello = FollowerMessage::Hello { peer: self.own.clone(), prepared: prepared.clone() };
+        let (peer, prepared_for) = (self.own.clone(), prepared.clone());
+        let hello =
+            FollowerMessage::Hello { peer, prepared: prepared_for, patience: self.patience() };
         if link.send(&hello, self.deadline).is_err() {
             return LinkEnd::Lost;
         }

@@ -33,6 +33,8 @@ pub(super) struct Leader<'a> {
     waker: Arc<Waker>,
     followers: BTreeMap<usize, ControlConnection>,
     probes: BTreeMap<usize, Probe>,
+    /// When this rank, or a member that has come, has to know which members are missing.
+    until: Instant,
     /// A member went on without this rank.
     left_behind: bool,
 }
@@ -51,10 +53,11 @@ impl<'a> Leader<'a> {
         let mut agreement = Agreement::new(member.rank(), member.members, member.own.clone(), gone);
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
         let (followers, probes) = <_>::default();
-        Ok(Self { member, agreement, watch, waker, followers, probes, left_behind: false })
+        let until = member.deadline;
+        Ok(Self { member, agreement, watch, waker, followers, probes, until, left_behind: false })
     }
 
-    /// Leads until there is a decision or the deadline has passed.
+    /// Leads until there is a decision, or a member that has come must not wait any longer.
     pub(super) fn run(mut self) -> Result<Agreed, ServiceError> {
         let shared = &self.member.service.shared;
         let group = self.member.group;
@@ -86,7 +89,7 @@ impl<'a> Leader<'a> {
                 }
             }
             let now = Instant::now();
-            if now >= self.member.deadline {
+            if now >= self.until {
                 return Err(self.give_up());
             }
             self.look_after_missing(now, patient_until);
@@ -102,7 +105,7 @@ impl<'a> Leader<'a> {
         let due = self.probes.values().filter(|probe| probe.is_idle()).map(|probe| probe.due);
         let patience = Some(patient_until).filter(|until| *until > now);
         let first = due.chain(patience).chain([now + CHECK_INTERVAL]);
-        let until = first.fold(self.member.deadline, Instant::min);
+        let until = first.fold(self.until, Instant::min);
         let mut numbers = Vec::new();
         let length = until.saturating_duration_since(now);
         self.watch.wait(&mut numbers, length).map_err(super::refused)?;
@@ -143,8 +146,10 @@ impl<'a> Leader<'a> {
         let (messages, ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             match decode(&bytes) {
-                Some(FollowerMessage::Hello { peer, prepared }) => {
+                Some(FollowerMessage::Hello { peer, prepared, patience }) => {
                     self.agreement.hello(rank, peer, prepared);
+                    let until = Instant::now().checked_add(patience);
+                    self.until = until.map_or(self.until, |until| until.min(self.until));
                     self.drop_probe(rank);
                 }
                 Some(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),

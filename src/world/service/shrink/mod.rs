@@ -34,9 +34,11 @@
 //! * **The new world is tried** by an exchange among its members before a call returns. If a member
 //!   has died meanwhile (the leader, in the case above), the same protocol runs again in the new
 //!   world, until it works or the deadline has passed.
-//! * **A member that is alive but does not come** is not left out: the call fails at its deadline on
-//!   all ranks and names the member. It can be called again. A rank that the others left out, which
-//!   can only happen if the network was cut, gets an error when it asks.
+//! * **A member that is alive but does not come** is not left out: the call fails on all ranks that
+//!   came, and names the member. Ranks have deadlines of their own; the leader gives up shortly
+//!   before the first of them, so that nobody takes the leader for the missing one. It can be
+//!   called again. A rank that the others left out, which can only happen if the network was cut,
+//!   gets an error when it asks.
 //!
 //! # Cost
 //!
