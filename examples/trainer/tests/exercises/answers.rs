@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Updates a part of the weights: its places, its weights, and the sums of its gradients.
 pub type Update<'a> = &'a mut dyn FnMut(Range<usize>, &mut [f64], &[f64]);
 
-/// What an expert makes of a token: the expert's number, and the token.
+/// The result of an expert for a token, from the number of the expert and the token.
 pub type Expert = fn(usize, f64) -> f64;
 
 /// Brings tokens to the ranks of their experts, and back.

@@ -36,9 +36,10 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`] if a rank neither calls this nor ends within [`timeout`](Self::timeout):
-    /// the error names the rank, and the call can be repeated. Also if the others went on without
-    /// this rank, because the network between them was cut.
+    /// [`Error::Connect`] if a rank neither calls this nor ends within the shortest
+    /// [`timeout`](Self::timeout) of those that call: the error names the rank, and the call can be
+    /// repeated. Also if the others went on without this rank, because the network between them was
+    /// cut.
     pub fn shrink(&mut self) -> Result<Self> {
         self.engine.check_process()?;
         let rank = self.rank();

@@ -47,8 +47,8 @@ pub(super) enum LeaderMessage {
     Decided(Proposal),
     /// The sender has left the group.
     Gone,
-    /// The leader's deadline has passed. These members neither came nor ended, and nothing was
-    /// decided.
+    /// A member that has come must not wait any longer. These members neither came nor ended, and
+    /// nothing was decided.
     TimedOut(Vec<usize>),
 }
 

@@ -113,8 +113,8 @@ impl Service {
     /// order.
     ///
     /// # Errors
-    /// [`ServiceError::TimedOut`] if a member neither comes nor ends by `deadline`, the same on all
-    /// ranks that came; it can be called again. [`ServiceError::Failed`] if the others went on
+    /// [`ServiceError::TimedOut`] if a member neither comes nor ends before the first `deadline` of
+    /// those that came, the same on all of them; it can be called again. [`ServiceError::Failed`] if the others went on
     /// without this rank, or the system refuses a socket or a thread.
     pub fn shrink(
         &self,
