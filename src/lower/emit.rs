@@ -3,7 +3,7 @@
 use super::LoweringInput;
 use super::flush::PostTracker;
 use super::folds::{Origin, SpanIndex};
-use super::peers::{Peer, Peers};
+use super::peers::{PeerLink, Peers};
 use super::program::{
     Extent, Flush, Fold, FoldSource, Numbering, Program, SourceLocation, StreamLink,
 };
@@ -169,8 +169,8 @@ impl<'a> Emitter<'a> {
         let mut streams = Vec::new();
         for to in self.strategy.folds.to(fold) {
             match self.peers.find(*to as usize) {
-                Peer::Local(local) => audience |= 1 << local,
-                Peer::Stream(stream) => streams.push(stream as u32),
+                PeerLink::Local(local) => audience |= 1 << local,
+                PeerLink::Stream(stream) => streams.push(stream as u32),
             }
         }
         streams.sort_unstable();
@@ -197,7 +197,7 @@ impl<'a> Emitter<'a> {
         let extent = Extent::default();
         let stage = self.stage(sent);
         match self.peers.find(peer) {
-            Peer::Stream(stream) => FoldSource {
+            PeerLink::Stream(stream) => FoldSource {
                 from: SourceLocation::Stream,
                 peer: stream as u32,
                 extent,
@@ -205,7 +205,7 @@ impl<'a> Emitter<'a> {
                 stage,
                 implied: 0,
             },
-            Peer::Local(local) => FoldSource {
+            PeerLink::Local(local) => FoldSource {
                 from: SourceLocation::Board,
                 peer: local as u32,
                 extent,

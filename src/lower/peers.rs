@@ -6,7 +6,7 @@ use crate::schedule::hosts::Boards;
 
 /// How a rank reaches another one.
 #[derive(Clone, Copy)]
-pub(super) enum Peer {
+pub(super) enum PeerLink {
     /// By the board, on which it has this place.
     Local(usize),
     /// By this stream of the program.
@@ -20,7 +20,7 @@ pub(super) struct Peers {
     /// Ranks that it has streams with, ascending.
     remotes: Vec<usize>,
     /// By rank.
-    reached: Vec<Option<Peer>>,
+    reached: Vec<Option<PeerLink>>,
 }
 
 impl Peers {
@@ -35,8 +35,11 @@ impl Peers {
             .filter(|rank| is_peer[*rank] && !boards.together(*rank, me))
             .collect();
         let mut reached = vec![None; is_peer.len()];
-        locals.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(Peer::Local(at)));
-        remotes.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(Peer::Stream(at)));
+        locals.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(PeerLink::Local(at)));
+        remotes
+            .iter()
+            .enumerate()
+            .for_each(|(at, rank)| reached[*rank] = Some(PeerLink::Stream(at)));
         Self { locals, remotes, reached }
     }
 
@@ -50,14 +53,14 @@ impl Peers {
 
     /// # Panics
     /// If the rank exchanges no messages with `rank`.
-    pub(super) fn find(&self, rank: usize) -> Peer {
+    pub(super) fn find(&self, rank: usize) -> PeerLink {
         self.reached[rank].expect("a peer is local or remote")
     }
 
     /// The place of `rank` on the board, if it is there.
     pub(super) fn local(&self, rank: usize) -> Option<usize> {
         match self.reached[rank] {
-            Some(Peer::Local(local)) => Some(local),
+            Some(PeerLink::Local(local)) => Some(local),
             _ => None,
         }
     }

@@ -137,7 +137,7 @@ impl<'a> OrderedFolds<'a> {
     /// them waiting for one another, with `depth` slots a rank.
     pub(super) fn completes_by_trial(&self, depth: u64, windows: u32, index: SpanIndex) -> bool {
         let ranks = self.folds.ranks();
-        let mut run = TrialRun::new(self, depth, windows, index);
+        let mut run = TrialState::new(self, depth, windows, index);
         let orders: Vec<Vec<FoldRun>> =
             ranks.clone().map(|rank| self.clock_order(rank, windows)).collect();
         let mut at = vec![0; ranks.len()];
@@ -198,7 +198,7 @@ fn most_unread(publications: &[(u32, u32)], windows: u32) -> u64 {
 }
 
 /// What has happened in a trial.
-struct TrialRun<'a> {
+struct TrialState<'a> {
     order: &'a OrderedFolds<'a>,
     depth: u64,
     windows: usize,
@@ -215,7 +215,7 @@ struct TrialRun<'a> {
     posts: Vec<u32>,
 }
 
-impl<'a> TrialRun<'a> {
+impl<'a> TrialState<'a> {
     fn new(order: &'a OrderedFolds<'a>, depth: u64, windows: u32, index: SpanIndex) -> Self {
         let folds = order.folds;
         let windows = windows as usize;

@@ -1,7 +1,7 @@
 //! What ranks publish on a board and post to streams, numbered; and what a publication proves.
 
 use super::folds::{FusedFolds, Origin};
-use super::peers::{Peer, Peers};
+use super::peers::{PeerLink, Peers};
 use super::program::Flush;
 use super::strategy::Strategy;
 
@@ -141,7 +141,7 @@ impl Posts {
             let fold = *fold as usize;
             let stage = strategy.stages[fold];
             for place in folds.to_places(fold) {
-                if let Peer::Stream(stream) = peers.find(folds.all_to()[place] as usize) {
+                if let PeerLink::Stream(stream) = peers.find(folds.all_to()[place] as usize) {
                     let nth = stages[stream].len() as u32;
                     posts[place - places.start] = Flush { stream: stream as u32, nth, stage };
                     stages[stream].push(stage);

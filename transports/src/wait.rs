@@ -14,7 +14,7 @@
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
-use crate::simulated::{self, Turns};
+use crate::simulated::{self, ThreadTurns};
 use arrayvec::ArrayVec;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -230,7 +230,7 @@ impl Waiting {
     /// Waits as a thread of a simulated network, which neither spins nor sleeps.
     fn by_turns<T>(
         &self,
-        turns: &Turns,
+        turns: &ThreadTurns,
         alarm: &Alarm,
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {

@@ -5,7 +5,7 @@ use crate::comm::control::Control;
 use crate::comm::requests::handle::RankEngine;
 use crate::comm::requests::request::RequestJob;
 use crate::world::service::{Cause, CauseKind};
-use maypole_transports::simulated::{self, DeadlinePassed, ThreadEnd, Turns};
+use maypole_transports::simulated::{self, DeadlinePassed, ThreadEnd, ThreadTurns};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -41,7 +41,7 @@ impl Progress {
         let (commands, received) = channel();
         let (give_back, engines) = channel();
         let rank = comm.rank();
-        let turns = simulated::current().map(|turns: Turns| turns.add_thread());
+        let turns = simulated::current().map(|turns: ThreadTurns| turns.add_thread());
         let end = turns.as_ref().map(|thread| thread.end());
         let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || {
             let _turn = turns.map(|thread| thread.enter());

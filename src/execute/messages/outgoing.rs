@@ -34,7 +34,7 @@ struct QueuedFrame {
 
 /// A message by rendezvous that has been announced and not been cleared.
 #[derive(Debug)]
-struct Announcement {
+struct AnnouncedMessage {
     /// The number of the message.
     number: u64,
     /// The index of the send in the running batch.
@@ -57,7 +57,7 @@ pub(super) struct OutgoingLink {
     next_number: u64,
     /// Bytes of credit that messages in flight use, as far as this end knows.
     credit_used: usize,
-    announced: VecDeque<Announcement>,
+    announced: VecDeque<AnnouncedMessage>,
     /// The position in the next reply of the receiver.
     reply: ReceiveCursor,
     pub(super) fault: Option<Fault>,
@@ -116,7 +116,7 @@ impl OutgoingLink {
             } else if self.credit_used + CREDIT_PER_MESSAGE <= 2 * CREDIT {
                 self.credit_used += CREDIT_PER_MESSAGE;
                 self.enqueue(Frame::ReadyToSend(envelope), FrameBody::Empty);
-                self.announced.push_back(Announcement { number: self.next_number, send: at });
+                self.announced.push_back(AnnouncedMessage { number: self.next_number, send: at });
             } else {
                 return;
             }

@@ -1,6 +1,6 @@
 //! Reads which rank this process is, from the variables of the first launcher that sets any.
 
-use super::variables::Environment;
+use super::variables::VariableReader;
 use super::{LaunchError, Launcher, hosts};
 
 /// A rank and its world, consistent in themselves.
@@ -75,7 +75,7 @@ const KUBERNETES: LauncherVariables = LauncherVariables {
 
 impl Identity {
     /// Asks every launcher's variables in order.
-    pub(super) fn read(vars: Environment) -> Result<Identity, LaunchError> {
+    pub(super) fn read(vars: VariableReader) -> Result<Identity, LaunchError> {
         if vars.text(OWN.rank).is_some() {
             return OWN.require(vars);
         }
@@ -95,7 +95,7 @@ impl Identity {
     /// `MAYPOLE_WORLD` may be set without `MAYPOLE_RANK`, but it must not contradict the launcher.
     fn agrees_with_own_world(
         &self,
-        vars: Environment,
+        vars: VariableReader,
         names: &LauncherVariables,
     ) -> Result<(), LaunchError> {
         match vars.number(OWN.world)? {
@@ -136,7 +136,7 @@ impl Identity {
 }
 
 impl LauncherVariables {
-    fn are_set(&self, vars: Environment) -> bool {
+    fn are_set(&self, vars: VariableReader) -> bool {
         match self.launcher {
             // A batch script is one process, although it has SLURM_PROCID and the size of its
             // allocation. Only a step that srun started has this variable, and all its tasks run.
@@ -145,7 +145,7 @@ impl LauncherVariables {
         }
     }
 
-    fn require(&self, vars: Environment) -> Result<Identity, LaunchError> {
+    fn require(&self, vars: VariableReader) -> Result<Identity, LaunchError> {
         let (rank, world) = match (vars.number(self.rank)?, vars.number(self.world)?) {
             (Some(rank), Some(world)) => (rank, world),
             (Some(_), None) => return Err(self.incomplete(vars, self.rank, self.world)),
@@ -163,7 +163,7 @@ impl LauncherVariables {
 
     fn incomplete(
         &self,
-        vars: Environment,
+        vars: VariableReader,
         present: &'static str,
         missing: &'static str,
     ) -> LaunchError {
@@ -171,7 +171,7 @@ impl LauncherVariables {
         LaunchError::Incomplete { present, value, missing, remedy: self.remedy }
     }
 
-    fn local_world(&self, vars: Environment) -> Result<Option<usize>, LaunchError> {
+    fn local_world(&self, vars: VariableReader) -> Result<Option<usize>, LaunchError> {
         if self.launcher != Launcher::Slurm {
             let local_world = vars.number(self.local_world)?;
             if local_world == Some(0) {
@@ -200,7 +200,7 @@ impl LauncherVariables {
     }
 }
 
-fn alone(vars: Environment) -> Result<Identity, LaunchError> {
+fn alone(vars: VariableReader) -> Result<Identity, LaunchError> {
     match vars.number(OWN.world)? {
         None | Some(1) => Ok(Identity {
             rank: 0,

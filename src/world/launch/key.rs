@@ -11,7 +11,7 @@ use maypole_transports::descriptor::{self, NotPrivate};
 use maypole_transports::random;
 use thiserror::Error;
 
-use super::variables::Environment;
+use super::variables::VariableReader;
 use super::{KeySource, LaunchError};
 
 /// Most bytes of a file or descriptor that holds a key: the digits, and room for white space.
@@ -175,7 +175,7 @@ const PLACES: [&str; 3] = ["MAYPOLE_JOB_KEY_FD", "MAYPOLE_JOB_KEY_FILE", "MAYPOL
 
 /// Where the variables say the key is. Two places are an error: the ranks of one job might take
 /// different ones.
-pub(super) fn source(vars: Environment) -> Result<KeySource, LaunchError> {
+pub(super) fn source(vars: VariableReader) -> Result<KeySource, LaunchError> {
     let set: Vec<&'static str> =
         PLACES.into_iter().filter(|place| vars.text(place).is_some()).collect();
     if let [first, second, ..] = set[..] {

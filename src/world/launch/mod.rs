@@ -46,7 +46,7 @@ pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
 use identity::Identity;
 use rendezvous::Rendezvous;
-use variables::Environment;
+use variables::VariableReader;
 
 /// What the environment says about this process.
 ///
@@ -175,7 +175,7 @@ pub fn from_env() -> Result<Launch, LaunchError> {
 /// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
 pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescription, LaunchError> {
-    let vars = Environment(vars);
+    let vars = VariableReader(vars);
     let identity = Identity::read(vars)?;
     let rendezvous = Rendezvous::read(vars, &identity)?;
     let Identity { rank, world, local_rank, local_world, launcher } = identity;

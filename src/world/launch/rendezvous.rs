@@ -2,7 +2,7 @@
 //! another.
 
 use super::identity::Identity;
-use super::variables::Environment;
+use super::variables::VariableReader;
 use super::{LaunchError, Launcher, hosts};
 
 /// What the variables say about the place where ranks join.
@@ -19,7 +19,10 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
-    pub(super) fn read(vars: Environment, identity: &Identity) -> Result<Rendezvous, LaunchError> {
+    pub(super) fn read(
+        vars: VariableReader,
+        identity: &Identity,
+    ) -> Result<Rendezvous, LaunchError> {
         let (address, pmi) = address(vars, identity)?;
         let job = job(vars, identity.launcher);
         let named = named_ports(vars)?;
@@ -36,7 +39,7 @@ impl Rendezvous {
 
 /// The address of rank 0, or the descriptor at which to ask for it.
 fn address(
-    vars: Environment,
+    vars: VariableReader,
     identity: &Identity,
 ) -> Result<(Option<String>, Option<i32>), LaunchError> {
     if let Some(address) = vars.first(&["MAYPOLE_ADDRESS", "MASTER_ADDR"]) {
@@ -74,7 +77,7 @@ pub(crate) fn split_port(address: &str) -> (&str, Option<u16>) {
     split.map_or((address, None), |(host, port)| (host, Some(port)))
 }
 
-fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
+fn first_slurm_host(vars: VariableReader) -> Result<Option<String>, LaunchError> {
     for variable in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"] {
         if let Some(value) = vars.text(variable) {
             let expected = "a list of hosts as Slurm writes it, like node[003-005,9],other";
@@ -87,7 +90,7 @@ fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
 
 /// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the
 /// eight ports after it are tried.
-fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
+fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, LaunchError> {
     let with_address = vars.text("MAYPOLE_ADDRESS").and_then(|address| split_port(&address).1);
     match (vars.port("MAYPOLE_PORT")?, with_address) {
         (Some(port), Some(other)) if port != other => {
@@ -120,7 +123,7 @@ fn fnv1a(text: &str) -> u64 {
 
 /// The launcher's name for this job: equal on all ranks, and another one after a restart where the
 /// launcher tells.
-fn job(vars: Environment, launcher: Launcher) -> String {
+fn job(vars: VariableReader, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;
     }

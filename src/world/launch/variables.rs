@@ -207,9 +207,9 @@ pub fn variables_as_markdown() -> String {
 
 /// The environment, as a function from name to value. An empty variable counts as not set.
 #[derive(Clone, Copy)]
-pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+pub(super) struct VariableReader<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
-impl Environment<'_> {
+impl VariableReader<'_> {
     pub(super) fn text(&self, name: &str) -> Option<String> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -245,7 +245,7 @@ impl Environment<'_> {
     }
 }
 
-pub(super) fn timeout(vars: Environment) -> Result<Duration, LaunchError> {
+pub(super) fn timeout(vars: VariableReader) -> Result<Duration, LaunchError> {
     let parse = |text: &str| {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0)?;
         Duration::try_from_secs_f64(seconds)

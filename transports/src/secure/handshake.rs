@@ -103,11 +103,11 @@ pub struct Responder {
     /// The rank that accepts, if it answers for one rank only.
     rank: Option<u32>,
     buffer: Vec<u8>,
-    stage: Stage,
+    stage: HandshakeStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum HandshakeStage {
     Preamble,
     /// The first message is read even if the preamble is of another job: closing a socket with
     /// unread bytes could lose the refusal.
@@ -137,7 +137,12 @@ pub enum HandshakeProgress {
 impl Responder {
     /// Begins the handshake with an initiator of this job.
     pub fn new(secret: &JobSecret) -> Self {
-        Self { secret: secret.clone(), rank: None, buffer: Vec::new(), stage: Stage::Preamble }
+        Self {
+            secret: secret.clone(),
+            rank: None,
+            buffer: Vec::new(),
+            stage: HandshakeStage::Preamble,
+        }
     }
 
     /// Refuses, before it proves anything, every connection that is not from another rank to
@@ -154,7 +159,7 @@ impl Responder {
     /// The number of bytes to read next, and no more: at least 1, at most 98.
     pub fn wants(&self) -> usize {
         let whole = match &self.stage {
-            Stage::Preamble => PREAMBLE,
+            HandshakeStage::Preamble => PREAMBLE,
             _ if self.buffer.len() < 2 => 2,
             _ => 2 + self.frame_len(),
         };
@@ -175,7 +180,7 @@ impl Responder {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
         assert!(bytes.len() <= self.wants(), "a responder was fed more than it asked for");
         self.buffer.extend(bytes);
-        if !matches!(self.stage, Stage::Preamble) && self.buffer.len() >= 2 {
+        if !matches!(self.stage, HandshakeStage::Preamble) && self.buffer.len() >= 2 {
             let len = self.frame_len();
             if !(TAG..=HANDSHAKE_FRAME).contains(&len) {
                 return Err(SecureError::UnknownProtocol);
@@ -185,11 +190,13 @@ impl Responder {
             return Ok(HandshakeProgress::More);
         }
         let buffer = std::mem::take(&mut self.buffer);
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Preamble => self.preamble(&buffer),
-            Stage::First(binding, preamble) => self.first(binding?, &preamble, &buffer[2..]),
-            Stage::Third(binding, channel) => third(binding, channel, &buffer),
-            Stage::Over => Err(SecureError::UnknownProtocol),
+        match std::mem::replace(&mut self.stage, HandshakeStage::Over) {
+            HandshakeStage::Preamble => self.preamble(&buffer),
+            HandshakeStage::First(binding, preamble) => {
+                self.first(binding?, &preamble, &buffer[2..])
+            }
+            HandshakeStage::Third(binding, channel) => third(binding, channel, &buffer),
+            HandshakeStage::Over => Err(SecureError::UnknownProtocol),
         }
     }
 
@@ -203,7 +210,7 @@ impl Responder {
             let is_mine = |rank| binding.responder == rank && binding.initiator != rank;
             if self.rank.is_none_or(is_mine) { Ok(binding) } else { Err(SecureError::Refused) }
         });
-        self.stage = Stage::First(binding, preamble);
+        self.stage = HandshakeStage::First(binding, preamble);
         Ok(HandshakeProgress::More)
     }
 
@@ -217,7 +224,7 @@ impl Responder {
         noise.read_message(body, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
         let mut out = Vec::new();
         write(&mut noise, &mut out);
-        self.stage = Stage::Third(binding, Box::new(Channel::new(noise)?));
+        self.stage = HandshakeStage::Third(binding, Box::new(Channel::new(noise)?));
         Ok(HandshakeProgress::Send(out))
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// Bytes that arrive together.
 #[derive(Debug)]
-struct Segment {
+struct Arrival {
     arrival: u64,
     bytes: Vec<u8>,
     /// How many of them were received.
@@ -20,7 +20,7 @@ struct Segment {
 pub(super) struct LinkDirection {
     pub(super) from: usize,
     pub(super) to: usize,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Arrival>,
     /// Bytes that were sent and not received.
     pub(super) held: usize,
     /// When the last byte so far arrives.
@@ -67,7 +67,7 @@ impl LinkDirection {
         }
         self.last_arrival = self.last_arrival.max(now + delay);
         self.held += bytes.len();
-        self.segments.push_back(Segment { arrival: self.last_arrival, bytes, taken: 0 });
+        self.segments.push_back(Arrival { arrival: self.last_arrival, bytes, taken: 0 });
         self.last_arrival
     }
 
@@ -132,7 +132,7 @@ impl LinkDirection {
             let whole = last.bytes.len() as u64;
             last.bytes.truncate(1 + below(random, whole) as usize);
         }
-        let left = |segment: &Segment| segment.bytes.len() - segment.taken;
+        let left = |segment: &Arrival| segment.bytes.len() - segment.taken;
         self.held = self.segments.iter().map(left).sum();
         self.finish(now, delay)
     }

@@ -48,8 +48,8 @@ pub use fault::{CorruptedByte, SimulatedFault};
 pub use network::SimulatedNetwork;
 pub use stream::SimulatedStream;
 pub use thread::{
-    DeadlinePassed, SimulatedThread, ThreadEnd, Turn, Turns, current, note_change, now, poll_until,
-    wait,
+    DeadlinePassed, SimulatedThread, ThreadEnd, ThreadTurns, Turn, current, note_change, now,
+    poll_until, wait,
 };
 
 /// The panic of a thread of a simulated network that the network ends. It unwinds the thread, so

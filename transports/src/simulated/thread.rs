@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     /// The turns of this thread, if it is one of a simulated network.
-    static TURNS: RefCell<Option<Turns>> = const { RefCell::new(None) };
+    static TURNS: RefCell<Option<ThreadTurns>> = const { RefCell::new(None) };
 }
 
 /// A thread that was added to a network and has not entered it.
 #[derive(Debug)]
-pub struct SimulatedThread(Turns);
+pub struct SimulatedThread(ThreadTurns);
 
 impl SimulatedThread {
     pub(super) fn new(network: Arc<SimulatedNetwork>, id: usize) -> Self {
-        Self(Turns { network, id })
+        Self(ThreadTurns { network, id })
     }
 
     /// Lets others wait for the end of this thread.
@@ -37,7 +37,7 @@ impl SimulatedThread {
         TURNS.set(Some(turns.clone()));
         // Made before the wait, so that a thread that must end at once ends its turns, too.
         let turn = Turn(turns);
-        let Turns { network, id } = &turn.0;
+        let ThreadTurns { network, id } = &turn.0;
         drop(network.obey(network.await_turn(network.state(), *id), *id));
         turn
     }
@@ -52,11 +52,11 @@ impl Drop for SimulatedThread {
 
 /// The time in which a thread takes turns; see [`SimulatedThread::enter`].
 #[derive(Debug)]
-pub struct Turn(Turns);
+pub struct Turn(ThreadTurns);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Turns { network, id } = &self.0;
+        let ThreadTurns { network, id } = &self.0;
         let mut state = network.state();
         state.end_thread(*id);
         if state.table.running == Some(*id) {
@@ -69,7 +69,7 @@ impl Drop for Turn {
 
 /// The end of a thread; see [`SimulatedThread::end`].
 #[derive(Debug)]
-pub struct ThreadEnd(Turns);
+pub struct ThreadEnd(ThreadTurns);
 
 impl ThreadEnd {
     /// Waits until the thread takes no more turns. Returns at once if the calling thread belongs to
@@ -77,7 +77,7 @@ impl ThreadEnd {
     ///
     /// Never panics, so that a thread that must end can wait for its own threads first.
     pub fn wait(&self) {
-        let Turns { network, id } = &self.0;
+        let ThreadTurns { network, id } = &self.0;
         let Some(turns) = current().filter(|turns| turns.is_of(network)) else { return };
         turns.begin_wait();
         loop {
@@ -94,13 +94,13 @@ impl ThreadEnd {
 
 /// The turns of a thread.
 #[derive(Clone, Debug)]
-pub struct Turns {
+pub struct ThreadTurns {
     network: Arc<SimulatedNetwork>,
     id: usize,
 }
 
 /// Returns the turns of the calling thread; `None` if it belongs to no simulated network.
-pub fn current() -> Option<Turns> {
+pub fn current() -> Option<ThreadTurns> {
     // A thread that ends drops its local values, and a stream may be among them.
     TURNS.try_with(|turns| turns.borrow().clone()).ok().flatten()
 }
@@ -173,7 +173,7 @@ pub fn poll_until<T>(
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeadlinePassed;
 
-impl Turns {
+impl ThreadTurns {
     /// True if these are turns in `network`.
     pub(super) fn is_of(&self, network: &Arc<SimulatedNetwork>) -> bool {
         Arc::ptr_eq(&self.network, network)

@@ -3,7 +3,7 @@
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::comm::control::error::ControlError;
 use crate::world::service::Cause;
-use maypole_transports::simulated::{self, Turns};
+use maypole_transports::simulated::{self, ThreadTurns};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl SharedWorld {
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
         // Other threads see what this one has done.
-        simulated::current().as_ref().map(Turns::begin_wait);
+        simulated::current().as_ref().map(ThreadTurns::begin_wait);
         let mut state = self.state();
         state.shrinks.entry(path.clone()).or_default().came.insert(me);
         self.notify();

@@ -2,7 +2,7 @@
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
 use crate::comm::control::error::ControlError;
-use maypole_transports::simulated::{self, Turns, note_change};
+use maypole_transports::simulated::{self, ThreadTurns, note_change};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl SharedWorld {
         mut slow: impl FnMut(),
     ) -> Result<Option<T>, ControlError> {
         // Other threads see what this one has done.
-        simulated::current().as_ref().map(Turns::begin_wait);
+        simulated::current().as_ref().map(ThreadTurns::begin_wait);
         let mut state = self.state();
         loop {
             if let Some(ended) = ready(&mut state) {

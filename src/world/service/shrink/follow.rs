@@ -2,7 +2,7 @@
 
 use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
-use super::{Member, Unreachable};
+use super::{Member, UnreachableSince};
 use crate::world::service::message::{MAX_MESSAGE, decode, encode};
 use crate::world::service::{ControlConnection, SILENCE_LIMIT, read_message};
 use maypole_transports::deadline::DeadlineSocket;
@@ -50,7 +50,7 @@ enum LinkEnd {
 impl Member<'_> {
     /// Follows `leader`. `prepared` is the last proposal that this rank was ready for.
     pub(super) fn follow(&self, leader: usize, prepared: &mut Option<Proposal>) -> Followed {
-        let mut unreachable = Unreachable::default();
+        let mut unreachable = UnreachableSince::default();
         loop {
             if self.is_known_gone(leader) {
                 return Followed::Gone;
@@ -184,7 +184,7 @@ fn is_timeout(error: &SecureError) -> bool {
 }
 
 /// True if the rank does not exist any more, as `error` of an attempt to connect shows.
-pub(super) fn is_gone(error: &SecureError, unreachable: &mut Unreachable) -> bool {
+pub(super) fn is_gone(error: &SecureError, unreachable: &mut UnreachableSince) -> bool {
     match error {
         // Another program listens there now.
         SecureError::OtherJob | SecureError::UnknownProtocol => true,

@@ -2,7 +2,7 @@
 //! come, and decides.
 
 use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
-use super::probe::{Finding, Probe};
+use super::probe::{Probe, ProbeResult};
 use super::{Agreed, Member, WHAT};
 use crate::world::service::message::{MAX_MESSAGE, decode};
 use crate::world::service::{ControlConnection, ServiceError};
@@ -198,18 +198,18 @@ impl<'a> Leader<'a> {
         self.found(rank, finding);
     }
 
-    fn found(&mut self, rank: usize, finding: Option<Finding>) {
+    fn found(&mut self, rank: usize, finding: Option<ProbeResult>) {
         match finding {
             None => {}
-            Some(Finding::LeftBehind) => self.left_behind = true,
-            Some(Finding::Answer(LeaderMessage::Decided(proposal))) => {
+            Some(ProbeResult::LeftBehind) => self.left_behind = true,
+            Some(ProbeResult::Answer(LeaderMessage::Decided(proposal))) => {
                 self.agreement.inherit_decided(proposal);
             }
-            Some(Finding::Answer(LeaderMessage::Gone) | Finding::Gone) => {
+            Some(ProbeResult::Answer(LeaderMessage::Gone) | ProbeResult::Gone) => {
                 self.agreement.gone(rank);
                 self.drop_probe(rank);
             }
-            Some(Finding::Answer(_)) => {}
+            Some(ProbeResult::Answer(_)) => {}
         }
     }
 

@@ -291,9 +291,9 @@ impl Member<'_> {
 
 /// Since when a rank could not be reached at all.
 #[derive(Debug, Default)]
-struct Unreachable(Option<Instant>);
+struct UnreachableSince(Option<Instant>);
 
-impl Unreachable {
+impl UnreachableSince {
     /// Records a failed attempt at `now`. True if the rank counts as gone.
     fn is_gone(&mut self, error: &io::Error, now: Instant) -> bool {
         if error.kind() == io::ErrorKind::ConnectionRefused {

@@ -3,7 +3,7 @@
 
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;
-use super::{Member, Unreachable, follow};
+use super::{Member, UnreachableSince, follow};
 use crate::world::service::ControlConnection;
 use crate::world::service::message::{MAX_MESSAGE, decode};
 use maypole_transports::secure::{Initiator, SecureError, UnacceptedChannel};
@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
 /// What a probe has found out.
 #[derive(Debug)]
-pub(super) enum Finding {
+pub(super) enum ProbeResult {
     /// The member does not exist any more.
     Gone,
     /// The member is in another session: it went on without this rank.
@@ -36,15 +36,15 @@ pub(super) struct Probe {
     rank: usize,
     /// The number in the leader's watch.
     number: u64,
-    stage: Stage,
-    unreachable: Unreachable,
+    stage: ProbeStage,
+    unreachable: UnreachableSince,
     pause: Duration,
     /// When the next connection is made.
     pub(super) due: Instant,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ProbeStage {
     /// There is no connection.
     Idle,
     /// The first message was sent. The bytes of the answer so far.
@@ -57,16 +57,16 @@ enum Stage {
 
 impl Probe {
     pub(super) fn new(rank: usize, number: u64, due: Instant) -> Self {
-        let unreachable = Unreachable::default();
-        Self { rank, number, stage: Stage::Idle, unreachable, pause: FIRST_PAUSE, due }
+        let unreachable = UnreachableSince::default();
+        Self { rank, number, stage: ProbeStage::Idle, unreachable, pause: FIRST_PAUSE, due }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
+        matches!(self.stage, ProbeStage::Idle)
     }
 
     /// Connects, if there is no connection.
-    pub(super) fn connect(&mut self, member: &Member<'_>, watch: &Watch) -> Option<Finding> {
+    pub(super) fn connect(&mut self, member: &Member<'_>, watch: &Watch) -> Option<ProbeResult> {
         match self.greet(member, watch) {
             Ok(()) => {
                 self.unreachable.reached();
@@ -74,7 +74,7 @@ impl Probe {
             }
             Err(error) => {
                 self.again_later();
-                self.unreachable.is_gone(&error, Instant::now()).then_some(Finding::Gone)
+                self.unreachable.is_gone(&error, Instant::now()).then_some(ProbeResult::Gone)
             }
         }
     }
@@ -90,52 +90,54 @@ impl Probe {
         stream.write_all(&hello)?;
         stream.set_nonblocking(true)?;
         watch.add(&stream, self.number, false)?;
-        self.stage = Stage::Greeted(stream, Box::new(initiator), Vec::new());
+        self.stage = ProbeStage::Greeted(stream, Box::new(initiator), Vec::new());
         Ok(())
     }
 
     fn again_later(&mut self) {
-        self.stage = Stage::Idle;
+        self.stage = ProbeStage::Idle;
         self.due = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
     /// Reads what has come.
-    pub(super) fn ready(&mut self, watch: &Watch) -> Option<Finding> {
+    pub(super) fn ready(&mut self, watch: &Watch) -> Option<ProbeResult> {
         match self.advance() {
             Ok(finding) => finding,
             Err(error) => {
                 match &self.stage {
-                    Stage::Idle => {}
-                    Stage::Greeted(stream, ..) | Stage::Proved(stream, ..) => watch.remove(stream),
-                    Stage::Open(control) => watch.remove(&control.stream),
+                    ProbeStage::Idle => {}
+                    ProbeStage::Greeted(stream, ..) | ProbeStage::Proved(stream, ..) => {
+                        watch.remove(stream)
+                    }
+                    ProbeStage::Open(control) => watch.remove(&control.stream),
                 }
                 self.again_later();
                 if matches!(error, SecureError::WrongKey) {
-                    return Some(Finding::LeftBehind);
+                    return Some(ProbeResult::LeftBehind);
                 }
-                follow::is_gone(&error, &mut self.unreachable).then_some(Finding::Gone)
+                follow::is_gone(&error, &mut self.unreachable).then_some(ProbeResult::Gone)
             }
         }
     }
 
-    fn advance(&mut self) -> Result<Option<Finding>, SecureError> {
+    fn advance(&mut self) -> Result<Option<ProbeResult>, SecureError> {
         loop {
             match &mut self.stage {
-                Stage::Idle => return Ok(None),
-                Stage::Greeted(stream, _, bytes) => {
+                ProbeStage::Idle => return Ok(None),
+                ProbeStage::Greeted(stream, _, bytes) => {
                     let Some(answer) = read_frame(stream, bytes)? else { return Ok(None) };
                     self.prove(&answer)?;
                 }
-                Stage::Proved(stream, _, bytes) => {
+                ProbeStage::Proved(stream, _, bytes) => {
                     let Some(accepted) = read_frame(stream, bytes)? else { return Ok(None) };
                     self.open(&accepted)?;
                 }
-                Stage::Open(control) => {
+                ProbeStage::Open(control) => {
                     let (messages, ended) = control.read(MAX_MESSAGE);
                     let answer = messages.first().and_then(|bytes| decode(bytes));
                     if let Some(answer) = answer {
-                        return Ok(Some(Finding::Answer(answer)));
+                        return Ok(Some(ProbeResult::Answer(answer)));
                     }
                     return match ended {
                         Some(_) => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
@@ -148,21 +150,21 @@ impl Probe {
 
     /// Takes the answer to the first message, and sends the third one.
     fn prove(&mut self, answer: &[u8]) -> Result<(), SecureError> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Idle);
-        let Stage::Greeted(mut stream, initiator, _) = stage else { return Ok(()) };
+        let stage = std::mem::replace(&mut self.stage, ProbeStage::Idle);
+        let ProbeStage::Greeted(mut stream, initiator, _) = stage else { return Ok(()) };
         let (channel, third) = initiator.finish(answer)?;
         stream.write_all(&third)?;
-        self.stage = Stage::Proved(stream, Box::new(channel), Vec::new());
+        self.stage = ProbeStage::Proved(stream, Box::new(channel), Vec::new());
         Ok(())
     }
 
     /// Takes the last answer of the handshake.
     fn open(&mut self, accepted: &[u8]) -> Result<(), SecureError> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Idle);
-        let Stage::Proved(stream, unaccepted, _) = stage else { return Ok(()) };
+        let stage = std::mem::replace(&mut self.stage, ProbeStage::Idle);
+        let ProbeStage::Proved(stream, unaccepted, _) = stage else { return Ok(()) };
         let channel = unaccepted.accepted(accepted)?;
         self.pause = FIRST_PAUSE;
-        self.stage = Stage::Open(Box::new(ControlConnection::new(stream, channel)?));
+        self.stage = ProbeStage::Open(Box::new(ControlConnection::new(stream, channel)?));
         Ok(())
     }
 }

@@ -1,0 +1,115 @@
+//! What the commands refuse, and what they accept as users write it.
+
+use super::{objects, printed, run, text};
+use std::process::{Command, Stdio};
+
+#[test]
+fn contradictions_exit_with_2_and_a_reason() {
+    for (line, says) in [
+        ("perf --min 64K --max 8", "--min 64K is more than --max 8"),
+        ("perf --factor 1", "at least 2"),
+        ("perf --min 8Q", "or 4K"),
+        ("perf -n 3 --root 3", "no rank 3"),
+        ("perf barrier --algorithm ring", "barrier: dissemination"),
+        ("perf --algorithm rung", "two-shot"),
+        ("perf --type quad", "bf16"),
+        ("perf --op mean", "avg"),
+        ("perf --offset 2", "take a multiple of that"),
+        ("perf --registered -n 1", "no other rank"),
+        ("perf --registered --transport tcp", "use --transport shm"),
+        ("perf sumall", "reduce-scatter"),
+        ("perf --transport pigeon", "tcp"),
+        ("perf --threads -n 2 --json /nonexistent/file", "/nonexistent/file"),
+        ("draw barrier --algorithm ring", "dissemination"),
+        ("draw ballet", "all-to-all"),
+        ("draw broadcast -n 0", "1024"),
+        ("draw broadcast -n 4 --root 4", "no rank 4"),
+        ("simulate all-to-all --algorithm tree", "pairwise"),
+        ("simulate all-reduce --alpha -1", ""),
+        ("simulate all-reduce --windows 0", "from 1"),
+        ("perf all-reduce --op xor --type f32", "bits of integers"),
+        ("perf --sizes 18446744073709551615", "more than 1024T, the largest size"),
+        ("perf --min 16E", "is not a size"),
+        ("perf all-reduce --sizes 1T", "all-reduce of 1T needs 12.0T of memory on this host: 4"),
+        ("perf all-reduce --sizes 1024T -n 2", "needs 6.0P of memory"),
+        ("perf all-reduce --sizes 1T --threads", "an input of 1.0T and two outputs of 1.0T"),
+        ("explain all-reduce -b 18446744073709551615", "the largest size"),
+        ("topo --cluster dgx-h100 -b 18446744073709551615", "the largest size"),
+        ("simulate all-reduce -b 18446744073709551615", "the largest size"),
+    ] {
+        let output = run(line);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(error.contains(says) && !error.contains("panicked"), "{line}: {error}");
+    }
+}
+
+/// Under every limit of the address space the measurement works or says that memory is missing. Low
+/// limits hit the buffers of the command, higher ones the staging buffers of the library.
+#[test]
+fn missing_memory_is_an_error_and_kills_nothing() {
+    let mut failures = 0;
+    for limit in (150..=450).step_by(25) {
+        let mut command = Command::new("sh");
+        let line = "perf all-reduce --algorithm recursive-doubling -n 2 --transport tcp --sizes 64M \
+                    --iters 1 --check false";
+        let script = format!("ulimit -v {} && exec \"$0\" {line}", limit << 10);
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let error = text(&output.stderr);
+        let code = output.status.code();
+        assert!(code.is_some_and(|code| code <= 2), "{limit} MiB: {}: {error}", output.status);
+        assert!(!error.contains("panicked"), "{limit} MiB: {error}");
+        if code != Some(0) {
+            failures += 1;
+            let missing = ["no memory", "Cannot allocate memory", "temporarily unavailable"];
+            assert!(missing.iter().any(|it| error.contains(it)), "{limit} MiB: {error}");
+        }
+    }
+    assert!(failures > 0, "a limit of 150 MiB leaves no room for buffers of 192 MiB");
+}
+
+/// The largest size is priced without an overflow, and is refused where bytes are needed.
+#[test]
+fn the_largest_size_is_arithmetic_that_works() {
+    for line in [
+        "simulate all-reduce -b 1024T -n 16",
+        "simulate all-to-all -b 1024T -n 16",
+        "simulate all-reduce -b 1024T --cluster dgx-h100",
+        "topo --cluster dgx-h100 -b 1024T",
+        "explain all-reduce -b 1024T -n 64",
+        "explain all-to-all -b 1024T -n 64",
+        "explain reduce-scatter -b 1024T -n 7 --type u8",
+    ] {
+        printed(line);
+    }
+    let output = run("explain all-reduce -b 1024T -n 2 --measure");
+    let error = text(&output.stderr);
+    assert!(!output.status.success());
+    assert!(error.contains("no memory for a buffer of 512T"), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+#[test]
+fn every_help_text_lists_every_collective() {
+    for command in ["draw", "simulate", "explain", "perf"] {
+        let help = printed(&format!("{command} --help"));
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let names = maypole::schedule::collective::Collective::option_names();
+        assert!(words.contains(&names), "{command}: {words}");
+        assert!(names.contains("exclusive-scan"), "{names}");
+    }
+}
+
+#[test]
+fn options_of_nccl_tests_are_understood() {
+    let line = "perf all_reduce --threads -b 8 -e 32 -f 2 -g 2 -w 5 -c 1 -d float -o prod --json -";
+    let all = objects(&printed(line));
+    assert_eq!(all.len(), 2 * 2 * 3, "two transports, two placements, three sizes");
+    for object in all {
+        assert_eq!(object["ranks"], 2);
+        assert_eq!(object["type"], "f32");
+        assert_eq!(object["op"], "product");
+        assert_eq!(object["wrong"], 0);
+    }
+}

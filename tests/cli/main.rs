@@ -1,0 +1,78 @@
+//! The commands that measure, draw and predict, as a user runs them.
+#![cfg(feature = "cli")]
+
+mod limits;
+mod measuring;
+mod predicting;
+mod reports;
+#[path = "../common/skip.rs"]
+mod skip;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+
+/// The keys of every JSON object of `perf`. Users depend on them.
+pub(crate) const KEYS: [&str; 21] = [
+    "algbw_GBps",
+    "algorithm",
+    "busbw_GBps",
+    "bytes",
+    "collective",
+    "count",
+    "decryption_GBps",
+    "deterministic",
+    "encrypted",
+    "encryption_GBps",
+    "in_place",
+    "iterations",
+    "offset",
+    "op",
+    "path",
+    "ranks",
+    "root",
+    "time_us",
+    "transport",
+    "type",
+    "wrong",
+];
+
+/// A `maypole` that no launcher has started.
+pub(crate) fn maypole(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    for (name, _) in std::env::vars() {
+        if ["MAYPOLE_", "OMPI_", "PMI", "SLURM_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RANK").env_remove("WORLD_SIZE");
+    command
+}
+
+pub(crate) fn run(line: &str) -> Output {
+    maypole(line).output().unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+/// The standard output of a run, which must succeed.
+pub(crate) fn printed(line: &str) -> String {
+    let output = run(line);
+    assert!(output.status.success(), "{line}: {}\n{}", output.status, text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub(crate) fn objects(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
+}
+
+pub(crate) fn keys(object: &Value) -> Vec<&str> {
+    let keys: BTreeSet<&str> =
+        object.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.into_iter().collect()
+}

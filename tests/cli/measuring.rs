@@ -1,0 +1,231 @@
+//! `perf`: what is measured, by threads and by processes.
+
+use super::{KEYS, keys, maypole, objects, printed, run, skip, text};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+#[test]
+fn every_collective_is_measured_and_right() {
+    let line = "perf --threads -n 3 --budget 2 --sizes 8,100K --json -";
+    let all = objects(&printed(line));
+    for object in &all {
+        assert_eq!(keys(object), KEYS);
+        assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99"]);
+        assert_eq!(
+            (&object["wrong"], &object["ranks"], &object["type"]),
+            (&0.into(), &3.into(), &"f32".into())
+        );
+        let name = object["collective"].as_str().unwrap();
+        let reduces = name.contains("reduce") || name.contains("scan");
+        assert_eq!(object["op"].is_string(), reduces, "{object}");
+    }
+    let collectives: BTreeSet<_> =
+        all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
+    assert_eq!(collectives.len(), 11, "{collectives:?}");
+    // Two transports; 9 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
+    assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
+}
+
+#[test]
+fn every_type_and_operation_is_right() {
+    for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+    {
+        let integer = !kind.contains('f');
+        for op in
+            ["sum", "product", "min", "max", "avg"].into_iter().chain(integer.then_some("xor"))
+        {
+            let line = format!(
+                "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K \
+                 --iters 5 --json -"
+            );
+            for object in objects(&printed(&line)) {
+                assert_eq!(
+                    (&object["wrong"], &object["iterations"]),
+                    (&0.into(), &5.into()),
+                    "{line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bandwidths_follow_from_times() {
+    for object in objects(&printed(
+        "perf all-reduce all-gather --threads -n 2 --budget 2 --sizes 64K --json -",
+    )) {
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let algorithm = number(&object["bytes"]) / number(&object["time_us"]["p50"]) / 1e3;
+        let factor = if object["collective"] == "all_reduce" { 1.0 } else { 0.5 };
+        assert!((number(&object["algbw_GBps"]) / algorithm - 1.0).abs() < 1e-9, "{object}");
+        assert!(
+            (number(&object["busbw_GBps"]) / algorithm / factor - 1.0).abs() < 1e-9,
+            "{object}"
+        );
+    }
+}
+
+#[test]
+fn a_call_left_out_in_a_hundred_is_noticed() {
+    for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
+        let output = run(&format!(
+            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 \
+             --json -"
+        ));
+        assert_eq!(output.status.code(), Some(1), "{collective}");
+        assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
+        for size in objects(&text(&output.stdout)).chunk_by(|a, b| a["bytes"] == b["bytes"]) {
+            let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
+            assert!(wrong > 0, "{collective}: {size:?}");
+        }
+    }
+}
+
+#[test]
+fn the_table_explains_its_columns() {
+    let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
+    for says in [
+        "2 ranks on 1 host",
+        "out-of-place",
+        "in-place",
+        "busbw",
+        "p99",
+        "# time ",
+        "# algbw ",
+        "#wrong total: 0",
+    ] {
+        assert!(table.contains(says), "{says:?} is not in\n{table}");
+    }
+    let unchecked = printed("perf reduce --threads -n 2 --budget 2 --sizes 8 --check false");
+    assert!(unchecked.contains("nothing was checked"), "{unchecked}");
+}
+
+#[test]
+fn interrupted_threads_print_the_rows_so_far() {
+    interrupted("--threads -n 2");
+}
+
+#[test]
+fn interrupted_processes_print_the_rows_so_far() {
+    interrupted("-n 3");
+}
+
+/// True if this process inherited SIGINT as ignored. The launcher then leaves it ignored.
+fn ignores_ctrl_c() -> bool {
+    const SIGINT_BIT: u64 = 1 << 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() & SIGINT_BIT != 0
+}
+
+fn interrupted(ranks: &str) {
+    if ignores_ctrl_c() {
+        return skip::skipped("this process ignores Ctrl-C, as a shell's background jobs do");
+    }
+    // With so many sizes, the measurement takes a minute.
+    let sizes: Vec<_> = (1..=500).map(|size| (8 * size).to_string()).collect();
+    let line = format!("perf all-reduce {ranks} --transport shm --sizes {}", sizes.join(","));
+    let mut child = maypole(&line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // Rows come as they are measured.
+    assert!(lines.any(|line| line.unwrap().contains(" f32 ")));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let rest: Vec<_> = lines.map(|line| line.unwrap()).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:#?}");
+    assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:#?}");
+    assert!(rest.iter().filter(|line| line.contains(" f32 ")).count() < 499, "{rest:#?}");
+}
+
+#[test]
+fn processes_are_measured_over_shared_memory_and_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    let table = printed(&format!("perf -n 3 --budget 2 --sizes 8,20K --json {}", file.display()));
+    assert!(table.contains("3 ranks on 1 host") && table.contains("#wrong total: 0 in"), "{table}");
+    let all = objects(&std::fs::read_to_string(file).unwrap());
+    assert!(all.iter().all(|object| keys(object) == KEYS && object["wrong"] == 0), "{table}");
+    let transports: BTreeSet<_> =
+        all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
+    assert_eq!(transports, BTreeSet::from(["shm", "tcp"]));
+}
+
+#[test]
+fn under_a_launcher_perf_joins_the_job() {
+    let line = format!(
+        "run -n 2 --no-tag-output {} perf all-reduce --budget 2 --sizes 8 --json -",
+        env!("CARGO_BIN_EXE_maypole")
+    );
+    let all = objects(&printed(&line));
+    assert_eq!(all.len(), 4, "2 transports, 2 places, and rank 0 alone prints");
+    assert!(all.iter().all(|object| object["ranks"] == 2));
+    let line = format!("run -n 2 {} perf -n 3", env!("CARGO_BIN_EXE_maypole"));
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("the launcher has started 2"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+/// Large calls on registered memory run on it, small ones do not ask, and the output tells which.
+#[test]
+fn registered_memory_is_measured_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    let table = printed(&format!(
+        "perf all-reduce all-gather --registered -n 2 --budget 2 --sizes 8,1M --json {}",
+        file.display()
+    ));
+    assert!(table.contains("# buffers are registered memory (--registered)"), "{table}");
+    assert!(table.contains("two-shot/reg "), "{table}");
+    let all = objects(&std::fs::read_to_string(file).unwrap());
+    assert_eq!(all.len(), 2 * 2 * 2, "shared memory only");
+    for object in &all {
+        assert_eq!((keys(object), &object["wrong"]), (KEYS.to_vec(), &0.into()));
+        let path = if object["bytes"].as_u64().unwrap() > 8 { "registered" } else { "staged" };
+        assert_eq!(object["path"], path, "{object}");
+    }
+    let private = printed("perf all-reduce -n 2 --transport shm --budget 2 --sizes 1M --json -");
+    assert!(objects(&private).iter().all(|object| object["path"] == "staged"), "{private}");
+}
+
+#[test]
+fn ranks_of_several_hosts_have_no_registered_memory() {
+    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --registered --sizes 8";
+    let output = maypole("run -n 2 --no-tag-output -- sh -c")
+        .args([script, env!("CARGO_BIN_EXE_maypole")])
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("--registered: the ranks do not all share memory"), "{error}");
+}
+
+#[test]
+fn hosts_that_are_set_apart_are_counted() {
+    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --budget 2 --sizes 8";
+    let output = maypole("run -n 2 --no-tag-output -- sh -c")
+        .args([script, env!("CARGO_BIN_EXE_maypole")])
+        .output()
+        .unwrap();
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    assert!(table.contains("2 ranks on 2 hosts\n"), "{table}");
+    assert!(table.contains("these hosts share clock and cores"), "{table}");
+}
+
+#[test]
+fn processes_notice_a_call_left_out_in_a_hundred() {
+    let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    for size in objects(&text(&output.stdout))
+        .chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
+    {
+        let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
+        assert!(wrong > 0, "{size:?}");
+    }
+}

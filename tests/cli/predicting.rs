@@ -1,0 +1,152 @@
+//! `draw`, `simulate`, `explain` and `tune`: what is drawn and predicted.
+
+use super::{maypole, objects, printed, run, skip, text};
+use serde_json::Value;
+use std::process::Command;
+
+#[test]
+fn draw_shows_the_named_algorithm() {
+    let ring = printed("draw reduce-scatter --algorithm ring -n 3");
+    assert!(
+        ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"),
+        "{ring}"
+    );
+    let root = printed("draw broadcast --algorithm binomial -n 4 --root 2");
+    assert!(root.lines().nth(3).unwrap().contains("in0"), "{root}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ring.svg");
+    printed(&format!("draw all-gather --svg {}", file.display()));
+    let svg = std::fs::read_to_string(file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn predictions_are_those_of_the_formulas() {
+    let line = "simulate all-reduce --algorithm ring -n 4 --bytes 4000 \
+                --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
+    let [ring] = objects(&printed(line)).try_into().unwrap();
+    assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
+    assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
+    let table = printed("simulate all-reduce -n 8");
+    for algorithm in ["ring", "tree", "one-shot", "two-shot"] {
+        assert!(table.contains(algorithm), "{table}");
+    }
+}
+
+#[test]
+fn timelines_are_printed_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("simulated.json");
+    let line =
+        format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
+    let shown = printed(&line);
+    assert!(
+        shown.contains("\n# timeline of ring in one window")
+            && shown.contains("\nrank 2 sends     |0000"),
+        "{shown}"
+    );
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let sent =
+        |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
+    assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
+
+    let output = run("simulate all-gather --trace /nonexistent/file");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
+}
+
+/// A command that uses the built-in costs, and neither reads nor writes the user's file of costs.
+fn without_costs(line: &str) -> Command {
+    let mut command = maypole(line);
+    command.env("MAYPOLE_TUNE", "off");
+    command
+}
+
+#[test]
+fn explain_shows_every_candidate() {
+    let output =
+        without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in [
+        "all_reduce of 65536 bytes on 4 ranks",
+        "6 pairs by tcp",
+        "one-shot",
+        "ring",
+        "chosen",
+        "does not implement all_reduce",
+        "registered memory: never used, because not all ranks share one board",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stdout)
+            .contains("'ring' does not implement barrier; these do: dissemination")
+    );
+}
+
+/// Streams by verbs have prices of their own.
+#[test]
+fn explain_predicts_verbs() {
+    let shown = |transport: &str| {
+        let line = format!("explain all-reduce --bytes 64K -n 4 --transport {transport}");
+        text(&without_costs(&line).output().unwrap().stdout)
+    };
+    let (ib, tcp) = (shown("ib"), shown("tcp"));
+    assert!(ib.contains("6 pairs by ib, first 0-1; CUDA: "), "{ib}");
+    assert!(tcp.contains("InfiniBand: decided when the ranks join"), "{tcp}");
+    let table = |shown: &str| shown.split_once("algorithm").unwrap().1.to_owned();
+    assert!(table(&ib) != table(&tcp), "{ib}");
+}
+
+#[test]
+fn explain_prices_registered_memory() {
+    for (bytes, says) in [("8", "memory: not used where"), ("1M", "memory: used where")] {
+        let output =
+            without_costs(&format!("explain all-reduce -b {bytes} -n 2")).output().unwrap();
+        let shown = text(&output.stdout);
+        let line = shown.lines().find(|line| line.starts_with("registered memory: "));
+        let line = line.unwrap_or_else(|| panic!("{bytes}: no such line in\n{shown}"));
+        assert!(line.contains(says) && line.contains(" us to ask all ranks, against "), "{line}");
+    }
+}
+
+#[test]
+fn explain_also_measures_the_call() {
+    let output = without_costs("explain all-gather --bytes 1K -n 2 --measure").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
+}
+
+#[test]
+fn costs_are_tuned_kept_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |line: &str| {
+        let output = maypole(line).env("XDG_CACHE_HOME", folder.path()).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let file = folder.path().join("maypole/costs");
+    let (code, shown, complaint) = run("tune --samples 3 --force");
+    if complaint.contains("need two cores") {
+        skip::skipped("it needs two cores");
+        return;
+    }
+    assert_eq!(code, Some(0), "{complaint}");
+    assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 2\n"));
+    // A message costs 9 us and a byte nothing, so the algorithm with one hop is best at every size.
+    let costs = "maypole costs 2\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\n\
+                 tcp 9000000 0 0\ncopy 9000000 0 0\nswitch 0\nwake 0\n";
+    std::fs::write(&file, costs).unwrap();
+    let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
+    assert!(shown.contains("* one-shot"), "{shown}");
+    std::fs::write(&file, "maypole costs 2\nnonsense\n").unwrap();
+    let (code, _, complaint) = run("explain all-reduce -n 2");
+    assert_eq!(code, Some(0));
+    assert!(
+        complaint.contains(&file.display().to_string()) && complaint.contains("line 2"),
+        "{complaint}"
+    );
+}

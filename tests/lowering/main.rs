@@ -1,0 +1,13 @@
+//! Schedules, lowered and executed on threads: they complete over every transport, with the bits of
+//! the proof.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod every_algorithm;
+mod promises;
+mod random;
+mod running_ahead;
+
+/// Bytes of a window where a test is not about windows.
+const WINDOW: usize = 32 << 10;
