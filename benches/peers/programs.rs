@@ -47,6 +47,8 @@ impl Programs {
         ] {
             command.args([option, &value]);
         }
+        // The peers' programs write their inputs once.
+        command.arg("--reuse-buffers");
         if self.registered && group.transport == "shm" {
             command.arg("--registered");
         }

@@ -83,6 +83,20 @@ fn a_call_left_out_in_a_hundred_is_noticed() {
     }
 }
 
+/// Buffers that are written once hold right results, and calls that do nothing are still noticed.
+#[test]
+fn reused_buffers_are_checked_before_the_samples() {
+    let options = "--threads --budget 2 --sizes 8,4M --reuse-buffers --json -";
+    for object in objects(&printed(&format!("perf -n 3 {options}"))) {
+        assert_eq!(object["wrong"], 0, "{object}");
+    }
+    let output = run(&format!("perf all-gather -n 2 --sabotage 1 {options}"));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    for object in objects(&text(&output.stdout)) {
+        assert!(object["wrong"].as_u64().unwrap() > 0, "{object}");
+    }
+}
+
 #[test]
 fn the_table_explains_its_columns() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");

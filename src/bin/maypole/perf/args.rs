@@ -160,6 +160,11 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) check: bool,
 
+    /// Write new inputs before the first sample of a point only, and check that one only, as most
+    /// other benchmarks do. Without this option each sample has new inputs and is checked.
+    #[arg(long)]
+    pub(crate) reuse_buffers: bool,
+
     /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes
     /// to standard output, instead of the table.
     #[arg(long, value_name = "FILE")]

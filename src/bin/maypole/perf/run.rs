@@ -98,6 +98,7 @@ impl PerfRun<'_> {
             warmup: self.settings.warmup,
             budget: self.settings.budget,
             check: self.settings.check,
+            reuse: self.settings.reuse_buffers,
             leave_out: self.settings.sabotage,
         };
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);

@@ -3,7 +3,12 @@
 //! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
 //! end of all ranks, and is divided by the number of calls. A batch has so many calls that it lasts
 //! about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their
-//! times; neither is timed.
+//! times; neither is timed. Between the two they meet at another barrier: where ranks share a core,
+//! a rank that already checked its result would take the core from those whose calls still run.
+//!
+//! Each batch finds its inputs as their rank has just written them. Most other benchmarks write
+//! them once, so that the caches of the ranks that read them hold them in every later call. A
+//! comparison with those asks for the same ([`SamplingOptions::reuse`]).
 //!
 //! # What the check notices
 //!
@@ -47,6 +52,9 @@ pub(crate) struct SamplingOptions {
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
     pub(crate) check: bool,
+    /// Only the first batch of a point has new inputs, and is checked. The calls before the samples
+    /// still have, and are.
+    pub(crate) reuse: bool,
     /// Leave out every call with a number divisible by this, to test the check.
     pub(crate) leave_out: Option<usize>,
 }
@@ -121,7 +129,8 @@ impl<'a> Sampler<'a> {
         let mut elapsed = Duration::ZERO;
         while !self.stopped && !self.enough(samples.len(), elapsed, left) {
             let calls = left.map_or(calls, |left| left.min(calls));
-            let joint = self.batch(work, calls)?;
+            let has_new_inputs = samples.is_empty() || !self.options.reuse;
+            let joint = self.batch(work, calls, has_new_inputs)?;
             ran = joint.ran;
             samples.push((joint.us, calls));
             wrong += joint.wrong;
@@ -156,12 +165,12 @@ impl<'a> Sampler<'a> {
     /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
     /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
-        let first = self.batch(work, 1)?;
+        let first = self.batch(work, 1, true)?;
         let mut us = first.us;
         let mut wrong = first.wrong;
         let mut tries = |sampler: &mut Self, times, calls| {
             for _ in 0..times {
-                let joint = sampler.batch(work, calls)?;
+                let joint = sampler.batch(work, calls, true)?;
                 us = us.min(joint.us);
                 wrong += joint.wrong;
             }
@@ -187,17 +196,26 @@ impl<'a> Sampler<'a> {
         Ok(self.share((0, 0), 1, wrong)?.wrong)
     }
 
-    /// Takes one sample.
-    fn batch(&mut self, work: &mut Workload<'_>, calls: u64) -> Result<BatchResult> {
+    /// Takes one sample. Without new inputs, the buffers stay as the batch before left them, and
+    /// nothing is checked.
+    fn batch(
+        &mut self,
+        work: &mut Workload<'_>,
+        calls: u64,
+        has_new_inputs: bool,
+    ) -> Result<BatchResult> {
         let batch = self.next(calls);
-        work.fill(&batch);
+        if has_new_inputs {
+            work.fill(&batch);
+        }
         self.comm.barrier()?;
         if self.two_barriers {
             self.comm.barrier()?;
         }
         let times = self.run(work, &batch)?;
         let ran = self.comm.last_call();
-        let wrong = self.wrong(work, &batch);
+        self.comm.barrier()?;
+        let wrong = if has_new_inputs { self.wrong(work, &batch) } else { 0 };
         Ok(BatchResult { ran, ..self.share(times, calls, wrong)? })
     }
 
