@@ -15,6 +15,7 @@
 //! windows overlapped; fused folds with windows one after another; and the proof order itself,
 //! which always completes.
 
+mod device;
 mod emit;
 mod flush;
 mod folds;
@@ -33,6 +34,7 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Placement, Schedule, Symmetry};
+pub use device::{BufferPlaces, DeviceProgram};
 use emit::Emitter;
 use folds::SpanIndex;
 pub use program::{

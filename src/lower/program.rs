@@ -10,12 +10,12 @@ pub const MAX_SOURCES: usize = 16;
 /// equal fraction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Extent {
-    start: usize,
+    pub(super) start: usize,
     /// Elements that every window has.
-    quotient: usize,
+    pub(super) quotient: usize,
     /// How many of the first windows have one element more.
-    remainder: u32,
-    element: u32,
+    pub(super) remainder: u32,
+    pub(super) element: u32,
 }
 
 impl Extent {
@@ -142,14 +142,14 @@ pub struct StreamLink {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Numbering {
     /// Publishing folds.
-    folds: u32,
-    windows: u32,
+    pub(super) folds: u32,
+    pub(super) windows: u32,
     /// The lowest stage of a publishing fold.
-    first: u32,
+    pub(super) first: u32,
     /// `before[s]`: publishing folds of a stage below `first + s`.
-    before: Box<[u32]>,
+    pub(super) before: Box<[u32]>,
     /// `sum[t]`: publications before clock `first + t` if the number of windows were unlimited.
-    sum: Box<[u64]>,
+    pub(super) sum: Box<[u64]>,
 }
 
 impl Numbering {

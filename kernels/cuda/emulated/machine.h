@@ -1,0 +1,88 @@
+// The machine of `machine.h` on a CPU: threads of the GPU are fibers, of which one runs at a time.
+// This shows the logic and the protocol of the kernel, with orders of events drawn from a seed. It
+// says nothing about the memory model or the speed of a GPU.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include "fibers.h"
+
+#define DEVICE inline
+#define threadIdx (fibers::current().thread)
+#define blockIdx (fibers::current().block)
+#define blockDim (fibers::current().threads)
+#define __syncthreads() fibers::await_block()
+#define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
+#define PAUSE() fibers::pause()
+#define KERNEL(name) void name
+
+
+DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+
+DEVICE void store_release(u64* to, u64 value) {
+    fibers::give_way();
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+
+DEVICE u32 load_relaxed(const u32* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+DEVICE void store_relaxed(u32* to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
+
+DEVICE void load_line(const u64* from, u64& low, u64& high) {
+    low = __atomic_load_n(from, __ATOMIC_RELAXED);
+    fibers::give_way();
+    high = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
+}
+
+// The halves become visible apart, and the second one first.
+DEVICE void store_line(u64* to, u64 low, u64 high) {
+    __atomic_store_n(to + 1, high, __ATOMIC_RELAXED);
+    fibers::give_way();
+    __atomic_store_n(to, low, __ATOMIC_RELAXED);
+}
+
+DEVICE u32 bits_of(float value) {
+    u32 bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+DEVICE u64 bits_of(double value) {
+    u64 bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+DEVICE float float_of(u32 bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+DEVICE double double_of(u64 bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+DEVICE float f16_to_f32(u16 half) {
+    u32 sign = (u32)(half & 0x8000) << 16;
+    u32 exponent = half >> 10 & 31;
+    u32 fraction = half & 1023;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | fraction << 13);
+    if (exponent) return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+    return std::copysign(std::ldexp((float)fraction, -24), float_of(sign | 0x3f800000u));
+}
+
+// To nearest, ties to even.
+DEVICE u16 f32_to_f16(float value) {
+    u32 bits = bits_of(value);
+    u16 sign = (u16)(bits >> 16 & 0x8000);
+    u32 size = bits & 0x7fffffff;
+    if (size > 0x7f800000) return (u16)(sign | 0x7e00 | (size >> 13 & 0x3ff));
+    if (size >= 0x477ff000) return (u16)(sign | 0x7c00);
+    if (size >= 0x38800000) {
+        u32 rounded = size + 0xfff + (size >> 13 & 1);
+        return (u16)(sign | ((rounded >> 13) - (112 << 10)));
+    }
+    return (u16)(sign | (u32)std::nearbyint(std::ldexp(float_of(size), 24)));
+}

@@ -1,0 +1,176 @@
+// Runs calls on emulated GPUs: reads them from standard input, writes the memory of every rank to
+// standard output. `tests/emulated_gpu/` writes the input. All numbers are 64 bits, little endian.
+//
+//   type operation seed ranks lanes threads slots slot_bytes protocol calls
+//   for each call:
+//     for each rank: its publications before this call
+//     for each rank: bytes of the program, the program,
+//                    where input and output begin in the memory, bytes of the memory, the memory,
+//                    bytes of scratch
+//
+// Exit codes: 0; 2 the input is wrong; 3 all threads waited for one another; 4 a rank gave up.
+
+#define EMULATED
+#include "../walk.cu"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace {
+
+// Looks in a row, by all fibers together, after which nothing can come any more.
+constexpr uint64_t PATIENCE = 2000000;
+
+typedef void (*Walk)(const Launch*, u32);
+
+#ifndef ONE_KERNEL
+template <class T> Walk of_number(u64 operation) {
+    switch (operation) {
+        case 0: return walk<T, Sum>;
+        case 1: return walk<T, Product>;
+        case 2: return walk<T, Min>;
+        case 3: return walk<T, Max>;
+        default: return nullptr;
+    }
+}
+
+template <class T> Walk of_integer(u64 operation) {
+    switch (operation) {
+        case 4: return walk<T, And>;
+        case 5: return walk<T, Or>;
+        case 6: return walk<T, Xor>;
+        default: return of_number<T>(operation);
+    }
+}
+
+#endif
+
+// In the order of `DataType` and `BinaryOp`. With `ONE_KERNEL`, only sums of f32.
+Walk find(u64 type, u64 operation) {
+#ifdef ONE_KERNEL
+    return type == 2 && operation == 0 ? walk<F32, Sum> : nullptr;
+#else
+    switch (type) {
+        case 0: return of_number<F16>(operation);
+        case 1: return of_number<BF16>(operation);
+        case 2: return of_number<F32>(operation);
+        case 3: return of_number<F64>(operation);
+        case 4: return of_integer<I8>(operation);
+        case 5: return of_integer<I16>(operation);
+        case 6: return of_integer<I32>(operation);
+        case 7: return of_integer<I64>(operation);
+        case 8: return of_integer<U8>(operation);
+        case 9: return of_integer<U16>(operation);
+        case 10: return of_integer<U32>(operation);
+        case 11: return of_integer<U64>(operation);
+        default: return nullptr;
+    }
+#endif
+}
+
+void read(void* into, size_t bytes) {
+    if (bytes > 0 && fread(into, 1, bytes, stdin) != bytes) exit(2);
+}
+
+u64 read_number() {
+    u64 number;
+    read(&number, sizeof number);
+    return number;
+}
+
+// Bytes at a multiple of 16, as device memory begins.
+struct Memory {
+    std::vector<u64> words;
+    u64 bytes = 0;
+
+    explicit Memory(u64 bytes) : words(bytes / 8 + 3), bytes(bytes) {}
+
+    u8* start() {
+        u64 address = (u64)words.data();
+        return (u8*)words.data() + (16 - address % 16) % 16;
+    }
+};
+
+Memory read_memory() {
+    Memory memory(read_number());
+    read(memory.start(), memory.bytes);
+    return memory;
+}
+
+struct Rank {
+    Memory slots;
+    std::vector<u64> arrived;
+    std::vector<u64> consumed;
+    std::vector<u64> audiences;
+    u32 status = OK;
+};
+
+struct Call {
+    Memory program;
+    u64 input;
+    u64 output;
+    Memory memory;
+    Memory scratch;
+};
+
+Call read_call() {
+    Memory program = read_memory();
+    u64 input = read_number();
+    u64 output = read_number();
+    Memory memory = read_memory();
+    Memory scratch(read_number());
+    return Call{std::move(program), input, output, std::move(memory), std::move(scratch)};
+}
+
+}
+
+int main() {
+    u64 type = read_number();
+    Walk kernel = find(type, read_number());
+    u64 seed = read_number();
+    u32 ranks = (u32)read_number();
+    u32 lanes = (u32)read_number();
+    u32 threads = (u32)read_number();
+    u32 slots = (u32)read_number();
+    u64 slot_bytes = read_number();
+    u32 protocol = (u32)read_number();
+    u64 calls = read_number();
+    if (!kernel || ranks == 0 || lanes == 0 || threads == 0) return 2;
+
+    std::vector<Rank> state;
+    std::vector<Mailbox> mailboxes;
+    for (u32 rank = 0; rank < ranks; rank++) {
+        std::vector<u64> counters((u64)ranks * lanes);
+        std::vector<u64> audiences((u64)lanes * slots);
+        state.push_back(Rank{Memory(slots * slot_bytes), counters, counters, audiences});
+    }
+    for (Rank& rank : state) {
+        mailboxes.push_back(
+            Mailbox{rank.slots.start(), rank.arrived.data(), rank.consumed.data()});
+    }
+    u32 abort = 0;
+    for (u64 number = 0; number < calls; number++) {
+        std::vector<u64> published;
+        for (u32 rank = 0; rank < ranks; rank++) published.push_back(read_number());
+        std::vector<Call> made;
+        for (u32 rank = 0; rank < ranks; rank++) made.push_back(read_call());
+        std::vector<Launch> launches;
+        for (u32 rank = 0; rank < ranks; rank++) {
+            Call& call = made[rank];
+            launches.push_back(Launch{
+                (const Program*)call.program.start(), mailboxes.data(), published.data(),
+                state[rank].audiences.data(), call.memory.start() + call.input, call.memory.start() + call.output,
+                call.scratch.start(), &abort, &state[rank].status, 0, slot_bytes, slots, lanes,
+                protocol, 0});
+        }
+        auto body = [&] { kernel(launches.data(), lanes); };
+        if (!fibers::run(ranks * lanes, threads, seed + number, PATIENCE, body)) return 3;
+        for (Rank& rank : state) {
+            if (rank.status != OK) return 4;
+        }
+        for (Call& call : made) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
+    }
+    return fflush(stdout) == 0 ? 0 : 2;
+}

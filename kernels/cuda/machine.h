@@ -1,0 +1,64 @@
+// What the kernel asks of the machine: loads and stores that other ranks see in order. A release
+// makes all stores of the block before it visible, because a barrier of the block precedes it.
+#pragma once
+#include "program.h"
+
+#ifdef EMULATED
+#include "emulated/machine.h"
+#else
+
+#define DEVICE __device__ __forceinline__
+#define SHARED(type, name) __shared__ type name
+#define PAUSE() do {} while (0)
+
+DEVICE u64 load_acquire(const u64* from) {
+    u64 value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+DEVICE void store_release(u64* to, u64 value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+DEVICE u32 load_relaxed(const u32* from) {
+    u32 value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+DEVICE void store_relaxed(u32* to, u32 value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" :: "l"(to), "r"(value) : "memory");
+}
+
+// Both halves of a line. Each is read or written at once, but not the two together.
+DEVICE void load_line(const u64* from, u64& low, u64& high) {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(low), "=l"(high) : "l"(from) : "memory");
+}
+
+DEVICE void store_line(u64* to, u64 low, u64 high) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+                 :: "l"(to), "l"(low), "l"(high) : "memory");
+}
+
+DEVICE float f16_to_f32(u16 half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
+DEVICE u16 f32_to_f16(float value) {
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
+DEVICE u64 bits_of(double value) { return (u64)__double_as_longlong(value); }
+DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+DEVICE double double_of(u64 bits) { return __longlong_as_double((long long)bits); }
+
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(512, 1) name
+
+#endif

@@ -1,0 +1,116 @@
+// A lowered program as bytes, and what a launch adds to it. `src/lower/device.rs` writes the program;
+// its structs have the same fields in the same order. No includes: NVRTC alone compiles this.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// A chunk of a buffer in bytes, and how windows cut it: window k takes an equal fraction, and the
+// first `remainder` windows have one element more.
+struct Extent {
+    u64 start;
+    u64 quotient;
+    u32 remainder;
+    u32 unused;
+};
+
+// Where a fold stores, and where a source lies.
+enum Place : u32 { INPUT = 0, OUTPUT = 1, SCRATCH = 2, BOARD = 3, NOWHERE = 4 };
+
+struct Source {
+    Extent extent;
+    u32 place;
+    // Of a publication: the rank that makes it, the index among that rank's publishing folds, and
+    // the stage of that fold.
+    u32 peer;
+    u32 publication;
+    u32 stage;
+};
+
+// Combine the sources in order, into a buffer, a publication, or both.
+struct Fold {
+    Extent extent;
+    u64 audience;
+    u32 into;
+    u32 stage;
+    u32 first;
+    u32 count;
+};
+
+// How the publications of one rank are numbered: see `Numbering` in `src/lower/program.rs`. The
+// lists begin `before` and `sum` bytes behind the header.
+struct Numbering {
+    u32 folds;
+    u32 windows;
+    u32 first;
+    u32 befores;
+    u64 before;
+    u64 sum;
+    u32 sums;
+    u32 unused;
+};
+
+// The program of one rank. Lists begin so many bytes behind the header.
+struct Program {
+    u64 bytes;
+    u64 folds;
+    u64 sources;
+    u64 first_of;
+    u64 numberings;
+    u32 windows;
+    u32 stages;
+    u32 fold_count;
+    u32 element;
+    u32 ranks;
+    u32 me;
+};
+
+// The memory of a rank that other ranks reach. A counter is written by one thread and never goes
+// back, also not from one call to the next.
+struct Mailbox {
+    // `slots` slots of `slot_bytes` bytes. Publication p lies in slot p % slots. A slot has room for
+    // the longest publication, twice (a line is half flags), and 48 bytes for each lane.
+    u8* slots;
+    // By publisher and lane: publications of that rank that may be read. That rank writes it.
+    u64* arrived;
+    // By reader and lane: publications of this rank that the reader is done with. The reader writes
+    // it.
+    u64* consumed;
+};
+
+enum Protocol : u32 {
+    // Data first, then a counter that says so.
+    SIMPLE = 0,
+    // Lines of 16 bytes: four bytes of data and four of a flag, twice. A line says by itself that
+    // it has arrived.
+    LOW_LATENCY = 1,
+};
+
+enum Status : u32 { OK = 0, ABORTED = 1, SPUN_TOO_LONG = 2 };
+
+// One rank's part of a launch.
+struct Launch {
+    const Program* program;
+    // The mailbox of each rank.
+    const Mailbox* mailboxes;
+    // By rank: its publications before this call.
+    const u64* published;
+    // By lane and slot: the readers of what lies in the slot.
+    u64* audiences;
+    u8* input;
+    u8* output;
+    u8* scratch;
+    // Not zero: every wait gives up. The host writes it.
+    const u32* abort;
+    // The kernel writes a `Status` that is not OK.
+    u32* status;
+    // Looks at a word before a wait gives up.
+    u64 spin_limit;
+    u64 slot_bytes;
+    u32 slots;
+    u32 lanes;
+    u32 protocol;
+    u32 unused;
+};

@@ -1,0 +1,324 @@
+//! A program as bytes, for the kernel that walks it on a GPU (`kernels/cuda/walk.cu`).
+//!
+//! The bytes are the structs of `kernels/cuda/program.h`: a header, and lists that begin so many bytes
+//! behind it. There is no pointer in them, so a copy in device memory works wherever it lies.
+//!
+//! # Lanes
+//! On a GPU many blocks of threads walk the same program, each on its part of every window. They are
+//! not in step. If two folds cut the same bytes into other parts, one block could read what another
+//! block has not written yet. No algorithm of the table does that, because a schedule sends chunks as
+//! it received them. A program that does is not packed.
+
+use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
+use crate::schedule::Buffer;
+use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
+
+/// Where the buffers of a call begin, in bytes, in memory that they may share. In place, they do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BufferPlaces {
+    /// Where the input begins.
+    pub input: usize,
+    /// Where the output begins.
+    pub output: usize,
+}
+
+/// A program as bytes.
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::lower::{BufferPlaces, DeviceProgram, LoweringInput, lower};
+/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::hosts::Boards;
+/// use maypole::schedule::{Layout, Placement};
+///
+/// let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// let request = LoweringInput {
+///     collective: Collective::AllReduce,
+///     schedules: &schedules,
+///     layout: &Layout::even(1000, 4),
+///     element: 4,
+///     boards: &Boards::new(&[0; 4]),
+///     window: 32 << 10,
+///     fingerprint: 1,
+/// };
+/// let program = lower(&request, 0, Placement::Apart).unwrap();
+/// let places = BufferPlaces { input: 0, output: 4000 };
+/// let device = DeviceProgram::new(&program, 0, places).unwrap();
+/// assert_eq!(device.bytes().len() % 8, 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeviceProgram {
+    bytes: Vec<u8>,
+}
+
+impl DeviceProgram {
+    /// Packs the program of local rank `me`, whose buffers lie at `places`. `None` if the kernel cannot
+    /// walk it: if it has streams, if it runs on registered memory, or if its folds cut the same bytes
+    /// into different parts.
+    pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
+        if !program.streams.is_empty() || program.in_place.is_some() {
+            return None;
+        }
+        if crosses_lanes(touches(program, places)) {
+            return None;
+        }
+        let mut bytes = vec![0; size_of::<PackedProgram>()];
+        let folds: Vec<PackedFold> = program.folds.iter().map(PackedFold::of).collect();
+        let header = PackedProgram {
+            folds: append(&mut bytes, &folds),
+            sources: append(&mut bytes, &packed_sources(program)),
+            first_of: append(&mut bytes, &program.first_of),
+            numberings: append_numberings(&mut bytes, &program.numberings),
+            bytes: bytes.len() as u64,
+            windows: program.windows,
+            stages: program.stages(),
+            fold_count: folds.len() as u32,
+            element: element(program),
+            ranks: program.totals.len() as u32,
+            me: me as u32,
+        };
+        bytes[..size_of::<PackedProgram>()].copy_from_slice(bytemuck::bytes_of(&header));
+        Some(Self { bytes })
+    }
+
+    /// The bytes, a multiple of eight, to be copied to an address that is one, too.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+// ---- Bytes
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackedExtent {
+    start: u64,
+    quotient: u64,
+    remainder: u32,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackedSource {
+    extent: PackedExtent,
+    place: u32,
+    peer: u32,
+    publication: u32,
+    stage: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackedFold {
+    extent: PackedExtent,
+    audience: u64,
+    into: u32,
+    stage: u32,
+    first: u32,
+    count: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackedNumbering {
+    folds: u32,
+    windows: u32,
+    first: u32,
+    befores: u32,
+    before: u64,
+    sum: u64,
+    sums: u32,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackedProgram {
+    bytes: u64,
+    folds: u64,
+    sources: u64,
+    first_of: u64,
+    numberings: u64,
+    windows: u32,
+    stages: u32,
+    fold_count: u32,
+    element: u32,
+    ranks: u32,
+    me: u32,
+}
+
+/// The numbers of `Place` in `program.h`.
+const BOARD: u32 = 3;
+const NOWHERE: u32 = 4;
+
+fn place_of(buffer: Buffer) -> u32 {
+    match buffer {
+        Buffer::Input => 0,
+        Buffer::Output => 1,
+        Buffer::Scratch => 2,
+    }
+}
+
+impl PackedExtent {
+    fn of(extent: &Extent) -> Self {
+        Self {
+            start: extent.start as u64,
+            quotient: extent.quotient as u64,
+            remainder: extent.remainder,
+            unused: 0,
+        }
+    }
+}
+
+impl PackedFold {
+    fn of(fold: &Fold) -> Self {
+        Self {
+            extent: PackedExtent::of(&fold.extent),
+            audience: fold.audience,
+            into: fold.into.map_or(NOWHERE, place_of),
+            stage: fold.stage,
+            first: fold.first,
+            count: fold.count.into(),
+        }
+    }
+}
+
+/// The bytes of an element, which all extents tell. A program without folds has none.
+fn element(program: &Program) -> u32 {
+    program.folds.first().map_or(1, |fold| fold.extent.element)
+}
+
+fn packed_sources(program: &Program) -> Vec<PackedSource> {
+    let packed = program.sources.iter().map(|source| PackedSource {
+        extent: PackedExtent::of(&source.extent),
+        place: match source.from {
+            SourceLocation::Own(buffer) => place_of(buffer),
+            _ => BOARD,
+        },
+        peer: source.peer,
+        publication: source.publication,
+        stage: source.stage,
+    });
+    packed.collect()
+}
+
+/// Appends a list, padded to eight bytes, and returns where it begins.
+fn append<T: Pod>(bytes: &mut Vec<u8>, list: &[T]) -> u64 {
+    let start = bytes.len();
+    bytes.extend_from_slice(bytemuck::cast_slice(list));
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    start as u64
+}
+
+fn append_numberings(bytes: &mut Vec<u8>, numberings: &[Numbering]) -> u64 {
+    let packed: Vec<PackedNumbering> = numberings
+        .iter()
+        .map(|numbering| PackedNumbering {
+            folds: numbering.folds,
+            windows: numbering.windows,
+            first: numbering.first,
+            befores: numbering.before.len() as u32,
+            before: append(bytes, &numbering.before),
+            sum: append(bytes, &numbering.sum),
+            sums: numbering.sum.len() as u32,
+            unused: 0,
+        })
+        .collect();
+    append(bytes, &packed)
+}
+
+// ---- Lanes
+
+/// Bytes of this rank that a fold reads or writes, and how they are cut.
+struct Touch {
+    /// In the memory of input and output, or in scratch.
+    is_scratch: bool,
+    bytes: Range<usize>,
+    extent: Extent,
+    is_write: bool,
+}
+
+impl Touch {
+    fn new(
+        buffer: Buffer,
+        extent: Extent,
+        windows: u32,
+        places: BufferPlaces,
+        is_write: bool,
+    ) -> Self {
+        let base = match buffer {
+            Buffer::Input => places.input,
+            Buffer::Output => places.output,
+            Buffer::Scratch => 0,
+        };
+        let start = base + extent.start;
+        let bytes = start..start + extent.bytes(windows) as usize;
+        let extent = Extent { start, ..extent };
+        Self { is_scratch: buffer == Buffer::Scratch, bytes, extent, is_write }
+    }
+
+    /// True if a lane may touch what another lane touches through `other`, and one of them writes.
+    fn crosses_lanes(&self, other: &Self) -> bool {
+        (self.is_write || other.is_write)
+            && self.is_scratch == other.is_scratch
+            && self.extent != other.extent
+            && self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
+    }
+}
+
+/// True if some lane may touch bytes that another lane of the rank writes.
+fn crosses_lanes(mut touches: Vec<Touch>) -> bool {
+    touches.sort_by_key(|touch| (touch.is_scratch, touch.bytes.start));
+    touches.iter().enumerate().any(|(at, touch)| {
+        touches[at + 1..]
+            .iter()
+            .take_while(|other| {
+                other.is_scratch == touch.is_scratch && other.bytes.start < touch.bytes.end
+            })
+            .any(|other| touch.crosses_lanes(other))
+    })
+}
+
+fn touches(program: &Program, places: BufferPlaces) -> Vec<Touch> {
+    let mut touches = Vec::new();
+    let touch =
+        |buffer, extent, is_write| Touch::new(buffer, extent, program.windows, places, is_write);
+    for fold in &program.folds {
+        touches.extend(fold.into.map(|buffer| touch(buffer, fold.extent, true)));
+        for source in &program.sources[fold.first as usize..][..usize::from(fold.count)] {
+            if let SourceLocation::Own(buffer) = source.from {
+                touches.push(touch(buffer, source.extent, false));
+            }
+        }
+    }
+    touches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: BufferPlaces = BufferPlaces { input: 0, output: 8 };
+
+    fn touch(buffer: Buffer, start: usize, len: usize, is_write: bool) -> Touch {
+        Touch::new(buffer, Extent::new(start, len, 2, 4), 2, PLACES, is_write)
+    }
+
+    #[test]
+    fn bytes_that_are_cut_differently_cross_lanes() {
+        let written = || touch(Buffer::Output, 0, 10, true);
+        let crosses = |other| crosses_lanes(vec![other, written()]);
+        assert!(!crosses(touch(Buffer::Output, 0, 10, false)));
+        // The same bytes through the input, which begins eight bytes before the output.
+        assert!(!crosses(touch(Buffer::Input, 2, 10, false)));
+        assert!(crosses(touch(Buffer::Input, 3, 10, false)));
+        assert!(crosses(touch(Buffer::Output, 0, 9, false)));
+        assert!(!crosses(touch(Buffer::Output, 10, 9, false)));
+        assert!(!crosses(touch(Buffer::Scratch, 0, 9, true)));
+        let read = touch(Buffer::Output, 5, 10, false);
+        assert!(!crosses_lanes(vec![read, touch(Buffer::Output, 0, 10, false)]));
+    }
+}

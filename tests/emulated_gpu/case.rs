@@ -1,0 +1,224 @@
+//! A call of all ranks, as the executor and the emulator run it.
+
+use crate::common::SeededRng;
+use crate::common::world::World;
+use maypole::algorithms::Algorithm;
+use maypole::execute::{Buffers, Executor};
+use maypole::lower::{BufferPlaces, LoweringInput, Program, lower};
+use maypole::schedule::collective::{Collective, HeldChunks};
+use maypole::schedule::hosts::Boards;
+use maypole::schedule::{Layout, Placement, Schedule};
+use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, Scalar};
+use maypole_transports::board::SlotClass;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// A collective with its schedules and sizes.
+#[derive(Clone, Debug)]
+pub(crate) struct CallShape {
+    pub(crate) collective: Collective,
+    pub(crate) layout: Layout,
+    pub(crate) window: usize,
+    pub(crate) fingerprint: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) operation: CallShape,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) placement: Placement,
+    pub(crate) kind: DataType,
+    pub(crate) op: BinaryOp,
+    /// On the emulator, this rank does nothing.
+    pub(crate) idle_rank: Option<usize>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:?} {:?} {:?} {:?}, {} ranks, {} elements, windows of {}",
+            self.operation.collective,
+            self.kind,
+            self.op,
+            self.placement,
+            self.world(),
+            self.operation.layout.count(),
+            self.operation.window
+        )
+    }
+}
+
+/// One rank's buffers of a call, in one piece of memory.
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) places: BufferPlaces,
+    pub(crate) input: Range<usize>,
+    pub(crate) output: Range<usize>,
+}
+
+/// What outputs hold before the call.
+const POISON: u8 = 0xa5;
+
+impl Case {
+    pub(crate) fn new(
+        collective: Collective,
+        schedules: Vec<Schedule>,
+        count: usize,
+        window: usize,
+        fingerprint: u64,
+    ) -> Self {
+        let world = schedules.len();
+        let blocks = if collective.is_blocked() { world } else { 1 };
+        let layout = Layout::even(count.div_ceil(blocks) * blocks, schedules[0].chunks);
+        let operation = CallShape { collective, layout, window, fingerprint };
+        Self {
+            operation,
+            schedules,
+            placement: Placement::Apart,
+            kind: DataType::U64,
+            op: BinaryOp::Sum,
+            idle_rank: None,
+        }
+    }
+
+    pub(crate) fn with_type(self, kind: DataType, op: BinaryOp) -> Self {
+        Self { kind, op, ..self }
+    }
+
+    pub(crate) fn world(&self) -> usize {
+        self.schedules.len()
+    }
+
+    /// The class of its publications. Cases of one class share the slots of the emulator.
+    pub(crate) fn class(&self) -> SlotClass {
+        self.lower(0).class
+    }
+
+    pub(crate) fn lower(&self, me: usize) -> Program {
+        let request = LoweringInput {
+            collective: self.operation.collective,
+            schedules: &self.schedules,
+            layout: &self.operation.layout,
+            element: self.kind.size(),
+            boards: &Boards::new(&vec![0; self.world()]),
+            window: self.operation.window,
+            fingerprint: self.operation.fingerprint,
+        };
+        lower(&request, me, self.placement).expect("it completes in proof order")
+    }
+
+    fn held(&self, held: HeldChunks) -> Range<usize> {
+        let layout = &self.operation.layout;
+        let elements = match held {
+            HeldChunks::All => 0..layout.count(),
+            HeldChunks::One(chunk) => layout.range(chunk),
+            HeldChunks::Nothing => 0..0,
+        };
+        elements.start * self.kind.size()..elements.end * self.kind.size()
+    }
+
+    /// What rank `me` brings: numbers of very different sizes, whose sums depend on the order, and no
+    /// NaN.
+    fn contribution(&self, me: usize, len: usize) -> Vec<u8> {
+        let mut rng = SeededRng::new((me as u64) << 32 ^ self.operation.fingerprint);
+        let value = |_| {
+            let number =
+                (rng.below(20_001) as f64 - 10_000.0) / 64.0 / f64::from(1 << rng.below(16));
+            match Scalar::from_f64(self.kind, number) {
+                Some(value) => value.bytes().to_vec(),
+                None => rng.next_u64().to_le_bytes()[..self.kind.size()].to_vec(),
+            }
+        };
+        (0..len / self.kind.size()).flat_map(value).collect()
+    }
+
+    /// The buffers of rank `me` before the call.
+    pub(crate) fn memory(&self, me: usize) -> Memory {
+        let brought = self.held(self.operation.collective.input(me));
+        let held = self.held(self.operation.collective.output(me));
+        let numbers = self.contribution(me, brought.len());
+        let mut bytes = match self.placement {
+            Placement::Apart => numbers.clone(),
+            Placement::InPlace => vec![POISON; self.operation.layout.count() * self.kind.size()],
+        };
+        let apart_from = bytes.len().next_multiple_of(16);
+        let (input, output) = match self.placement {
+            Placement::Apart => {
+                bytes.resize(apart_from + held.len(), POISON);
+                (0..numbers.len(), apart_from..apart_from + held.len())
+            }
+            Placement::InPlace => {
+                bytes[brought.clone()].copy_from_slice(&numbers);
+                (brought, held)
+            }
+        };
+        let input = match self.placement == Placement::InPlace && self.lower(me).stages_input {
+            true => {
+                bytes.resize(apart_from, POISON);
+                bytes.extend_from_slice(&numbers);
+                apart_from..apart_from + numbers.len()
+            }
+            false => input,
+        };
+        let places = BufferPlaces { input: input.start, output: output.start };
+        Memory { bytes, places, input, output }
+    }
+
+    /// Runs the call on the executor of rank `me` and returns its output.
+    fn run(&self, me: usize, executor: &mut Executor) -> Result<Vec<u8>, String> {
+        let program = self.lower(me);
+        let memory = self.memory(me);
+        let region = Region::new(memory.bytes.len());
+        let scratch = Region::new(program.scratch);
+        let view = region.view();
+        view.fill_from(&memory.bytes);
+        let slice = |range: &Range<usize>| view.slice(range.start, range.len());
+        let buffers = Buffers {
+            input: slice(&memory.input).as_view(),
+            output: slice(&memory.output),
+            scratch: scratch.view(),
+        };
+        let reducer = BuiltInReducer::new(self.kind, self.op).into();
+        let end = executor.run(&program, &reducer, &buffers);
+        end.map_err(|error| format!("rank {me}, {self:?}: {error:?}"))?;
+        Ok(slice(&memory.output).as_view().to_vec())
+    }
+}
+
+/// Each rank's output of each case by the executor.
+pub(crate) fn cpu(cases: &[Case]) -> Vec<Vec<Vec<u8>>> {
+    let world = cases[0].world();
+    let outputs = Mutex::new(vec![vec![Vec::new(); world]; cases.len()]);
+    let rank = |me: usize, executor: &mut Executor| {
+        cases.iter().enumerate().try_for_each(|(at, case)| {
+            let output = case.run(me, executor)?;
+            outputs.lock().unwrap()[at][me] = output;
+            Ok(())
+        })
+    };
+    World { hosts: vec![0; world], capacity: 1 }.run(rank).unwrap();
+    outputs.into_inner().unwrap()
+}
+
+/// Every algorithm of the table with every root, cases of one class in a row.
+pub(crate) fn table(world: usize, counts: &[usize], placement: Placement) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for collective in algorithm.collectives() {
+            for root in 0..collective.root().map_or(1, |_| world) {
+                let collective = collective.with_root(root);
+                let Some(schedules) = algorithm.schedules(collective, world) else { continue };
+                for count in counts {
+                    let nth = cases.len();
+                    let window = [32 << 10, 200][nth % 2];
+                    let made =
+                        Case::new(collective, schedules.clone(), *count, window, nth as u64 + 1);
+                    cases.push(Case { placement, ..made });
+                }
+            }
+        }
+    }
+    cases.sort_by_cached_key(|case| case.class().bytes());
+    cases
+}

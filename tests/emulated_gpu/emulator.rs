@@ -1,0 +1,160 @@
+//! Compiles the emulator of `kernels/cuda/emulated/` and runs calls on it.
+
+use crate::case::Case;
+use maypole::lower::{DeviceProgram, Program};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// Blocks a rank, and threads a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    pub(crate) lanes: u64,
+    pub(crate) threads: u64,
+}
+
+/// How publications say that they have arrived, as in `program.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Protocol {
+    Simple,
+    LowLatency,
+}
+
+/// A compiled emulator, deleted when dropped.
+pub(crate) struct Emulator {
+    folder: TempDir,
+}
+
+fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_folder(&path, &copy, edit),
+            false => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
+        }
+    }
+}
+
+impl Emulator {
+    /// The kernel for all types and operations. `None` if there is no compiler.
+    pub(crate) fn whole() -> Option<&'static Self> {
+        static WHOLE: OnceLock<Option<Emulator>> = OnceLock::new();
+        WHOLE.get_or_init(|| Self::compile(&[], |text| text)).as_ref()
+    }
+
+    /// Sums of f32 alone, with `edit` applied to the files of the kernel.
+    pub(crate) fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
+        Self::compile(&["-DONE_KERNEL"], edit)
+    }
+
+    fn compile(options: &[&str], edit: impl Fn(String) -> String) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda");
+        copy_folder(&source, folder.path(), &edit);
+        let compiled = Command::new("c++")
+            .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
+            .args(options)
+            .args(["emulated/main.cpp", "emulated/fibers.cpp", "-o", "emulator"])
+            .current_dir(folder.path())
+            .output()
+            .ok()?;
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        Some(Self { folder })
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("emulator")
+    }
+
+    /// Runs cases of one class, one call after the other. Returns each rank's output of each.
+    pub(crate) fn run(
+        &self,
+        cases: &[Case],
+        grid: Grid,
+        protocol: Protocol,
+        seed: u64,
+    ) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
+        let mut child = Command::new(self.program())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input(cases, grid, protocol, seed);
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        // An emulator that gives up has not read everything.
+        let written = writer.join().unwrap();
+        match output.status.code() {
+            Some(0) => written.unwrap(),
+            Some(3) => return Err("all threads waited for one another"),
+            other => panic!("the emulator ended with {other:?}"),
+        }
+        let mut rest = output.stdout.as_slice();
+        let outputs = cases.iter().map(|case| {
+            let rank = |me| {
+                let memory = case.memory(me);
+                let (mine, others) = rest.split_at(memory.bytes.len());
+                rest = others;
+                mine[memory.output].to_vec()
+            };
+            (0..case.world()).map(rank).collect()
+        });
+        Ok(outputs.collect())
+    }
+}
+
+fn number(input: &mut Vec<u8>, number: usize) {
+    input.extend_from_slice(&(number as u64).to_le_bytes());
+}
+
+/// What the emulator reads; `main.cpp` says in which order.
+fn input(cases: &[Case], grid: Grid, protocol: Protocol, seed: u64) -> Vec<u8> {
+    let mut input = Vec::new();
+    let world = cases[0].world();
+    let slots = cases[0].class().slots(world);
+    let slot_bytes = 2 * cases[0].class().bytes() + 48 * grid.lanes as usize;
+    for word in [
+        cases[0].kind as usize,
+        cases[0].op as usize,
+        seed as usize,
+        world,
+        grid.lanes as usize,
+        grid.threads as usize,
+        slots,
+        slot_bytes,
+        (protocol == Protocol::LowLatency) as usize,
+        cases.len(),
+    ] {
+        number(&mut input, word);
+    }
+    let mut published = vec![0; world];
+    for case in cases {
+        published.iter().for_each(|before| number(&mut input, *before));
+        for (rank, before) in published.iter_mut().enumerate() {
+            let program = case.lower(rank);
+            write_rank(&mut input, case, rank, &program);
+            *before += program.totals[rank] as usize;
+        }
+    }
+    input
+}
+
+/// The program and the buffers of one rank.
+fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize, program: &Program) {
+    let memory = case.memory(rank);
+    let device = DeviceProgram::new(program, rank, memory.places).expect("the kernel can walk it");
+    let idle = vec![0; device.bytes().len()];
+    let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
+    number(input, bytes.len());
+    input.extend_from_slice(bytes);
+    number(input, memory.places.input);
+    number(input, memory.places.output);
+    number(input, memory.bytes.len());
+    input.extend_from_slice(&memory.bytes);
+    number(input, program.scratch);
+}

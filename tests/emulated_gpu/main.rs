@@ -1,0 +1,109 @@
+//! The kernel that walks programs on a GPU, emulated: the same text, compiled by a C++ compiler, has
+//! the bits of the executor. Threads of the GPU are fibers whose order a seed draws. Nothing here says
+//! anything about a real GPU's memory or speed.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/skip.rs"]
+mod skip;
+
+mod case;
+mod emulator;
+mod mutants;
+
+use case::{Case, cpu, table};
+use emulator::{Emulator, Grid, Protocol};
+use maypole::algorithms::Algorithm;
+use maypole::schedule::Placement;
+use maypole::schedule::collective::Collective;
+use maypole_kernels::{BinaryOp, DataType};
+
+const GRIDS: [Grid; 3] =
+    [Grid { lanes: 1, threads: 3 }, Grid { lanes: 2, threads: 2 }, Grid { lanes: 3, threads: 1 }];
+
+/// The emulator, unless there is no C++ compiler.
+fn emulator() -> Option<&'static Emulator> {
+    let made = Emulator::whole();
+    if made.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    made
+}
+
+/// Asserts that all cases, called one after the other, leave the bytes that the executor leaves.
+fn check(emulator: &Emulator, cases: &[Case], grid: Grid, protocol: Protocol, seed: u64) {
+    let expected = cpu(cases);
+    let got = emulator.run(cases, grid, protocol, seed).unwrap_or_else(|what| {
+        panic!("{what}: {grid:?}, {protocol:?}, seed {seed}, {:?}", cases[0].operation.collective)
+    });
+    for (case, (expected, got)) in cases.iter().zip(expected.iter().zip(&got)) {
+        assert!(expected == got, "{case:?}, {grid:?}, {protocol:?}, seed {seed}");
+    }
+}
+
+fn check_world(world: usize, counts: &[usize]) {
+    let Some(emulator) = emulator() else { return };
+    for placement in [Placement::Apart, Placement::InPlace] {
+        let cases = table(world, counts, placement);
+        for (nth, alike) in cases.chunk_by(|a, b| a.class() == b.class()).enumerate() {
+            for protocol in [Protocol::Simple, Protocol::LowLatency] {
+                let grid = GRIDS[(nth + world) % GRIDS.len()];
+                check(emulator, alike, grid, protocol, world as u64 * 100 + nth as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_has_the_bits_of_the_executor_among_few_ranks_emulated() {
+    (1..=4).for_each(|world| check_world(world, &[0, 7, 500]));
+}
+
+#[test]
+fn every_algorithm_has_the_bits_of_the_executor_among_more_ranks_emulated() {
+    [5, 8].into_iter().for_each(|world| check_world(world, &[100]));
+}
+
+#[test]
+fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
+    let Some(emulator) = emulator() else { return };
+    for kind in DataType::NUMBERS {
+        for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
+            let cases: Vec<Case> = [Algorithm::Ring, Algorithm::OneShot]
+                .map(|algorithm| {
+                    let schedules = algorithm.schedules(Collective::AllReduce, 3).unwrap();
+                    Case::new(Collective::AllReduce, schedules, 100, 64, 1).with_type(kind, op)
+                })
+                .to_vec();
+            for case in &cases {
+                check(emulator, std::slice::from_ref(case), GRIDS[1], Protocol::Simple, 1);
+                check(emulator, std::slice::from_ref(case), GRIDS[1], Protocol::LowLatency, 2);
+            }
+        }
+    }
+}
+
+/// The same calls in many orders of events.
+#[test]
+fn every_order_of_events_has_the_same_bits_emulated() {
+    let Some(emulator) = emulator() else { return };
+    for seed in 0..20 {
+        let cases = mutants::sensitive_cases(seed);
+        for protocol in [Protocol::Simple, Protocol::LowLatency] {
+            for alike in cases.chunk_by(|a, b| a.class() == b.class()) {
+                check(emulator, alike, GRIDS[seed as usize % GRIDS.len()], protocol, seed);
+            }
+        }
+    }
+}
+
+/// A rank whose peer never publishes is a deadlock that the emulator finds, and no endless run.
+#[test]
+fn a_missing_rank_is_a_deadlock_emulated() {
+    let Some(emulator) = emulator() else { return };
+    let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
+    let mut case = Case::new(Collective::AllReduce, schedules, 30, 64, 1);
+    case.idle_rank = Some(1);
+    let error = emulator.run(&[case], GRIDS[0], Protocol::Simple, 1).unwrap_err();
+    assert_eq!(error, "all threads waited for one another");
+}
