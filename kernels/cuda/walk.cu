@@ -101,7 +101,10 @@ struct Lane {
     u32 lane;
     // Publications of this rank in this call.
     u64 published;
+    // Why the lane gives up. One thread writes `status` before all threads read it; any thread may
+    // write `line_status` while others still read `status`.
     u32 status;
+    u32 line_status;
     // Of the fold that runs: where its sources lie, and where its result goes.
     const u8* from[MOST_SOURCES];
     u64 number[MOST_SOURCES];
@@ -179,13 +182,13 @@ DEVICE u32 prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, R
     return fold.audience ? await_room(self, fold) : OK;
 }
 
-// Eight bytes of a source from `at` on, of which `len` exist.
+// Eight bytes of a source.
 template <class T> union Eight {
     u64 bits;
     typename T::Stored elements[8 / sizeof(typename T::Stored)];
 };
 
-// Reads them from a line as soon as it has arrived.
+// Reads the eight bytes from `at` on from a line, as soon as it has arrived.
 template <class T>
 DEVICE u32 read_line(const Lane& self, u32 source, u64 at, Eight<T>& eight) {
     const u64* line = (const u64*)(self.from[source] + at * 2);
@@ -203,6 +206,7 @@ DEVICE u32 read_line(const Lane& self, u32 source, u64 at, Eight<T>& eight) {
     }
 }
 
+// Reads the `count` elements from `at` on, which fit in eight bytes.
 template <class T>
 DEVICE u32 read(const Lane& self, u32 source, u64 at, u32 count, Eight<T>& eight) {
     if (self.is_line[source]) return read_line<T>(self, source, at, eight);
@@ -280,9 +284,9 @@ template <class T, class Op> DEVICE bool step(Lane& self, const Fold& fold, u32 
     __syncthreads();
     if (self.status != OK) return false;
     u32 status = combine<T, Op>(self, fold, mine.bytes);
-    if (status != OK) self.status = status;
+    if (status != OK) self.line_status = status;
     __syncthreads();
-    if (self.status != OK) return false;
+    if (self.line_status != OK) return false;
     if (threadIdx.x == 0) tell(self, fold, sources);
     __syncthreads();
     return true;
@@ -299,6 +303,7 @@ template <class T, class Op> DEVICE void walk(const Launch* launches, u32 lanes)
         self.lane = blockIdx.x % lanes;
         self.published = 0;
         self.status = OK;
+        self.line_status = OK;
     }
     __syncthreads();
     const Fold* folds = list<Fold>(launch->program, self.program.folds);
@@ -313,7 +318,9 @@ template <class T, class Op> DEVICE void walk(const Launch* launches, u32 lanes)
             goes_on = step<T, Op>(self, folds[at], clock - folds[at].stage);
         }
     }
-    if (!goes_on && threadIdx.x == 0) store_relaxed(launch->status, self.status);
+    if (!goes_on && threadIdx.x == 0) {
+        store_relaxed(launch->status, self.status != OK ? self.status : self.line_status);
+    }
 }
 
 #ifndef EMULATED

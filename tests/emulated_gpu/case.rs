@@ -118,8 +118,8 @@ impl Case {
         elements.start * self.kind.size()..elements.end * self.kind.size()
     }
 
-    /// What rank `me` brings: numbers of very different sizes, whose sums depend on the order, and no
-    /// NaN.
+    /// The input of rank `me`: numbers of very different sizes, so that sums depend on the order of
+    /// the terms. None is a NaN.
     fn contribution(&self, me: usize, len: usize) -> Vec<u8> {
         let mut rng = SeededRng::new((me as u64) << 32 ^ self.operation.fingerprint);
         let value = |_| {

@@ -14,8 +14,6 @@
 #define __syncthreads() fibers::await_block()
 #define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
 #define PAUSE() fibers::pause()
-#define KERNEL(name) void name
-
 
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 

@@ -161,8 +161,8 @@ int main() {
             Call& call = made[rank];
             launches.push_back(Launch{
                 (const Program*)call.program.start(), mailboxes.data(), published.data(),
-                state[rank].audiences.data(), call.memory.start() + call.input, call.memory.start() + call.output,
-                call.scratch.start(), &abort, &state[rank].status, 0, slot_bytes, slots, lanes,
+                state[rank].audiences.data(), call.memory.start() + call.input,
+                call.memory.start() + call.output, call.scratch.start(), &abort, &state[rank].status, 0, slot_bytes, slots, lanes,
                 protocol, 0});
         }
         auto body = [&] { kernel(launches.data(), lanes); };

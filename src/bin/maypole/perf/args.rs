@@ -160,8 +160,8 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) check: bool,
 
-    /// Write new inputs before the first sample of a point only, and check that one only, as most
-    /// other benchmarks do. Without this option each sample has new inputs and is checked.
+    /// Write inputs before the first sample of a point, and not before each sample, as most other
+    /// benchmarks do. Of the samples only the first one is checked.
     #[arg(long)]
     pub(crate) reuse_buffers: bool,
 

@@ -52,8 +52,8 @@ pub(crate) struct SamplingOptions {
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
     pub(crate) check: bool,
-    /// Only the first batch of a point has new inputs, and is checked. The calls before the samples
-    /// still have, and are.
+    /// Only the first sample of a point has new inputs and is checked. The untimed calls before it
+    /// have new inputs and are checked in any case.
     pub(crate) reuse: bool,
     /// Leave out every call with a number divisible by this, to test the check.
     pub(crate) leave_out: Option<usize>,
