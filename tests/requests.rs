@@ -5,6 +5,8 @@
 mod common;
 #[path = "requests/faults.rs"]
 mod faults;
+#[path = "requests/leaving.rs"]
+mod leaving;
 #[path = "common/spawn.rs"]
 mod spawn;
 #[path = "requests/surface.rs"]
@@ -323,6 +325,7 @@ fn a_rank_of_another_test() {
     match role().as_deref() {
         None => {}
         Some("overlap") => duplicated(Communicator::from_env().unwrap()),
-        Some(role) => faults::act(role, Communicator::from_env().unwrap()),
+        Some(role @ ("killed" | "forks")) => faults::act(role, Communicator::from_env().unwrap()),
+        Some(role) => leaving::act(role, Communicator::from_env().unwrap()),
     }
 }

@@ -77,6 +77,7 @@ pub struct Communicator {
 impl Communicator {
     fn new(engine: Engine, hosts: Hosts) -> Self {
         let conditions = engine.conditions().clone();
+        engine.health().control().departures().open();
         Self { engine: EngineHandle::new(engine), hosts, conditions, left: false }
     }
 

@@ -53,7 +53,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 let next = readers().cycle().nth(checks).expect("an audience has a member");
                 checks = (checks + 1) % MAX_RANKS;
                 watcher.note(SlowWait { peer: next, step: at, windows });
-                readers().find(|rank| watcher.has_left(*rank)).map(Err)
+                let gone = readers().find(|rank| watcher.has_left(*rank));
+                // All that a reader consumed before it left is visible by now.
+                gone.filter(|_| !is_done(board)).map(Err)
             } else {
                 room.then_some(Ok(()))
             }

@@ -9,10 +9,15 @@ impl Communicator {
     /// have made as many calls as this one, because they may find that the calls do not match. Ranks
     /// that are processes wait for that when they close the last communicator of their world.
     ///
-    /// Dropping leaves, too, without that last wait, and never panics. A communicator that is dropped
-    /// by a panic waits at most 5 s for its requests. Then it fails on all ranks: this rank has not
-    /// left in order, and the others learn that it panicked. In a forked child dropping does nothing,
-    /// because the parent is the rank.
+    /// Dropping leaves, too, and never panics. It does not wait for the others, nor for requests in
+    /// flight: a background thread completes the requests and then leaves. The last communicator
+    /// that a rank drops, of a world and the groups split from it, waits for these threads. So a
+    /// rank that returns early, as on an error, holds no other rank up: whoever waits for it in a
+    /// group that it has dropped gets an error.
+    ///
+    /// A communicator that is dropped by a panic waits at most 5 s for its requests. Then it fails on
+    /// all ranks: this rank has not left in order, and the others learn that it panicked. In a forked
+    /// child dropping does nothing, because the parent is the rank.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
@@ -27,6 +32,19 @@ impl Communicator {
         if std::mem::replace(&mut self.left, true) {
             return Ok(());
         }
+        if self.engine.is_forked() {
+            self.engine.end_progress();
+            return Ok(());
+        }
+        let departures = self.engine.control.departures();
+        let handed_over = !patient && !std::thread::panicking() && self.engine.hand_over();
+        let result = if handed_over { Ok(()) } else { self.depart(patient) };
+        departures.close();
+        result
+    }
+
+    /// Ends the thread that runs requests, if there is one, and leaves the group.
+    pub(crate) fn depart(&mut self, patient: bool) -> Result<()> {
         if self.engine.end_progress() {
             if std::thread::panicking() {
                 self.engine.get_mut().gave_up_in_panic();

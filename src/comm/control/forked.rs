@@ -5,6 +5,7 @@ use crate::comm::control::error::ControlError;
 use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup};
+use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
@@ -22,6 +23,7 @@ const FORKED: &str = "the communicator was created before fork";
 #[derive(Debug, Default)]
 pub(crate) struct ForkedControl {
     alarm: Arc<Alarm>,
+    departures: Arc<Departures>,
 }
 
 impl Connector for ForkedControl {
@@ -107,6 +109,10 @@ impl Control for ForkedControl {
 
     fn subgroup(&self, _: &[usize], _: u64, _: &StreamLinks) -> Arc<dyn Control> {
         Arc::new(Self::default())
+    }
+
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.departures)
     }
 
     fn leave(&self, _: u64, _: bool) {}

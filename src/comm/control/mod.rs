@@ -17,6 +17,7 @@ pub(crate) mod threads;
 
 use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
+use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
@@ -137,6 +138,9 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// `number` is equal on all of them and was not used in this group before. `links` carry its
     /// streams.
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
+
+    /// Returns the open communicators of this rank in this world.
+    fn departures(&self) -> Arc<Departures>;
 
     /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
     /// waits for up to 5 s until all others have done as many operations, so that

@@ -4,6 +4,7 @@ use crate::comm::control::error::ControlError;
 use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::{NO_DEVICES, VerbsOffer};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
+use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
@@ -35,21 +36,27 @@ pub(crate) struct ProcessControl {
     members: Vec<usize>,
     activity: Arc<GroupActivity>,
     links: StreamLinks,
+    departures: Arc<Departures>,
 }
 
 impl ProcessControl {
     /// The group of all ranks, whose streams go over TCP.
     pub(crate) fn world(service: Service) -> Self {
         let members = (0..service.world()).collect();
-        Self::new(Arc::new(service), GroupId::WORLD, members)
+        Self::new(Arc::new(service), GroupId::WORLD, members, Arc::default())
     }
 
-    fn new(service: Arc<Service>, group: GroupId, members: Vec<usize>) -> Self {
+    fn new(
+        service: Arc<Service>,
+        group: GroupId,
+        members: Vec<usize>,
+        departures: Arc<Departures>,
+    ) -> Self {
         let me = members.iter().position(|member| *member == service.rank());
         let me = me.expect("this rank is a member of the group");
         let activity = service.progress().open(group, &members, me);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
-        Self { service, group, members, activity, links }
+        Self { service, group, members, activity, links, departures }
     }
 
     /// The same group, whose streams go over `links`. No stream may have been made.
@@ -69,6 +76,13 @@ impl ProcessControl {
     /// Notes, before a wait of the control plane, what this rank will wait for.
     fn await_next(&self, awaited: WaitTarget) {
         self.activity.wait(awaited, 0, (0, 1), Instant::now());
+    }
+
+    /// Notes what this rank waits for. Now and then, asks the awaited rank what it has called.
+    fn ask_calls_if_due(&self, awaited: WaitTarget, step: usize, windows: (u32, u32)) {
+        if self.activity.wait(awaited, step, windows, Instant::now()) {
+            self.service.ask_calls(self.group, &self.activity, awaited);
+        }
     }
 
     fn error(&self, error: ServiceError) -> ControlError {
@@ -134,7 +148,10 @@ impl Connector for ProcessControl {
     }
 
     fn has_left(&self, peer: usize) -> bool {
-        self.service.left(self.members[peer]).is_some()
+        if let Some(wait) = self.activity.pending_wait() {
+            self.ask_calls_if_due(wait.target, wait.step, wait.windows);
+        }
+        self.service.left(self.members[peer]).is_some() || self.activity.has_left(peer)
     }
 }
 
@@ -187,10 +204,7 @@ impl Control for ProcessControl {
     }
 
     fn note_wait(&self, wait: SlowWait) {
-        let awaited = WaitTarget::Rank(wait.peer);
-        if self.activity.wait(awaited, wait.step, wait.windows, Instant::now()) {
-            self.service.ask_calls(self.group, &self.activity, awaited);
-        }
+        self.ask_calls_if_due(WaitTarget::Rank(wait.peer), wait.step, wait.windows);
     }
 
     fn compare(&self, peer: usize) -> Option<CallMismatch> {
@@ -262,11 +276,19 @@ impl Control for ProcessControl {
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {
         let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
         let group = GroupId { parent_epoch: epoch(self.group), counter: number };
-        Arc::new(Self::new(Arc::clone(&self.service), group, members).over(links.clone()))
+        let departures = Arc::clone(&self.departures);
+        let service = Arc::clone(&self.service);
+        Arc::new(Self::new(service, group, members, departures).over(links.clone()))
     }
 
-    /// Only the last handle leaves, because groups may outlive the world that they were split from.
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.departures)
+    }
+
+    /// Only the last handle leaves the world, because groups may outlive the world that they were
+    /// split from. Ranks that wait for this rank in the group ask, and are told that it has left.
     fn leave(&self, sequence: u64, patient: bool) {
+        self.activity.leave();
         if Arc::strong_count(&self.service) == 1
             && let Err(error) = self.service.leave(sequence, patient)
         {

@@ -1,5 +1,6 @@
 //! The control plane of ranks that are threads of one process: a table behind a lock.
 
+mod leaving;
 mod shrink;
 mod waiting;
 
@@ -8,6 +9,7 @@ use crate::comm::control::join::Transport;
 use crate::comm::control::join::verbs::VerbsOffer;
 use crate::comm::control::links::{ONE_PROCESS, ThreadLinks, is_dropped};
 use crate::comm::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
+use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
@@ -15,7 +17,7 @@ use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
 use maypole_transports::shm::Segment;
-use maypole_transports::simulated::{self, poll_until};
+use maypole_transports::simulated;
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,10 +26,6 @@ use std::time::{Duration, Instant};
 
 /// How often a thread that waits for others checks whether their calls match its own.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// How long a rank that closes its communicator waits for the others, and between two looks.
-const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
-const CLOSING_PAUSE: Duration = Duration::from_micros(500);
 
 /// A group, by the numbers of the splits that led to it.
 type GroupPath = Vec<u64>;
@@ -83,7 +81,9 @@ impl SharedWorld {
     /// The handle of rank `me` of `world` ranks.
     pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
-        Arc::new(ThreadControl::new(Arc::clone(self), GroupId::WORLD, Vec::new(), members, me))
+        let (shared, path) = (Arc::clone(self), Vec::new());
+        let departures = Arc::default();
+        Arc::new(ThreadControl::new(shared, GroupId::WORLD, path, members, me, departures))
     }
 
     /// Records that the world has failed. Returns the first cause. Ranks are those of the world.
@@ -116,6 +116,7 @@ struct ThreadControl {
     me: usize,
     activity: Arc<GroupActivity>,
     rounds: Mutex<u64>,
+    departures: Arc<Departures>,
 }
 
 impl Connector for ThreadControl {
@@ -143,10 +144,11 @@ impl ThreadControl {
         path: GroupPath,
         members: Vec<usize>,
         me: usize,
+        departures: Arc<Departures>,
     ) -> Self {
         let activity = Arc::new(GroupActivity::new(members.clone(), me));
         shared.state().activities.insert((path.clone(), me), Arc::clone(&activity));
-        Self { shared, group, path, members, me, activity, rounds: Mutex::new(0) }
+        Self { shared, group, path, members, me, activity, rounds: Mutex::new(0), departures }
     }
 
     /// A stream to `peer`: this rank's end and the other.
@@ -168,38 +170,6 @@ impl ThreadControl {
             let lead = self.members[0];
             self.fail(Cause::mismatch(self.group, lead, self.me, found));
         }
-    }
-
-    /// Waits, for a bounded time, until all others have left or have done `completed` operations.
-    /// Then compares the calls of all. Fails the group if they do not match.
-    fn await_others(&self, completed: u64) {
-        let deadline = simulated::now() + CLOSING_TIMEOUT;
-        let is_behind = |rank: usize| {
-            let here = !self.has_left(rank);
-            here && self.activity_of(rank).is_some_and(|it| it.pulse().completed() < completed)
-        };
-        let others = || (0..self.members.len()).filter(|rank| *rank != self.me);
-        let is_over = || self.cause().is_some() || !others().any(is_behind);
-        poll_until(deadline, CLOSING_PAUSE, || is_over().then_some(()));
-        let found = others().find_map(|peer| self.compare(peer));
-        if let Some(found) = found.filter(|_| self.cause().is_none()) {
-            self.fail(Cause::mismatch(self.group, self.members[0], self.me, found));
-        }
-    }
-
-    /// Forgets a group that all members have left.
-    fn forget(&self, state: &mut WorldState) {
-        let left = |rank| state.left.contains(&(self.path.clone(), rank));
-        if self.path.is_empty() || !(0..self.members.len()).all(left) {
-            return;
-        }
-        state.left.retain(|(path, _)| *path != self.path);
-        state.activities.retain(|(path, _), _| *path != self.path);
-        state.boards.retain(|(path, _), _| *path != self.path);
-        state.segments.retain(|(path, ..), _| *path != self.path);
-        state.streams.retain(|(path, ..), _| *path != self.path);
-        state.calls.retain(|(path, _), _| *path != self.path);
-        state.exchanges.retain(|(path, _), _| *path != self.path);
     }
 
     /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
@@ -375,7 +345,12 @@ impl Control for ThreadControl {
         path.extend([number, world[0] as u64]);
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank is a member");
         let group = GroupId { parent_epoch: epoch(self.group), counter: number };
-        Arc::new(ThreadControl::new(Arc::clone(&self.shared), group, path, world, me))
+        let departures = Arc::clone(&self.departures);
+        Arc::new(ThreadControl::new(Arc::clone(&self.shared), group, path, world, me, departures))
+    }
+
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.departures)
     }
 
     fn leave(&self, sequence: u64, patient: bool) {

@@ -5,7 +5,7 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{BatchError, MessageBatch};
-use crate::execute::{ExecuteError, LinkError, Unexpected};
+use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;
 use maypole_transports::simulated::{self, poll_until};
 use std::any::Any;
@@ -114,6 +114,8 @@ impl Engine {
     fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
         let control = self.health.control();
         let alarm = control.alarm();
+        // A peer that has left this group and no other is known to have left once it was asked.
+        control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
         let fate = || match alarm.raised() {
             true => Some(LinkError::Aborted),
             false => control.has_left(peer).then_some(LinkError::PeerLeft),

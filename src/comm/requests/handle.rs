@@ -167,6 +167,15 @@ impl EngineHandle {
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
+    /// If requests are in flight, lets their thread leave the group after them, and returns true.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        let is_busy = !self.is_here() && self.progress.as_ref().is_some_and(Progress::is_busy);
+        if let Some(progress) = self.progress.take_if(|_| is_busy) {
+            self.control.departures().add(progress.leave());
+        }
+        is_busy
+    }
+
     /// Ends the thread that runs requests, after the requests in flight. Returns true if the engine
     /// is then here and this process must leave the group.
     pub(crate) fn end_progress(&mut self) -> bool {

@@ -1,6 +1,7 @@
 //! Calls that run while their caller does something else: requests, scopes and the thread that runs
 //! them.
 
+pub(crate) mod departures;
 pub(crate) mod handle;
 mod progress;
 pub(crate) mod request;

@@ -2,14 +2,16 @@
 
 use crate::comm::Communicator;
 use crate::comm::control::Control;
+use crate::comm::requests::departures::LeavingThread;
 use crate::comm::requests::handle::RankEngine;
 use crate::comm::requests::request::RequestJob;
 use crate::world::service::{Cause, CauseKind};
-use maypole_transports::simulated::{self, DeadlinePassed, ThreadEnd, ThreadTurns};
+use maypole_transports::simulated::{self, DeadlinePassed, ThreadTurns};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{self, Builder};
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
@@ -22,15 +24,17 @@ enum ProgressCommand {
     Run(RequestJob<'static>),
     /// Give the engine back.
     GiveBack,
+    /// Leave the group and end.
+    Leave,
 }
 
 /// The thread, and the channels to it and from it.
 pub(crate) struct Progress {
     commands: Sender<ProgressCommand>,
     engines: Receiver<Box<RankEngine>>,
-    thread: JoinHandle<()>,
-    /// The end of the thread, in a simulated world.
-    end: Option<ThreadEnd>,
+    thread: LeavingThread,
+    /// How many jobs are not over.
+    in_flight: Arc<AtomicUsize>,
     control: Arc<dyn Control>,
     rank: usize,
 }
@@ -43,11 +47,14 @@ impl Progress {
         let rank = comm.rank();
         let turns = simulated::current().map(|turns: ThreadTurns| turns.add_thread());
         let end = turns.as_ref().map(|thread| thread.end());
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let unfinished = Arc::clone(&in_flight);
         let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || {
             let _turn = turns.map(|thread| thread.enter());
-            serve(comm, received, give_back);
+            serve(comm, &unfinished, received, give_back);
         })?;
-        Ok(Self { commands, engines, thread, end, control, rank })
+        let thread = LeavingThread { thread, end };
+        Ok(Self { commands, engines, thread, in_flight, control, rank })
     }
 
     pub(crate) fn lend(&self, engine: Box<RankEngine>) {
@@ -56,7 +63,19 @@ impl Progress {
 
     /// Queues `job`. The engine must have been lent.
     pub(crate) fn run(&self, job: RequestJob<'static>) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.tell(ProgressCommand::Run(job));
+    }
+
+    /// True while a job is running or queued.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
+    /// Lets the thread leave the group after all jobs. It has the engine.
+    pub(crate) fn leave(self) -> LeavingThread {
+        self.tell(ProgressCommand::Leave);
+        self.thread
     }
 
     fn tell(&self, command: ProgressCommand) {
@@ -79,11 +98,6 @@ impl Progress {
             self.join();
             return None;
         }
-        if self.thread.thread().id() == thread::current().id() {
-            // The last owner of the communicator was one of its own requests, so this is the
-            // thread that runs requests. It cannot wait for itself to give the engine back.
-            return None;
-        }
         // A simulation ends this thread, too, when it drops the rank.
         let _ = self.commands.send(ProgressCommand::GiveBack);
         let patient = !thread::panicking();
@@ -95,12 +109,9 @@ impl Progress {
     }
 
     fn join(self) {
+        // The thread ends, because its queue is closed.
         drop(self.commands);
-        if let Some(end) = self.end {
-            end.wait();
-        }
-        // The thread ends, because its queue is closed. Panics of jobs were caught in the jobs.
-        let _ = self.thread.join();
+        self.thread.join();
     }
 }
 
@@ -165,6 +176,7 @@ fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
 /// Owns its channels, so that they close within the turns of a simulated thread.
 fn serve(
     mut comm: Communicator,
+    in_flight: &AtomicUsize,
     commands: Receiver<ProgressCommand>,
     give_back: Sender<Box<RankEngine>>,
 ) {
@@ -174,11 +186,19 @@ fn serve(
                 comm.engine.put(engine);
                 set_background(&mut comm, true);
             }
-            ProgressCommand::Run(job) => job(&mut comm),
+            ProgressCommand::Run(job) => {
+                job(&mut comm);
+                in_flight.fetch_sub(1, Ordering::Release);
+            }
             ProgressCommand::GiveBack => {
                 set_background(&mut comm, false);
                 // The receiver is gone if its thread panicked and waited in vain.
                 let _ = give_back.send(comm.engine.take());
+            }
+            ProgressCommand::Leave => {
+                // Only a rank that closes its communicator is told of a failure.
+                let _ = comm.depart(false);
+                return;
             }
         }
     }

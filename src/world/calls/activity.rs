@@ -1,6 +1,7 @@
 //! What one rank does in one group: what it has called, and what it waits for.
 
 use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,15 @@ pub struct PendingWait {
     pause: Duration,
 }
 
+/// An operation that a member of the group will never take part in, because the member has left.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MissedOperation {
+    /// The number of the operation.
+    pub sequence: u64,
+    /// The call in words.
+    pub call: String,
+}
+
 /// What one rank does in one group. The rank's calls write it; any thread may read it.
 ///
 /// A repeated call writes only its [pulse](Self::pulse), which is one store. Everything else is
@@ -54,6 +64,10 @@ struct ActivityState {
     /// The message that the rank is waiting for, beside the calls of the group.
     message: Option<String>,
     wait: Option<PendingWait>,
+    /// True once this rank has left the group.
+    left: bool,
+    /// Members that have said that they have left the group.
+    departed: BTreeSet<usize>,
 }
 
 impl GroupActivity {
@@ -154,7 +168,38 @@ impl GroupActivity {
     /// Returns the last `most` runs that begin before operation `end`.
     pub fn excerpt(&self, end: u64, most: usize) -> CallExcerpt {
         let state = self.state();
-        state.history.excerpt(end, most, self.begun(&state))
+        let excerpt = state.history.excerpt(end, most, self.begun(&state));
+        CallExcerpt { left: state.left, ..excerpt }
+    }
+
+    /// Notes that this rank has left the group.
+    pub fn leave(&self) {
+        self.state().left = true;
+    }
+
+    /// Returns true if `peer` has said that it has left the group.
+    pub fn has_left(&self, peer: usize) -> bool {
+        self.state().departed.contains(&peer)
+    }
+
+    /// Takes what `peer` tells about its calls before operation `end`. Returns the operation of
+    /// this rank that `peer` will never take part in, if this rank waits in such an operation now.
+    ///
+    /// A message is no operation of the group: `peer` may have sent it before it left.
+    pub fn misses(&self, peer: usize, end: u64, theirs: &CallExcerpt) -> Option<MissedOperation> {
+        let mut state = self.state();
+        if !theirs.left {
+            return None;
+        }
+        state.departed.insert(peer);
+        let (inside, sequence) = self.pulse.read()?;
+        let waits = state.wait.as_ref().is_some_and(|wait| wait.sequence == sequence);
+        let asked_there = sequence + 1 == end && theirs.told < end;
+        if !(inside && waits && asked_there) || state.message.is_some() {
+            return None;
+        }
+        let call = state.history.last().map_or_else(String::new, |run| run.call.call.clone());
+        Some(MissedOperation { sequence, call })
     }
 
     /// Calls `visit` with every run that is kept, the oldest first, and with the number of

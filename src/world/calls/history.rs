@@ -62,7 +62,7 @@ impl CallHistory {
         let mut runs: Vec<_> =
             early.rev().take(most).map(|run| (run.first, CallRecord::clone(&run.call))).collect();
         runs.reverse();
-        CallExcerpt { told, runs }
+        CallExcerpt { told, runs, left: false }
     }
 
     /// Returns the first operation that this rank and another one both have begun and that differs,
@@ -111,6 +111,8 @@ pub struct CallExcerpt {
     /// The number of the first operation of each run, and what was called. Runs follow one another
     /// without a gap.
     pub runs: Vec<(u64, CallRecord)>,
+    /// True if the rank has left the group. It begins no operation there any more.
+    pub left: bool,
 }
 
 impl CallExcerpt {

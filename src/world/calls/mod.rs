@@ -8,6 +8,7 @@
 //! A rank that waits for long asks the rank that it awaits what that rank has called under the same
 //! number, and compares fingerprints. This finds mismatches that no message shows: two ranks that
 //! wait for one another, an exchange against a collective, a broadcast whose root is another rank.
+//! The answer also says whether that rank has left the group.
 //! A goodbye carries the last calls, and a rank that closes waits until the others have made as
 //! many.
 
@@ -17,7 +18,7 @@ mod history;
 mod pulse;
 mod record;
 
-pub use activity::{GroupActivity, PendingWait, WaitTarget};
+pub use activity::{GroupActivity, MissedOperation, PendingWait, WaitTarget};
 pub use difference::{CallMismatch, MissedDeadline, RankCall};
 pub use history::{CallExcerpt, CallHistory, CallRun, RUNS_KEPT};
 pub use pulse::Pulse;

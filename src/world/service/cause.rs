@@ -1,7 +1,7 @@
 //! Why a world has failed. Causes are totally ordered, so that all ranks name the same first
 //! cause.
 
-use crate::world::calls::{CallMismatch, MissedDeadline};
+use crate::world::calls::{CallMismatch, MissedDeadline, MissedOperation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -63,6 +63,16 @@ impl Cause {
     pub(crate) fn death(rank: usize, how: &str) -> Self {
         let text = format!("rank {rank} died: {how}");
         Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank), detail: None }
+    }
+
+    /// Rank `gone` has left a group of which rank `waiter` waits for it in the operation `missed`.
+    /// Ranks are those of the world.
+    pub(crate) fn departure(gone: usize, waiter: usize, missed: &MissedOperation) -> Self {
+        let MissedOperation { sequence, call } = missed;
+        let text =
+            format!("rank {gone} has left a group in which rank {waiter} waits for it in {call}");
+        let (kind, culprit) = (CauseKind::Death, Some(gone));
+        Self { sequence: *sequence, kind, rank: gone, text, culprit, detail: None }
     }
 
     /// The calls of two members of `group`, whose rank 0 is rank `lead` of the world, do not match.

@@ -221,17 +221,22 @@ impl ServiceThread {
     }
 
     /// Compares the calls that `rank` has told with those of this rank. Fails the world if they do
-    /// not match.
+    /// not match, or if `rank` has left the group while this rank waits for it there.
     fn compare(&mut self, rank: Option<usize>, question: CallQuestion, calls: Option<CallExcerpt>) {
         let group = question.group;
         let activity = self.shared.progress.activity(group);
         if let (Some(activity), Some(rank), Some(calls)) = (activity, rank, &calls)
             && let Some(peer) = activity.members().iter().position(|member| *member == rank)
-            && let Some(found) = activity.compare(peer, calls)
         {
             let lead = activity.members()[0];
-            let cause = Cause::mismatch(group, lead, self.shared.rank, found);
-            self.ask(ControlRequest::Abort(cause));
+            let me = self.shared.rank;
+            let mismatch = activity.compare(peer, calls);
+            let mismatch = mismatch.map(|found| Cause::mismatch(group, lead, me, found));
+            let missed = activity.misses(peer, question.end, calls);
+            let cause = mismatch.or(missed.map(|missed| Cause::departure(rank, me, &missed)));
+            if let Some(cause) = cause {
+                self.ask(ControlRequest::Abort(cause));
+            }
         }
         self.shared.update(|state| {
             if let Some(answer) = state.questions.get_mut(&question.token) {

@@ -1,0 +1,75 @@
+//! Communicators that a rank drops while their requests are in flight.
+//!
+//! Dropping such a communicator does not wait. Its requests may wait for ranks that wait for this
+//! rank in another group, which this rank drops next. The thread that runs the requests leaves the
+//! group after them. The last communicator that the rank drops waits for these threads, so a program
+//! that ends afterwards loses nothing.
+
+use maypole_transports::simulated::ThreadEnd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// The open communicators of one rank in one world, and its threads that still leave groups.
+#[derive(Debug, Default)]
+pub(crate) struct Departures(Mutex<DepartureState>);
+
+#[derive(Debug, Default)]
+struct DepartureState {
+    /// How many communicators of the rank have not been dropped.
+    open: usize,
+    leaving: Vec<LeavingThread>,
+}
+
+/// A thread that ends once it has left its group.
+#[derive(Debug)]
+pub(crate) struct LeavingThread {
+    pub(crate) thread: JoinHandle<()>,
+    /// The end of the thread, in a simulated world.
+    pub(crate) end: Option<ThreadEnd>,
+}
+
+impl Departures {
+    /// Counts one more communicator of the rank.
+    pub(crate) fn open(&self) {
+        self.state().open += 1;
+    }
+
+    /// Keeps `thread` until it has ended, or until the rank's last communicator waits for it.
+    pub(crate) fn add(&self, thread: LeavingThread) {
+        let mut state = self.state();
+        state.leaving.retain(|it| !it.thread.is_finished());
+        state.leaving.push(thread);
+    }
+
+    /// Counts a communicator of the rank that was dropped. If it was the last one, waits for the
+    /// threads that still leave groups; each of their requests has its deadline.
+    pub(crate) fn close(&self) {
+        let leaving = {
+            let mut state = self.state();
+            state.open -= 1;
+            if state.open > 0 {
+                return;
+            }
+            std::mem::take(&mut state.leaving)
+        };
+        // A request may own the last communicator. Its thread cannot wait for itself.
+        let others =
+            leaving.into_iter().filter(|it| it.thread.thread().id() != thread::current().id());
+        others.for_each(LeavingThread::join);
+    }
+
+    fn state(&self) -> MutexGuard<'_, DepartureState> {
+        // A thread that panicked while it held the lock left a count and a list that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeavingThread {
+    /// Waits for the end of the thread. Panics of its requests were caught there.
+    pub(crate) fn join(self) {
+        if let Some(end) = self.end {
+            end.wait();
+        }
+        let _ = self.thread.join();
+    }
+}
