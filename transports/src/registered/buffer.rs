@@ -60,6 +60,13 @@ impl<T: NoUninit + Zeroable> RegisteredBuffer<T> {
     }
 }
 
+impl<T> Default for RegisteredBuffer<T> {
+    /// A buffer without elements.
+    fn default() -> Self {
+        Self { memory: BufferMemory::Empty, count: 0, elements: PhantomData }
+    }
+}
+
 impl<T> RegisteredBuffer<T> {
     /// Returns true if peers can reach the elements in place. False if the arena had no room for
     /// them, and if there are none.

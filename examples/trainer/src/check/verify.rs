@@ -212,18 +212,26 @@ impl Recipe {
         (outcomes.swap_remove(0), seen)
     }
 
-    /// A session of this recipe on a rank of a data-parallel group.
+    /// A session of this recipe on a rank of a data-parallel group. All ranks call it.
+    ///
+    /// # Panics
+    /// If another rank does not.
     pub fn session(&self, group: &RankGroup, sharding: Sharding) -> TrainingSession<f32> {
         let layout = ParameterLayout::whole(&self.config);
         let gpt = Gpt::new(&layout, Axes::single_rank());
         let weights = layout.initial(self.seed);
         let store = sharding.store(layout, weights, group.clone());
+        let store = store.expect("all ranks call the same");
         let mut session = TrainingSession::new(gpt, store, self.rule, self.schedule, group);
         session.clip = self.clip;
         session
     }
 
-    /// Switches `session` to 16 bits, with this sharding. The session must not have stepped yet.
+    /// Switches `session` to 16 bits, with this sharding. The session must not have stepped yet. All
+    /// ranks call it.
+    ///
+    /// # Panics
+    /// If another rank does not.
     pub fn narrow<H: HalfFloat>(
         &self,
         session: &mut TrainingSession<f32>,
@@ -231,9 +239,8 @@ impl Recipe {
         group: &RankGroup,
     ) {
         let weights = session.store.layout().initial(self.seed);
-        session.narrow::<H>(&weights, |layout, weights| {
-            sharding.store(layout, weights, group.clone())
-        });
+        let store = |layout, weights| sharding.store(layout, weights, group.clone());
+        session.narrow::<H>(&weights, store).expect("all ranks call the same");
     }
 
     /// Trains `session` from its current step to the last step of this recipe, on the batches that

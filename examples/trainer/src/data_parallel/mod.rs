@@ -36,12 +36,14 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`replicated`] | buckets of gradients, summed while the backward pass runs |
+//! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
 //! | [`partial`] | gradients that other axes hold further terms of, summed first |
 //! | [`sharding`] | the choice of a form by name |
 
 pub mod fsdp;
+pub mod gathered;
 pub mod partial;
 pub mod replicated;
 pub mod sharding;

@@ -16,15 +16,17 @@
 //!
 //! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is
 //! made of whole units. Each has memory of its own, which is lent to the sum while it is under way:
-//! nothing is copied to be sent, or back.
+//! nothing is copied to be sent, or back. Where the ranks share a host, that memory is registered,
+//! so ranks read one another's gradients where they lie.
 //!
 //! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
 
+use crate::data_parallel::gathered::arena_bytes;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{OwnedRun, Store, StoreBytes};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, take_mut};
-use maypole::Result;
+use maypole::{Arena, RegisteredBuffer, Result};
 use std::ops::Range;
 
 /// The most bytes of a bucket unless said otherwise.
@@ -56,8 +58,8 @@ struct Bucket<T> {
     /// Their place in the flat buffer.
     range: Range<usize>,
     /// Empty while they are under way.
-    gradients: Vec<T>,
-    under_way: Option<PendingCollective<T>>,
+    gradients: RegisteredBuffer<T>,
+    under_way: Option<PendingCollective<T, RegisteredBuffer<T>>>,
     /// The number of its units that are not final.
     open: usize,
 }
@@ -65,7 +67,10 @@ struct Bucket<T> {
 impl<T: FloatElement> Replicated<T> {
     /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most
     /// `bucket` bytes, but of a unit at least, during the backward pass or, without `overlap`,
-    /// after it.
+    /// after it. All ranks call it.
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
@@ -75,12 +80,12 @@ impl<T: FloatElement> Replicated<T> {
         group: RankGroup,
         bucket: usize,
         overlap: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
-        let buckets = buckets(&layout, bucket / size_of::<T>())
-            .into_iter()
-            .map(|units| Bucket::new(&layout, units));
-        Self { buckets: buckets.collect(), layout, weights, group, overlap, last: false }
+        let units = buckets(&layout, bucket / size_of::<T>());
+        let arena = group.arena(arena_bytes::<T>(layout.len(), units.len()))?;
+        let buckets = units.into_iter().map(|units| Bucket::new(&layout, units, &arena)).collect();
+        Ok(Self { buckets, layout, weights, group, overlap, last: false })
     }
 
     /// The number of a unit's bucket.
@@ -90,9 +95,9 @@ impl<T: FloatElement> Replicated<T> {
 }
 
 impl<T: FloatElement> Bucket<T> {
-    fn new(layout: &ParameterLayout, units: Range<usize>) -> Self {
+    fn new(layout: &ParameterLayout, units: Range<usize>, arena: &Arena) -> Self {
         let range = layout.units[units.start].range.start..layout.units[units.end - 1].range.end;
-        let gradients = vec![T::zero(); range.len()];
+        let gradients = arena.alloc(range.len());
         Self { open: units.len(), units, range, gradients, under_way: None }
     }
 

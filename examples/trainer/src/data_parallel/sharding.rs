@@ -13,6 +13,7 @@ use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, Store};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::FloatElement;
+use maypole::Result;
 use serde::{Deserialize, Serialize};
 
 /// The state that is sharded over the ranks of a data-parallel group.
@@ -74,22 +75,26 @@ impl Sharding {
         matches!(self, Self::Stale { late } if late > 0)
     }
 
-    /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
+    /// Weights and gradients in this form. `weights` are alike on all ranks of `group`, and all of
+    /// them call it.
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
     pub fn store<T: FloatElement>(
         self,
         layout: ParameterLayout,
         weights: Vec<T>,
         group: RankGroup,
-    ) -> Box<dyn Store<T>> {
-        match self {
+    ) -> Result<Box<dyn Store<T>>> {
+        Ok(match self {
             Self::Replicated { .. } if group.world() == 1 => {
                 Box::new(FlatStore::new(layout, weights))
             }
             Self::Replicated { bucket, overlap } => {
-                Box::new(Replicated::new(layout, weights, group, bucket, overlap))
+                Box::new(Replicated::new(layout, weights, group, bucket, overlap)?)
             }
-            Self::Zero1 => Box::new(Zero1::new(FlatStore::new(layout, weights), group)),
-            Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
+            Self::Zero1 => Box::new(Zero1::new(layout, &weights, group)?),
+            Self::Zero2 => Box::new(Zero2::new(layout, &weights, group)?),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
             Self::Local { every } => {
                 Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, LocalSgd))
@@ -104,6 +109,6 @@ impl Sharding {
             Self::Stale { late } => {
                 Box::new(StaleSum::new(FlatStore::new(layout, weights), group, late as usize))
             }
-        }
+        })
     }
 }

@@ -7,9 +7,10 @@
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
 //!   sending more (Rajbhandari et al. 2020).
 
+use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::FloatElement;
 use maypole::Result;
@@ -17,7 +18,10 @@ use maypole::Result;
 /// Weights and gradients of a rank that updates a part of them.
 #[derive(Debug)]
 pub struct Zero1<T> {
-    flat: FlatStore<T>,
+    layout: ParameterLayout,
+    weights: GatheredWeights<T>,
+    /// In the order of the layout.
+    gradients: Vec<T>,
     group: RankGroup,
     shards: Shards,
     under_way: Vec<(usize, PendingCollective<T>)>,
@@ -25,20 +29,30 @@ pub struct Zero1<T> {
 }
 
 impl<T: FloatElement> Zero1<T> {
-    /// These weights, alike on all ranks of `group`.
-    pub fn new(flat: FlatStore<T>, group: RankGroup) -> Self {
-        let shards = Shards::new(flat.layout(), group.shard());
-        Self { flat, group, shards, under_way: Vec::new(), last: false }
+    /// These weights, alike on all ranks of `group`. All ranks call it.
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
+        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        let shards = Shards::new(&layout, group.shard());
+        let gradients = vec![T::zero(); weights.len()];
+        let weights = GatheredWeights::new(weights, &shards, &group)?;
+        let under_way = Vec::new();
+        Ok(Self { layout, weights, gradients, group, shards, under_way, last: false })
     }
 }
 
 impl<T: FloatElement> Store<T> for Zero1<T> {
     fn layout(&self) -> &ParameterLayout {
-        self.flat.layout()
+        &self.layout
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.flat.weights(unit)
+        Ok(&self.weights[self.shards.units[unit].clone()])
     }
 
     fn backward_begins(&mut self, last: bool) {
@@ -46,12 +60,13 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.flat.weights_and_gradients(unit)
+        let range = self.shards.units[unit].clone();
+        Ok((&self.weights[range.clone()], &mut self.gradients[range]))
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if self.last {
-            let gradients = self.flat.gradients[self.flat.range(unit)].to_vec();
+            let gradients = self.gradients[self.shards.units[unit].clone()].to_vec();
             self.under_way.push((unit, self.group.start_reduce_scatter(gradients)?));
         }
         Ok(())
@@ -61,28 +76,30 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
         for (unit, sum) in std::mem::take(&mut self.under_way) {
             let sum = sum.wait()?;
             let mine = self.shards.mine[unit].clone();
-            self.flat.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
+            self.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
         }
         Ok(())
     }
 
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
-        self.shards.owned(&mut self.flat.weights, &mut self.flat.gradients)
+        self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
     fn share(&mut self) -> Result<()> {
-        for unit in &self.shards.units {
-            self.group.all_gather(&mut self.flat.weights[unit.clone()])?;
-        }
-        Ok(())
+        self.weights.share(&self.shards, &self.group)
     }
 
     fn publish(&mut self) -> Result<()> {
         self.share()?;
-        self.flat.publish()
+        self.gradients.fill(T::zero());
+        Ok(())
     }
 
     fn bytes(&self) -> StoreBytes {
-        self.flat.bytes()
+        StoreBytes {
+            weights: size_of_val(&*self.weights),
+            gradients: size_of_val(&*self.gradients),
+            ..StoreBytes::default()
+        }
     }
 }

@@ -9,6 +9,7 @@
 //!   as plain data parallelism. A known mistake is to replace the shard with the sums of the last
 //!   micro-batch instead of adding to it.
 
+use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{OwnedRun, Store, StoreBytes};
@@ -22,7 +23,7 @@ pub struct Zero2<T> {
     layout: ParameterLayout,
     group: RankGroup,
     shards: Shards,
-    weights: Vec<T>,
+    weights: GatheredWeights<T>,
     /// Sums of this rank's parts, put together.
     gradients: Vec<T>,
     /// One unit's gradients, while they are made.
@@ -32,15 +33,19 @@ pub struct Zero2<T> {
 }
 
 impl<T: FloatElement> Zero2<T> {
-    /// These weights, alike on all ranks of `group`.
+    /// These weights, alike on all ranks of `group`. All ranks call it.
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
     /// If there are not as many as the layout says.
-    pub fn new(layout: ParameterLayout, weights: Vec<T>, group: RankGroup) -> Self {
+    pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let shards = Shards::new(&layout, group.shard());
         let gradients = vec![T::zero(); shards.len()];
-        Self {
+        let weights = GatheredWeights::new(weights, &shards, &group)?;
+        Ok(Self {
             layout,
             group,
             shards,
@@ -49,7 +54,7 @@ impl<T: FloatElement> Zero2<T> {
             making: Vec::new(),
             under_way: None,
             transient: 0,
-        }
+        })
     }
 
     /// Adds the sums that are under way to this rank's.
@@ -99,10 +104,7 @@ impl<T: FloatElement> Store<T> for Zero2<T> {
     }
 
     fn share(&mut self) -> Result<()> {
-        for unit in &self.shards.units {
-            self.group.all_gather(&mut self.weights[unit.clone()])?;
-        }
-        Ok(())
+        self.weights.share(&self.shards, &self.group)
     }
 
     fn publish(&mut self) -> Result<()> {
@@ -112,8 +114,8 @@ impl<T: FloatElement> Store<T> for Zero2<T> {
     }
 
     fn bytes(&self) -> StoreBytes {
-        let [weights, gradients] =
-            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
+        let weights = size_of_val(&*self.weights);
+        let gradients = size_of_val(&*self.gradients);
         StoreBytes { weights, gradients, transient: self.transient, ..StoreBytes::default() }
     }
 }

@@ -9,9 +9,9 @@ use crate::ranks::memory::MemoryKind;
 use crate::ranks::shard::Shard;
 use crate::ranks::timeline::{RankActivity, Timeline, UnderWay};
 use crate::tensor::math::{FloatElement, take};
-use maypole::{Communicator, Element, ReduceOp, Request, Result};
+use maypole::{Arena, Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::rc::Rc;
 
 /// In which order contributions are added.
@@ -117,6 +117,21 @@ impl RankGroup {
         self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(|| call(comm)))
     }
 
+    /// Makes an arena of `bytes` bytes: memory that ranks of one host reach in place during a call,
+    /// so that a large vector is read where it lies. All ranks call it.
+    ///
+    /// Ranks that share no memory, and the group of one, get an arena without memory. Its buffers
+    /// are private, and every call takes them as it takes a `Vec`.
+    ///
+    /// # Errors
+    /// As the library's [`arena`](Communicator::arena).
+    pub fn arena(&self, bytes: usize) -> Result<Arena> {
+        match &mut self.inner.borrow_mut().comm {
+            Some(comm) => MemoryKind::Other.hold(|| comm.arena(bytes)),
+            None => Ok(Arena::empty()),
+        }
+    }
+
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
     ///
     /// # Errors
@@ -173,8 +188,21 @@ impl RankGroup {
             return Ok(());
         }
         let mine = data[self.shard().range(data.len())].to_vec();
+        self.all_gather_into(&mine, data)
+    }
+
+    /// Fills `data` with the parts of all ranks, each in its place. `mine` is this rank's part, as
+    /// long as this rank's [`shard`](Self::shard) of `data`.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn all_gather_into<T: Element>(&self, mine: &[T], data: &mut [T]) -> Result<()> {
+        if self.world == 1 {
+            data.copy_from_slice(mine);
+            return Ok(());
+        }
         let counts = self.counts(data.len());
-        self.call(|comm| comm.all_gather_v(&mine, data, &counts))
+        self.call(|comm| comm.all_gather_v(mine, data, &counts))
     }
 
     /// Returns the `input` of all ranks, which have equal lengths, in rank order.
@@ -229,7 +257,11 @@ impl RankGroup {
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_all_reduce<T: FloatElement>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
+    pub fn start_all_reduce<T, B>(&self, data: B) -> Result<PendingCollective<T, B>>
+    where
+        T: FloatElement,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }
@@ -292,7 +324,7 @@ impl RankGroup {
         })
     }
 
-    fn pending<T>(&self, way: PendingKind<T>) -> PendingCollective<T> {
+    fn pending<T, B>(&self, way: PendingKind<T, B>) -> PendingCollective<T, B> {
         let under_way = (self.world > 1).then(|| self.timeline.begin());
         PendingCollective { way, timeline: self.timeline.clone(), under_way }
     }
@@ -303,11 +335,11 @@ impl RankGroup {
     }
 }
 
-/// A collective under way, while this rank computes.
+/// A collective under way on a buffer `B`, while this rank computes.
 #[derive(Debug)]
 #[must_use = "`wait` returns the result"]
-pub struct PendingCollective<T> {
-    way: PendingKind<T>,
+pub struct PendingCollective<T, B = Vec<T>> {
+    way: PendingKind<T, B>,
     timeline: Timeline,
     /// For a group of several ranks.
     #[allow(dead_code, reason = "counts while it lives")]
@@ -315,21 +347,21 @@ pub struct PendingCollective<T> {
 }
 
 #[derive(Debug)]
-enum PendingKind<T> {
-    Done(Vec<T>),
-    Whole(Request<Vec<T>>),
+enum PendingKind<T, B> {
+    Done(B),
+    Whole(Request<B>),
     /// The input and this rank's part of the sum, and the place of that part in the input.
-    Part(Request<(Vec<T>, Vec<T>)>, Range<usize>),
+    Part(Request<(B, Vec<T>)>, Range<usize>),
     /// This rank's part and the whole.
-    Gathered(Request<(Vec<T>, Vec<T>)>),
+    Gathered(Request<(Vec<T>, B)>),
 }
 
-impl<T: Copy> PendingCollective<T> {
+impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
     /// The result, once it is there.
     ///
     /// # Errors
     /// As the library's.
-    pub fn wait(self) -> Result<Vec<T>> {
+    pub fn wait(self) -> Result<B> {
         let way = self.way;
         self.timeline.record(RankActivity::Wait, || match way {
             PendingKind::Done(data) => Ok(data),

@@ -204,20 +204,24 @@ impl TrainingSession<f32> {
     /// rounded, in the store that `inner` makes, and give rounded results; the optimizer works on
     /// them as they are.
     ///
+    /// # Errors
+    /// As `inner`.
+    ///
     /// # Panics
     /// If there are not as many weights as the layout says.
     pub fn narrow<H: HalfFloat>(
         &mut self,
         weights: &[f32],
-        inner: impl FnOnce(ParameterLayout, Vec<H>) -> Box<dyn Store<H>>,
-    ) {
+        inner: impl FnOnce(ParameterLayout, Vec<H>) -> Result<Box<dyn Store<H>>>,
+    ) -> Result<()> {
         let mut rounded = vec![H::zero(); weights.len()];
         H::narrow(&mut rounded, weights);
         self.store = Box::new(MixedPrecisionStore::new(
-            inner(self.store.layout().clone(), rounded),
+            inner(self.store.layout().clone(), rounded)?,
             weights,
         ));
         self.gpt.device = Arc::new(HalfPrecisionDevice::<H>::default());
+        Ok(())
     }
 }
 

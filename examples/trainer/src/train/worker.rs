@@ -95,7 +95,7 @@ impl<T: Real> Worker<T> {
         let routing = Rc::default();
         let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &routing));
         let weights = layout.initial(seed);
-        let store = store(layout, weights, &setup, &groups);
+        let store = store(layout, weights, &setup, &groups)?;
         let mut session = TrainingSession::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups, assembly)?;
         session.routing = routing;
@@ -250,12 +250,17 @@ impl<T: Real> Worker<T> {
 
 impl Worker<f32> {
     /// Begins again in 16 bits, with the weights that `seed` says: see [`TrainingSession::narrow`].
-    pub fn narrow<H: HalfFloat>(&mut self, seed: u64) {
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
+    pub fn narrow<H: HalfFloat>(&mut self, seed: u64) -> Result<()> {
         let setup = &self.setup;
         let groups = &self.groups;
         let weights = self.session.store.layout().initial(seed);
-        self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
+        let store = |layout, weights| store(layout, weights, setup, groups);
+        self.session.narrow::<H>(&weights, store)?;
         self.session.stages.links.narrow::<H>();
+        Ok(())
     }
 }
 
@@ -333,7 +338,7 @@ fn store<T: FloatElement>(
     weights: Vec<T>,
     setup: &Setup,
     groups: &MeshGroups,
-) -> Box<dyn Store<T>> {
+) -> Result<Box<dyn Store<T>>> {
     let assembly = Assembly(setup.fault);
     let mut sums = Vec::new();
     if setup.sequence {
@@ -341,9 +346,9 @@ fn store<T: FloatElement>(
     }
     sums.push(assembly.sum_over_experts((groups.ep.clone(), dense)));
     let sharding = assembly.sharding(setup.sharding);
-    let inner = sharding.store(layout, weights, assembly.copies(groups));
+    let inner = sharding.store(layout, weights, assembly.copies(groups))?;
     let right = Box::new(PartialSumStore::new(inner, sums, sharding));
-    assembly.store(right, groups.copies.world())
+    Ok(assembly.store(right, groups.copies.world()))
 }
 
 /// The norm over the mesh, or over the ranks of one replica in local SGD: a parameter is

@@ -2,6 +2,7 @@
 
 use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 
@@ -64,6 +65,19 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
                 "{ranks} ranks, {sharding:?}"
             );
         }
+    }
+}
+
+/// Ranks of one host read one another's gradients, and the weights of ZeRO-1 and ZeRO-2, where they
+/// lie.
+#[test]
+fn flat_buffers_are_in_registered_memory() {
+    let recipe = Recipe { steps: 2, ..adam() };
+    for sharding in [WHOLE, Sharding::Zero1, Sharding::Zero2] {
+        let registered = |group: &RankGroup| group.call(|comm| Ok(comm.counters().registered));
+        let (_, calls) =
+            recipe.each_rank((2, 1), sharding, |_, _| (), |_, group| registered(group).unwrap());
+        assert!(calls.iter().all(|calls| *calls >= recipe.steps), "{sharding:?}: {calls:?}");
     }
 }
 

@@ -209,7 +209,10 @@ fn a_move_is_a_change_of_places_to_the_last_bit() {
         a_move_changes_places(|_| (), &setup);
     }
     for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
-        a_move_changes_places(|worker| worker.narrow::<bf16>(7), &with("dp=2,ep=2", sharding));
+        a_move_changes_places(
+            |worker| worker.narrow::<bf16>(7).unwrap(),
+            &with("dp=2,ep=2", sharding),
+        );
     }
 }
 
@@ -302,7 +305,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
 
 #[test]
 fn sixteen_bits_move_as_thirty_two_do() {
-    let narrow: fn(&mut Worker<f32>) = |worker| worker.narrow::<bf16>(7);
+    let narrow: fn(&mut Worker<f32>) = |worker| worker.narrow::<bf16>(7).unwrap();
     for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
         let losses = |rebalance| {
             let task = Task { rebalance, ..task(ADAMW) };

@@ -74,7 +74,8 @@ fn spans(overlap: bool, waits: bool) -> Vec<Vec<TimeSpan>> {
     let sharding = Sharding::Replicated { bucket: 0, overlap };
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
-        let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
+        let inner =
+            sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone()).unwrap();
         let timeline = group.timeline().clone();
         let spans = Vec::new();
         let began = Duration::ZERO;

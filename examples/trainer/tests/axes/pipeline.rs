@@ -72,7 +72,7 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
             let schedule = RateSchedule::constant(task.rate);
             let mut worker =
                 Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule)).unwrap();
-            worker.narrow::<bf16>(7);
+            worker.narrow::<bf16>(7).unwrap();
             let losses =
                 (0..6).map(|_| worker.step(&text(&task.config), task.rows).unwrap().report.loss);
             (losses.collect::<Vec<_>>(), worker.sent().pp)

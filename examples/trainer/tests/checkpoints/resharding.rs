@@ -157,7 +157,7 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
 #[test]
 fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
     let config = Task::small().config;
-    let narrow = (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>);
+    let narrow = (|worker| worker.narrow::<bf16>(7).unwrap()) as fn(&mut Worker<f32>);
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
     let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,tp=2") };

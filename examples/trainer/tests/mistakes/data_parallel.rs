@@ -118,7 +118,8 @@ fn made(mistake: Mistake) -> OutcomeDifference {
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let sharding = if mistake == Mistake::ShardReplaced { Sharding::Zero2 } else { DATA };
-        let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
+        let inner =
+            sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone()).unwrap();
         let group = group.clone();
         let own = Vec::new();
         let before = Vec::new();
@@ -208,7 +209,7 @@ fn weights_drawn_by_rank_are_caught() {
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let weights = layout.initial(recipe.seed + group.rank() as u64);
-        session.store = DATA.store(layout, weights, group.clone());
+        session.store = DATA.store(layout, weights, group.clone()).unwrap();
     };
     let difference = on_rank_0(&recipe, prepare, |batch| batch);
     assert!(
@@ -223,7 +224,7 @@ fn a_group_of_the_wrong_ranks_is_caught() {
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let wrong = group.split(group.rank(), 0).unwrap();
-        session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong);
+        session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong).unwrap();
     };
     assert!(on_rank_0(&recipe, prepare, |batch| batch).weights > 1e-5);
 }

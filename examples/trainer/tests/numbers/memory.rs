@@ -185,7 +185,7 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
         for recompute in [false, true] {
             let setup = Setup { micros: 4, ..mesh(text) };
             let task = Task { steps: 2, recompute, ..Task::full() };
-            let run = train_by::<f32>(&task, &setup, |worker| worker.narrow::<bf16>(SEED));
+            let run = train_by::<f32>(&task, &setup, |worker| worker.narrow::<bf16>(SEED).unwrap());
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
                 let site = RankTheory {

@@ -187,7 +187,7 @@ fn narrow(text: &str, layers: usize, steps: u64, on: Partly) -> Vec<f64> {
     let mut task = Task { steps, rule: ADAMW, rate: 1e-3, ..Task::full() };
     task.config.layers = layers;
     let change = |worker: &mut Worker<f32>| {
-        worker.narrow::<bf16>(SEED);
+        worker.narrow::<bf16>(SEED).unwrap();
         worker.session.gpt.device = Arc::new(on);
     };
     let run: Run<f32> = train_by(&task, &mesh(text), change);
@@ -257,7 +257,7 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
             let rate = RateSchedule::constant(0.1);
             let mut worker =
                 Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
-            worker.narrow::<f16>(SEED);
+            worker.narrow::<f16>(SEED).unwrap();
             let scale = LossScale::default();
             worker.session.scale = Some(scale);
             let before = worker.session.store.all_weights().unwrap();

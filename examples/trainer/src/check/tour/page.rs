@@ -43,7 +43,7 @@ pub fn html(rows: &[TourRow]) -> String {
     let _ = writeln!(out, "<pre>{}</pre>", escaped(NOTE));
     memory(&mut out, rows);
     out += "<h2>How pipelines ran</h2>\n<p>The passes of the last step in the order in which they \
-            ran, replayed with the measured processor time of each.</p>\n";
+            ran, replayed with the least processor time of each kind of pass.</p>\n";
     for row in rows {
         let Some(trace) = &row.pipeline else { continue };
         let title = format!("{}, {}", row.axis, row.mesh);

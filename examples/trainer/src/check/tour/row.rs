@@ -51,7 +51,7 @@ pub struct TourRow {
     pub wire_bytes: u64,
     pub wire_bytes_theory: u64,
     /// The share of a pipeline's time in which ranks wait for other stages; 0 without a pipeline.
-    /// Computed by replaying the executed passes with the measured processor time of each.
+    /// Computed by replaying the executed passes with the least processor time of each kind of pass.
     /// Wall time would also count waiting for cores, which ranks share on a small machine.
     pub bubble: f64,
     /// The same share of the plan, with as many multiplications as each stage needs.
@@ -74,8 +74,8 @@ Each row has a line of measured values and below it the theory of each; KiB are 
 difference: of losses and weights from one process; below it the greatest that passes.
 activ: activations that wait for their backward pass; units: weights and gradients that a store
 holds for a moment; both by the allocator, the most of a step. sent: payload of one step.
-bubble: share of the time in which stages wait; the executed passes replayed with the measured
-processor time of each, below it the plan with the multiplications of each stage.
+bubble: share of the time in which stages wait; the executed passes replayed, each with the least
+processor time that a pass of its kind took; below it the plan with the multiplications of a stage.
 overlap: passes of units during which a sum or a gather is under way, of all in a step.
 A row fails if any rank differs: weights, grads, optim, sent and overlap by anything, activ and
 units by more than 5 %, the bubble by more than 12 % of the time, or if passes ran in another

@@ -42,7 +42,7 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
     let optimizer = (job.rule, job.schedule);
     let setup = unequal::setup(&mut comm, job)?;
     let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-    prepare(&mut worker, job);
+    prepare(&mut worker, job)?;
     if worker.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
         output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
@@ -63,17 +63,18 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
     }
 }
 
-fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) {
+fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) -> maypole::Result<()> {
     match job.precision {
         Precision::F32 => {}
-        Precision::Bf16 => worker.narrow::<bf16>(job.seed),
-        Precision::F16 => worker.narrow::<f16>(job.seed),
+        Precision::Bf16 => worker.narrow::<bf16>(job.seed)?,
+        Precision::F16 => worker.narrow::<f16>(job.seed)?,
     }
     worker.recompute(job.recompute);
     let session = &mut worker.session;
     session.clip = job.clip;
     session.settings = Some(job.settings());
     session.scale = (job.precision == Precision::F16).then(LossScale::default);
+    Ok(())
 }
 
 /// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
