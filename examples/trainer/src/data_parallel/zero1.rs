@@ -1,8 +1,9 @@
-//! ZeRO stage 1: every rank has all weights and gradients, and the optimizer's state of a part.
+//! ZeRO stage 1: every rank has all weights and gradients, and its part of the optimizer's state.
 //!
 //! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n.
-//! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, so
-//!   that each rank has the sums of its part; it updates that part; all-gather of the weights.
+//! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, after
+//!   which each rank has the sums of its part and updates that part; then all-gather of the
+//!   weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
 //!   sending more (Rajbhandari et al. 2020).
@@ -25,7 +26,7 @@ pub struct Zero1<T> {
 }
 
 impl<T: FloatElement> Zero1<T> {
-    /// These weights, alike on all ranks of `group`.
+    /// A store of the weights of `flat`, which are equal on all ranks of `group`.
     pub fn new(flat: FlatStore<T>, group: RankGroup) -> Self {
         let shards = Shards::new(flat.layout(), group.shard());
         Self { flat, group, shards, under_way: Vec::new(), last: false }
