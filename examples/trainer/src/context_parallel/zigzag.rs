@@ -3,8 +3,8 @@
 //!
 //! What it does: position `i` attends to the `i + 1` positions up to itself. So in a contiguous
 //! division the last ranks do most of the work, and the others wait for them. Zig-zag cuts the
-//! sequence into twice as many chunks as ranks and gives rank `r` the chunks `r` and `2 * ranks - 1
-//! - r`: one with few pairs of positions and one with many.
+//! sequence into twice as many chunks as ranks. Rank `r` has the chunks `r` and
+//! `2 * ranks - 1 - r`: one with few pairs of positions and one with many.
 //!
 //! ```text
 //! 4 ranks   contiguous  0 0 1 1 2 2 3 3     most pairs of a rank / mean: 1.74 (T = 64)

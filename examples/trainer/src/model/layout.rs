@@ -250,7 +250,7 @@ impl ParameterLayout {
         Self::new(&Config::default(), share)
     }
 
-    /// The table of a rank that has everything.
+    /// The table of a rank that has the whole model.
     pub fn whole(config: &Config) -> Self {
         Self::new(config, ModelShare::whole(config))
     }

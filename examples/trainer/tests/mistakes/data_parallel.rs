@@ -37,7 +37,7 @@ enum Mistake {
     ShardReplaced,
 }
 
-/// A store that makes a mistake.
+/// A store around `inner` that makes a mistake.
 struct Mistaken {
     inner: Box<dyn Store<f32>>,
     group: RankGroup,

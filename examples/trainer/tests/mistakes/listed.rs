@@ -98,8 +98,8 @@ macro_rules! noticed {
 }
 
 noticed! {
-    a_mean_over_ones_own_tokens: LocalMean,
-    gradients_that_stay_alone: GradientsAlone,
+    a_mean_over_a_ranks_own_tokens: LocalMean,
+    gradients_that_are_not_summed: GradientsAlone,
     gradients_summed_over_the_wrong_axis: GradientsOverTensor,
     an_average_for_a_sum: GradientsAveraged,
     no_sum_after_a_row_parallel_layer: NoSumAfterRow,
@@ -113,18 +113,18 @@ noticed! {
     experts_summed_over_other_experts: ExpertsSummed,
     outputs_of_experts_out_of_order: NotCombined,
     gates_without_a_gradient: GatesForgotten,
-    a_balance_of_ones_own_groups: LocalBalance,
-    a_router_summed_over_ranks_that_route_alike: RouterSummed,
+    an_auxiliary_loss_of_a_ranks_own_groups: LocalBalance,
+    a_router_summed_over_ranks_that_route_all_tokens: RouterSummed,
     dense_parameters_counted_by_each_rank_of_ep: DenseCountedOften,
     a_router_left_behind: RouterLeftBehind,
     moments_left_behind: MomentsLeftBehind,
     a_softmax_that_is_not_rescaled: NotRescaled,
-    gradients_of_keys_that_stay_abroad: NotSentHome,
+    gradients_of_keys_that_are_not_sent_back: NotSentHome,
     the_mask_of_the_first_rank: MaskOfFirst,
-    positions_numbered_plainly: PlainPositions,
-    heads_in_the_order_of_ranks: HeadsSwapped,
-    a_weight_forgotten_in_the_uneven_mean: OwnRowsMean,
-    rows_divided_anew_on_one_rank_alone: RowsCutAlone,
+    positions_of_a_contiguous_division: PlainPositions,
+    tokens_in_contiguous_order_after_ulysses: HeadsSwapped,
+    a_mean_of_replicas_with_unequal_rows: OwnRowsMean,
+    rows_divided_anew_on_one_rank_only: RowsCutAlone,
 }
 
 /// The tour finds these mistakes by the memory and by the order of passes.
