@@ -28,7 +28,7 @@ fn replay(recorded: &[u8], to: SocketAddr) -> Vec<u8> {
     socket.write_all(hello).unwrap();
     let answered = socket.read_exact(&mut answer).is_ok();
     if answered {
-        // The end may be reset by now.
+        // The other end may have closed the connection by now.
         let _ = socket.write_all(third);
     } else {
         answer.clear();
@@ -96,8 +96,8 @@ fn a_replayed_handshake_changes_nothing_but_a_counter() {
                 let recorded = connection(proxy, purpose);
                 let answer = replay(&recorded.there, root);
                 refused(service, count);
-                // The port answers the first message, because only the third one tells a replay.
-                // What follows is no acceptance.
+                // The port answers the first message, because only the third one tells a replay. No
+                // acceptance follows.
                 assert!(answer.len() >= 50 && answer != recorded.back[..answer.len()]);
                 assert!(answer.len() <= 50 + 3, "a refusal at most: {answer:?}");
             }

@@ -1,4 +1,4 @@
-//! After a failed call, no rank reaches the memory that user code has again.
+//! After a failed call, no rank reaches memory that was given back to user code.
 
 use super::local;
 use super::spawn::{World, role, say};
@@ -30,7 +30,7 @@ impl LatePeer {
         let (go, gate) = channel();
         let (done, is_done) = channel();
         let stopped = AtomicBool::new(false);
-        // The operation must live as long as it likes.
+        // `Operation::new` needs a function that may live for ever.
         Box::leak(Box::new(Self { go, gate: gate.into(), done, is_done: is_done.into(), stopped }))
     }
 
