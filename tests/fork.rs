@@ -1,5 +1,5 @@
-//! A forked child is not the rank: every call of its copy of a communicator says so, and nothing
-//! that the child does reaches its parent or its parent's peers.
+//! A forked child is not the rank: every call on its copy of a communicator is an error, and
+//! nothing that the child does reaches its parent or its parent's peers.
 
 #[path = "common/spawn.rs"]
 mod spawn;

@@ -320,7 +320,7 @@ fn what_was_ok_stays_ok_and_the_communicator_is_failed_from_the_next_call() {
         let mut data = [rank as u64];
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert_eq!(data, [3]);
-        // Rank 0 sends its parts without waiting for anybody; the others do not match.
+        // Rank 0 sends its parts without waiting for a peer. The calls of the others do not match.
         let start = Instant::now();
         let error = loop {
             let root = if rank == 2 { 1 } else { 0 };

@@ -64,7 +64,7 @@ fn nested(comm: &mut Communicator) {
     }
 }
 
-/// Ranks without a colour get no group, and hold nobody up.
+/// Ranks without a colour get no group, and no rank waits for them.
 fn without_colour(comm: &mut Communicator) {
     let rank = comm.rank();
     let group = comm.split((rank != 0).then_some(3), 0).unwrap();

@@ -125,7 +125,7 @@ fn expected() -> Vec<u32> {
 }
 
 /// Asserts that no rank has wrong numbers, that rank 1 has noticed the attack and named rank 0, and
-/// that no other rank accuses anybody.
+/// that no other rank blames a peer.
 #[track_caller]
 fn noticed(ended: &[Ended]) {
     for (rank, ended) in ended.iter().enumerate() {

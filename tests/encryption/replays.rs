@@ -1,5 +1,5 @@
-//! A recorded handshake lets nobody in, wherever and whenever it is sent again, and neither does
-//! one that is sent back to where it came from.
+//! A recorded handshake is refused, wherever and whenever it is sent again, also if it is sent back
+//! to the rank that sent it.
 
 use super::proxy::{Proxy, Recorded};
 use super::{DATA, ENCRYPTED_DATA, JOIN, LONG, free_port, job, rank};
@@ -79,7 +79,7 @@ fn with_attack(encrypt: bool, attack: impl Fn(&Service, &Proxy, SocketAddr) + Sy
         let callers = service.callers(WORLD, 5);
         assert_eq!(callers.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [1]);
         attack(&service, &proxy, root);
-        assert!(service.callers(WORLD, 5).is_empty(), "nobody came in");
+        assert!(service.callers(WORLD, 5).is_empty(), "no connection was accepted");
         assert!(service.cause().is_none());
         let parts = service.exchange(WORLD, &[0, 1], vec![0], soon()).unwrap();
         assert_eq!(parts, [[0], [1]]);

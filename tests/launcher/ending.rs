@@ -44,7 +44,8 @@ fn ignores_signals(folder: &Path, then: &str) -> String {
 #[test]
 fn a_rank_that_ignores_signals_is_killed_after_the_grace_period() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, lines) = complete(run("-n 2 --grace 0.2", &ignores_signals(folder.path(), "exit 7")));
+    let (code, lines) =
+        complete(run("-n 2 --grace 0.2", &ignores_signals(folder.path(), "exit 7")));
     assert_eq!(code, 7);
     assert!(
         lines.contains(&"maypole: rank 0 did not end within 200ms and is killed".to_owned()),
@@ -119,7 +120,10 @@ fn a_user_signal_is_passed_on_and_ends_nothing() {
 #[test]
 fn a_second_signal_kills_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = Running::start(run("-n 1 --tag-output --grace 100000", &ignores_signals_alone(folder.path())));
+    let job = Running::start(run(
+        "-n 1 --tag-output --grace 100000",
+        &ignores_signals_alone(folder.path()),
+    ));
     job.wait_for("ignores_signals");
     job.signal("TERM");
     job.wait_for("SIGTERM passed on to rank 0");

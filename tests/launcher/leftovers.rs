@@ -42,9 +42,11 @@ fn a_process_in_another_session_that_ignores_signals_is_killed() {
     let fifo = fifo(folder.path());
     let ignores_signals =
         format!("trap '' TERM; echo pid $$; echo > {fifo}; while :; do sleep {FOREVER}; done");
-    let script = format!("setsid sh -c \"{}\" & read line < {fifo}", ignores_signals.replace('$', "\\$"));
+    let script =
+        format!("setsid sh -c \"{}\" & read line < {fifo}", ignores_signals.replace('$', "\\$"));
     let (code, lines) = complete(run("-n 1 --tag-output --grace 0.2", &script));
-    let pid = lines.iter().find_map(|line| Some(line.split_once("pid ")?.1)).expect("it printed a pid");
+    let pid =
+        lines.iter().find_map(|line| Some(line.split_once("pid ")?.1)).expect("it printed a pid");
     assert_eq!(code, 0, "{lines:?}");
     assert!(is_gone(pid));
 }

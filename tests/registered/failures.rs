@@ -98,7 +98,7 @@ fn a_late_rank_does_not_write_into_memory_of_a_rank_that_has_panicked() {
 }
 
 /// Rank 0 gives up and overwrites its input, which rank 1 has not read yet. If rank 1's call
-/// succeeds all the same, its result is that of the input of the call.
+/// succeeds nevertheless, its result is that of the input of the call.
 #[test]
 fn a_late_rank_reads_what_was_announced() {
     let call = |comm: &mut Communicator, x: &mut RegisteredBuffer<u32>, op: &Operation<u32>| {
