@@ -14,7 +14,7 @@ check:
 soundness *tools:
     .ci/soundness {{tools}}
 
-# Updates the golden drawings, the golden pages and the README.
+# Updates the golden files, the drawings in the pages of algorithms, and the README.
 bless:
     UPDATE=1 cargo test --test drawings --test readme --test choices
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 #[path = "../src/bin/maypole/statistics.rs"]
 mod statistics;
 
-/// Compare the tuner's choices with every algorithm, in alternating rounds.
+/// Compare the tuner's choices with every other plan, in alternating rounds.
 #[derive(Clone, Debug, Parser)]
 struct ChoiceArgs {
     /// Numbers of ranks, separated by commas.
@@ -52,7 +52,7 @@ struct ChoiceArgs {
     #[arg(long)]
     rows: bool,
 
-    /// How many milliseconds each algorithm runs in a round.
+    /// How many milliseconds each plan runs in a round.
     #[arg(long, default_value_t = 2.0)]
     milliseconds: f64,
 
@@ -287,7 +287,8 @@ impl Work {
         }
     }
 
-    /// Microseconds of a call by `plan` on the slowest rank. Equal on all ranks.
+    /// Makes `calls` calls by `plan`. Returns the microseconds of one call on the slowest rank,
+    /// equal on all ranks.
     fn batch(&mut self, comm: &mut Communicator, plan: Plan, calls: u32) -> Result<f64, Error> {
         comm.set_plan(None);
         comm.barrier()?;

@@ -8,7 +8,7 @@
 //! Every round runs `maypole perf` over all sizes, and the least median of a size over all rounds
 //! counts, because other load only adds time. A doubling from `s` to `2s` bytes is a cliff if
 //! `t(2s) > 2.6 t(s)`. Times below a microsecond count as one microsecond, so a cliff that ends
-//! below 2.6 us is not told.
+//! below 2.6 us is not reported.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The ratio of the times of `2s` and `s` bytes above which a doubling is a cliff.
 const BAR: f64 = 2.6;
-/// Microseconds below which a time counts as this one.
+/// Microseconds. A shorter time counts as this time.
 const LEAST: f64 = 1.0;
 
 /// Find sizes at which twice the bytes take more than 2.6 times as long.
@@ -105,7 +105,7 @@ impl CliffArgs {
     }
 }
 
-/// Prints every doubling that is a cliff, and how many were looked at.
+/// Prints every doubling that is a cliff, and the number of all doublings.
 fn report(transport: &str, ranks: usize, least: &Times) {
     println!("# {transport}, {ranks} ranks: doublings with t(2s) > {BAR} t(s)");
     let mut doublings = 0;

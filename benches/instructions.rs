@@ -14,11 +14,11 @@ use maypole::{Communicator, Local, ReduceOp};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// Calls that are counted, after as many that are not.
+/// Calls that are counted. The same number of calls before them is not counted.
 const CALLS: u64 = 500;
 /// Long enough for rank 1 to reach its wait: valgrind slows programs down by a factor of 50.
 const HEAD_START: Duration = Duration::from_micros(500);
-/// Names the call to count in the program that valgrind runs.
+/// The environment variable that tells the program that valgrind runs which call to count.
 const VARIABLE: &str = "MAYPOLE_COUNTED_CALL";
 
 /// The calls, by name.

@@ -22,7 +22,7 @@ struct JoiningArgs {
     #[arg(long, value_delimiter = ',', default_value = "2,16,64,96")]
     ranks: Vec<usize>,
 
-    /// The number of runs of each.
+    /// The number of runs with each number of ranks.
     #[arg(long, default_value_t = 3)]
     runs: usize,
 
@@ -93,7 +93,8 @@ fn seconds_of_children() -> Result<f64, String> {
     ticks.map(|ticks| ticks / TICKS).ok_or_else(|| "/proc/self/stat has other fields".to_owned())
 }
 
-/// Joins and makes one barrier. Rank 0 prints the seconds of both.
+/// Joins and makes one barrier. Rank 0 prints the seconds until it had joined, and until the end of
+/// the barrier.
 fn rank() -> Result<(), maypole::Error> {
     let start = Instant::now();
     let mut comm = Communicator::from_env()?;

@@ -8,7 +8,7 @@
 //! In every round rank 0 sends a train of messages to rank 1, and waits for one byte back. Then it
 //! copies as many bytes from one buffer to another. The column "of copy" is the median over rounds
 //! of the copy's time divided by the messages' time: at 1, messages are as fast as a copy.
-//! "us/turn" is the time of a message there and back.
+//! "us/round trip" is the time of a message there and back.
 
 use maypole::{Communicator, Result};
 use std::process::Command;
@@ -32,8 +32,8 @@ fn main() -> Result<()> {
     let mut comm = Communicator::from_env()?;
     if comm.rank() == 0 {
         println!(
-            "{:>9}  {:>10}  {:>7}  {:>7}  {:>10}",
-            "bytes", "us/message", "GB/s", "of copy", "us/turn"
+            "{:>9}  {:>10}  {:>7}  {:>7}  {:>13}",
+            "bytes", "us/message", "GB/s", "of copy", "us/round trip"
         );
     }
     for bytes in SIZES {
@@ -73,7 +73,7 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         let rate = bytes as f64 / time / 1e9;
         let ratio = median(ratios);
         println!(
-            "{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}",
+            "{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>13.2}",
             1e6 * time,
             1e6 * turn
         );
@@ -94,7 +94,7 @@ fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Du
     Ok(start.elapsed())
 }
 
-/// The time of a message from rank 0 to rank 1 and back: the mean of eight turns.
+/// The time of a message from rank 0 to rank 1 and back: the mean of eight round trips.
 fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
     let start = Instant::now();
     let turns = 8;

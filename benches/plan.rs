@@ -9,10 +9,10 @@
 //! tuner prices every algorithm for a vector of 64 KiB and takes the cheapest. *lower*: the chosen
 //! algorithm's schedules of all ranks become rank 0's program. A repeated call does neither.
 //!
-//! Before that it measures both parts together, and choosing alone, among 2 to 1,024 ranks over TCP:
-//! the least of three runs. It prints how the times grow: `p` of the fit `t = c n^p` from 64 ranks
-//! on. A time that grows with n log n has a `p` of about 1.2 there; one that grows with the square,
-//! as where a rank lowers the messages between all pairs, has 2.
+//! Before that it measures both parts together, and choosing alone, among 2 to 1,024 ranks over
+//! TCP: the least of three runs. It prints how the times grow: `p` of the fit `t = c n^p` from 64
+//! ranks on. A time that grows with n log n has a `p` of about 1.2 there. A time that grows with
+//! the square of n has 2, for example if a rank lowers the messages between all pairs.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use maypole::lower::{LoweringInput, Program, lower, lower_symmetric};

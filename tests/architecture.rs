@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rooms of `src` from the ground up, which rooms below each may name, and the sentence behind
-/// the row. A room may only name rooms above it in this table, so there is no circle between rooms.
+/// The rooms of `src` from the ground up, the rooms that each may name, and the reason, which a
+/// failure prints. A room may only name rooms above it in this table, so there is no circle between
+/// rooms.
 const ROOMS: &[(&str, &str, &str)] = &[
     (
         "schedule",
@@ -29,8 +30,8 @@ const ROOMS: &[(&str, &str, &str)] = &[
         "the front door joins all rooms",
     ),
 ];
-/// The rooms that a part of a room may name, where these differ from its room's. The longest path
-/// that matches a file counts.
+/// Parts of the room `schedule`, the other parts that each may name, and the reason, which a
+/// failure prints. A name that is in no row is allowed.
 const PARTS: &[(&str, &str, &str)] = &[
     ("schedule/collective", "", "what a collective promises depends on nothing"),
     ("schedule/walk", "", "the walk reads schedules only"),
@@ -185,7 +186,7 @@ fn folders_of_topology_name_only_folders_below_them() {
 }
 
 #[test]
-fn what_is_pure_has_no_effects() {
+fn pure_rooms_have_no_effects() {
     let pure = |file: &str| {
         let excepted = NOT_PURE.iter().any(|part| is_in(file, part));
         !excepted && PURE.split(' ').any(|room| room == module_of(file))
@@ -249,7 +250,7 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
         );
     }
     let manifest = |of: &str| fs::read_to_string(root().join(of).join("Cargo.toml")).unwrap();
-    // The members' list and [workspace.dependencies] come before the package itself.
+    // The list of members and [workspace.dependencies] come before `[package]`.
     let package = manifest("").split("[package]").last().unwrap().to_owned();
     for system in ["libc", "rustix", "socket2", "nix"] {
         let named = package.lines().any(|line| word(line) == system);
@@ -267,7 +268,8 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
 
 /// The pages of the command line that write: the one writer, and the forwarding of what ranks write.
 const WRITERS: &[&str] = &["src/bin/maypole/output.rs", "src/bin/maypole/run/lines.rs"];
-/// What writes to a standard stream or a file, and panics or goes unnoticed where it cannot.
+/// Calls that write to a standard stream or a file, and that panic, or lose the error, if they
+/// cannot write.
 const WRITES: &[&str] =
     &["print!(", "println!(", "stdout().lock()", "stdout(),", "fs::write(", "File::create("];
 
@@ -290,7 +292,7 @@ fn one_page_writes_what_the_command_line_prints() {
 }
 
 #[test]
-fn paths_are_read_whatever_they_begin_with() {
+fn paths_with_super_are_read() {
     let code = "use super::walk::{Walk, Law};\nuse super::super::tuner::Plan;";
     let expected = "use crate::schedule::walk::{Walk, Law};\nuse crate::tuner::Plan;";
     assert_eq!(absolute("src/schedule/verify.rs", code), expected);
@@ -314,7 +316,7 @@ fn the_top_level_is_fixed() {
 }
 
 #[test]
-fn a_folder_of_the_front_door_is_read_at_a_glance() {
+fn a_folder_of_comm_has_at_most_12_files() {
     let mut folders: BTreeMap<String, usize> = BTreeMap::new();
     for (file, _) in whole_files("src/comm") {
         let folder = file.rsplit_once('/').expect("a file in a folder").0;
@@ -326,7 +328,7 @@ fn a_folder_of_the_front_door_is_read_at_a_glance() {
 }
 
 #[test]
-fn a_file_is_one_idea() {
+fn files_are_short() {
     for (file, code) in ["src", "transports/src", "kernels/src", "examples/trainer"]
         .into_iter()
         .flat_map(whole_files)
@@ -353,7 +355,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// True of `src/draw.rs` and of all files below `src/draw/`, for the part `src/draw`.
+/// True if `file` belongs to `part`: to the part `src/draw` belong `src/draw.rs` and all files
+/// below `src/draw/`.
 fn is_in(file: &str, part: &str) -> bool {
     let rest = file.strip_prefix(part);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest == ".rs")
@@ -388,7 +391,7 @@ fn words_of_use(text: &str) -> Vec<&str> {
 }
 
 /// `code` of `file` with every path that begins with `super` written from the root of its crate, so
-/// that a rule about paths cannot be walked around.
+/// that the rules about paths hold for these paths, too.
 fn absolute(file: &str, code: &str) -> String {
     let inner = file.split_once("src/").map_or(file, |(_, inner)| inner);
     let mut module: Vec<&str> = inner.trim_end_matches(".rs").split('/').collect();

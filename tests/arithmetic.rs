@@ -78,7 +78,7 @@ fn reductions<T: Element>(
 trait Float: Element + Debug {
     /// The least even number that adding one does not change.
     const FULL: f64;
-    /// Quiet, negative, and signalling with another payload.
+    /// A quiet NaN, a negative quiet NaN with a payload, and a signalling NaN.
     const NANS: [Self; 3];
 
     /// To nearest, ties to even.
@@ -88,7 +88,7 @@ trait Float: Element + Debug {
     fn most() -> f64;
     /// The smallest value above zero, which is subnormal.
     fn least() -> f64;
-    /// Rounded once from the type that it is computed in.
+    /// The product, computed in the wider type and rounded once.
     fn product(self, other: Self) -> Self;
     fn quotient(self, by: usize) -> Self;
 }
@@ -143,7 +143,7 @@ fn bits(value: f64) -> u64 {
     if value.is_nan() { u64::MAX } else { value.to_bits() }
 }
 
-/// Holds all reductions of `parts`, one list a rank, to `expected`.
+/// Asserts that all reductions of `parts`, one list a rank, give `expected`.
 fn check_floats<T: Float>(comm: &mut Communicator, parts: &[Vec<T>], op: ReduceOp, expected: &[T]) {
     for (way, found) in reductions(comm, &parts[comm.rank()], op) {
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -294,11 +294,11 @@ fn floats<T: Float>() {
     });
 }
 
-/// An integer, whose bits any number has.
+/// An integer type, of which tests need the limits and the lowest bits of longer numbers.
 trait Integer: Element + Debug + PartialEq {
     const MOST: i128;
     const LEAST: i128;
-    /// The lowest bits of a number of any length.
+    /// The lowest bits of `bits`, as many as the type has.
     fn of(bits: u128) -> Self;
     fn value(self) -> i128;
 }

@@ -11,7 +11,7 @@ fn worlds() -> impl Iterator<Item = Local> {
     })
 }
 
-/// What rank `rank` brings as element `at`.
+/// Element `at` of the input of rank `rank`.
 fn bit(rank: usize, at: usize) -> bool {
     (rank * 7 + at * 5 + at / 3) % 4 > 1
 }

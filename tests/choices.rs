@@ -1,4 +1,5 @@
-//! The tuner chooses the algorithm that was measured to be best, the same on every host, and soon.
+//! The tuner chooses an algorithm that was measured to be the fastest or nearly so. It chooses the
+//! same on every host, and quickly.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -176,7 +177,7 @@ fn private_memory_is_copied_where_that_was_measured_to_be_faster() {
 }
 
 #[test]
-fn dearer_machines_are_never_cheaper() {
+fn doubled_costs_double_prices() {
     let mut dear = TABLE;
     for costs in [&mut dear.tiny, &mut dear.small, &mut dear.chunk, &mut dear.tcp] {
         (costs.alpha, costs.beta, costs.gamma) = (2 * costs.alpha, 2 * costs.beta, 2 * costs.gamma);
@@ -245,7 +246,7 @@ fn a_named_algorithm_is_taken_or_refused() {
 }
 
 #[test]
-fn choosing_is_soon_done() {
+fn choosing_is_fast() {
     // Generous limits, for builds that are not optimized and machines that are busy.
     let generous = if cfg!(debug_assertions) { 20 } else { 3 };
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {

@@ -1,4 +1,4 @@
-//! Every collective over real processes and threads, against a naive computation, as bits.
+//! Every collective over real processes and threads, compared bit by bit with a naive computation.
 //!
 //! `TEST_SEED` chooses other random cases. `TEST_CASES` sets the number of cases for each world.
 
@@ -160,7 +160,7 @@ fn threads_alone() {
 }
 
 /// An algorithm may leave out credits for slots that the next algorithm needs: their rings of slots
-/// differ in length, and their publications in readers.
+/// have different lengths, and their publications have different readers.
 #[test]
 fn algorithms_take_turns_on_one_board() {
     use maypole::{ReduceOp::Sum, algorithms::Algorithm::*};

@@ -8,6 +8,7 @@ use maypole::{Communicator, Local, ReduceOp};
 use maypole::{Counters, Sent};
 use spawn::{World, role};
 
+/// Bytes of the head of a message.
 const HEAD: u64 = 16;
 
 fn during(comm: &mut Communicator, calls: impl FnOnce(&mut Communicator)) -> Counters {
@@ -164,7 +165,7 @@ fn what_counts_and_what_does_not() {
         assert_eq!((requests.payload(), requests.calls), (64, [("all_reduce", 1)].into()));
         assert_eq!(group.counters().payload(), 0);
         group.set_algorithm(Some(Algorithm::Ring));
-        // More different counts than have programs at a time.
+        // More different counts than programs are kept at a time.
         let rounds = 700;
         let many = during(&mut group, |group| {
             for round in 0..rounds {

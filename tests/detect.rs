@@ -1,5 +1,5 @@
-//! Detection on machines made of files: `/sys` and `/proc` are in a folder, and the test plays the
-//! GPU driver.
+//! Detection on machines made of files: `/sys` and `/proc` are in a folder, and the test provides
+//! the GPU driver.
 
 #![cfg(unix)]
 

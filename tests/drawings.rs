@@ -16,7 +16,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compares `found` with the file, or writes it.
+/// Compares `found` with the file. With `UPDATE`, writes the file first.
 fn golden(path: &Path, found: &str) {
     if std::env::var_os("UPDATE").is_some() {
         fs::write(path, found).expect("the folder can be written");
@@ -96,7 +96,7 @@ fn last_row(picture: &str) -> usize {
     labels.max().unwrap_or(0)
 }
 
-/// Every block that begins with `//! ring all_reduce, n = 4` shows that.
+/// Every block whose first line is of the kind `//! ring all_reduce, n = 4` shows that picture.
 #[test]
 fn pages_show_what_is_drawn() {
     let mut shown = Vec::new();
@@ -150,7 +150,7 @@ fn titled(line: &str, shown: &mut Vec<Algorithm>) -> Option<String> {
 }
 
 #[test]
-fn a_page_fits_on_a_page() {
+fn files_of_algorithms_are_short() {
     for path in pages() {
         let lines = fs::read_to_string(&path).expect("it is listed").lines().count();
         let lists = ["mod.rs", "table.rs"].iter().any(|name| path.ends_with(name));

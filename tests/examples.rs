@@ -1,5 +1,5 @@
-//! Every lesson runs and says what it is there to say. `cargo test` builds them first; `cargo test
-//! --test examples` does not, and then `cargo build --examples` must.
+//! Every lesson runs and prints what it is meant to show. `cargo test` builds them first; `cargo
+//! test --test examples` does not, and then `cargo build --examples` must.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -48,7 +48,7 @@ fn messages(world: usize, count: usize, longest: usize, rng: &mut SeededRng) -> 
     (0..count).map(message).collect()
 }
 
-/// Shuffles `all`, but keeps the order among those of one key.
+/// Shuffles `all`, but keeps the order of elements with equal keys.
 fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
     all: &[T],
     key: impl Fn(&T) -> K,
@@ -93,8 +93,8 @@ fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64
     }
 }
 
-/// Every rank sends to its neighbour in a ring, in one direction and then in the other. Sends that
-/// blocked would wait in a circle.
+/// Every rank sends to its neighbour in a ring, in one direction and then in the other. If sends
+/// blocked, all ranks would wait for one another.
 fn shift(comm: &mut Communicator, len: usize) {
     let rank = comm.rank();
     let world = comm.world();
@@ -132,7 +132,8 @@ fn all_from_any(comm: &mut Communicator, len: usize) {
     }
     seen.sort_unstable();
     assert_eq!(seen, (0..world).collect::<Vec<_>>());
-    // A rank that went on could send its next message to a rank that still receives from any.
+    // Without the barrier, a rank could send its next message to a rank that still receives from
+    // any.
     comm.barrier().unwrap();
 }
 

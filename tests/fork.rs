@@ -1,5 +1,5 @@
-//! A forked child is not the rank: every call of its copy of a communicator says so, and nothing
-//! that the child does reaches its parent or its parent's peers.
+//! A forked child is not the rank: every call on its copy of a communicator is an error, and
+//! nothing that the child does reaches its parent or its parent's peers.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -31,7 +31,7 @@ fn verdict<T>(said: &mut String, call: &str, rank: usize, outcome: maypole::Resu
     }
 }
 
-/// Makes every kind of call and returns those that do not say that there was a fork.
+/// Makes every kind of call. Returns the calls that do not end in the error for a fork.
 fn call_everything(comm: &mut Communicator) -> String {
     let rank = comm.rank();
     let other = 1 - rank;
@@ -86,7 +86,7 @@ fn call_everything(comm: &mut Communicator) -> String {
     said
 }
 
-/// What works in the parent before and after.
+/// Calls that must work in the parent before and after a fork.
 fn work(comm: &mut Communicator) {
     let mut eight = [1u64; 8];
     comm.all_reduce(&mut eight, ReduceOp::Sum).unwrap();
@@ -119,7 +119,8 @@ fn forks(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// A child that closes its copy is told, and the parent does not notice. `comm` comes back.
+/// A child that closes its copy gets the error for a fork, and the parent does not notice. Returns
+/// `comm`.
 fn drops_in_child(comm: Communicator) -> Communicator {
     let mut slot = Some(comm);
     let rank = slot.as_ref().map_or(0, Communicator::rank);

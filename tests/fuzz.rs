@@ -1,5 +1,5 @@
-//! Everything that files bring: arbitrary texts give an error or a value, and never a panic, a long
-//! wait or much memory. (The fuzz tests of messages are beside the code that reads them.)
+//! The readers of files: arbitrary texts give an error or a value, and never a panic, a long wait
+//! or much memory. (The fuzz tests of messages are beside the code that reads them.)
 
 #[path = "common/fuzz.rs"]
 mod fuzz;
@@ -26,7 +26,7 @@ fn descriptions(ending: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Reads a description, and answers everything that a description answers.
+/// Reads a description, and computes its summary, its topology and its notes.
 fn describe(text: &str) -> String {
     match Description::read(text) {
         Err(error) => error.to_string(),

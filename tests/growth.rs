@@ -26,10 +26,11 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Far more than what lists and maps vary by, and far less than what any of these loops would keep.
+/// Bytes. Far more than the sizes of lists and maps vary, and far less than any of these loops
+/// would keep.
 const SLACK: usize = 300_000;
 
-/// Bytes that are live while all ranks are between two steps.
+/// Bytes that are allocated while all ranks are between two steps.
 fn live(comm: &mut Communicator) -> usize {
     comm.barrier().unwrap();
     let live = LIVE.load(Ordering::Relaxed);
@@ -62,13 +63,14 @@ fn reduce(comm: &mut Communicator, data: &mut [f32]) {
     comm.set_plan(None);
 }
 
-/// How many lengths a test goes through: enough to fill the budget several times. `TEST_LENGTHS`
-/// asks for more.
+/// The number of lengths that a test goes through: enough to fill the budget several times, or
+/// `TEST_LENGTHS`.
 fn lengths() -> usize {
     std::env::var("TEST_LENGTHS").map_or(4000, |lengths| lengths.parse().unwrap())
 }
 
-/// A budget that fewer lengths fill.
+/// Bytes of programs that a communicator may keep in these tests: fewer lengths than the default
+/// fill them.
 const BUDGET: usize = 1 << 20;
 
 #[test]
@@ -92,7 +94,7 @@ fn a_new_length_every_step_keeps_no_more_memory() {
     }
 }
 
-/// What a program says that it takes is what the allocator sees.
+/// The bytes that a program reports are those that the allocator counts, within a factor of two.
 #[test]
 fn a_program_takes_the_bytes_that_are_counted() {
     let _alone = alone();
@@ -114,7 +116,7 @@ fn a_program_takes_the_bytes_that_are_counted() {
     }
 }
 
-/// A length that was used lately has its program still: it is not lowered again, and the same
+/// The program of a recently used length is still kept: it is not lowered again, and the same
 /// length twice in a row allocates nothing.
 #[test]
 fn the_second_use_of_a_recent_length_only_runs() {
@@ -273,7 +275,7 @@ fn new_schedules_every_step_keep_no_more_memory() {
     }
 }
 
-/// Splits a group off, uses it or not, and drops it.
+/// Splits a group off, uses every tenth, and drops it.
 fn split_and_drop(comm: &mut Communicator, number: usize) {
     let mut group = comm.split(Some(0), 0).unwrap().unwrap();
     if number.is_multiple_of(10) {
@@ -298,7 +300,7 @@ fn split_and_drop(comm: &mut Communicator, number: usize) {
 /// peer that is gone already waits for 5 s.
 const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 
-/// How many groups a test makes. `TEST_GROUPS` asks for more.
+/// The number of groups that a test makes: 2,000, or `TEST_GROUPS`.
 fn groups() -> usize {
     std::env::var("TEST_GROUPS").map_or(2000, |groups| groups.parse().unwrap())
 }
@@ -328,7 +330,8 @@ fn groups_of_processes_that_are_split_off_and_dropped_leave_nothing() {
     }
 }
 
-/// Connections that came late for a group stay open until others take their place, at most so many.
+/// The most connections that came too late for their group and are kept open until others take
+/// their place.
 const KEPT_OPEN: usize = 16;
 
 fn each_group(comm: &mut Communicator) {

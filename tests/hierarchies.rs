@@ -56,7 +56,8 @@ fn spread(world: usize, rng: &mut SeededRng) -> Vec<usize> {
 fn every_pair_of_algorithms_is_right_on_small_worlds() {
     let mut proved = 0;
     for world in 1..=6_usize {
-        // Every way to put the ranks on up to three hosts.
+        // Every way to put the ranks on up to three hosts, with rank 0 on the first; of 5 and 6
+        // ranks, every seventh way.
         for spread in 0..3_usize.pow(world as u32) {
             let hosts: Vec<usize> =
                 (0..world).map(|rank| spread / 3_usize.pow(rank as u32) % 3).collect();

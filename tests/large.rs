@@ -4,9 +4,9 @@ use maypole::{Communicator, ReduceOp};
 use maypole_kernels::mix;
 
 const WORLD: usize = 4;
-/// Elements of a vector: 8 MiB and a bit, so that the ranks' buffers take 32 MiB together.
+/// Elements of a vector: a little more than 8 MiB, so that the ranks' buffers take 32 MiB together.
 const COUNT: usize = (2 << 20) + 12;
-/// Buffers begin this number of elements behind where an allocation begins.
+/// Buffers begin this number of elements after the start of an allocation.
 const OFFSET: usize = 1;
 
 fn value(rank: usize, at: usize) -> u32 {
@@ -17,7 +17,7 @@ fn vector(rank: usize, count: usize) -> Vec<u32> {
     (0..OFFSET + count).map(|at| value(rank, at)).collect()
 }
 
-/// What the exclusive or of all ranks' vectors has at `at`.
+/// Element `at` of the exclusive or of all ranks' vectors.
 fn combined(at: usize) -> u32 {
     (0..WORLD).fold(0, |sum, rank| sum ^ value(rank, at))
 }

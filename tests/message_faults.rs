@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 /// How long a call that fails may take on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+/// Bytes of a message that is sent by rendezvous.
 const LONG: usize = 5 << 20;
 
 /// Runs two threads, where rank 0 sends and rank 1 receives, and returns their errors.

@@ -83,7 +83,8 @@ fn each_waits_for_the_other(mut comm: Communicator) -> Result<()> {
     comm.barrier()
 }
 
-/// Ranks 0 and 1 may get `Ok`, because their parts are done. Rank 2 waits for a root that is none.
+/// Ranks 0 and 1 may get `Ok`, because their parts are done. Rank 2 waits for rank 1, which does
+/// not send.
 fn other_root(comm: &mut Communicator) -> Result<()> {
     let root = if comm.rank() == 2 { 1 } else { 0 };
     comm.broadcast(&mut [1u8; 100], root)
@@ -108,7 +109,7 @@ fn await_failure(comm: &Communicator) {
     }
 }
 
-/// Rank 1 comes when the others have given up. What they had sent by then is still there.
+/// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
 fn late(mut comm: Communicator) -> Result<()> {
     comm.barrier()?;
     match comm.rank() {
@@ -287,7 +288,7 @@ fn checked_calls_fail_before_anything_is_sent() {
     }
     for (way, told) in run("split against barrier", 3, true) {
         let cause = one_cause(&way, &told);
-        // The exchange tells of ranks 0 and 1. On a busy machine ranks 1 and 2 may have asked first.
+        // The exchange names ranks 0 and 1. On a busy machine ranks 1 and 2 may have asked first.
         let told = ["calls split()", "calls barrier()"];
         assert!(told.iter().all(|call| cause.sentence.contains(call)), "{way}: {cause:?}");
     }
@@ -319,7 +320,7 @@ fn what_was_ok_stays_ok_and_the_communicator_is_failed_from_the_next_call() {
         let mut data = [rank as u64];
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert_eq!(data, [3]);
-        // Rank 0 sends its parts without waiting for anybody; the others do not match.
+        // Rank 0 sends its parts without waiting for a peer. The calls of the others do not match.
         let start = Instant::now();
         let error = loop {
             let root = if rank == 2 { 1 } else { 0 };

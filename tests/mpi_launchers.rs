@@ -1,12 +1,12 @@
-//! `maypole perf` under other people's launchers: it joins with no configuration but a key.
+//! `maypole perf` under the launchers of MPI: it joins with no configuration but a key.
 
 #[path = "common/skip.rs"]
 mod skip;
 
 use std::process::{Command, Stdio};
 
-/// Runs `maypole perf` on two ranks of `launcher`, with the key in a file; `None`, loudly, where it
-/// is not installed.
+/// Runs `maypole perf` on two ranks of `launcher`, with the key in a file. `None`, and a line
+/// `SKIPPED`, if the launcher is not installed.
 fn perf_under(launcher: &str, options: &[&str]) -> Option<Vec<serde_json::Value>> {
     if Command::new(launcher)
         .arg("--version")

@@ -211,7 +211,7 @@ fn hierarchies() -> Vec<(Collective, Vec<Schedule>)> {
         .collect()
 }
 
-/// A dropped step is never harmless, but for a copy of what is in place already.
+/// If input and output are apart, a schedule without any one of its steps is wrong.
 #[test]
 fn no_step_is_superfluous() {
     let table = Algorithm::ALL.into_iter().flat_map(|algorithm| {

@@ -77,7 +77,8 @@ fn check(schedules: &[Schedule], placement: Placement, rng: &mut SeededRng) -> b
     true
 }
 
-/// Checks that both orders complete, also in windows, and that conflict order takes no longer.
+/// Checks that the simulator completes in both orders, in one window and in three, and that no rank
+/// finishes after the whole.
 fn price(schedules: &[Schedule], rng: &mut SeededRng) {
     let ports = [Ports::Single, Ports::PerLink][rng.below(2)];
     let cost = Cost {
@@ -111,7 +112,7 @@ fn random(world: usize, events: usize, rng: &mut SeededRng) -> Vec<Schedule> {
     let readable = [Buffer::Input, Buffer::Output, Buffer::Scratch];
     let writable = [Buffer::Output, Buffer::Scratch];
     let mut steps = vec![Vec::new(); world];
-    let mut under_way: Vec<(usize, usize)> = Vec::new();
+    let mut in_flight: Vec<(usize, usize)> = Vec::new();
     for _ in 0..events {
         let rank = rng.below(world);
         match rng.below(4) {
@@ -122,22 +123,22 @@ fn random(world: usize, events: usize, rng: &mut SeededRng) -> Vec<Schedule> {
             _ => {
                 let to = (rank + 1 + rng.below(world - 1)) % world;
                 steps[rank].push(Step::Send { from: span(rng, &readable), to });
-                under_way.push((rank, to));
+                in_flight.push((rank, to));
             }
         }
-        while under_way.len() > 1 + rng.below(4) {
-            receive(&mut steps, &mut under_way, rng);
+        while in_flight.len() > 1 + rng.below(4) {
+            receive(&mut steps, &mut in_flight, rng);
         }
     }
-    while !under_way.is_empty() {
-        receive(&mut steps, &mut under_way, rng);
+    while !in_flight.is_empty() {
+        receive(&mut steps, &mut in_flight, rng);
     }
     let schedule = |steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps };
     steps.into_iter().map(schedule).collect()
 }
 
-fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<(usize, usize)>, rng: &mut SeededRng) {
-    let (from, to) = under_way.remove(rng.below(under_way.len()));
+fn receive(steps: &mut [Vec<Step>], in_flight: &mut Vec<(usize, usize)>, rng: &mut SeededRng) {
+    let (from, to) = in_flight.remove(rng.below(in_flight.len()));
     let into = span(rng, &[Buffer::Output, Buffer::Scratch]);
     let step =
         if rng.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };

@@ -80,7 +80,7 @@ fn ranks_that_write_directly_to_a_closed_pipe_are_not_blamed() {
         let output = run(line, closed_pipe());
         assert_eq!((said(&output).as_str(), output.status.code()), ("", Some(141)), "{line}");
     }
-    // A rank that a signal killed is named where somebody reads.
+    // If the output is read, a rank that a signal killed is named.
     let output = run("run -n 1 -- sh -c 'kill -PIPE $$'", Stdio::piped());
     assert!(said(&output).contains("rank 0 failed first: it was killed by SIGPIPE"));
 }

@@ -108,8 +108,8 @@ fn formulas_come_out() {
             assert_near(found, (p - 2.0 + k) * (a + moved / k), "a chain in windows");
         }
     }
-    // A tree of 7, every link for itself: 4 hops up and down, and a window more for each further
-    // one.
+    // A tree of 7 ranks, where every pair has a link of its own: 4 hops up and down for the first
+    // window, and one hop more for each of the other 63.
     let tree = seconds(&mesh(7), AllReduce, Algorithm::Tree, 64, 6.4e9);
     assert_near(tree, 67.0 * 0.1e9 * BETA + (4.0 + 63.0) * alpha(&mesh(7)), "a tree in windows");
 }
@@ -159,8 +159,8 @@ fn the_simulator_agrees_on_small_worlds() {
     let most = &ratios[ratios.len() - 1];
     println!("least {:.3}: {}; most {:.3}: {}", least.0, least.1, most.0, most.1);
     assert!(near(0.001) * 100 >= ratios.len() * 88 && near(0.1) * 100 >= ratios.len() * 94);
-    // A prediction has two messages on one link at the same time, and the simulator has one after
-    // the other; rounds are uneven.
+    // The greatest differences: in a prediction, two messages share a link at the same time, and in
+    // the simulator one follows the other; and rounds are uneven.
     assert!(least.0 > 0.65 && most.0 < 1.51, "{least:?}, {most:?}");
 }
 
@@ -170,7 +170,7 @@ struct Published {
     cluster: &'static str,
     /// GB/s of bus bandwidth.
     measured: f64,
-    /// How far a prediction may be off.
+    /// The greatest relative error of a prediction.
     within: f64,
 }
 
@@ -197,7 +197,7 @@ const PUBLISHED: [Published; 6] = [
 ];
 
 #[test]
-fn what_was_measured_is_predicted() {
+fn published_measurements_are_predicted() {
     println!(
         "{:<28} {:>9} {:>9} {:>7}  bottleneck",
         "ring all-reduce, GB/s", "measured", "predicted", "error"
@@ -223,7 +223,7 @@ fn what_was_measured_is_predicted() {
 }
 
 #[test]
-fn what_is_shared_is_shared_out() {
+fn ranks_behind_one_card_share_its_bandwidth() {
     // Four ranks behind one link of a network card: each gets a quarter.
     let topology = named("2xpcie-phb", Fabric::Flat).unwrap();
     let alone =
@@ -237,8 +237,8 @@ fn what_is_shared_is_shared_out() {
     assert!((alone.busiest * 12.5e9 - 2.0 * 7.0 / 8.0).abs() < 1e-9, "{}", alone.busiest);
 }
 
-/// No link carries more than its bandwidth, more bytes take longer, and a slower link makes no call
-/// faster.
+/// No link carries more than its bandwidth, more bytes take longer, and a bottleneck of half the
+/// bandwidth makes a call slower.
 #[test]
 fn predictions_keep_to_the_links() {
     for name in ["dgx-a100", "mi300x", "2xpcie-phb", "2xcpu:3x2", "3xdgx-h100"] {

@@ -40,7 +40,7 @@ fn everything(
 }
 
 #[test]
-fn what_claims_to_work_in_place_does() {
+fn algorithms_that_claim_to_work_in_place_do() {
     everything(WORLDS, |algorithm, collective, schedules, case| {
         if algorithm.works_in_place(collective) {
             verify(collective, schedules, Placement::InPlace)
@@ -50,7 +50,7 @@ fn what_claims_to_work_in_place_does() {
 }
 
 #[test]
-fn the_others_do_not_work_in_place() {
+fn the_other_algorithms_do_not_work_in_place() {
     let mut fails = Vec::new();
     everything(1..=16, |algorithm, collective, schedules, _| {
         let fail = (algorithm, collective.with_root(0));
@@ -231,12 +231,12 @@ impl Meaning for Expressions {
     }
 }
 
-/// `((0+1)+2)` of chunk 7 for three ranks is `((0.7+1.7)+2.7)`.
+/// For chunk 7 of three ranks: `((0.7+1.7)+2.7)`, where `1.7` is chunk 7 of rank 1.
 fn plain_loop(ranks: usize, chunk: usize) -> String {
     (1..ranks).fold(format!("0.{chunk}"), |sum, rank| format!("({sum}+{rank}.{chunk})"))
 }
 
-/// The first chunk of a rank that is not the plain loop, with what it is.
+/// The expression of the first output chunk that is not the plain loop.
 fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
     let world = schedules.len();
     let chunks = schedules[0].chunks;

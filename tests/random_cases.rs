@@ -37,7 +37,8 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// The group of this rank. `first` random ranks are one group, the others another.
+/// The group of this rank. `first` ranks, drawn at random, are one group, and the others another
+/// group.
 fn group(comm: &mut Communicator, first: usize, rng: &mut SeededRng) -> Communicator {
     let mut shuffled: Vec<usize> = (0..RANKS).collect();
     (1..RANKS).for_each(|last| shuffled.swap(last, rng.below(last + 1)));

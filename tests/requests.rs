@@ -62,8 +62,7 @@ fn several_requests_are_in_flight_and_give_their_own_buffers_back() {
 }
 
 /// Rank 0 does not use the communicator until rank 1 has its result, although the request needs
-/// rank
-/// 0.
+/// rank 0.
 fn overlaps(mut comm: Communicator, mut other: Communicator) {
     for _ in 0..3 {
         if comm.rank() == 0 {

@@ -9,8 +9,11 @@ use spawn::{World, role};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+/// A limit above everything that the tests take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a failure may take, far below [`LIMIT`].
 const SOON: Duration = Duration::from_secs(20);
+/// Elements of the flat buffer.
 const LEN: usize = 10_000;
 
 /// A board, streams, and both in one communicator.
@@ -31,7 +34,8 @@ fn sums(world: usize) -> Vec<u64> {
     (0..LEN).map(|at| (at * world * (world + 1) / 2) as u64).collect()
 }
 
-/// `body` waits for some buckets and not for others. All are done after the scope.
+/// The closure of the scope waits for some buckets and not for others. All are done after the
+/// scope.
 fn buckets(mut comm: Communicator) {
     let mut data = flat(comm.rank());
     for round in 0..3 {
@@ -108,7 +112,7 @@ fn requests_go_on_while_the_scope_computes() {
 }
 
 #[test]
-fn a_panic_passes_once_the_requests_are_over() {
+fn a_panic_goes_on_once_the_requests_are_over() {
     for local in mixtures() {
         local.run(|mut comm| {
             let mut data = flat(comm.rank());

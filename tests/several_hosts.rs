@@ -23,7 +23,7 @@ struct Cluster {
     folder: tempfile::TempDir,
 }
 
-/// A process of a job.
+/// A job that is to be started on a cluster.
 struct Job<'a> {
     cluster: &'a Cluster,
     /// The host of each rank.

@@ -1,5 +1,5 @@
-//! Going on without the dead, and giving up: processes and threads that die, leave, stop or abort,
-//! and the others that go on and compute the right sums.
+//! Processes and threads die, leave, stop or abort. The other ranks shrink the communicator, go on,
+//! and compute the right sums.
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
@@ -46,7 +46,7 @@ impl Survivor {
         Self { comm, id, ids, shrinks: 0 }
     }
 
-    /// Sums of different sizes. Panics if one is wrong.
+    /// One sum of `len` elements. Panics if it is wrong.
     fn sum(&mut self, len: usize) -> maypole::Result<()> {
         let mut data = vec![1u64 << self.id; len];
         self.comm.all_reduce(&mut data, ReduceOp::Sum)?;
@@ -55,7 +55,7 @@ impl Survivor {
         Ok(())
     }
 
-    /// Goes on with those that exist, until a call works.
+    /// Shrinks to the ranks that still exist, until a call works.
     fn go_on(&mut self) {
         loop {
             self.comm = self.comm.shrink().unwrap();
@@ -70,7 +70,7 @@ impl Survivor {
         }
     }
 
-    /// Sums until `last` ranks exist, or fewer, and then some more.
+    /// Sums until at most `last` ranks exist, and then [`CALLS`] times more.
     fn work(&mut self, last: usize) {
         let mut calls = 0;
         while calls < CALLS {
@@ -253,11 +253,13 @@ fn groups_go_on_each_by_itself() {
     }
 }
 
-/// Fails by a stopped rank, and tries to go on until all ranks come.
+/// Calls until the stopped rank makes a call fail. Then shrinks again and again, until all ranks
+/// take part.
 fn patience(comm: Communicator) {
     let mut survivor = Survivor::new(comm);
     while survivor.sum(100).is_ok() {}
-    // Rank 0 leads: it must not wait so long that the others take it for the missing rank.
+    // Rank 0 leads, and has a longer timeout than the others. It must give up before they do all
+    // the same, or they would name rank 0 as the missing rank.
     let patience = if survivor.comm.rank() == 0 { 20 } else { 2 };
     survivor.comm.set_timeout(Duration::from_secs(patience));
     loop {
@@ -298,7 +300,7 @@ fn a_stopped_rank_is_waited_for_and_named() {
     }
 }
 
-/// Waits in a call; another thread of rank 2 gives up once the test says so.
+/// All ranks call. Another thread of rank 2 aborts once the test has made a file.
 fn abort(comm: Communicator) {
     let handle = comm.abort_handle();
     if comm.rank() == 2 {

@@ -40,7 +40,8 @@ const CALLS: [(&str, SmallCall); 18] = [
 ];
 
 /// Allocations of the process so far, read while every rank waits. The ranks meet at a barrier of
-/// threads: another call between two equal ones would be told apart from them, and written down.
+/// threads: another call of the communicator between two equal calls would begin a new entry in the
+/// list of recent calls.
 fn allocations(meeting: &Barrier) -> usize {
     meeting.wait();
     let count = ALLOCATIONS.load(Relaxed);

@@ -9,7 +9,7 @@ use maypole::{Communicator, Local, ReduceOp, Transport};
 use spawn::{World, as_each_rank, role};
 use std::time::Duration;
 
-/// Sums `rank + 1` of the parent over `comm`.
+/// The sum of all ranks' `value`, by an all-reduce of `count` elements.
 fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
     let mut data = vec![value; count];
     comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
@@ -64,7 +64,7 @@ fn nested(comm: &mut Communicator) {
     }
 }
 
-/// Ranks without a colour get no group, and hold nobody up.
+/// Ranks without a colour get no group, and no rank waits for them.
 fn without_colour(comm: &mut Communicator) {
     let rank = comm.rank();
     let group = comm.split((rank != 0).then_some(3), 0).unwrap();
@@ -94,9 +94,9 @@ fn at_the_same_time(comm: &mut Communicator) {
     comm.barrier().unwrap();
 }
 
-/// Hosts are a fact of the machines: another transport, and a group, see the same ones. Over TCP no
-/// two ranks read one board.
-fn hosts_whatever_joins(comm: &mut Communicator) {
+/// The hosts of ranks do not depend on the transport or on the group. Over TCP no two ranks read
+/// one board.
+fn hosts_stay_the_same(comm: &mut Communicator) {
     let tcp = comm.over(Transport::Tcp).unwrap();
     assert_eq!(tcp.hosts(), comm.hosts());
     assert_eq!(tcp.boards().count(), comm.world());
@@ -123,7 +123,7 @@ fn everything(mut comm: Communicator) {
     nested(&mut comm);
     without_colour(&mut comm);
     at_the_same_time(&mut comm);
-    hosts_whatever_joins(&mut comm);
+    hosts_stay_the_same(&mut comm);
     outlives_its_parent(comm);
 }
 

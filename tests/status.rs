@@ -1,5 +1,5 @@
-//! What ranks tell about themselves: on request, by a signal, in a file when they fail, and on one
-//! page of the launcher.
+//! The status of ranks: on request, by a signal, in a file when they fail, and on one page of the
+//! launcher.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The file whose existence lets rank 1 go on.
+/// The variable that names a file. Rank 1 goes on once the file exists.
 const GO: &str = "TEST_GO";
 
 #[test]
@@ -149,7 +149,7 @@ trait CloneWithTime {
 }
 
 impl CloneWithTime for RankStatus {
-    /// The same status as of another time.
+    /// This status with the times of `other`.
     fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus {
         let mut status = self.clone();
         status.unix_seconds = other.unix_seconds;

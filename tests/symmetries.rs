@@ -1,5 +1,5 @@
-//! Algorithms whose schedules all follow from that of one rank: they do, and lowering that one gives
-//! the program that lowering all of them gives.
+//! Some algorithms say that the schedules of all ranks follow from the schedule of one rank. They
+//! do, and lowering this one schedule gives the same program as lowering all schedules.
 
 use maypole::algorithms::Algorithm;
 use maypole::lower::{LoweringInput, lower, lower_symmetric};
@@ -8,7 +8,7 @@ use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, Symmetry};
 use std::collections::HashMap;
 
-/// The algorithms that say so for `world` ranks, each with a collective.
+/// The algorithms that have a symmetry for `world` ranks, each with a collective.
 fn symmetric(world: usize) -> impl Iterator<Item = (Algorithm, Collective, Symmetry)> {
     let pairs = move |algorithm: Algorithm| {
         Collective::all(0).into_iter().filter_map(move |collective| {
@@ -18,7 +18,7 @@ fn symmetric(world: usize) -> impl Iterator<Item = (Algorithm, Collective, Symme
     Algorithm::named().flat_map(pairs)
 }
 
-/// The steps, but a combination always begins with this rank's own part.
+/// The steps, changed so that a combination always begins with this rank's own part.
 fn without_order_of_ranks(schedule: &Schedule) -> Vec<Step> {
     let mut steps = schedule.steps.clone();
     for at in 1..steps.len() {

@@ -19,7 +19,7 @@ enum Setting {
     Table(BTreeMap<String, Option<i64>>),
 }
 
-/// Something other for every seed.
+/// A random setting.
 fn setting(rng: &mut SeededRng) -> Setting {
     let word = |rng: &mut SeededRng| format!("{:x}", rng.next_u64() >> rng.below(60));
     match rng.below(4) {
@@ -72,7 +72,8 @@ fn values(comm: &mut Communicator) {
     assert_eq!(comm.all_gather_values(&()).unwrap(), vec![(); world]);
 }
 
-fn of_type<T>(result: Result<T, Error>) -> Error {
+/// The error of `result`, which must be harmless.
+fn harmless<T>(result: Result<T, Error>) -> Error {
     let Err(error) = result else { panic!("no error") };
     assert!(error.is_harmless(), "{error}");
     error
@@ -82,7 +83,7 @@ fn of_type<T>(result: Result<T, Error>) -> Error {
 fn wrong(comm: &mut Communicator) {
     let rank = comm.rank();
     let world = comm.world();
-    let error = of_type(comm.broadcast_value::<u8>(None, 0));
+    let error = harmless(comm.broadcast_value::<u8>(None, 0));
     let why = if rank == 0 {
         "the root brings no value"
     } else {
@@ -90,26 +91,26 @@ fn wrong(comm: &mut Communicator) {
     };
     assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: {why}"));
 
-    let error = of_type(comm.broadcast_value((rank == 0).then_some(Unwritable), 0));
+    let error = harmless(comm.broadcast_value((rank == 0).then_some(Unwritable), 0));
     assert!(matches!(error, Error::Value { peer: 0, .. }), "{error:?}");
-    let error = of_type(if rank == 0 {
+    let error = harmless(if rank == 0 {
         comm.all_gather_values(&Unwritable).map(drop)
     } else {
         comm.all_gather_values(&7u8).map(drop)
     });
     assert!(matches!(error, Error::Value { peer: 0, .. }), "{error:?}");
-    assert!(of_type(comm.broadcast_value(Some(1u8), world)).to_string().contains("is not one of"));
+    assert!(harmless(comm.broadcast_value(Some(1u8), world)).to_string().contains("is not one of"));
 
     // Rank 0 sends a text. The other ranks expect a shorter type, and then another type.
     if rank == 0 {
         comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
         comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
     } else {
-        let error = of_type(comm.broadcast_value::<u8>(None, 0));
+        let error = harmless(comm.broadcast_value::<u8>(None, 0));
         let why = "brings bytes that are not a value of the type asked for: 6 of its 7 bytes are \
                    left over";
         assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: rank 0 {why}"));
-        let error = of_type(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
+        let error = harmless(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
         assert!(
             matches!(&error, Error::Value { peer: 0, why, .. }
                 if why.contains("not a value of the type")),
@@ -141,7 +142,7 @@ fn values_of_processes() {
     World::new("mixed", 4).hosts(&[0, 1, 1, 0]).start().succeed();
 }
 
-/// Rank 1 takes the bytes of another call for a length that no memory has.
+/// Rank 1 reads the bytes of another call as a length, which is more than any memory has.
 #[test]
 fn a_length_that_no_memory_has_is_an_error_on_both_ranks() {
     let errors = Communicator::run_local(2, |mut comm| {

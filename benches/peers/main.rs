@@ -46,7 +46,7 @@ struct PeersArgs {
     #[arg(long, value_delimiter = ',', default_value = "ompi5,impi,mpich5")]
     names: Vec<String>,
 
-    /// Peers that wait without giving up their core: left out where ranks outnumber cores.
+    /// Peers whose ranks spin while they wait: left out where ranks outnumber cores.
     #[arg(long, value_delimiter = ',', default_value = "mpich5")]
     spinning: Vec<String>,
 
@@ -75,11 +75,12 @@ struct PeersArgs {
     #[arg(long, value_delimiter = ',', default_value = "8,4096,65536,1048576,16777216")]
     sizes: Vec<u64>,
 
-    /// Bytes behind a page at which every buffer begins, ours and the peers'.
+    /// Bytes behind a page at which every buffer begins, maypole's and the peers'.
     #[arg(long, default_value_t = 16)]
     offset: usize,
 
-    /// Measure ours on registered memory, in the groups over shm. The peers have private buffers.
+    /// Measure maypole on registered memory, in the groups over shm. The peers have private
+    /// buffers.
     #[arg(long)]
     registered: bool,
 

@@ -28,7 +28,7 @@ pub(crate) struct Programs {
     pub(crate) budget: u64,
     /// Bytes behind a page at which every buffer begins.
     pub(crate) offset: usize,
-    /// Ours has registered memory, where ranks share memory.
+    /// Maypole's buffers are registered memory in the groups over shm.
     pub(crate) registered: bool,
 }
 
@@ -105,8 +105,8 @@ impl Selection {
         self.sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The size that was asked for, of a point that has `bytes`. Programs round up where a size is
-    /// less than one element a rank.
+    /// The size that was asked for, of a point that was measured with `bytes`. Programs round up a
+    /// size that is less than one element a rank.
     fn nominal(&self, bytes: u64) -> u64 {
         let below = self.sizes.iter().copied().filter(|size| *size <= bytes).max();
         below.or_else(|| self.sizes.iter().copied().min()).unwrap_or(bytes)

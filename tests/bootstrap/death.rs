@@ -50,7 +50,8 @@ impl Rank {
         Self(child, lines)
     }
 
-    /// The rest of the first line that starts with `word` (or continues libtest's own line).
+    /// The rest of the first line that contains `word`. It need not start with it, because libtest
+    /// may have begun the line.
     fn says(&mut self, word: &str) -> String {
         for line in self.1.by_ref() {
             if let Some((_, rest)) = line.unwrap().split_once(word) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_name_makes_two_hosts_of_one_machine() {
+fn configured_host_names_make_two_hosts_of_one_machine() {
     let name = |config: &mut JoinConfig| config.host = Some(format!("host{}", config.rank / 2));
     each(&job(4), name, |service| assert_eq!(service.unwrap().hosts(), [0, 0, 1, 1]));
 }
@@ -26,7 +26,7 @@ fn a_world_needs_no_key_on_loopback_and_one_elsewhere() {
 }
 
 #[test]
-fn a_name_with_several_addresses_will_do() {
+fn a_host_name_with_several_addresses_is_accepted() {
     let named = |config: &mut JoinConfig| config.address = Some("localhost".to_owned());
     each(&job(2), named, |service| drop(service.unwrap()));
     let error = fails(JoinConfig { address: Some("no-such-host.invalid".to_owned()), ..job(2) });
@@ -154,8 +154,8 @@ fn a_wrong_key_is_reported_on_both_sides() {
     assert!(errors[1].to_string().contains("give all ranks the same key"));
 }
 
-/// No key is not a key that fits all: neither a rank without a key is let in by a rank 0 that has
-/// one, nor the other way round.
+/// A rank without a key cannot join a rank 0 that has a key, and a rank with a key cannot join a
+/// rank 0 that has none.
 #[test]
 fn a_key_on_one_side_alone_lets_nobody_in() {
     for keyless in [0, 1] {

@@ -1,5 +1,5 @@
-//! Strangers at the ports of a world that is at work: they cost a bounded queue a bounded time, and
-//! change nothing.
+//! Strangers connect to the ports of a world that is at work. The number of unfinished handshakes
+//! and the time of each are bounded, and the world works on.
 
 use super::{LONG, WORLD, each, job, soon};
 use maypole::world::bootstrap::JoinConfig;
@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// The most handshakes that are not over.
+/// The most handshakes that may be unfinished at a time.
 const HALF_OPEN: usize = 64;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -65,7 +65,8 @@ fn two_thousand_strangers_do_not_disturb_a_world_at_work() {
             let mut held = Vec::new();
             for number in 0..1000usize {
                 let Ok(mut stranger) = TcpStream::connect(port) else { continue };
-                // Some say nothing, some say anything, some begin as a rank does.
+                // A third sends nothing, a third other bytes, a third the first bytes of a
+                // preamble.
                 let _ = match number % 3 {
                     0 => Ok(()),
                     1 => stranger.write_all(&[0x5a; 300]),
@@ -83,7 +84,7 @@ fn two_thousand_strangers_do_not_disturb_a_world_at_work() {
     });
 }
 
-/// A stranger that sends a byte now and then does not hold its place for longer than any other.
+/// Sending a byte now and then does not extend the time that a handshake may take.
 #[test]
 fn strangers_that_send_byte_after_byte_are_refused_in_time() {
     let strangers = |ports: [SocketAddr; 2]| {
@@ -93,7 +94,7 @@ fn strangers_that_send_byte_after_byte_are_refused_in_time() {
         let mut bytes = MAGIC.iter().cycle();
         // One byte each, until all of them were closed.
         while !slow.is_empty() {
-            assert!(start.elapsed() < LONG, "{} strangers hold their places", slow.len());
+            assert!(start.elapsed() < LONG, "{} strangers are still connected", slow.len());
             let byte = [*bytes.next().expect("without end")];
             for stranger in &mut slow {
                 let _ = stranger.write_all(&byte);

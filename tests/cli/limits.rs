@@ -69,9 +69,9 @@ fn missing_memory_is_an_error_and_kills_nothing() {
     assert!(failures > 0, "a limit of 150 MiB leaves no room for buffers of 192 MiB");
 }
 
-/// The largest size is priced without an overflow, and is refused where bytes are needed.
+/// A command that only computes accepts the largest size. One that needs buffers refuses it.
 #[test]
-fn the_largest_size_is_arithmetic_that_works() {
+fn the_largest_size_is_priced_without_overflow() {
     for line in [
         "simulate all-reduce -b 1024T -n 16",
         "simulate all-to-all -b 1024T -n 16",

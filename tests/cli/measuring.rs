@@ -187,7 +187,7 @@ fn under_a_launcher_perf_joins_the_job() {
 
 /// Large calls on registered memory run on it, small ones do not ask, and the output tells which.
 #[test]
-fn registered_memory_is_measured_and_told() {
+fn registered_memory_is_measured_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.json");
     let table = printed(&format!(

@@ -1,5 +1,5 @@
 //! Two network namespaces joined by a cable: two hosts, as far as sockets can tell. Needs root,
-//! `ip`, `unshare` and `nsenter`, and `tc` to make the cable narrow.
+//! `ip`, `unshare` and `nsenter`, and `tc` to limit the bandwidth.
 //!
 //! A namespace without a name lives as long as a process in it. In each of these namespaces one
 //! process waits for the end of its input. The input ends when the test ends, even by `kill -9`, so
@@ -36,7 +36,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// Lets no more than `rate` bits a second out of either end.
+    /// Limits what each end sends to `rate` bits a second.
     pub(crate) fn limit(&self, rate: u64) -> Result<(), String> {
         let rate = format!("{rate}bit");
         // A burst has room for the largest packet that the kernel cuts by itself.
@@ -75,7 +75,7 @@ impl Drop for Cable {
 /// A process in a namespace of its own, until its input ends.
 fn host() -> Result<Child, String> {
     let mut command = Command::new("unshare");
-    // The process is in the new namespace once it has printed a line, and before in this one.
+    // Until it has printed a line, the process may still be in the namespace of this process.
     command.args(["--net", "sh", "-c", "echo there; exec cat"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut host = command.spawn().map_err(|error| format!("unshare: {error}"))?;

@@ -29,7 +29,8 @@ pub(crate) struct Case {
     pub(crate) any: bool,
     /// How often the call is made before the results are checked.
     repeats: usize,
-    /// Where this rank's buffers are made: in registered memory, most of them, or in vectors.
+    /// Registered memory for most of this rank's buffers. The others, or all without an arena, are
+    /// vectors.
     pub(crate) arena: Option<Arena>,
 }
 
@@ -77,14 +78,15 @@ pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// Calls it on `comm` and looks at everything. Gives a number that must be equal on all ranks.
+    /// Makes the calls on `comm` and compares all buffers with what is expected. Returns a hash
+    /// that must be equal on all ranks.
     pub(crate) fn run(&self, comm: &mut Communicator) -> u64 {
         let rank = comm.rank();
         self.try_run(comm).unwrap_or_else(|error| panic!("{error}\nin {self:?} at rank {rank}"))
     }
 
-    /// As [`run`](Self::run). After an error, looks at what must be right all the same: the calls
-    /// before, and the margins of all buffers.
+    /// Like [`run`](Self::run), but returns the error of a call. Then it has compared the results
+    /// of the calls before, and the margins of all buffers.
     pub(crate) fn try_run(&self, comm: &mut Communicator) -> maypole::Result<u64> {
         match self.kind {
             DataType::F16 => self.run_as::<f16>(comm),
@@ -141,7 +143,7 @@ fn operations(collective: Collective, kind: DataType) -> impl Strategy<Value = R
     prop_oneof![weight => select(able), 1 => select(factors.to_vec())]
 }
 
-/// A named algorithm in two of three cases, the deterministic mode in one of eight.
+/// The deterministic mode in one of eight cases. In the others, mostly a named algorithm.
 fn selections(collective: Collective, lengths: &Lengths) -> BoxedStrategy<Selection> {
     // Bruck's algorithm stores blocks of other ranks in scratch, which must have equal lengths.
     let unequal_pairs = matches!(lengths, Lengths::Pairs(_));
@@ -256,7 +258,7 @@ fn in_arena<T: Number>(arena: Option<&Arena>, cells: Vec<T>) -> Box<dyn DerefMut
     Box::new(buffer)
 }
 
-/// One call of a case: its buffers, and how they were before.
+/// One call of a case: its buffers, and what they held before the call.
 struct Round<'a, T> {
     place: Place<'a>,
     nth: usize,
@@ -270,13 +272,13 @@ impl<'a, T: Number> Round<'a, T> {
     fn new(place: Place<'a>, nth: usize) -> Self {
         let mut rng = SeededRng::new(place.case.seed ^ (place.rank * 64 + nth) as u64);
         let mine = |index| place.contribution::<T>(nth, place.rank, index);
-        let (input, output) = Self::lent(place);
+        let (input, output) = Self::buffer_ranges(place);
         let in_place = place.case.in_place();
         let arena = place.case.arena.as_ref();
         let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut rng, arena);
-        // What nobody fills may have any length.
-        let nobodys = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
-        let spare = if nobodys { rng.below(2) * 3 } else { 0 };
+        // An output that the call does not fill may have any length.
+        let unfilled = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
+        let spare = if unfilled { rng.below(2) * 3 } else { 0 };
         let foreign =
             |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
         let output = Guarded::new(output.chain(0..spare).map(foreign), &mut rng, arena);
@@ -284,8 +286,8 @@ impl<'a, T: Number> Round<'a, T> {
         Self { place, nth, input, output, before }
     }
 
-    /// Which elements of the whole lie in the two buffers.
-    fn lent(place: Place<'_>) -> (Range<usize>, Range<usize>) {
+    /// The elements of the whole that lie in the input buffer and in the output buffer.
+    fn buffer_ranges(place: Place<'_>) -> (Range<usize>, Range<usize>) {
         let collective = place.case.collective;
         let input = collective.input(place.rank);
         let output = collective.output(place.rank);
@@ -342,12 +344,12 @@ impl<'a, T: Number> Round<'a, T> {
     /// Compares every element, also those of the margins.
     fn check(&self, order: &Order, algorithm: &str) -> u64 {
         let place = self.place;
-        let (_, lent) = Self::lent(place);
+        let (_, output) = Self::buffer_ranges(place);
         let filled = place.elements(place.case.collective.output(place.rank), Side::Output);
         let result = place.result::<T>(order, self.nth, filled.clone());
         let mut expected = self.before.1.clone();
         if !filled.is_empty() {
-            let at = self.output.inner.start + filled.start - lent.start;
+            let at = self.output.inner.start + filled.start - output.start;
             expected[at..at + filled.len()].copy_from_slice(&result);
         }
         self.compare("input", &self.input, &self.before.0, algorithm);
@@ -360,7 +362,7 @@ impl<'a, T: Number> Round<'a, T> {
             .fold(1, |hash, it| SeededRng::new(hash ^ it.bits()).next_u64())
     }
 
-    /// Compares what no call may touch, whether or not it fails.
+    /// Compares the margins, which no call may touch, whether or not it fails.
     fn check_margins(&self) {
         for (buffer, before) in [(&self.input, &self.before.0), (&self.output, &self.before.1)] {
             let outside = (0..before.len()).filter(|at| !buffer.inner.contains(at));

@@ -3,12 +3,12 @@
 //! It starts from a corpus of inputs (`tests/corpus/NAME/`, and what a test makes itself), damages
 //! them at random, and gives them to a reader. A reader must answer with a value or an error: it
 //! must not panic, take long, or allocate more than its input accounts for. An input that gets an
-//! answer of a new kind joins the corpus, so that later inputs begin where it got to.
+//! answer of a new kind joins the corpus, and later inputs are made from it, too.
 //!
 //! The random numbers are the same in each run. `FUZZ_SECONDS=60` runs each reader that long, from
 //! another start (`FUZZ_SEED`, else the time). The message of a failure has the input in
 //! hexadecimal: a file with these digits in `tests/corpus/NAME/` with the ending `.hex` makes it a
-//! test case for ever.
+//! permanent test case.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use rand_xoshiro::SplitMix64;
@@ -38,8 +38,8 @@ pub(crate) struct Fuzz {
     corpus: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
     inputs: u64,
-    /// Most bytes that a reader may have allocated at a time: so many, and so many for each byte
-    /// of its input.
+    /// Most bytes that a reader may have allocated at a time: the first number, and the second for
+    /// each byte of its input.
     memory: (usize, usize),
 }
 
@@ -69,7 +69,7 @@ impl Fuzz {
         self
     }
 
-    /// Sets what a reader may allocate: so many bytes, and so many for each byte of its input.
+    /// Sets what a reader may allocate: `bytes`, and `for_each` for each byte of its input.
     pub(crate) fn memory(mut self, bytes: usize, for_each: usize) -> Self {
         self.memory = (bytes, for_each);
         self
@@ -194,7 +194,7 @@ impl Fuzz {
         &self.words[below(rng, self.words.len())]
     }
 
-    /// Goes on with a part of another input.
+    /// Inserts a part of another input at `at`. Keeps or drops what follows.
     fn splice(&self, input: &mut Vec<u8>, at: usize, rng: &mut SplitMix64) {
         let Some(other) = self.corpus.get(below(rng, self.corpus.len().max(1))) else { return };
         let from = below(rng, other.len() + 1);

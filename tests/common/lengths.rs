@@ -9,11 +9,11 @@ use std::ops::Range;
 /// The counts of one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Lengths {
-    /// Of the vector, or of the block of every rank.
+    /// Elements of the vector, or of the block of every rank.
     Even(usize),
-    /// Of each rank's block.
+    /// Elements of each rank's block.
     Blocks(Vec<usize>),
-    /// `[s][r]`: from rank `s` to rank `r`.
+    /// `[s][r]`: elements from rank `s` to rank `r`.
     Pairs(Vec<Vec<usize>>),
 }
 
@@ -52,7 +52,7 @@ impl Lengths {
         std::iter::once(0).chain(ends).collect()
     }
 
-    /// Elements in all, of the longest buffer.
+    /// Elements of the longest buffer. For an all-to-all of unequal blocks, of all inputs together.
     pub(crate) fn total(&self) -> usize {
         match self {
             Self::Even(count) => *count,

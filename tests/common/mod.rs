@@ -1,5 +1,5 @@
-//! Reproducible random values, and a naive executor: it runs schedules on numbers in conflict order,
-//! and takes any of the steps that may begin.
+//! Reproducible random values, and a naive executor: it runs schedules on numbers in conflict
+//! order, and draws the next step among those that may begin.
 //!
 //! The executor does not use `walk` or `simulate`. It looks up what a step waits for pair by pair, as
 //! the law says.
@@ -61,19 +61,20 @@ pub(crate) struct Executor<'a> {
     schedules: &'a [Schedule],
     placement: Placement,
     op: Op,
-    /// By rank: for each step, the earlier ones it waits for.
+    /// By rank: for each step, the earlier steps that must be done before it.
     waits: Vec<Vec<Vec<usize>>>,
     /// By rank: for each step, its message on its link: (from, to, nth message).
     places: Vec<Vec<Option<(usize, usize, usize)>>>,
     begun: Vec<Vec<bool>>,
     /// By rank: whether each step is done. A send is done once its receiver has taken the message.
     done: Vec<Vec<bool>>,
+    /// By message: its value, and the index of the step that sent it.
     posted: HashMap<(usize, usize, usize), (u64, usize)>,
     pub(crate) memory: Memory,
 }
 
-/// True if `later` must wait for `earlier` to begin (same link, same direction) or to be done
-/// (overlapping spans).
+/// True if `later` must wait until `earlier` is done, because one of them writes a span that the
+/// other one uses.
 fn conflict(earlier: Step, later: Step, placement: Placement) -> bool {
     let touch = |a: Step, b: Step| {
         a.writes().is_some_and(|w| {

@@ -85,7 +85,7 @@ impl Network {
         self.run(host, &["ip", "link", "set", "lo", "up"])
     }
 
-    /// Lets no more than `rate` bits a second out of every host on the main network.
+    /// Limits what each host sends on the main network to `rate` bits a second.
     pub(crate) fn limit(&self, rate: u64) -> Result<(), String> {
         let rate = format!("{rate}bit");
         // A burst has room for the largest packet that the kernel cuts by itself.
@@ -151,7 +151,7 @@ impl Drop for Network {
 
 /// A process that `unshare` starts in a namespace of its own, until its input ends.
 fn namespace(unshare: &mut Command) -> Result<Child, String> {
-    // The process is in the new namespace once it has printed a line, and before in this one.
+    // Until it has printed a line, the process may still be in the namespace of this process.
     unshare.args(["sh", "-c", "echo there; exec cat"]);
     unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = unshare.spawn().map_err(|error| format!("unshare: {error}"))?;

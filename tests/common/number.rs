@@ -122,7 +122,8 @@ macro_rules! floats {
                         let powers = [1.0, -1.0, 2.0, -2.0, 0.5, 0.0];
                         $narrow(powers[(word >> 8) as usize % 6])
                     }
-                    // Sums of eight, three times each, fit the eight bits of a bf16.
+                    // Sums of eight products with factors of at most 4 fit the eight bits of a
+                    // bf16.
                     ReduceOp::PreMulSum(_) => $narrow((word >> 8 & 15) as $wide - 7.0),
                     _ => $narrow((word >> 8 & 31) as $wide - 15.0),
                 }

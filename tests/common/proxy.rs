@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Where the number of a connection's purpose is in its first bytes.
+/// The index of the byte of a connection that names its purpose.
 const PURPOSE: usize = 16;
 
 /// A direction of a connection.
@@ -25,7 +25,7 @@ pub(crate) enum Way {
 pub(crate) struct Recorded {
     /// What the end that connected has sent.
     pub(crate) there: Vec<u8>,
-    /// What it was sent.
+    /// What the end that connected has received.
     pub(crate) back: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ impl Passing<'_> {
 /// Changes bytes that are forwarded.
 pub(crate) type Tamper = dyn Fn(Passing<'_>) + Send + Sync;
 
-/// A listening proxy. Dropping it ends it; connections that it has forwarded live on.
+/// A listening proxy. Dropping it ends the listening. Connections that it forwards live on.
 pub(crate) struct Proxy {
     /// Where it listens.
     pub(crate) address: SocketAddr,
@@ -110,7 +110,7 @@ impl Proxy {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // The target may not listen yet. Then the connection is refused late.
+                // The target may not listen yet. Then the connection is closed.
                 let Ok(far) = TcpStream::connect(target) else { continue };
                 let recorded = Arc::<Mutex<Recorded>>::default();
                 connections.lock().unwrap().push(Arc::clone(&recorded));

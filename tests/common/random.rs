@@ -13,7 +13,7 @@ pub(crate) const CHUNKS: usize = 3;
 pub(crate) enum Chunks {
     /// Any two chunks, so all must be equally long.
     Mixed,
-    /// Two chunks of one number, as in most collectives.
+    /// Two chunks with the same number, as in most collectives.
     Aligned,
 }
 
@@ -109,12 +109,12 @@ fn build(
     steps.into_iter().map(schedule).collect()
 }
 
-/// `into`, or the chunk of that buffer that may be joined with `chunk`.
+/// `into`, or the chunk of the same buffer that may be joined with `chunk`.
 fn target(chunk: usize, chunks: Chunks, into: Span) -> Span {
     if chunks == Chunks::Aligned { Span { chunk, ..into } } else { into }
 }
 
-/// Receives the oldest message of the link of a random one: links keep their order.
+/// Draws a message, and receives the oldest message of its link: links keep their order.
 fn receive(
     steps: &mut [Vec<Step>],
     in_flight: &mut Vec<Message>,

@@ -256,7 +256,7 @@ impl Running {
         self.heard.iter().enumerate().map(said).collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits until all have ended.
+    /// Waits until all processes have ended.
     #[track_caller]
     pub(crate) fn end(mut self) -> Vec<Ended> {
         while self.hear().is_some() {}
@@ -267,7 +267,7 @@ impl Running {
         codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect()
     }
 
-    /// Waits until all have ended, and asserts that all have succeeded.
+    /// Waits until all processes have ended, and asserts that all have succeeded.
     #[track_caller]
     pub(crate) fn succeed(self) -> Vec<Ended> {
         let ended = self.end();

@@ -167,8 +167,7 @@ impl Operation {
         }
     }
 
-    /// Runs `program`, which is this operation lowered for `me`: from `input`, over what `output`
-    /// holds before.
+    /// Runs `program`, which is this operation lowered for one rank, on `input` and `output`.
     pub(crate) fn apart<T: Element + bytemuck::Pod>(
         &self,
         executor: &mut Executor,

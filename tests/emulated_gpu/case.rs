@@ -13,7 +13,7 @@ use maypole_transports::board::SlotClass;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// A collective with its schedules and sizes.
+/// A collective and its sizes: the layout in elements, the window in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct CallShape {
     pub(crate) collective: Collective,
@@ -23,6 +23,7 @@ pub(crate) struct CallShape {
 }
 
 #[derive(Clone)]
+/// A call of all ranks: its schedules, its type and operation, and where its buffers lie.
 pub(crate) struct Case {
     pub(crate) operation: CallShape,
     pub(crate) schedules: Vec<Schedule>,

@@ -1,6 +1,6 @@
-//! The kernel that walks programs on a GPU, emulated: the same text, compiled by a C++ compiler, has
-//! the bits of the executor. Threads of the GPU are fibers whose order a seed draws. Nothing here says
-//! anything about a real GPU's memory or speed.
+//! The kernel that walks programs on a GPU, emulated: the same source, compiled by a C++ compiler,
+//! gives the bits of the executor. Threads of the GPU are fibers whose order a seed draws. Nothing
+//! here says anything about a real GPU's memory or speed.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -97,7 +97,7 @@ fn every_order_of_events_has_the_same_bits_emulated() {
     }
 }
 
-/// A rank whose peer never publishes is a deadlock that the emulator finds, and no endless run.
+/// If a rank never publishes, the emulator reports a deadlock and does not run for ever.
 #[test]
 fn a_missing_rank_is_a_deadlock_emulated() {
     let Some(emulator) = emulator() else { return };

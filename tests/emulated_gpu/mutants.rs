@@ -67,7 +67,7 @@ fn data_read_before_it_arrives_is_caught_emulated() {
 #[test]
 fn a_counter_ahead_of_its_data_is_caught_emulated() {
     check(
-        "a publication that is told before it is written",
+        "a publication that is announced before it is written",
         "    u32 status = combine<T, Op>(self, fold, mine.bytes);",
         "    for (u32 reader = 0; reader < self.program.ranks && threadIdx.x == 0; reader++) {
             if (fold.audience >> reader & 1) store_release(
@@ -92,7 +92,7 @@ fn a_credit_given_early_is_caught_emulated() {
 #[test]
 fn half_of_a_line_is_caught_emulated() {
     check(
-        "a line whose second flag nobody looks at",
+        "a line of which only one flag is compared",
         "(u32)(low >> 32) == flag && (u32)(high >> 32) == flag",
         "(u32)(high >> 32) == flag",
         Protocol::LowLatency,

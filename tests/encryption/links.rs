@@ -125,7 +125,7 @@ fn expected() -> Vec<u32> {
 }
 
 /// Asserts that no rank has wrong numbers, that rank 1 has noticed the attack and named rank 0, and
-/// that no other rank accuses anybody.
+/// that no other rank blames a peer.
 #[track_caller]
 fn noticed(ended: &[Ended]) {
     for (rank, ended) in ended.iter().enumerate() {
@@ -176,17 +176,17 @@ fn a_flipped_byte_anywhere_is_an_error_and_never_a_wrong_sum() {
     }
 }
 
-/// What happens to a whole record, once it has passed.
+/// What the attacker does to a whole record.
 #[derive(Clone, Copy, Debug)]
-enum Theft {
+enum RecordAttack {
     Drop,
     Repeat,
-    /// The record before comes again in its place.
+    /// Sends the record before it again, in its place.
     Replace,
 }
 
-/// Holds record `nth` back until it is whole, and then forwards what the attacker wants.
-fn steal(nth: usize, theft: Theft) -> impl Fn(Passing<'_>) + Send + Sync {
+/// Holds record `nth` back until all of it has arrived, and then changes it as `attack` says.
+fn attack_record(nth: usize, attack: RecordAttack) -> impl Fn(Passing<'_>) + Send + Sync {
     let start = nth * RECORD;
     let end = start + RECORD;
     move |passing: Passing<'_>| {
@@ -198,10 +198,10 @@ fn steal(nth: usize, theft: Theft) -> impl Fn(Passing<'_>) + Send + Sync {
         let at = |place: usize| place.clamp(before, all.len());
         let mut out = all[before..at(start)].to_vec();
         if before < end && all.len() >= end {
-            match theft {
-                Theft::Drop => {}
-                Theft::Repeat => out.extend([&all[start..end]; 2].concat()),
-                Theft::Replace => out.extend(&all[start - RECORD..start]),
+            match attack {
+                RecordAttack::Drop => {}
+                RecordAttack::Repeat => out.extend([&all[start..end]; 2].concat()),
+                RecordAttack::Replace => out.extend(&all[start - RECORD..start]),
             }
         }
         out.extend(&all[at(end)..]);
@@ -213,15 +213,15 @@ fn steal(nth: usize, theft: Theft) -> impl Fn(Passing<'_>) + Send + Sync {
 fn a_whole_record_that_is_dropped_repeated_or_replaced_is_an_error() {
     // A ring of three ranks sends four chunks over each link: two while it reduces, two while it
     // gathers. Rank 1 notices a dropped record by the next one.
-    for (nth, theft) in [
-        (0, Theft::Drop),
-        (1, Theft::Drop),
-        (2, Theft::Drop),
-        (0, Theft::Repeat),
-        (2, Theft::Repeat),
-        (1, Theft::Replace),
-        (3, Theft::Replace),
+    for (nth, attack) in [
+        (0, RecordAttack::Drop),
+        (1, RecordAttack::Drop),
+        (2, RecordAttack::Drop),
+        (0, RecordAttack::Repeat),
+        (2, RecordAttack::Repeat),
+        (1, RecordAttack::Replace),
+        (3, RecordAttack::Replace),
     ] {
-        noticed(&all_reduce(true, steal(nth, theft)));
+        noticed(&all_reduce(true, attack_record(nth, attack)));
     }
 }

@@ -1,5 +1,5 @@
-//! A recorded handshake lets nobody in, wherever and whenever it is sent again, and neither does
-//! one that is sent back to where it came from.
+//! A recorded handshake is refused, wherever and whenever it is sent again, also if it is sent back
+//! to the rank that sent it.
 
 use super::proxy::{Proxy, Recorded};
 use super::{DATA, ENCRYPTED_DATA, JOIN, LONG, free_port, job, rank};
@@ -28,7 +28,7 @@ fn replay(recorded: &[u8], to: SocketAddr) -> Vec<u8> {
     socket.write_all(hello).unwrap();
     let answered = socket.read_exact(&mut answer).is_ok();
     if answered {
-        // The end may be reset by now.
+        // The other end may have closed the connection by now.
         let _ = socket.write_all(third);
     } else {
         answer.clear();
@@ -79,7 +79,7 @@ fn with_attack(encrypt: bool, attack: impl Fn(&Service, &Proxy, SocketAddr) + Sy
         let callers = service.callers(WORLD, 5);
         assert_eq!(callers.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [1]);
         attack(&service, &proxy, root);
-        assert!(service.callers(WORLD, 5).is_empty(), "nobody came in");
+        assert!(service.callers(WORLD, 5).is_empty(), "no connection was accepted");
         assert!(service.cause().is_none());
         let parts = service.exchange(WORLD, &[0, 1], vec![0], soon()).unwrap();
         assert_eq!(parts, [[0], [1]]);
@@ -96,8 +96,8 @@ fn a_replayed_handshake_changes_nothing_but_a_counter() {
                 let recorded = connection(proxy, purpose);
                 let answer = replay(&recorded.there, root);
                 refused(service, count);
-                // The port answers the first message, because only the third one tells a replay.
-                // What follows is no acceptance.
+                // The port answers the first message, because only the third one tells a replay. No
+                // acceptance follows.
                 assert!(answer.len() >= 50 && answer != recorded.back[..answer.len()]);
                 assert!(answer.len() <= 50 + 3, "a refusal at most: {answer:?}");
             }

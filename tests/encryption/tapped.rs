@@ -84,7 +84,7 @@ fn a_listener_reads_plain_messages_and_no_encrypted_ones() {
     for connection in proxy.recorded() {
         assert!(!finds_pattern(&connection.there) && !finds_pattern(&connection.back));
     }
-    // Not even parts of the pattern: the bytes of a cipher are as good as random.
+    // Encrypted bytes do not even contain parts of the pattern.
     let parts = sealed[HANDSHAKE_THERE..]
         .windows(6)
         .filter(|part| PATTERN.windows(6).any(|six| six == *part));
@@ -196,7 +196,7 @@ fn lost_repeated_and_reordered_bytes_are_errors() {
             let start = Instant::now();
             let ([mine, theirs], _) = converse(true, tamper);
             match mine {
-                // Rotating all bytes of a packet changes nothing.
+                // If the stretch reaches the end of the forwarded bytes, rotating changes nothing.
                 Ok(got) => assert!(change == "reorder" && got == expected()),
                 Err(error) => {
                     let named = matches!(error, Error::PeerLost { rank: 0, peer: 1, .. });

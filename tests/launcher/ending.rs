@@ -33,10 +33,10 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
 
 /// A script in which rank 0 ignores SIGTERM and SIGINT. The other ranks wait until it does, then
 /// run `then`.
-fn deaf(folder: &Path, then: &str) -> String {
+fn ignores_signals(folder: &Path, then: &str) -> String {
     let fifo = fifo(folder);
     format!(
-        "if [ $RANK = 0 ]; then trap '' TERM INT; echo deaf; echo > {fifo}; \
+        "if [ $RANK = 0 ]; then trap '' TERM INT; echo ignores_signals; echo > {fifo}; \
          exec sleep {FOREVER}; fi; read line < {fifo}; {then}"
     )
 }
@@ -44,7 +44,8 @@ fn deaf(folder: &Path, then: &str) -> String {
 #[test]
 fn a_rank_that_ignores_signals_is_killed_after_the_grace_period() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, lines) = complete(run("-n 2 --grace 0.2", &deaf(folder.path(), "exit 7")));
+    let (code, lines) =
+        complete(run("-n 2 --grace 0.2", &ignores_signals(folder.path(), "exit 7")));
     assert_eq!(code, 7);
     assert!(
         lines.contains(&"maypole: rank 0 did not end within 200ms and is killed".to_owned()),
@@ -119,8 +120,11 @@ fn a_user_signal_is_passed_on_and_ends_nothing() {
 #[test]
 fn a_second_signal_kills_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = Running::start(run("-n 1 --tag-output --grace 100000", &deaf_alone(folder.path())));
-    job.wait_for("deaf");
+    let job = Running::start(run(
+        "-n 1 --tag-output --grace 100000",
+        &ignores_signals_alone(folder.path()),
+    ));
+    job.wait_for("ignores_signals");
     job.signal("TERM");
     job.wait_for("SIGTERM passed on to rank 0");
     job.signal("TERM");
@@ -128,9 +132,9 @@ fn a_second_signal_kills_at_once() {
     assert_eq!(job.end().0, 128 + 15);
 }
 
-/// [`deaf`] for one rank. A second process reads the pipe, because no other rank does.
-fn deaf_alone(folder: &Path) -> String {
-    let script = deaf(folder, "exit 0");
+/// [`ignores_signals`] for one rank. A second process reads the pipe, because no other rank does.
+fn ignores_signals_alone(folder: &Path) -> String {
+    let script = ignores_signals(folder, "exit 0");
     format!("cat {} > /dev/null & {script}", folder.join("fifo").display())
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn kill(signal: &str, pid: &str) {
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < LIMIT, "still not: {what}");
+        assert!(start.elapsed() < LIMIT, "waited {LIMIT:?} for: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -16,8 +16,9 @@ fn what_a_rank_leaves_running_is_stopped() {
 
 #[test]
 fn what_a_rank_leaves_in_another_session_is_stopped() {
-    // The second process leaves its rank's session from within another session. Each announces
-    // itself in a pipe of its own: a reader may find the end of the other's line.
+    // The second process leaves its rank's session from within another session. Each writes its
+    // line to a pipe of its own: in a shared pipe, a reader could get the line of the other
+    // process.
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [first, second] = folders.each_ref().map(|folder| fifo(folder.path()));
     let inner = |fifo: &str| format!("echo pid $$; echo > {fifo}; exec sleep {FOREVER}");
@@ -39,11 +40,13 @@ fn what_a_rank_leaves_in_another_session_is_stopped() {
 fn a_process_in_another_session_that_ignores_signals_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = fifo(folder.path());
-    let deaf =
+    let ignores_signals =
         format!("trap '' TERM; echo pid $$; echo > {fifo}; while :; do sleep {FOREVER}; done");
-    let script = format!("setsid sh -c \"{}\" & read line < {fifo}", deaf.replace('$', "\\$"));
+    let script =
+        format!("setsid sh -c \"{}\" & read line < {fifo}", ignores_signals.replace('$', "\\$"));
     let (code, lines) = complete(run("-n 1 --tag-output --grace 0.2", &script));
-    let pid = lines.iter().find_map(|line| Some(line.split_once("pid ")?.1)).expect("it spoke");
+    let pid =
+        lines.iter().find_map(|line| Some(line.split_once("pid ")?.1)).expect("it printed a pid");
     assert_eq!(code, 0, "{lines:?}");
     assert!(is_gone(pid));
 }

@@ -1,4 +1,4 @@
-//! Lines of ranks: tags, whole lines, what is piped in, and readers that leave.
+//! Lines of ranks: tags, whole lines, standard input, and readers that leave.
 
 use crate::harness::{FOREVER, Running, complete, fifo, output, run, wait};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Schedules, lowered and executed on threads: they complete over every transport, with the bits of
-//! the proof.
+//! Schedules, lowered and executed on threads: they complete over every transport, and give the
+//! bits that the order of the proof gives.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -113,10 +113,10 @@ fn a_program_is_as_long_for_many_windows_as_for_few() {
     }
 }
 
-/// Programs that need no counters, each for itself, may follow one another in any order also where
-/// their ranks have other neighbours.
+/// Programs with and without counters may follow one another in any order, also if a rank has other
+/// neighbours in each of them.
 #[test]
-fn programs_without_counters_may_take_turns() {
+fn programs_with_and_without_counters_may_take_turns() {
     let flat = [Algorithm::TwoShot, Algorithm::Tree, Algorithm::OneShot, Algorithm::Ring];
     for (ranks, count) in [(2, 300), (3, 1), (3, 300), (3, 30_000)] {
         let hosts = vec![0; ranks];

@@ -1,4 +1,5 @@
-//! Random schedules: what each rank ends with, against a reference that walks the proof.
+//! Random schedules: the outputs of all ranks, compared with a reference that follows the order of
+//! the proof.
 
 use super::WINDOW;
 use super::common::SeededRng;
@@ -79,11 +80,12 @@ fn numbers(rank: usize, count: usize, salt: u64) -> Vec<f32> {
     (0..count).map(|at| number(rank, at, salt)).collect()
 }
 
-/// What every rank's output ends as, if the schedules complete; and what scratch they read before
-/// they wrote it.
+/// The output of every rank, and the chunks of scratch, (rank, chunk), that were read before they
+/// were written.
 type End = (Vec<Vec<f32>>, HashSet<(usize, usize)>);
 
-/// `before(rank)` is what the output holds at first.
+/// Runs the reference, where `before(rank)` is the content of the output before. `None` if the
+/// schedules do not complete.
 fn reference(
     schedules: &[Schedule],
     layout: &Layout,
@@ -102,8 +104,8 @@ fn reference(
     Some((outputs, reference.unwritten))
 }
 
-/// Makes schedules legal, which may not read scratch before it is written: adds a write of each
-/// span in `unwritten`.
+/// Makes schedules legal: they may not read scratch before it is written. Adds a write of each
+/// chunk in `unwritten`.
 fn write_scratch_first(schedules: &mut [Schedule], unwritten: &HashSet<(usize, usize)>) {
     for (rank, chunk) in unwritten {
         schedules[*rank].steps.insert(0, Step::Copy { from: input(*chunk), into: scratch(*chunk) });

@@ -16,8 +16,8 @@ fn huge_texts_are_refused_in_time() {
         format!("GPU0 {}b!\nGPU0 X SYS\na SYS\naa SYS\naaa SYS\naaaa SYS\n", "a".repeat(60));
     let labels: Vec<String> = (0..60_000).map(|gpu| format!("GPU{gpu}")).collect();
     let wide = format!("{}\nGPU0 X\n", labels.join(" "));
-    for monster in [grown, ambiguous, wide] {
-        assert_eq!(refused(&monster).line, 1);
+    for huge in [grown, ambiguous, wide] {
+        assert_eq!(refused(&huge).line, 1);
     }
     let deep = format!("<system><cpu>{}", "<pci busid=\"a\">".repeat(200_000));
     assert_eq!(refused(&deep).line, 1);

@@ -1,5 +1,5 @@
-//! Large calls that only move bytes copy them from private memory to private memory: with the bits
-//! of any other call, and never with wrong ones.
+//! Large calls that only move bytes copy them from private memory to private memory. They have the
+//! results of other calls, and never wrong ones.
 
 use super::case::cases;
 use super::common::SeededRng;
@@ -26,7 +26,7 @@ fn copying() -> CostTable {
     costs
 }
 
-/// A world of processes with these costs, and the file that tells them.
+/// A world of processes with these costs, and the folder of the file with the costs.
 fn world(role: &str, ranks: usize) -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("costs");
@@ -209,7 +209,7 @@ fn what_is_copied_late_is_right_or_an_error() {
     }
 }
 
-/// Rank 1 tells a number of its process that means nothing to rank 0.
+/// Rank 1 is in another namespace of processes, so its process id means nothing to rank 0.
 fn copy_unless_refused() {
     let mut comm = Communicator::from_env().unwrap();
     let mut all = vec![0; 2 * BLOCK];

@@ -1,4 +1,4 @@
-//! After a failed call, no rank reaches the memory that user code has again.
+//! After a failed call, no rank reaches memory that was given back to user code.
 
 use super::local;
 use super::spawn::{World, role, say};
@@ -30,7 +30,7 @@ impl LatePeer {
         let (go, gate) = channel();
         let (done, is_done) = channel();
         let stopped = AtomicBool::new(false);
-        // The operation must live as long as it likes.
+        // `Operation::new` needs a function that may live for ever.
         Box::leak(Box::new(Self { go, gate: gate.into(), done, is_done: is_done.into(), stopped }))
     }
 
@@ -98,7 +98,7 @@ fn a_late_rank_does_not_write_into_memory_of_a_rank_that_has_panicked() {
 }
 
 /// Rank 0 gives up and overwrites its input, which rank 1 has not read yet. If rank 1's call
-/// succeeds all the same, its result is that of the input of the call.
+/// succeeds nevertheless, its result is that of the input of the call.
 #[test]
 fn a_late_rank_reads_what_was_announced() {
     let call = |comm: &mut Communicator, x: &mut RegisteredBuffer<u32>, op: &Operation<u32>| {

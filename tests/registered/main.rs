@@ -1,6 +1,6 @@
-//! Registered memory: programs that reach it have the bits of those that do not, calls mix it with
-//! private memory as they like, and after a failure no rank reaches what user code has again. Copies of
-//! private memory, which run by the same programs, are here as well.
+//! Registered memory: programs that reach it have the bits of those that do not, calls may mix it
+//! with private memory, and after a failure no rank reaches memory that was given back to user
+//! code. Copies of private memory, which run by the same programs, are here as well.
 
 #[path = "../common/case.rs"]
 mod case;

@@ -235,12 +235,12 @@ fn copies_have_the_bits_of_programs_through_slots() {
     ] {
         assert!(able.contains(name), "{name} is not among {able:#?}");
     }
-    // Of two ranks, an exclusive scan only moves.
+    // Between two ranks, an exclusive scan only moves bytes.
     let combines = |name: &&String| name.contains("reduce") || name.ends_with(" scan");
     assert_eq!(able.iter().find(combines), None, "what is copied cannot be combined");
 }
 
-/// Bytes of a peer that has given up are an error, and nobody is told of them.
+/// Copying from a peer that has given up is an error, and the call succeeds on no rank.
 #[test]
 fn what_a_peer_no_longer_holds_is_not_taken() {
     let mut rng = SeededRng::new(2);

@@ -137,7 +137,7 @@ fn a_corrupted_body_changes_numbers_alone() {
     }
 }
 
-/// The head of a message that nobody reads any more harms nobody.
+/// A corrupted head of a message that no rank reads any more does no harm.
 #[test]
 fn a_corrupted_head_among_messages_and_collectives_gives_no_wrong_result() {
     for_seeds(800, |seed| {

@@ -1,4 +1,5 @@
-//! What a run says that cannot go on, and how deadlines pass in no time.
+//! The panic of a run that hangs, and deadlines, which pass on the simulated clock and take no real
+//! time.
 
 use maypole::testing::SimulatedWorld;
 use maypole::{Communicator, Error, ReduceOp};
@@ -41,7 +42,7 @@ fn five_minutes_of_waiting_take_no_time() {
 }
 
 #[test]
-fn a_deadline_of_ones_own_passes_by_the_simulated_clock() {
+fn the_deadline_of_one_call_passes_by_the_simulated_clock() {
     let run = SimulatedWorld::new(4).run(|mut comm: Communicator| {
         if comm.rank() == 1 {
             return None;

@@ -81,7 +81,7 @@ impl Program {
         Self { world, actions: (0..3).map(|_| draw()).collect() }
     }
 
-    /// Runs all actions, and looks at the results of those that succeed. Stops at the first error.
+    /// Runs all actions, and checks the results of those that succeed. Stops at the first error.
     pub(crate) fn run(&self, mut comm: Communicator) -> std::result::Result<(), Failure> {
         for (nth, action) in self.actions.iter().enumerate() {
             let done = action.run(nth as u64, &mut comm);
@@ -120,7 +120,7 @@ impl Action {
     }
 
     fn run(&self, nth: u64, comm: &mut Communicator) -> std::result::Result<(), ActionError> {
-        // The case before may have named one.
+        // The case before may have named an algorithm.
         comm.set_algorithm(None);
         let done = match self {
             Self::Collective(case) => case.try_run(comm).map(drop),
@@ -209,7 +209,7 @@ fn to_any(comm: &mut Communicator, root: usize, count: usize, nth: u64) -> Resul
     Ok(())
 }
 
-/// Element `at` of the sum over all ranks of what [`contribution`] gives.
+/// Element `at` of the sum over all ranks of `numbers(rank, 0, ..)`.
 fn sum(world: usize, at: usize) -> u64 {
     (0..world).map(|rank| number(rank, 0, at)).sum()
 }
@@ -259,7 +259,7 @@ fn split(
     Ok(())
 }
 
-/// Draws a world: its ranks, their hosts, and the manners of its links.
+/// Draws a world: its hosts, and the capacity and the longest delay of its links.
 pub(crate) fn draw_world(seed: u64, ranks: usize, rng: &mut SeededRng) -> SimulatedWorld {
     let hosts: Vec<usize> = match rng.below(4) {
         0 => (0..ranks).map(|_| rng.below(3)).collect(),

@@ -1,4 +1,4 @@
-//! A seed comes back, turn by turn, and different seeds go different ways.
+//! The same seed gives the same run, turn by turn, and different seeds give different runs.
 
 use crate::common::SeededRng;
 use crate::program::{Program, draw_world};
@@ -25,7 +25,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn different_seeds_go_different_ways() {
+fn different_seeds_give_different_runs() {
     let program = Program::draw_collectives(3, &mut SeededRng::new(5));
     let trace = |seed| {
         let world = draw_world(seed, 3, &mut SeededRng::new(5));

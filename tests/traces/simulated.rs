@@ -59,7 +59,7 @@ fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: 
 }
 
 #[test]
-fn names_and_facts_say_who_and_what() {
+fn slices_name_the_peer_the_bytes_and_the_window() {
     let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
     let cost = Cost { alpha: 1e-6, beta: 1e-9, gamma: 1e-9, ports: Ports::Single };
     let (_, trace) = timeline(&schedules, &Layout::even(3000, 3), 1, 2, cost).unwrap();

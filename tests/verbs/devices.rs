@@ -1,4 +1,4 @@
-//! Every collective and messages between two ranks over verbs, as bits.
+//! Every collective and messages between two ranks over verbs, compared bit by bit.
 
 use crate::spawn::World;
 use std::process::{Command, Stdio};

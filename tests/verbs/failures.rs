@@ -105,8 +105,8 @@ fn a_device_that_is_to_be_removed_serves_until_its_ranks_have_ended() {
     root("/usr/bin/rdma link add rxe1 type rxe netdev veth1");
 }
 
-/// Without memory that may be locked nothing can be registered. The superuser is not limited, so the
-/// rank gives that right up.
+/// Memory can be registered only if it may be locked. The limit does not hold for the superuser, so
+/// the ranks run without that capability.
 #[test]
 #[ignore = "needs RDMA devices: tests/rdma-vm/test"]
 fn too_little_locked_memory_is_told_when_ranks_join() {

@@ -11,7 +11,8 @@ use std::time::Instant;
 /// Bytes of the calls that are compared with shared memory: less and more than a line, a packet,
 /// the longest write, and the ring of a connection.
 const SIZES: [usize; 6] = [1, 100, 4096, 64 << 10, 600_000, 8 << 20];
-/// Which of [`SIZES`] only every third collective uses, because the virtual machine is slow.
+/// The index of the largest size. Only every third collective uses it, because the virtual machine
+/// is slow.
 const LARGEST: usize = SIZES.len() - 1;
 
 /// Plays `role`.
@@ -59,7 +60,8 @@ fn compare(mut comm: Communicator) {
     let mut rng = SeededRng::new(number("TEST_SEED", 7) * 1000 + world as u64);
     for nth in 0..number("TEST_CASES", 4) {
         let case = rng.sample(&cases(world));
-        // Bits over two algorithms differ where floats do, so each is held to its own order.
+        // Two algorithms may give different bits of floats, so each run is compared with the order
+        // of its own algorithm.
         let begun = Instant::now();
         case.run(&mut comm);
         let took = begun.elapsed();
@@ -183,7 +185,7 @@ fn shrink(mut comm: Communicator) {
 /// What the kernel counts of this process: queue pairs, completion queues, registrations.
 fn resources() -> [usize; 3] {
     ["qp", "cq", "mr"].map(|kind| {
-        // The kernel names the thread that made a thing.
+        // The kernel shows the id of the thread that made a resource.
         let threads = std::fs::read_dir("/proc/self/task").unwrap();
         let number = |thread: std::io::Result<std::fs::DirEntry>| thread.unwrap().file_name();
         let threads: Vec<_> = threads.map(|thread| number(thread).into_string().unwrap()).collect();
@@ -206,7 +208,7 @@ fn shown(kind: &str) -> String {
 /// Makes 1,000 operations on groups that come and go, and counts what the kernel has of this
 /// process after each group.
 fn count(mut comm: Communicator) {
-    // Makes the stream of the world itself, which stays.
+    // Connects the world itself. Its stream stays.
     comm.barrier().unwrap();
     let mut operations = 0;
     let mut before = None;

@@ -1,4 +1,4 @@
-//! Everything that a stranger's connection brings, before and after the handshake: arbitrary bytes
+//! The readers of bytes that a connection brings, before and after the handshake: arbitrary bytes
 //! give an error or a value, and never a panic, a long wait or much memory.
 
 #[path = "../../tests/common/fuzz.rs"]
@@ -22,7 +22,7 @@ fn binding() -> Binding {
     Binding { purpose: Purpose::Join, group: [0, 0], lane: 0, initiator: 1, responder: 0 }
 }
 
-/// A peer that has said all that it will say, and listens to everything.
+/// A peer that has sent these bytes, and takes all bytes that are sent to it.
 struct Recording<'a>(&'a [u8]);
 
 impl Read for Recording<'_> {
@@ -62,7 +62,7 @@ fn dialogue() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn fuzz_whoever_connects() {
+fn fuzz_the_bytes_of_an_initiator() {
     let (hello, _) = dialogue();
     Fuzz::new("handshake")
         .corpus([hello])
@@ -71,7 +71,7 @@ fn fuzz_whoever_connects() {
 }
 
 #[test]
-fn fuzz_whoever_answers() {
+fn fuzz_the_bytes_of_a_responder() {
     let (_, answer) = dialogue();
     Fuzz::new("answer")
         .corpus([answer, vec![1, 0, 2]])
@@ -105,7 +105,7 @@ fn channels() -> (Channel, Channel) {
     }
 }
 
-/// Reads messages until there are none; the kind of the last answer.
+/// Reads messages until there are none. Returns the kind of the last answer.
 fn read_all(channel: &mut Channel) -> String {
     loop {
         match channel.open(LONGEST_MESSAGE) {

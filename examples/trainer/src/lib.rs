@@ -3,7 +3,7 @@
 //! # What is here to be learnt
 //!
 //! Training on many processors divides a model, its data and its optimizer in a handful of ways.
-//! Each way needs collectives. The first page of every axis says what is sharded, which collective
+//! Each way needs collectives. The module page of every axis says what is sharded, which collective
 //! runs where, and what it costs. Every axis is compared with the same training in a single
 //! process, number by number.
 //!
@@ -18,19 +18,19 @@
 //! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
 //! | [`model`] | the GPT, the place of each parameter in one flat buffer, stores of weights |
-//! | [`averaging`] | ranks that train apart for a while: DiLoCo, gossip, stale sums |
-//! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP, local SGD |
+//! | [`averaging`] | ranks that train apart for a while: local SGD, DiLoCo, gossip, stale sums |
+//! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
 //! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
-//! | [`advise`] | the planner: memory and time of a model on a cluster, before any rank is started |
+//! | [`advise`] | the planner: memory and time of a model on a cluster, before a rank is started |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
 //! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
 //! | [`check`] | theory, memory, equality with one process, the tour, deliberate mistakes |
 //!
-//! One process is the reference of all these. One process itself is compared with PyTorch, by
-//! `pytorch/compare.py`.
+//! Training in one process is the reference for every mesh. `pytorch/compare.py` compares training
+//! in one process with PyTorch.
 #![deny(unsafe_code)]
 
 pub mod advise;

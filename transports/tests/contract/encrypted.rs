@@ -1,12 +1,13 @@
-//! What an encrypted stream promises beyond the contract of every stream: nothing but what the peer
-//! sent is delivered, whatever happens to the bytes below, and the end of a stream is the peer's.
+//! What an encrypted stream promises beyond the contract of every stream: whatever happens to the
+//! bytes below, it delivers only what the peer sent, and it ends as closed only if the peer has
+//! ended it.
 
 use crate::drive::{Message, Random, TestDeadline, record_keys};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, mem};
 use std::os::fd::BorrowedFd;
 
-/// A stream below, of which a test changes what arrives.
+/// The stream below an encrypted one. It changes or cuts the bytes that arrive.
 struct Tampered<S> {
     inner: S,
     /// Bytes that have arrived.
@@ -182,13 +183,13 @@ fn bytes_of_another_direction_or_connection_do_not_open() {
     let [here, there] = record_keys();
     let [_, elsewhere] = record_keys();
     assert!(matches!(sealed_by(&here, &there), Ok(19)));
-    // As if an attacker had sent this end's own bytes back.
+    // This is what this end would receive if an attacker sent its own bytes back.
     assert!(matches!(sealed_by(&here, &here), Err(Fault::Altered)));
     assert!(matches!(sealed_by(&here, &elsewhere), Err(Fault::Altered)));
 }
 
 #[test]
-fn equal_messages_look_different_and_unlike_themselves() {
+fn equal_messages_have_different_bytes_that_hide_them() {
     let [here, _] = record_keys();
     let (near, mut far) = mem::pair(1 << 10);
     let mut near = EncryptedStream::new(near, &here);
@@ -222,7 +223,7 @@ fn an_end_waits_for_what_the_link_has_not_taken() {
     let mut received = 0;
     while received < message.len() {
         received += into.receive(&mut far, received).unwrap();
-        // Whoever waits for replies sends the rest on the way.
+        // Receiving also sends the rest of the record.
         assert_eq!(Message::awaited(0).receive(&mut near, 0).unwrap(), 0);
         deadline.wait("the record");
     }

@@ -1,21 +1,22 @@
-//! The store of ranks that train apart: weights of a rank's own, which an [`AveragingRule`] draws
-//! together every so many steps.
+//! The store of ranks that train apart: each rank has its own weights, and every H steps an
+//! [`AveragingRule`] averages them.
 
 use crate::model::store::{FlatStore, Store, StoreBytes, forward_store};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, number, scale};
 use maypole::Result;
 
-/// How ranks that train apart draw their weights together.
+/// The rule by which ranks that train apart average their weights.
 pub trait AveragingRule<T: FloatElement> {
-    /// Changes this rank's `weights`. All ranks of `group` call it after the same step.
+    /// Replaces this rank's `weights` by the average of the rule. All ranks of `group` call it
+    /// after the same step.
     ///
     /// # Errors
     /// As the collectives and messages in it.
     fn average(&mut self, weights: &mut [T], group: &RankGroup) -> Result<()>;
 
-    /// The one model that a run gives, the same on all ranks; `weights` are this rank's own. By
-    /// default the mean of them. All ranks of `group` call it.
+    /// Returns the weights of the model that a run gives, the same on all ranks. By default they
+    /// are the mean of all ranks' `weights`. All ranks of `group` call it.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -28,13 +29,13 @@ pub trait AveragingRule<T: FloatElement> {
     /// True if all ranks have the same weights right after [`average`](Self::average).
     fn makes_equal(&self) -> bool;
 
-    /// Bytes that the rule keeps from step to step.
+    /// Returns the bytes that the rule keeps from step to step.
     fn bytes(&self) -> usize {
         0
     }
 }
 
-/// Makes `weights` the mean of what the ranks of `group` have.
+/// Replaces `weights` by their mean over the ranks of `group`.
 ///
 /// # Errors
 /// As the all-reduce in it.
@@ -44,7 +45,7 @@ pub(super) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Res
     Ok(())
 }
 
-/// Weights that are a rank's own between averages.
+/// A store of weights that differ between ranks from one average to the next.
 #[derive(Debug)]
 pub struct ApartStore<T, R> {
     inner: FlatStore<T>,
@@ -55,8 +56,8 @@ pub struct ApartStore<T, R> {
 }
 
 impl<T: FloatElement, R: AveragingRule<T>> ApartStore<T, R> {
-    /// These weights, alike on all ranks of `group` to begin with, drawn together by `rule` after
-    /// every `every` steps.
+    /// A store of the weights of `flat`, which are equal on all ranks of `group` at first. After
+    /// every `every` steps `rule` averages them.
     ///
     /// # Panics
     /// If `every` is zero.
@@ -77,8 +78,8 @@ impl<T: FloatElement, R: AveragingRule<T>> Store<T> for ApartStore<T, R> {
         true
     }
 
-    /// A rank that trains alone takes the mean over its own rows: gradients are shares of the mean
-    /// over the rows of all ranks.
+    /// Gradients are shares of the mean over the rows of all ranks. A rank that trains alone needs
+    /// the mean over its own rows, so its gradients are multiplied by the number of ranks.
     fn finish(&mut self) -> Result<()> {
         scale(&mut self.inner.gradients, number(self.group.world() as f64));
         Ok(())
@@ -96,7 +97,7 @@ impl<T: FloatElement, R: AveragingRule<T>> Store<T> for ApartStore<T, R> {
         StoreBytes { masters: self.rule.bytes(), ..self.inner.bytes() }
     }
 
-    /// The model that the rule makes of the ranks' weights.
+    /// Returns the model that the rule makes from the ranks' weights.
     fn all_weights(&mut self) -> Result<Vec<T>> {
         if self.rule.makes_equal() && self.is_average_due() {
             return Ok(self.inner.weights.clone());

@@ -1,8 +1,8 @@
 //! DiLoCo: each rank trains alone for H steps; then the mean change of the weights is the gradient
 //! of an outer optimizer.
 //!
-//! * **Sharded:** the batch. A rank keeps besides its own weights those after the last outer step,
-//!   and the velocity of the outer optimizer: 8 bytes a parameter more.
+//! * **Sharded:** the batch. Besides its own weights a rank keeps the weights after the last outer
+//!   step (the anchor), and the velocity of the outer optimizer: in f32 8 bytes a parameter more.
 //! * **Collective:** one all-reduce of the change every H steps.
 //! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank every H steps: 1/H of data
 //!   parallelism.
@@ -15,8 +15,9 @@
 //! anchor   = anchor - rate (d + momentum velocity)        weights = anchor, on all ranks
 //! ```
 //!
-//! With a rate of 1 and without momentum the anchor becomes the mean of the weights: local SGD.
-//! Momentum makes up for H steps of averaging, which shortens the change (Douillard et al. 2023).
+//! With a rate of 1 and no momentum the anchor becomes the mean of the weights: local SGD. The mean
+//! of the ranks' changes is shorter than the change of each rank; momentum compensates for this
+//! (Douillard et al. 2023).
 
 use super::apart::{AveragingRule, mean};
 use crate::ranks::group::RankGroup;
@@ -33,7 +34,7 @@ pub struct OuterStep {
 }
 
 impl Default for OuterStep {
-    /// Those of the paper.
+    /// The constants of the paper.
     fn default() -> Self {
         Self { rate: 0.7, momentum: 0.9 }
     }
@@ -49,7 +50,7 @@ pub struct Diloco<T> {
 }
 
 impl<T: FloatElement> Diloco<T> {
-    /// An outer optimizer for `weights`, which are alike on all ranks to begin with.
+    /// An outer optimizer for `weights`, which are equal on all ranks at first.
     pub fn new(weights: &[T], outer: OuterStep) -> Self {
         Self { anchor: weights.to_vec(), velocity: vec![T::zero(); weights.len()], outer }
     }
@@ -70,7 +71,8 @@ impl<T: FloatElement> AveragingRule<T> for Diloco<T> {
         Ok(())
     }
 
-    /// The weights after the last outer step: what came after it is each rank's own.
+    /// Returns the weights after the last outer step. Later changes differ between ranks, and are
+    /// left out.
     fn model(&mut self, _: &[T], _: &RankGroup) -> Result<Vec<T>> {
         Ok(self.anchor.clone())
     }

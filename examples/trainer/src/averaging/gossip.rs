@@ -1,17 +1,17 @@
 //! Gossip: every H steps each rank averages its weights with those of one neighbour in a ring.
 //!
-//! * **Sharded:** the batch. Ranks never have the same weights, but near ones.
+//! * **Sharded:** the batch. The weights of ranks differ, but only a little.
 //! * **Collective:** none; one message of all weights to the next rank every H steps.
-//! * **Cost:** P numbers leave each rank every H steps, whatever the number of ranks, and a rank
-//!   waits for its neighbour alone.
+//! * **Cost:** P numbers leave each rank every H steps, for P parameters on any number of ranks,
+//!   and a rank waits only for its neighbours.
 //!
 //! ```text
 //! rank 0 -> rank 1 -> rank 2 -> ... -> rank 0        weights = (own + the previous rank's) / 2
 //! ```
 //!
-//! Each rank's weights go into two averages with a half each, so the mean over all ranks stays what
-//! it is. Differences shrink with every round: on a ring of n ranks those that change slowest along
-//! it by a factor of `cos(pi / n)` (Lian et al. 2017). The model that comes of a run is the mean.
+//! Each rank's weights go into two averages with a half each, so the mean over all ranks does not
+//! change. Differences between ranks become smaller with every average: on a ring of n ranks at
+//! least by a factor of `cos(pi / n)` (Lian et al. 2017). The model that a run gives is the mean.
 
 use super::apart::AveragingRule;
 use crate::ranks::exchange::shift;
@@ -19,7 +19,7 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, number};
 use maypole::Result;
 
-/// A rank's weights are drawn towards those of the previous rank.
+/// Each rank averages its weights with those of the previous rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Gossip;
 

@@ -1,9 +1,9 @@
 //! Asynchronous updates and averaging: ranks that do not add their gradients after every step.
 //!
 //! Over a slow link the sum of gradients takes longer than the step. Then it pays to send less
-//! often, to fewer ranks, or to go on before the sum has arrived. Each is another algorithm than
-//! data parallelism, not another execution of it: losses are near those of data parallelism, and
-//! not equal.
+//! often, to send to fewer ranks, or to continue before the sum has arrived. Each of these is
+//! another algorithm than data parallelism: losses are near those of data parallelism, and not
+//! equal.
 //!
 //! ```text
 //!                  sent each step by a rank      what ranks have
@@ -21,22 +21,23 @@
 //! numbers more for each parameter.
 //!
 //! # Which collective runs where
-//! DiLoCo: an all-reduce of the change of the weights every H steps. Gossip: each rank sends its
-//! weights to the next rank of a ring every H steps. Stale sums: an all-reduce of gradients that is
-//! started after a step and waited for so many steps later.
+//! Local SGD: an all-reduce of the weights every H steps. DiLoCo: an all-reduce of the change of
+//! the weights every H steps. Gossip: each rank sends its weights to the next rank of a ring every
+//! H steps. Stale sums: an all-reduce of gradients that is started in one step and waited for some
+//! steps later.
 //!
 //! # Cost
 //! The table above, with `P` parameters on `n` ranks.
 //!
 //! # Source
 //! Douillard et al., "DiLoCo" (2023); Lian et al., "Can Decentralized Algorithms Outperform
-//! Centralized Algorithms?" (2017), for gossip; Ho et al., "More Effective Distributed ML via a Stale
-//! Synchronous Parallel Parameter Server" (2013), for bounded staleness; Stich, "Local SGD Converges
-//! Fast and Communicates Little" (2019).
+//! Centralized Algorithms?" (2017), for gossip; Ho et al., "More Effective Distributed ML via a
+//! Stale Synchronous Parallel Parameter Server" (2013), for bounded staleness; Stich, "Local SGD
+//! Converges Fast and Communicates Little" (2019).
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`apart`] | the store of ranks that train apart, whatever draws them together |
+//! | [`apart`] | the store of ranks that train apart, for any rule of averaging |
 //! | [`local_sgd`] | weights averaged every H steps |
 //! | [`diloco`] | an outer optimizer for the mean change of H steps |
 //! | [`gossip`] | averages with one neighbour |

@@ -1,10 +1,11 @@
-//! Stale sums: a rank goes on while the sum of its gradients is under way, and takes it so many
-//! steps later.
+//! Stale sums: a rank continues while the sum of gradients is under way, and updates its weights by
+//! the sum some steps later.
 //!
 //! * **Sharded:** the batch, as in data parallelism. All ranks have the same weights at all times.
-//! * **Collective:** one all-reduce of all gradients a step, which has as long as `late` steps take.
-//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank a step, as in data parallelism; `late`
-//!   buffers of gradients more.
+//! * **Collective:** one all-reduce of all gradients a step, which may take as long as `late`
+//!   steps.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank a step, as in data parallelism. A rank
+//!   holds `late` more buffers of all gradients.
 //!
 //! ```text
 //! late = 1     step 0      step 1      step 2
@@ -24,7 +25,7 @@ use crate::tensor::math::FloatElement;
 use maypole::Result;
 use std::collections::VecDeque;
 
-/// Weights that are updated by gradients of earlier steps.
+/// A store of weights that are updated by gradients of earlier steps.
 #[derive(Debug)]
 pub struct StaleSum<T> {
     inner: FlatStore<T>,
@@ -34,8 +35,8 @@ pub struct StaleSum<T> {
 }
 
 impl<T: FloatElement> StaleSum<T> {
-    /// These weights, alike on all ranks of `group`. The sum of a step's gradients updates them
-    /// `late` steps later.
+    /// A store of the weights of `flat`, which are equal on all ranks of `group`. The sum of a
+    /// step's gradients updates them `late` steps later.
     pub fn new(flat: FlatStore<T>, group: RankGroup, late: usize) -> Self {
         Self { inner: flat, group, late, under_way: VecDeque::with_capacity(late + 1) }
     }

@@ -1,7 +1,7 @@
 //! Context parallelism: the positions of a row are divided over ranks.
 //!
-//! All layers but attention compute each position alone. Attention needs the keys and values of
-//! all earlier positions, which other ranks have. Two exchanges bring them together: [`ring`]
+//! All layers but attention compute each position by itself. Attention needs the keys and values of
+//! all earlier positions, which other ranks have. There are two ways to exchange them: [`ring`]
 //! passes blocks of keys and values from rank to rank; [`ulysses`] exchanges positions for heads.
 //!
 //! # What is sharded
@@ -13,9 +13,8 @@
 //! forward and two backward, a layer.
 //!
 //! # Cost
-//! With `n` numbers of activations on a rank (tokens times width) and `p` ranks, a layer sends
-//! `2n (3p - 2)` numbers (ring) or `8n (p-1)/p` (Ulysses). Neither is hidden behind computation
-//! here.
+//! With `n` numbers of activations on a rank (tokens times width) and `p` ranks, a layer sends `2n
+//! (3p - 2)` numbers (ring) or `8n (p-1)/p` (Ulysses). In this trainer computation hides neither.
 //!
 //! # Source
 //! Liu et al., "Ring Attention with Blockwise Transformers" (2023); Jacobs et al., "DeepSpeed

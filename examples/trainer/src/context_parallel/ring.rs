@@ -1,20 +1,20 @@
 //! Ring attention: positions are divided, and keys and values pass around a ring of ranks.
 //!
-//! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A
-//! softmax over keys that come in blocks is kept *online*: with the greatest score so far, the sum
-//! of exponentials under it, and the output under it; a block with a greater score scales both down
-//! first.
+//! What it does: queries stay on their rank; in `cp` steps every rank gets every block of keys and
+//! values once. The softmax over blocks of keys is *online*: a rank keeps the greatest score so
+//! far, and the sum of exponentials and the output relative to that score. If a block has a greater
+//! score, the sum and the output are first scaled down.
 //!
 //! ```text
-//!            step 0     step 1     step 2          a block of a rank's positions against one of keys:
-//!   rank 0   q0 kv0     q0 kv2     q0 kv1            all earlier     everything is seen
-//!   rank 1   q1 kv1     q1 kv0     q1 kv2            the same        the triangle
-//!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later       skipped
+//!            step 0     step 1     step 2          keys, compared with the block of queries:
+//!   rank 0   q0 kv0     q0 kv2     q0 kv1            all earlier        all are attended to
+//!   rank 1   q1 kv1     q1 kv0     q1 kv2            same positions     the lower triangle
+//!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later          skipped
 //! ```
 //!
-//! Backward the blocks pass around again: probabilities are made again from the scores and the kept
-//! logarithm of the sum. The gradients of a block of keys and values travel with the block, get a
-//! term at every rank, and reach the owner of the block after one more step.
+//! Backward the blocks pass around again. Probabilities are computed again, from the scores and the
+//! kept logarithm of the sum. The gradients of a block of keys and values travel with the block,
+//! get a term at every rank, and reach the owner of the block after one more step.
 //!
 //! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work of all ranks equal
 //! ([`crate::context_parallel::zigzag`]).
@@ -22,11 +22,11 @@
 //! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
 //! `cp` of their gradients.
 //!
-//! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n`
-//! those of the rank's tokens. A rank waits for each shift before it computes the next step:
+//! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, where `n` is
+//! the rank's tokens times the width. A rank waits for each shift before it computes the next step:
 //! sending a block of keys while computing on another would hide the shifts, and is not done here.
-//! No row of scores longer than a piece is ever kept, so memory for attention is `1 / cp` of that
-//! of one process.
+//! Scores exist for one pair of pieces at a time, and are not kept for the backward pass. One
+//! process keeps `tokens^2` probabilities for each head of a row.
 //!
 //! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and
 //! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
@@ -53,22 +53,22 @@ pub struct RingAttention<R = ExactRing> {
     pub rules: R,
 }
 
-/// Two decisions of ring attention that are easily got wrong. The default methods are right;
-/// `check::faults` overrides one each.
+/// Two decisions of ring attention that are often made wrongly. The default methods are right; a
+/// fault in `check::faults` overrides one of them.
 pub trait RingRules {
-    /// The rank whose positions the pieces of `rank` have, for the causal mask.
+    /// Returns the rank whose positions the causal mask uses for the pieces of `rank`.
     fn positions_of(&self, rank: usize) -> usize {
         rank
     }
 
-    /// What the sum and the output so far are multiplied by when a later block of keys has a
-    /// greater score: `factor`, the exponential of the difference.
+    /// Returns the number by which the sum and the output so far are multiplied when a later block
+    /// of keys has a greater score: `factor`, the exponential of the difference of the scores.
     fn rescale<T: Real>(&self, factor: T) -> T {
         factor
     }
 }
 
-/// The rules of [`RingRules`] as they should be.
+/// The right rules: the defaults of [`RingRules`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExactRing;
 
@@ -107,8 +107,8 @@ struct RingPass<'a, R> {
     heads: Heads,
 }
 
-/// One piece of queries against one piece of keys, of one head of one row: where each begins in its
-/// buffer.
+/// A piece of queries and a piece of keys of one head of one row: the index at which each begins in
+/// its buffer.
 #[derive(Clone, Copy, Debug)]
 struct BlockPair {
     /// The first query in `qkv`, its output, and its number among all queries of all heads.
@@ -184,7 +184,7 @@ impl<R: RingRules> RingPass<'_, R> {
         Ok(dqkv)
     }
 
-    /// `y` and the state of the softmax, with one more piece of keys.
+    /// Adds one piece of keys to the output `y` and to the state of the softmax, `most` and `sums`.
     fn attend<T: Real>(
         &self,
         pair: BlockPair,
@@ -215,7 +215,7 @@ impl<R: RingRules> RingPass<'_, R> {
         matmul(&mut y[output..], width, MatrixView::new(&p, length), v, 1.0, true);
     }
 
-    /// The terms of all gradients that one piece of keys gives.
+    /// Adds the terms of one pair of pieces to the gradients `dqkv` and `dkv`.
     fn attend_backward<T: Real>(
         &self,
         device: &dyn Device<T>,
@@ -270,13 +270,15 @@ impl<R: RingRules> RingPass<'_, R> {
         1.0 / (self.heads.size as f64).sqrt()
     }
 
-    /// The keys and values of `qkv`, which pass around the ring.
+    /// Returns the keys and values of `qkv`, which pass around the ring: a token's k of all heads,
+    /// then v.
     fn keys_and_values<T: Real>(&self, qkv: &[T]) -> Vec<T> {
         let width = self.heads.width();
         qkv.chunks_exact(3 * width).flat_map(|token| &token[width..]).copied().collect()
     }
 
-    /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
+    /// Returns the pairs of pieces of `step`, in which this rank has the keys of the rank `step`
+    /// places before it.
     fn block_pairs(&self, step: usize, qkv: usize) -> Vec<BlockPair> {
         let Heads { rows, heads, size } = self.heads;
         let ranks = self.ring.group.world();
@@ -312,7 +314,8 @@ impl<R: RingRules> RingPass<'_, R> {
         block_pairs
     }
 
-    /// For each query of each head: its number, and where its output begins.
+    /// Calls `each` for each query of each head, with its number and the index at which its output
+    /// begins.
     fn for_each_output(&self, qkv: usize, mut each: impl FnMut(usize, usize)) {
         let Heads { rows, heads, size } = self.heads;
         let tokens = self.heads.tokens(qkv);

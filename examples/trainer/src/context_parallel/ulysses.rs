@@ -1,8 +1,8 @@
 //! Ulysses: positions are divided, and for attention alone they are exchanged for heads.
 //!
-//! What it does: everything but attention works on each position alone. Before attention an
-//! all-to-all gives each rank all positions of some heads; attention runs as ever; another gives
-//! each rank its positions of all heads back.
+//! What it does: all layers but attention compute each position by itself. Before attention an
+//! all-to-all gives each rank all positions of some heads. Attention runs as in one process.
+//! Another all-to-all gives each rank its own positions of all heads again.
 //!
 //! ```text
 //!              positions of rank 0 | 1                   positions of both ranks
@@ -10,17 +10,17 @@
 //!   heads 2 3        C             | D    ----------->   rank 1: heads 2 3 of C and D
 //! ```
 //!
-//! What is sharded: positions; heads during attention, so there must be as many as ranks. Each head
-//! is whole on some rank, and its output is that of one process bit for bit.
+//! What is sharded: positions; heads during attention, so the ranks must divide the heads. One rank
+//! computes all positions of a head, and its output is bit for bit that of one process.
 //!
 //! Which collective runs where: two all-to-alls a layer forward, of `3 n` and of `n`, and the same
 //! two backward.
 //!
-//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens. A
-//! rank of the ring sends `2 n (cp-1)` forward, which grows with the ranks; a rank of Ulysses sends
-//! less than `4 n` however many ranks there are. The ring works with any number of heads; Ulysses
-//! needs a multiple of the ranks. Neither is hidden behind computation in this trainer: a rank
-//! waits for each all-to-all, and for each shift of the ring.
+//! Cost: `4 n (cp-1)/cp` numbers a rank and layer forward and as many backward, where `n` is the
+//! rank's tokens times the width. A rank of the ring sends `2 n (cp-1)` forward, which grows with
+//! the number of ranks; a rank of Ulysses sends less than `4 n` on any number of ranks. The ring
+//! works with any number of heads; Ulysses needs a multiple of the ranks. In this trainer
+//! computation hides neither: a rank waits for each all-to-all, and for each shift of the ring.
 //!
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 
@@ -74,7 +74,8 @@ impl<T: Real> Attention<T> for UlyssesAttention {
     }
 }
 
-/// One layer's exchange. `heads` are those of this rank outside of attention.
+/// The exchange of one layer. `heads` is the shape of attention before the exchange: some positions
+/// of all heads.
 struct HeadExchange<'a> {
     group: &'a RankGroup,
     heads: Heads,
@@ -82,7 +83,7 @@ struct HeadExchange<'a> {
 }
 
 impl HeadExchange<'_> {
-    /// The heads of this rank during attention.
+    /// Returns the heads of this rank during attention.
     fn within(&self) -> Heads {
         let heads = self.heads.heads;
         let ranks = self.group.world();
@@ -90,8 +91,8 @@ impl HeadExchange<'_> {
         Heads { heads: heads / ranks, ..self.heads }
     }
 
-    /// From some positions of all heads to all positions of some heads. A token has `vectors`
-    /// vectors a head.
+    /// Exchanges `x`, some positions of all heads, for all positions of some heads. A token has
+    /// `vectors` vectors in each head.
     fn to_heads<T: Real>(&self, x: &[T], vectors: usize) -> Result<Vec<T>> {
         let mut sent = Vec::with_capacity(x.len());
         self.for_each_run(x.len(), vectors, |_, mine, _, length| {
@@ -119,19 +120,20 @@ impl HeadExchange<'_> {
         Ok(x)
     }
 
-    /// Calls `each` for every run of numbers that stays together, in the order of the message: its
-    /// number, where it is among this rank's positions (in the peer's heads), where among this
-    /// rank's heads (at the peer's positions), and its length.
+    /// Calls `each` for every run of consecutive numbers of the message, in order. Its arguments
+    /// are the run's number, its index in the buffer by positions (this rank's positions, the
+    /// peer's heads), its index in the buffer by heads (this rank's heads, the peer's positions),
+    /// and its length.
     fn for_each_run(
         &self,
-        numbers: usize,
+        len: usize,
         vectors: usize,
         mut each: impl FnMut(usize, usize, usize, usize),
     ) {
         let ranks = self.group.world();
         let within = self.within().width();
         let rows = self.heads.rows;
-        let tokens = numbers / (rows * vectors * self.heads.width());
+        let tokens = len / (rows * vectors * self.heads.width());
         let mut nth = 0;
         for peer in 0..ranks {
             let positions = self.division.positions(peer, ranks, tokens * ranks);

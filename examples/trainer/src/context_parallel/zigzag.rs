@@ -1,44 +1,44 @@
-//! Zig-zag: which positions of a sequence each rank of the context axis takes, so that all
-//! ranks do equal work in causal attention.
+//! Zig-zag: the positions of a sequence are divided over the context axis so that all ranks do
+//! equal work in causal attention.
 //!
-//! What it does: position `i` looks at the `i + 1` positions up to itself, so the last ranks of a
-//! plain division do most of the work and the others wait for them. Zig-zag cuts the sequence into
-//! twice as many chunks as ranks and gives rank `r` the chunks `r` and `2 * ranks - 1 - r`: one
-//! with few pairs of positions and one with many.
+//! What it does: position `i` attends to the `i + 1` positions up to itself. So in a contiguous
+//! division the last ranks do most of the work, and the others wait for them. Zig-zag cuts the
+//! sequence into twice as many chunks as ranks. Rank `r` has the chunks `r` and
+//! `2 * ranks - 1 - r`: one with few pairs of positions and one with many.
 //!
 //! ```text
-//! 4 ranks   contiguous  0 0 1 1 2 2 3 3     most pairs of a rank / mean: 1.73 (T = 64)
+//! 4 ranks   contiguous  0 0 1 1 2 2 3 3     most pairs of a rank / mean: 1.74 (T = 64)
 //!           zig-zag     0 1 2 3 3 2 1 0                                  1.00
 //! ```
 //!
-//! What is sharded: positions, and with them all activations. Which collective runs where: none;
-//! this is arithmetic. Cost: none at run time; two pieces of a sequence instead of one, so twice as
-//! many, smaller, products in attention.
+//! What is sharded: positions, and with them all activations. Which collective runs where: none.
+//! Cost: nothing is sent. A rank has two pieces of a sequence instead of one, so attention has more
+//! and smaller matrix products.
 
 use std::ops::Range;
 
 /// How positions are divided among the ranks of the context axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionDivision {
-    /// Rank `r` has the `r`-th part.
+    /// The sequence is cut into `ranks` chunks, and rank `r` has chunk `r`.
     Contiguous,
-    /// Rank `r` has the parts `r` and `2 * ranks - 1 - r` of twice as many.
+    /// The sequence is cut into `2 * ranks` chunks, and rank `r` has chunks `r` and
+    /// `2 * ranks - 1 - r`.
     ZigZag,
 }
 
 impl PositionDivision {
-    /// Into how many chunks `ranks` ranks cut a sequence.
+    /// Returns the number of chunks into which a sequence is cut for `ranks` ranks.
     pub fn chunks(self, ranks: usize) -> usize {
         match self {
             Self::Contiguous => ranks,
-            // One rank has the whole in either case; two halves would be the same positions in two
-            // pieces.
+            // A single rank has the whole sequence, in one piece.
             Self::ZigZag if ranks == 1 => 1,
             Self::ZigZag => 2 * ranks,
         }
     }
 
-    /// The positions of `rank`, piece by piece, ascending.
+    /// Returns the positions of `rank` as ascending ranges, one for each piece.
     ///
     /// # Panics
     /// If the chunks do not divide the sequence.
@@ -53,7 +53,7 @@ impl PositionDivision {
         mine.into_iter().map(|chunk| chunk * length..(chunk + 1) * length).collect()
     }
 
-    /// The positions of `rank`, in the order in which it keeps them.
+    /// Returns the positions of `rank`, in the order in which the rank keeps them.
     ///
     /// # Panics
     /// As [`pieces`](Self::pieces).
@@ -61,7 +61,8 @@ impl PositionDivision {
         self.pieces(rank, ranks, sequence).into_iter().flatten().collect()
     }
 
-    /// How many pairs (query, key at or before it) each rank has: its work in attention.
+    /// Returns for each rank the number of its pairs (query, key at or before the query): its work
+    /// in attention.
     ///
     /// # Panics
     /// As [`pieces`](Self::pieces).
@@ -72,7 +73,7 @@ impl PositionDivision {
         (0..ranks).map(work).collect()
     }
 
-    /// The work of the busiest rank over the mean: 1 is fair.
+    /// Returns the work of the busiest rank divided by the mean: 1 if all ranks do equal work.
     ///
     /// # Panics
     /// As [`pieces`](Self::pieces).
@@ -83,22 +84,22 @@ impl PositionDivision {
     }
 }
 
-/// What a piece of queries sees of a piece of keys of the same length.
+/// Which keys of a piece the queries of a piece of the same length attend to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// The keys are all later.
+    /// None: all keys are later.
     Nothing,
-    /// The same positions: each query sees the keys up to itself.
+    /// Each query attends to the keys up to itself: both pieces are the same positions.
     Triangle,
-    /// The keys are all earlier.
+    /// All: all keys are earlier.
     Everything,
 }
 
 impl Visibility {
-    /// What `queries` see of `keys`.
+    /// Returns which of the positions `keys` the positions `queries` attend to.
     ///
     /// # Panics
-    /// If they overlap without being the same: no layout cuts so.
+    /// If the ranges overlap but are not equal, which no [`PositionDivision`] gives.
     pub fn of(queries: &Range<usize>, keys: &Range<usize>) -> Self {
         match () {
             () if queries == keys => Self::Triangle,
@@ -126,18 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn zig_zag_is_exactly_fair_and_a_plain_division_is_not() {
+    fn zig_zag_divides_work_equally_and_a_contiguous_division_does_not() {
         for ranks in [2, 4, 8] {
             assert_eq!(PositionDivision::ZigZag.imbalance(ranks, 64), 1.0);
             // The last rank's share: (2 ranks - 1) / ranks as the sequence grows.
-            let plain = PositionDivision::Contiguous.imbalance(ranks, 4096);
-            assert!((plain - (2.0 - 1.0 / ranks as f64)).abs() < 1e-3, "{ranks} ranks: {plain}");
+            let contiguous = PositionDivision::Contiguous.imbalance(ranks, 4096);
+            assert!(
+                (contiguous - (2.0 - 1.0 / ranks as f64)).abs() < 1e-3,
+                "{ranks} ranks: {contiguous}"
+            );
         }
         assert!((PositionDivision::Contiguous.imbalance(4, 64) - 1.738).abs() < 1e-3);
     }
 
     #[test]
-    fn sight_is_what_the_causal_mask_says() {
+    fn visibility_is_that_of_the_causal_mask() {
         let pieces: Vec<_> =
             (0..4).flat_map(|rank| PositionDivision::ZigZag.pieces(rank, 4, 32)).collect();
         for queries in &pieces {

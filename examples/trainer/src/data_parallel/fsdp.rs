@@ -1,16 +1,16 @@
 //! Fully sharded data parallelism, ZeRO stage 3: no rank has the whole model.
 //!
-//! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter, and
-//!   for a moment two gathered units and one unit's gradients.
+//! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter.
+//!   During a step a rank also holds up to two gathered units, and the gradients of up to two
+//!   units: of the unit that runs, and of the unit that is being summed.
 //! * **Collectives:** all-gather of a unit's weights before its forward pass, and again before its
-//!   backward pass, dropped after each; reduce-scatter of its gradients. Nothing is to be published
-//!   after the update: owners keep their parts.
-//! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank, half as much again as plain data
-//!   parallelism.
+//!   backward pass; the gathered weights are dropped after each pass. Reduce-scatter of its
+//!   gradients. After the update nothing is sent: each rank keeps its own part.
+//! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank in a micro-batch. Plain data
+//!   parallelism sends 2 (n-1)/n in a step.
 //!
-//! A rank that waits for each unit computes nothing in the meantime. With `prefetch`, a rank starts
-//! to gather the *next* unit before it computes the present one, so at most two units are in memory
-//! (Zhao et al. 2023).
+//! A rank that waits for a unit computes nothing. With `prefetch`, a rank starts to gather the
+//! *next* unit before it computes the present one (Zhao et al. 2023).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
@@ -19,7 +19,7 @@ use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 
-/// A part of the weights and of the gradients.
+/// A rank's part of the weights and of the gradients.
 #[derive(Debug)]
 pub struct Fsdp<T> {
     layout: ParameterLayout,
@@ -27,12 +27,13 @@ pub struct Fsdp<T> {
     shards: Shards,
     weights: Vec<T>,
     gradients: Vec<T>,
-    /// The unit at work, whole.
+    /// All weights of the unit that runs.
     present: Option<(usize, Vec<T>)>,
-    /// The unit that comes next, under way.
+    /// The all-gather of the next unit's weights.
     next: Option<(usize, PendingCollective<T>)>,
-    /// The gradients of the unit at work.
+    /// The gradients of the unit that runs.
     making: Vec<T>,
+    /// The reduce-scatter of the last unit's gradients.
     sending: Option<(usize, PendingCollective<T>)>,
     backward: bool,
     prefetch: bool,
@@ -41,13 +42,13 @@ pub struct Fsdp<T> {
 }
 
 impl<T: FloatElement> Fsdp<T> {
-    /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the
-    /// next unit is asked for early.
+    /// A store of this rank's parts of `weights`, which are equal on all ranks of `group`. With
+    /// `prefetch` the next unit is gathered while a unit runs.
     ///
     /// # Panics
-    /// If there are not as many weights as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup, prefetch: bool) -> Self {
-        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
         let weights = shards.pack(weights);
         let gradients = vec![T::zero(); shards.len()];
@@ -68,7 +69,7 @@ impl<T: FloatElement> Fsdp<T> {
         }
     }
 
-    /// Asks all ranks for their parts of a unit.
+    /// Starts the all-gather of a unit's weights.
     fn ask(&self, unit: usize) -> Result<(usize, PendingCollective<T>)> {
         let mut whole = vec![T::zero(); self.shards.units[unit].len()];
         whole[self.shards.within(unit)].copy_from_slice(&self.weights[self.shards.packed(unit)]);
@@ -104,7 +105,7 @@ impl<T: FloatElement> Fsdp<T> {
         self.transient = self.transient.max(gathered + gradients);
     }
 
-    /// Adds the sums that are under way to this rank's.
+    /// Waits for the reduce-scatter that is under way, and adds its sums to this rank's gradients.
     fn receive(&mut self) -> Result<()> {
         if let Some((unit, sum)) = self.sending.take() {
             let sum = sum.wait()?;
@@ -114,7 +115,7 @@ impl<T: FloatElement> Fsdp<T> {
     }
 
     fn whole(&self) -> &[T] {
-        &self.present.as_ref().expect("it was gathered just now").1
+        &self.present.as_ref().expect("the unit was just gathered").1
     }
 }
 
@@ -141,7 +142,7 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
         self.gather(unit)?;
         self.making = vec![T::zero(); self.shards.units[unit].len()];
         self.note();
-        let whole = &self.present.as_ref().expect("it was gathered just now").1;
+        let whole = &self.present.as_ref().expect("the unit was just gathered").1;
         Ok((whole, &mut self.making))
     }
 

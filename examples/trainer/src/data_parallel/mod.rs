@@ -19,10 +19,11 @@
 //!
 //! # Which collective runs where
 //! Replicated: an all-reduce of each bucket of gradients, during the backward pass. ZeRO-1: a
-//! reduce-scatter of gradients and an all-gather of weights after it. ZeRO-2: a reduce-scatter of
-//! each unit in the backward pass of each micro-batch, and one all-gather of weights a step. FSDP:
-//! an all-gather of each unit before its forward pass and before its backward pass, and a
-//! reduce-scatter after it. Local SGD: an all-reduce of weights every H steps, and no gradients.
+//! reduce-scatter of gradients, and after the update an all-gather of weights. ZeRO-2: a
+//! reduce-scatter of each unit's gradients in the backward pass of each micro-batch, and one
+//! all-gather of weights a step. FSDP: an all-gather of each unit's weights before its forward pass
+//! and before its backward pass, and a reduce-scatter of its gradients. Forms that average weights
+//! instead are in [`crate::averaging`].
 //!
 //! # Cost
 //! With `P` parameters, `n` ranks and `m` micro-batches, each rank sends in one step `2 P (n-1)/n`
@@ -31,7 +32,7 @@
 //!
 //! # Source
 //! Li et al., "PyTorch Distributed" (2020), for buckets; Rajbhandari et al., "ZeRO" (2020); Zhao et
-//! al., "PyTorch FSDP" (2023); Stich, "Local SGD Converges Fast and Communicates Little" (2019).
+//! al., "PyTorch FSDP" (2023).
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -39,7 +40,7 @@
 //! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
-//! | [`partial`] | gradients that other axes hold further terms of, summed first |
+//! | [`partial`] | gradients that are first summed over another axis |
 //! | [`sharding`] | the choice of a form by name |
 
 pub mod fsdp;

@@ -1,22 +1,21 @@
 //! Gradients that are summed over another axis before data parallelism sums them.
 //!
-//! What it does: wraps another [`Store`]. When this rank has added all of a unit's gradients, some
-//! of them are still terms: ranks of another axis have the other terms. This store sums those over
-//! that axis, and then passes the unit on to the inner store. It does so after the last backward
-//! pass of a step, or after every one if the inner store takes gradients away after every one.
+//! What it does: wraps another [`Store`]. After a unit's backward pass some of its gradients are
+//! only terms, and ranks of another axis have the other terms. This store sums these gradients over
+//! that axis, and then passes the unit on to the inner store. It sums after the last backward pass
+//! of a step, or after every backward pass if the inner store sends gradients after every one.
 //!
 //! ```text
-//! which                                      over   why
-//! norms, biases after a sum, positions       tp     under sequence parallelism each rank saw its tokens alone
-//! everything but experts                     ep     the expert axis divides rows of the batch too
+//! which                                    over   why
+//! norms, biases after a sum, positions     tp     sequence parallelism: a rank saw only its tokens
+//! everything but experts                   ep     the expert axis divides rows of the batch too
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: for each unit and line above one
-//! all-reduce, a step. Cost: the first line is a few vectors; the second is the data parallelism of
-//! the expert axis.
+//! What is sharded: nothing more. Which collective runs where: each time one all-reduce for each
+//! unit and each line above. Cost: the first line is a few vectors; the second is the data
+//! parallelism of the expert axis.
 //!
-//! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store,
-//! whichever it is.
+//! The inner store sums over `dp` and `cp`, along which ranks have the same parameters.
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::LayoutEntry;
@@ -25,33 +24,34 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, take};
 use maypole::Result;
 
-/// Tells of which entries of a layout the gradients are terms of a sum over a group.
+/// True for an entry of a layout whose gradients are terms of a sum over a group.
 pub type SummedEntries = fn(&LayoutEntry) -> bool;
 
-/// The parameters that every rank of the tensor axis has whole and applies to its own tokens alone.
-/// The router sees all tokens, and an expert's last bias all rows of the expert.
+/// True for parameters that every rank of the tensor axis has whole and applies only to its own
+/// tokens. It is false for the router, which sees all tokens, and for an expert's last bias, which
+/// sees all rows of the expert.
 pub fn applied_to_own_tokens(entry: &LayoutEntry) -> bool {
     let whole = entry.cut.is_none() && entry.expert.is_none();
     whole && !entry.name.ends_with("router.weight")
 }
 
-/// The parameters of no expert.
+/// True for parameters that belong to no expert.
 pub fn dense(entry: &LayoutEntry) -> bool {
     entry.expert.is_none()
 }
 
-/// A store some of whose gradients are summed over other groups first.
+/// A store that sums some gradients over other groups before the inner store sums them.
 pub struct PartialSumStore<T> {
     inner: Box<dyn Store<T>>,
     sums: Vec<(RankGroup, SummedEntries)>,
-    /// True if the inner store takes gradients away on each backward pass rather than the last.
+    /// True if the inner store sends gradients in every backward pass, not only in the last one.
     each: bool,
     last: bool,
 }
 
 impl<T> PartialSumStore<T> {
-    /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the
-    /// gradients.
+    /// A store around `inner`, which is of the form `sharding`. For each of `sums`, gradients of
+    /// its entries are summed over its group before `inner` gets them.
     pub fn new(
         inner: Box<dyn Store<T>>,
         sums: Vec<(RankGroup, SummedEntries)>,
@@ -83,7 +83,7 @@ impl<T: FloatElement> Store<T> for PartialSumStore<T> {
     }
 }
 
-/// One sum for all such entries of a unit.
+/// Sums the gradients of all such entries of a unit over `group`, in one all-reduce.
 fn sum<T: FloatElement>(
     store: &mut dyn Store<T>,
     unit: usize,

@@ -4,8 +4,8 @@
 //! * **Sharded:** the batch. Weights, gradients and optimizer are on every rank, 16 bytes a
 //!   parameter with AdamW in f32.
 //! * **Collective:** one all-reduce of all gradients a step, cut into buckets.
-//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring); of the time only what the
-//!   backward pass does not hide.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring). Only the time that the
+//!   backward pass does not hide makes a step longer.
 //!
 //! The backward pass ends with the first layer, so gradients become final from the end of the flat
 //! buffer to its beginning. Waiting for the last of them would leave links idle during the backward
@@ -15,11 +15,11 @@
 //! (Li et al. 2020 found 25 MB to be good for PyTorch).
 //!
 //! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is
-//! made of whole units. Each has memory of its own, which is lent to the sum while it is under way:
-//! nothing is copied to be sent, or back. Where the ranks share a host, that memory is registered,
-//! so ranks read one another's gradients where they lie.
+//! made of whole units. Each bucket has a buffer of its own, which the all-reduce owns while it is
+//! under way: nothing is copied. Where the ranks share a host, the buffer is registered memory, and
+//! ranks read one another's gradients where they lie.
 //!
-//! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
+//! The numbers do not depend on where buckets end: each element is summed over ranks by itself.
 
 use crate::data_parallel::gathered::arena_bytes;
 use crate::model::layout::ParameterLayout;
@@ -29,11 +29,11 @@ use crate::tensor::math::{FloatElement, take_mut};
 use maypole::{Arena, RegisteredBuffer, Result};
 use std::ops::Range;
 
-/// The most bytes of a bucket unless said otherwise.
+/// The default for the most bytes of a bucket.
 pub const BUCKET: usize = 25 << 20;
 
-/// Bytes of a bucket for so many bytes of gradients, unless said otherwise: [`BUCKET`], or a
-/// quarter of them if there are few, because a bucket that holds everything overlaps with nothing.
+/// Returns the default for the most bytes of a bucket, of `gradients` bytes in all: [`BUCKET`], but
+/// at most a quarter of them, because the sum of a single bucket would overlap with nothing.
 pub fn bucket(gradients: usize) -> usize {
     BUCKET.min(gradients / 4)
 }
@@ -55,25 +55,25 @@ pub struct Replicated<T> {
 #[derive(Debug)]
 struct Bucket<T> {
     units: Range<usize>,
-    /// Their place in the flat buffer.
+    /// The place of the units in the flat buffer.
     range: Range<usize>,
-    /// Empty while they are under way.
+    /// Empty while the all-reduce is under way.
     gradients: RegisteredBuffer<T>,
     under_way: Option<PendingCollective<T, RegisteredBuffer<T>>>,
-    /// The number of its units that are not final.
+    /// The number of units whose gradients are not final.
     open: usize,
 }
 
 impl<T: FloatElement> Replicated<T> {
-    /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most
-    /// `bucket` bytes, but of a unit at least, during the backward pass or, without `overlap`,
-    /// after it. All ranks call it.
+    /// A store of `weights`, which are equal on all ranks of `group`. A bucket is a unit, or
+    /// several units of at most `bucket` bytes together. With `overlap` its all-reduce runs during
+    /// the backward pass, else after it. All ranks call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
-    /// If there are not as many weights as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(
         layout: ParameterLayout,
         weights: Vec<T>,
@@ -81,14 +81,14 @@ impl<T: FloatElement> Replicated<T> {
         bucket: usize,
         overlap: bool,
     ) -> Result<Self> {
-        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let units = buckets(&layout, bucket / size_of::<T>());
         let arena = group.arena(arena_bytes::<T>(layout.len(), units.len()))?;
         let buckets = units.into_iter().map(|units| Bucket::new(&layout, units, &arena)).collect();
         Ok(Self { buckets, layout, weights, group, overlap, last: false })
     }
 
-    /// The number of a unit's bucket.
+    /// Returns the number of a unit's bucket.
     fn bucket_of(&self, unit: usize) -> usize {
         self.buckets.partition_point(|bucket| bucket.units.end <= unit)
     }
@@ -108,8 +108,8 @@ impl<T: FloatElement> Bucket<T> {
     }
 }
 
-/// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most
-/// `most` elements.
+/// Returns the units of each bucket. From the last unit on, a bucket takes units as long as it has
+/// at most `most` elements; it has at least one unit.
 pub fn buckets(layout: &ParameterLayout, most: usize) -> Vec<Range<usize>> {
     let mut buckets: Vec<Range<usize>> = Vec::new();
     for unit in (0..layout.units.len()).rev() {
@@ -148,7 +148,7 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
         let Bucket { range: whole, gradients, under_way, .. } = &mut self.buckets[at];
         assert!(
             under_way.is_none(),
-            "gradients of unit {unit} are being summed: nothing can be added to them"
+            "gradients of unit {unit} are being summed, and cannot be added to"
         );
         let place = range.start - whole.start..range.end - whole.start;
         Ok((&self.weights[range], &mut gradients[place]))
@@ -167,7 +167,7 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // Without overlap, or with units that nothing was done with.
+        // Buckets that were not sent: without `overlap`, or with a unit that did not run backward.
         for bucket in self.buckets.iter_mut().rev().filter(|bucket| bucket.under_way.is_none()) {
             bucket.send(&self.group)?;
         }

@@ -1,4 +1,4 @@
-//! The form of data parallelism: a choice by name, for command lines and configurations.
+//! The form of data parallelism, as command lines and configurations name it.
 
 use crate::averaging::apart::ApartStore;
 use crate::averaging::diloco::{Diloco, OuterStep};
@@ -16,44 +16,45 @@ use crate::tensor::math::FloatElement;
 use maypole::Result;
 use serde::{Deserialize, Serialize};
 
-/// The state that is sharded over the ranks of a data-parallel group.
+/// The form of data parallelism: what its ranks shard, and what they sum or average.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Sharding {
-    /// Nothing: gradients are all-reduced.
+    /// Nothing is sharded: gradients are all-reduced.
     Replicated {
         /// The most bytes of a bucket.
         bucket: usize,
-        /// True if sums run while the backward pass does.
+        /// True if sums run during the backward pass.
         overlap: bool,
     },
-    /// The optimizer.
+    /// The optimizer's state is sharded.
     Zero1,
-    /// The optimizer and gradients.
+    /// The optimizer's state and gradients are sharded.
     Zero2,
-    /// Everything.
+    /// The optimizer's state, gradients and weights are sharded.
     Fsdp {
-        /// True if the next unit's weights are gathered while one is at work.
+        /// True if the next unit's weights are gathered while a unit runs.
         prefetch: bool,
     },
-    /// Nothing, and weights are averaged instead of gradients.
+    /// Nothing is sharded, and weights are averaged instead of gradients.
     Local {
-        /// Every so many steps.
+        /// The steps from one average to the next.
         every: u64,
     },
-    /// Nothing, and the change of the weights is the gradient of an outer optimizer.
+    /// Nothing is sharded, and the mean change of the weights is the gradient of an outer
+    /// optimizer.
     Diloco {
-        /// Every so many steps.
+        /// The steps from one outer step to the next.
         every: u64,
     },
-    /// Nothing, and weights are averaged with those of one neighbour.
+    /// Nothing is sharded, and weights are averaged with those of one neighbour.
     Gossip {
-        /// Every so many steps.
+        /// The steps from one average to the next.
         every: u64,
     },
-    /// Nothing, and gradients update the weights some steps later.
+    /// Nothing is sharded, and gradients update the weights some steps later.
     Stale {
-        /// So many steps later.
+        /// The number of steps.
         late: u64,
     },
 }
@@ -65,21 +66,24 @@ impl Default for Sharding {
 }
 
 impl Sharding {
-    /// True if each rank has an optimizer and, between averages, weights of its own.
+    /// True if, between averages, each rank has weights of its own.
     pub fn diverges(self) -> bool {
         matches!(self, Self::Local { .. } | Self::Diloco { .. } | Self::Gossip { .. })
     }
 
-    /// True if a step takes sums of an earlier step.
+    /// True if a step updates weights by the sums of an earlier step.
     pub fn is_late(self) -> bool {
         matches!(self, Self::Stale { late } if late > 0)
     }
 
-    /// Weights and gradients in this form. `weights` are alike on all ranks of `group`, and all of
+    /// Makes the store of this form. `weights` must be equal on all ranks of `group`, and all of
     /// them call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
+    ///
+    /// # Panics
+    /// If the number of weights is not that of the layout, or the steps between averages are zero.
     pub fn store<T: FloatElement>(
         self,
         layout: ParameterLayout,

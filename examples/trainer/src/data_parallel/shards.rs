@@ -1,8 +1,8 @@
 //! The part of a flat buffer that each of n ranks owns: rank r owns the r-th part of *every unit*.
 //!
-//! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit
-//! be gathered and its gradients be scattered by one collective in which all ranks take part
-//! equally. Parts differ by at most one element, so nothing is padded.
+//! If the whole buffer were cut into n parts, rank 0 would own the first layers. Since each unit is
+//! cut, one collective gathers a unit or scatters its gradients, and all ranks send equally much.
+//! Parts of a unit differ by at most one element, so nothing is padded.
 
 use crate::model::layout::ParameterLayout;
 use crate::model::store::OwnedRun;
@@ -14,12 +14,12 @@ use std::ops::Range;
 pub struct Shards {
     /// The place of each unit in the flat buffer.
     pub units: Vec<Range<usize>>,
-    /// This rank's part of each, in the flat buffer.
+    /// The place of this rank's part of each unit in the flat buffer.
     pub mine: Vec<Range<usize>>,
 }
 
 impl Shards {
-    /// Part `slice` of the units of `layout`.
+    /// Part `slice` of each unit of `layout`.
     pub fn new(layout: &ParameterLayout, slice: Shard) -> Self {
         let units: Vec<_> = layout.units.iter().map(|unit| unit.range.clone()).collect();
         let mine = units.iter().map(|unit| {
@@ -29,12 +29,12 @@ impl Shards {
         Self { mine: mine.collect(), units }
     }
 
-    /// Elements of this rank.
+    /// Returns the number of this rank's elements.
     pub fn len(&self) -> usize {
         self.mine.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// True if there are none.
+    /// True if this rank has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,25 +46,25 @@ impl Shards {
         mine.start - whole.start..mine.end - whole.start
     }
 
-    /// Returns the place of this rank's part of unit number `unit` among its parts of all units, put
-    /// together.
+    /// Returns the place of this rank's part of unit number `unit` in the concatenation of its
+    /// parts of all units.
     pub fn packed(&self, unit: usize) -> Range<usize> {
         let before = self.mine[..unit].iter().map(ExactSizeIterator::len).sum();
         before..before + self.mine[unit].len()
     }
 
-    /// Elements of the largest unit.
+    /// Returns the number of elements of the largest unit.
     pub fn largest(&self) -> usize {
         self.units.iter().map(ExactSizeIterator::len).max().unwrap_or(0)
     }
 
-    /// This rank's elements of a flat buffer, put together.
+    /// Returns this rank's elements of the flat buffer `flat`, concatenated.
     pub fn pack<T: Copy>(&self, flat: &[T]) -> Vec<T> {
         self.mine.iter().flat_map(|mine| flat[mine.clone()].iter().copied()).collect()
     }
 
-    /// The parameters that this rank updates. `weights` and `gradients` are each the whole flat
-    /// buffer, or this rank's elements put together.
+    /// Returns the parameters that this rank updates. `weights` and `gradients` are each the whole
+    /// flat buffer, or the concatenation of this rank's elements.
     pub fn owned<'a, T>(
         &self,
         weights: &'a mut [T],

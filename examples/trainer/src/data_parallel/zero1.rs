@@ -1,8 +1,9 @@
-//! ZeRO stage 1: every rank has all weights and gradients, and the optimizer's state of a part.
+//! ZeRO stage 1: every rank has all weights and gradients, and its part of the optimizer's state.
 //!
 //! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n.
-//! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, so
-//!   that each rank has the sums of its part; it updates that part; all-gather of the weights.
+//! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, after
+//!   which each rank has the sums of its part and updates that part; then all-gather of the
+//!   weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
 //!   sending more (Rajbhandari et al. 2020).
@@ -29,15 +30,15 @@ pub struct Zero1<T> {
 }
 
 impl<T: FloatElement> Zero1<T> {
-    /// These weights, alike on all ranks of `group`. All ranks call it.
+    /// A store of `weights`, which are equal on all ranks of `group`. All ranks call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
-    /// If there are not as many weights as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
-        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
         let gradients = vec![T::zero(); weights.len()];
         let weights = GatheredWeights::new(weights, &shards, &group)?;

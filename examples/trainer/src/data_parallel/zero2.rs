@@ -1,13 +1,14 @@
 //! ZeRO stage 2: each rank keeps the gradients of the parameters that it updates, and no others.
 //!
 //! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter
-//!   are left, and one unit's gradients while they are made.
+//!   are left. During a step a rank also holds the gradients of up to two units: of the unit that
+//!   runs, and of the unit that is being summed.
 //! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done,
-//!   *with every micro-batch*: no rank has memory to keep them until the last. Then all-gather of
-//!   the updated weights.
-//! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches; with one,
-//!   as plain data parallelism. A known mistake is to replace the shard with the sums of the last
-//!   micro-batch instead of adding to it.
+//!   *in every micro-batch*: no rank has the memory to keep all gradients until the last
+//!   micro-batch. After the update an all-gather of the weights.
+//! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches: with one,
+//!   as much as in plain data parallelism. A known mistake is to replace the shard by the sums of
+//!   the last micro-batch instead of adding these sums.
 
 use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
@@ -17,31 +18,31 @@ use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 
-/// All weights, and a part of the gradients.
+/// All weights, and a rank's part of the gradients.
 #[derive(Debug)]
 pub struct Zero2<T> {
     layout: ParameterLayout,
     group: RankGroup,
     shards: Shards,
     weights: GatheredWeights<T>,
-    /// Sums of this rank's parts, put together.
+    /// The sums of this rank's parts, concatenated.
     gradients: Vec<T>,
-    /// One unit's gradients, while they are made.
+    /// The gradients of the unit that runs.
     making: Vec<T>,
     under_way: Option<(usize, PendingCollective<T>)>,
     transient: usize,
 }
 
 impl<T: FloatElement> Zero2<T> {
-    /// These weights, alike on all ranks of `group`. All ranks call it.
+    /// A store of `weights`, which are equal on all ranks of `group`. All ranks call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
-    /// If there are not as many as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
-        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
         let gradients = vec![T::zero(); shards.len()];
         let weights = GatheredWeights::new(weights, &shards, &group)?;
@@ -57,7 +58,7 @@ impl<T: FloatElement> Zero2<T> {
         })
     }
 
-    /// Adds the sums that are under way to this rank's.
+    /// Waits for the reduce-scatter that is under way, and adds its sums to this rank's gradients.
     fn receive(&mut self) -> Result<()> {
         if let Some((unit, sum)) = self.under_way.take() {
             let sum = sum.wait()?;

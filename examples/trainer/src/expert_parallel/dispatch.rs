@@ -1,27 +1,28 @@
 //! Dispatch and combine: tokens are sent to the ranks of their experts, and results come back.
 //!
-//! What it does: a layer of experts has far more parameters than one token uses. Each rank keeps
-//! some experts; each kept choice of each of its tokens ([`crate::expert_parallel::router`]) is
-//! sent to the rank of its expert, and the result comes back.
+//! What it does: each rank has some of the experts. For each kept choice of a token
+//! ([`crate::expert_parallel::router`]) the token's row is sent to the rank of the expert, and the
+//! result comes back.
 //!
 //! ```text
 //!   tokens of rank 0  a0 b2 c1 d3        dispatch        experts 0 1 on rank 0: [a0 e0 c1 f1]
 //!   tokens of rank 1  e0 f1 g3 h2      ---------->       experts 2 3 on rank 1: [b2 h2 d3 g3]
 //!                                      <----------
-//!   in the order of the tokens           combine         the same rows, worked on
+//!   in the order of the tokens           combine         the experts' results for these rows
 //! ```
 //!
-//! What is sharded: experts, by a [`ExpertPlacement`]; rows of the batch too, so the expert axis is
-//! a data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
-//! that of one process with the whole batch.
+//! What is sharded: experts, by an [`ExpertPlacement`]; rows of the batch too, so for all other
+//! parameters the expert axis is a data axis. An expert's rows are in the order of ranks, then of
+//! tokens: the order of one process with the whole batch.
 //!
-//! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows
-//! forward, dispatch and combine, and the same two backward, each the other's transpose. Gradients
-//! of experts are summed over `dp` and `cp` alone, since an expert has seen the tokens of all `ep`.
+//! Which collective runs where: forward an all-to-all of the numbers of rows, and two of the rows,
+//! dispatch and combine; backward the same three, where combine is the transpose of dispatch.
+//! Gradients of experts are summed only over `dp` and `cp`, because an expert gets the tokens of
+//! all ranks of `ep`.
 //!
-//! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even;
-//! if it is not, the step lasts as long as that of the busiest rank, which
-//! [`crate::expert_parallel::placement`] and [`crate::expert_parallel::rebalance`] are for.
+//! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even.
+//! If the load is uneven, a step lasts as long as that of the busiest rank;
+//! [`crate::expert_parallel::placement`] and [`crate::expert_parallel::rebalance`] even it out.
 //!
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
 //! (2020).
@@ -33,35 +34,36 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// The rows that each rank sends to each other rank in one layer and micro-batch. The forward pass
-/// keeps them for the backward pass.
+/// The rows that a rank exchanges with each other rank in one layer and micro-batch. The forward
+/// pass and the backward pass each make them from the router's choices.
 #[derive(Clone, Debug)]
 pub struct TokenRoutes {
     /// The kept choices in the order in which their rows are sent: by rank, then expert, then
     /// token.
     sent: Vec<usize>,
-    /// Rows to each rank, and from each.
+    /// The number of rows to each rank, and from each rank.
     to: Vec<usize>,
     from: Vec<usize>,
-    /// For each row in the order of experts its place in the order of arrival.
+    /// For each row in the order of experts, its place in the order of arrival.
     arrival: Vec<usize>,
-    /// Rows of each expert of this rank.
+    /// The number of rows of each expert of this rank.
     pub load: Vec<usize>,
-    /// Rows that go to other ranks, and that come from other ranks.
+    /// The number of rows to other ranks, and of rows from other ranks.
     pub abroad: [usize; 2],
-    /// For each row that comes back the choice that it belongs to: rows come back in the order in
+    /// For each row that comes back, the choice that it belongs to. Rows come back in the order in
     /// which they were sent.
     pub returned: Vec<usize>,
 }
 
 impl TokenRoutes {
-    /// Tells the ranks of `ep` what is coming.
+    /// Makes the routes of `choices`. Ranks of `ep` exchange the numbers of rows.
     ///
     /// # Errors
     /// As the collective.
     ///
     /// # Panics
-    /// If the placement is of other ranks than `ep`.
+    /// If the placement is for another number of ranks than `ep` has, or lacks an expert of
+    /// `choices`.
     pub fn new<T: Real>(
         ep: &RankGroup,
         placement: &ExpertPlacement,
@@ -91,8 +93,8 @@ impl TokenRoutes {
         Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, returned })
     }
 
-    /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts,
-    /// expert by expert.
+    /// Sends `of(choice)`, a row of `width` numbers, for each kept choice. Returns the rows of this
+    /// rank's experts, expert by expert.
     ///
     /// # Errors
     /// As the collective.
@@ -107,8 +109,8 @@ impl TokenRoutes {
         Ok(self.arrival.iter().flat_map(|row| &arrived[row * width..][..width]).copied().collect())
     }
 
-    /// The transpose of [`dispatch`](Self::dispatch): from the rows of this rank's experts a row
-    /// for each of `choices` choices, zeros for those that were dropped.
+    /// The transpose of [`dispatch`](Self::dispatch): sends `rows`, those of this rank's experts,
+    /// back. Returns a row for each of `choices` choices, zeros for dropped choices.
     ///
     /// # Errors
     /// As the collective.
@@ -132,7 +134,8 @@ impl TokenRoutes {
     }
 }
 
-/// Rows arrive by rank and then expert; experts want them by expert and then rank.
+/// Returns for each row in the order of experts, then of ranks, its place in the order of arrival,
+/// which is of ranks, then of experts. `coming` are the numbers of rows in the order of arrival.
 fn arrival(coming: &[u64], slots: usize) -> Vec<usize> {
     let mut starts = Vec::with_capacity(coming.len());
     let total = coming.iter().fold(0, |start, count| {
@@ -162,7 +165,7 @@ mod tests {
 
     const WIDTH: usize = 3;
 
-    /// Rows that say whose they are, sent to their experts and back.
+    /// Sends rows that hold their rank, token and expert to their experts and back.
     fn round_trip(ranks: usize, placement: &ExpertPlacement, capacity: Option<f32>) {
         let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
         let received = Communicator::run_local(ranks, |comm| {
@@ -182,7 +185,7 @@ mod tests {
             let owners =
                 experts.iter().zip(&routes.load).flat_map(|(expert, load)| vec![*expert; *load]);
             assert!(mine.chunks(WIDTH).zip(owners).all(|(row, expert)| row[2] == expert as f32));
-            // Within an expert by rank, then by token: the order of one process.
+            // The rows of an expert are ordered by rank, then by token, as in one process.
             let mut from = 0;
             for load in &routes.load {
                 let rows: Vec<_> = mine[from * WIDTH..][..load * WIDTH]
@@ -197,7 +200,7 @@ mod tests {
                 assert_eq!(
                     back,
                     if choice.kept { row } else { &[0.0; WIDTH][..] },
-                    "identity experts give it back"
+                    "identity experts return the row"
                 );
             }
             (mine.len() / WIDTH, routed.choices.len() - routed.dropped())
@@ -206,12 +209,12 @@ mod tests {
         assert_eq!(
             arrived.iter().sum::<usize>(),
             kept.iter().sum::<usize>(),
-            "no token is lost or made"
+            "as many rows arrive as are sent"
         );
     }
 
     #[test]
-    fn identity_experts_give_every_row_back_in_its_place() {
+    fn identity_experts_return_every_row_to_its_place() {
         for ranks in [1, 2, 4] {
             round_trip(ranks, &ExpertPlacement::even(8, ranks), None);
             round_trip(ranks, &ExpertPlacement::even(8, ranks), Some(1.0));

@@ -1,23 +1,24 @@
 //! A feed-forward part of many experts, of which each token uses a few.
 //!
-//! What it does: a router ([`crate::expert_parallel::router`]) chooses for each token; the chosen
-//! rows go to the ranks of their experts ([`crate::expert_parallel::dispatch`]), through the
-//! experts, and back, and each token's output is the sum of its experts' outputs, each times its
-//! gate. With one rank it is the same layer in one place.
+//! What it does: a router ([`crate::expert_parallel::router`]) chooses experts for each token. The
+//! token's row is sent to the ranks of these experts ([`crate::expert_parallel::dispatch`]), and
+//! their results come back. A token's output is the sum of its experts' outputs, each multiplied by
+//! its gate. One rank runs the same code with all experts.
 //!
-//! Ranks of `ep` wait for the one with the busiest experts: the [`RoutingRecord`] says how busy
-//! each was, layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
+//! Ranks of `ep` wait for the rank with the busiest experts. The [`RoutingRecord`] counts the
+//! tokens of each expert, layer by layer, and [`crate::expert_parallel::rebalance`] evens out the
+//! load.
 //!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
 //! part ([`crate::tensor_parallel::region`]); the router is on every rank. Under sequence
-//! parallelism tokens are gathered first, so that all ranks of `tp` route alike.
+//! parallelism tokens are gathered first, so that all ranks of `tp` make the same choices.
 //!
 //! Which collective runs where: the exchanges of [`crate::expert_parallel::dispatch`], and over
 //! `tp` one sum of the experts' outputs forward and one of their inputs' gradients backward, of the
-//! rows that are here.
+//! rows of this rank's experts.
 //!
-//! Cost: those, and the choices made twice: the backward pass routes again from the kept logits,
-//! because what is kept for it is numbers alone.
+//! Cost: those, and routing twice: the forward pass keeps only buffers of numbers, so the backward
+//! pass makes the choices and the routes again from the kept logits.
 
 use crate::expert_parallel::dispatch::TokenRoutes;
 use crate::expert_parallel::placement::ExpertPlacement;
@@ -41,7 +42,7 @@ pub struct ExpertLayer<R = ExactExperts> {
     pub router: Router,
     /// The ranks that have the other experts.
     pub ep: RankGroup,
-    /// The ranks that have the other parts of these.
+    /// The ranks that have the other parts of this rank's experts.
     pub tp: RankGroup,
     /// The routing of this step: its settings, and the loads that it counted.
     pub routing: Rc<RefCell<RoutingRecord>>,
@@ -49,21 +50,22 @@ pub struct ExpertLayer<R = ExactExperts> {
     pub rules: R,
 }
 
-/// Two decisions of a layer of experts that are easily got wrong. The default methods are right;
-/// `check::faults` overrides one each.
+/// Two decisions of a layer of experts that are often made wrongly. The default methods are right;
+/// a fault in `check::faults` overrides one of them.
 pub trait ExpertRules {
-    /// The routes that rows take back to their tokens.
+    /// Returns the routes of the rows to the experts and back.
     fn routes(&self, routes: TokenRoutes) -> TokenRoutes {
         routes
     }
 
-    /// The gradient of a gate: `wanted`, how much its expert's output was wanted.
-    fn gate_gradient<T: Real>(&self, wanted: T) -> T {
-        wanted
+    /// Returns the gradient of a gate: `product`, the dot product of its expert's output and the
+    /// gradient of the token's output.
+    fn gate_gradient<T: Real>(&self, product: T) -> T {
+        product
     }
 }
 
-/// The rules of [`ExpertRules`] as they should be.
+/// The right rules: the defaults of [`ExpertRules`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExactExperts;
 
@@ -72,28 +74,29 @@ impl ExpertRules for ExactExperts {}
 /// The settings of the routers of a rank in a step, and the loads that they counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoutingRecord {
-    /// The factor of the auxiliary loss of a group: one over the groups of the whole batch,
-    /// times the scale of the loss if it has one.
+    /// The factor of the auxiliary loss of a group: one over the groups of the whole batch, times
+    /// the loss scale if there is one.
     pub share: f64,
-    /// The layers that run next and write down what they see; none when a forward pass is made
-    /// again for its backward pass.
+    /// The layers whose forward passes come next and are recorded, in order. Empty when a forward
+    /// pass is computed again for the backward pass.
     pub coming: VecDeque<usize>,
-    /// The auxiliary losses of this rank's tokens, each times that.
+    /// The sum of the auxiliary losses of this rank's tokens, each multiplied by `share`.
     pub loss: f64,
-    /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model,
-    /// layer by layer.
+    /// For each expert, the number of this rank's tokens that were sent to it: `layers * experts`
+    /// numbers of the whole model, layer by layer.
     pub load: Vec<u64>,
-    /// Choices that found their expert full, in the order in which layers saw them.
+    /// Choices that were dropped because their expert was full, in the order in which layers ran.
     pub dropped: Vec<DroppedChoice>,
-    /// Rows that went through the experts of this rank.
+    /// The number of rows that the experts of this rank computed.
     pub here: usize,
-    /// The same for each pass of a layer, in the order in which the layers ran.
+    /// The number of rows that the experts of this rank computed in each pass of a layer, in the
+    /// order in which the layers ran.
     pub each: Vec<usize>,
-    /// Rows that went to other ranks, and that came from other ranks.
+    /// The number of rows that went to other ranks, and that came from other ranks.
     pub abroad: [usize; 2],
 }
 
-/// A choice that found its expert full.
+/// A choice that was dropped because its expert was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DroppedChoice {
     /// The number of the layer in the whole model.
@@ -115,7 +118,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
         Ok(self.rules.routes(routes))
     }
 
-    fn write_down<T>(&self, routed: &Routed<T>, routes: &TokenRoutes) {
+    /// Adds one forward pass to the record, if it is one of the coming passes.
+    fn record<T>(&self, routed: &Routed<T>, routes: &TokenRoutes) {
         let mut routing = self.routing.borrow_mut();
         let Some(layer) = routing.coming.pop_front() else { return };
         routing.loss += routed.loss * routing.share;
@@ -135,8 +139,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
     }
 }
 
-/// Buffers that are kept for the backward pass before the three of each expert of this rank: the
-/// tokens, their logits, and the output of each choice.
+/// The number of buffers at the start of those kept for the backward pass: the tokens, their
+/// logits, and the output of each choice. Three buffers for each expert of this rank follow.
 const SHARED: usize = 3;
 
 impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
@@ -154,7 +158,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         device.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
         let routes = self.routes(&routed)?;
-        self.write_down(&routed, &routes);
+        self.record(&routed, &routes);
         let rows =
             routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
@@ -194,7 +198,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         dy: &[T],
     ) -> Result<Vec<T>> {
         let ([h, logits, outputs], inner) = kept.split_at(SHARED) else {
-            unreachable!("forward keeps three")
+            unreachable!("forward keeps three buffers first")
         };
         let dy = region.leave_backward(dy.to_vec())?;
         let (router, experts) = p.split_first().expect("a layer of experts has a router");
@@ -236,9 +240,9 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
 }
 
 impl<R: ExpertRules> ExpertLayer<R> {
-    /// The gradient of each choice's gate: how much its expert's output was wanted.
+    /// Returns the gradient of each choice's gate, zero for dropped choices.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
-        let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
+        let gate = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
             let output = row(outputs, nth, width);
             let dy = row(dy, choice.token, width);
             if !choice.kept {
@@ -246,7 +250,7 @@ impl<R: ExpertRules> ExpertLayer<R> {
             }
             self.rules.gate_gradient(sum_of(output, dy, |output, dy| output * dy))
         };
-        routed.choices.iter().enumerate().map(wanted).collect()
+        routed.choices.iter().enumerate().map(gate).collect()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The placement of experts on ranks, so that no rank has all the busy experts.
 //!
-//! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the
-//! busiest. From measured loads it deals the experts out again, the busiest first, each to the
-//! least loaded rank with a place free; every rank keeps the same number.
-//! [`crate::expert_parallel::dispatch`] follows any placement; a placement changes which rank
-//! computes an expert, never the result. [`crate::expert_parallel::rebalance`] moves experts to a
-//! new placement.
+//! What it does: the load of experts depends on the data, and the ranks of the expert axis wait for
+//! the rank with the greatest load. Experts are placed again by measured load: the busiest first,
+//! each on the least loaded rank that has a free place. Every rank has the same number of experts.
+//! [`crate::expert_parallel::dispatch`] works with any placement. A placement decides which rank
+//! computes an expert, and does not change the result. [`crate::expert_parallel::rebalance`] moves
+//! experts to a new placement.
 //!
 //! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.
 //!
@@ -14,12 +14,12 @@
 /// The experts that each rank keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertPlacement {
-    /// By rank, each of the same length.
+    /// The experts of each rank. All ranks have equally many.
     pub kept: Vec<Vec<usize>>,
 }
 
 impl ExpertPlacement {
-    /// Expert `e` on rank `e / (experts / ranks)`.
+    /// The placement of expert `e` on rank `e / (experts / ranks)`.
     ///
     /// # Panics
     /// If the ranks do not divide the experts.
@@ -48,7 +48,7 @@ impl ExpertPlacement {
         Self { kept }
     }
 
-    /// The rank of `expert` and its place there.
+    /// Returns the rank of `expert` and its place on that rank.
     ///
     /// # Panics
     /// If there is no such expert.
@@ -59,9 +59,10 @@ impl ExpertPlacement {
         self.kept.iter().enumerate().find_map(on).expect("every expert is somewhere")
     }
 
-    /// For each place of [`even`](Self::even) the place whose expert comes into it, so that those
-    /// experts share a rank that share one here. Ranks are alike, so each group goes where most of
-    /// it is already, and who stays keeps its place.
+    /// Returns, for experts that are placed as in [`even`](Self::even), the moves to this
+    /// placement: for each place the place whose expert comes into it. Which rank gets which group
+    /// of experts does not matter, so a group goes to the rank that has most of it already. Experts
+    /// that stay on a rank keep their places.
     pub fn moves(&self) -> Vec<usize> {
         let each = self.kept[0].len();
         let mut from: Vec<usize> = (0..each * self.kept.len()).collect();
@@ -74,7 +75,8 @@ impl ExpertPlacement {
         from
     }
 
-    /// Which group of experts each rank takes: pairs that have most in common first.
+    /// Returns the group of experts that each rank takes. Of all pairs of a rank and a group, those
+    /// with the most experts in common come first.
     fn hosted(&self) -> Vec<&[usize]> {
         let ranks = self.kept.len();
         let each = self.kept[0].len();
@@ -93,7 +95,7 @@ impl ExpertPlacement {
         hosted.into_iter().flatten().map(|group| &*self.kept[group]).collect()
     }
 
-    /// The load of the busiest rank over the mean: 1 is fair.
+    /// Returns the load of the busiest rank divided by the mean: 1 if all ranks have equal load.
     pub fn imbalance(&self, load: &[u64]) -> f64 {
         let of = |experts: &Vec<usize>| experts.iter().map(|expert| load[*expert]).sum::<u64>();
         let most = self.kept.iter().map(of).max().unwrap_or(0);
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hot_neighbours_are_parted() {
+    fn two_busy_experts_of_a_rank_are_separated() {
         let load = [100, 90, 10, 10, 10, 10, 10, 20];
         let even = ExpertPlacement::even(8, 2);
         let balanced = ExpertPlacement::balanced(&load, 2);
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn few_move_and_those_that_stay_keep_their_places() {
+    fn few_experts_move_and_the_others_keep_their_places() {
         // Two of the first group are on rank 2, two of the second on rank 1; rank 0 keeps 0 of the
         // third.
         let placement = ExpertPlacement { kept: vec![vec![2, 6, 7], vec![1, 3, 4], vec![0, 5, 8]] };
@@ -147,14 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn moves_give_the_loads_that_were_promised() {
+    fn moves_give_the_loads_of_the_placement() {
         for (seed, ranks) in [(1, 2), (2, 4), (3, 8), (4, 1)] {
             let load: Vec<u64> = (0..16).map(|expert| random(seed, expert) % 1000).collect();
             let balanced = ExpertPlacement::balanced(&load, ranks);
             let moved: Vec<u64> = balanced.moves().into_iter().map(|from| load[from]).collect();
             let even = ExpertPlacement::even(16, ranks);
             assert_eq!(even.imbalance(&moved), balanced.imbalance(&load));
-            assert_eq!(even.moves(), (0..16).collect::<Vec<_>>(), "what is in place stays there");
+            assert_eq!(
+                even.moves(),
+                (0..16).collect::<Vec<_>>(),
+                "experts that are in place do not move"
+            );
         }
     }
 }

@@ -1,31 +1,31 @@
 //! Rebalancing: during training, experts move between ranks so that each rank has an equal share of
 //! the measured load.
 //!
-//! What it does: all experts of a layer have the same shapes, so two experts can exchange their
-//! numbers if the two rows of the router are exchanged too. That is how an expert moves: its
-//! weights, both averages of the optimizer, and its row of the router go to another place. Which
-//! rank keeps which place, the layout, norms and checkpoints stay as they are. The model computes
-//! the same function as before, but for the order of sums over experts.
+//! What it does: all experts of a layer have the same shapes. An expert moves to another place with
+//! its weights, both averages of the optimizer, and its row of the router; the expert of that place
+//! moves elsewhere in the same way. The places of each rank, the layout and the format of
+//! checkpoints do not change. The model computes the same function as before, but for the order of
+//! sums over experts.
 //!
 //! ```text
 //!              rank 0   rank 1
 //! places        0  1     2  3
 //! load          9  8     1  2       rank 0 has 17 of 20: 1.7 times the mean
-//! come from     0  2     1  3       places 1 and 2 exchange experts and rows of the router
+//! come from     0  2     1  3       places 1 and 2 exchange their experts and rows of the router
 //! load          9  1     8  2       rank 0 has 10 of 20
 //! ```
 //!
 //! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks.
-//! Then, for each layer in which experts move, and for weights and each average alone: if the ranks
-//! of `dp` and `cp` own parts, a gather over them of the router and of the experts that move; one
-//! all-to-all over `ep` of the experts that move. With `tp` a rank has its part of each expert, and
-//! sends that. At the end owners tell the others, as after an update: under ZeRO-1 and 2 a gather
-//! of all weights.
+//! Then, for each layer in which experts move, once for weights and once for each average: if the
+//! ranks of `dp` and `cp` own parts, an all-gather over them of the router and of the experts that
+//! move; one all-to-all over `ep` of the experts that move. With `tp` a rank sends its part of each
+//! expert. At the end owners send the changed weights, as after an update: under ZeRO-1 and ZeRO-2
+//! an all-gather of all weights.
 //!
-//! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a
-//! smaller maximum in every step. So experts move only if the busiest rank gets at least a
-//! twentieth fewer rows ([`WORTH`]). An expert that alone is busier than a mean rank stays so:
-//! experts are not divided or copied.
+//! Cost: with AdamW three numbers for each parameter of an expert that moves. Moves are rare, and
+//! every later step is shorter. Experts move only if the load of the busiest rank is more than
+//! [`WORTH`] times its load afterwards. Experts are not divided or copied, so an expert whose load
+//! is greater than the mean of a rank stays so.
 
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::model::layout::{ModelPart, ParameterLayout};
@@ -37,8 +37,8 @@ use crate::tensor::math::{FloatElement, Real, take};
 use maypole::Result;
 use std::ops::Range;
 
-/// Experts move if the load of the busiest rank is more than this multiple of what it would be
-/// after.
+/// Experts move if the load of the busiest rank is more than this multiple of its load after the
+/// move.
 pub const WORTH: f64 = 1.05;
 
 /// The new places of the experts of a layer.
@@ -48,8 +48,8 @@ pub struct ExpertMove {
     pub layer: usize,
     /// For each place the place whose expert comes into it.
     pub from: Vec<usize>,
-    /// The load of the busiest rank over the mean, before and after, by the load that it was
-    /// decided by.
+    /// The load of the busiest rank divided by the mean, before and after the move, by the load
+    /// from which the move was decided.
     pub uneven: [f64; 2],
 }
 
@@ -77,13 +77,15 @@ impl ExpertMove {
         Self { layer, from: balanced.moves(), uneven: [before, after] }
     }
 
-    /// The places among `all` that get another expert: those too whose expert leaves.
+    /// Returns the places among `all` that get another expert. These are also the places whose
+    /// expert leaves.
     fn changing(&self, all: Range<usize>) -> Vec<usize> {
         all.filter(|place| self.from[*place] != *place).collect()
     }
 }
 
-/// The moves that balance `load`, which has `experts` numbers for each layer, over `ranks` ranks.
+/// Returns the moves that balance `load` over `ranks` ranks, one for each layer. `load` has
+/// `experts` numbers for each layer.
 ///
 /// # Panics
 /// If the ranks do not divide the experts.
@@ -94,14 +96,14 @@ pub fn moves_by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<ExpertMo
         .collect()
 }
 
-/// Moves experts of those layers that are here: their weights in `store`, and the optimizer's two
-/// averages of what this rank owns. All ranks call it, with the same `moves`.
+/// Moves the experts of this rank's layers: their weights in `store`, and the optimizer's two
+/// averages of the parameters that this rank owns. All ranks call it, with the same `moves`.
 ///
 /// # Errors
 /// As the collectives in it.
 ///
 /// # Panics
-/// If a move is of another number of experts than the model has.
+/// If a move is for another number of experts than the model has.
 pub fn move_experts<T: Real>(
     store: &mut dyn Store<T>,
     averages: [&mut [T]; 2],
@@ -133,14 +135,14 @@ pub fn move_experts<T: Real>(
 /// A layer of this rank in which experts move.
 struct LayerMove<'a> {
     order: &'a ExpertMove,
-    /// The places here whose experts change.
+    /// The places of this rank whose experts change.
     changing: Vec<usize>,
     /// The router and then the experts in those places, in the rank's flat buffer.
     ranges: Vec<Range<usize>>,
 }
 
 impl<'a> LayerMove<'a> {
-    /// None, if the layer is elsewhere.
+    /// Returns `None` if this rank does not have the layer.
     fn new(layout: &ParameterLayout, order: &'a ExpertMove) -> Option<Self> {
         let experts = layout.config.experts;
         assert_eq!(order.from.len(), experts, "one place for each expert");
@@ -160,7 +162,7 @@ impl<'a> LayerMove<'a> {
         Some(Self { order, changing, ranges })
     }
 
-    /// From what lies in the ranges what should.
+    /// Returns the new numbers of `ranges` from those `before` the move.
     fn exchange<T: FloatElement>(&self, ep: &RankGroup, before: &[T]) -> Result<Vec<T>> {
         let (router, experts) = before.split_at(self.ranges[0].len());
         let mut after = self.rows(router);
@@ -168,13 +170,14 @@ impl<'a> LayerMove<'a> {
         Ok(after)
     }
 
-    /// The rows of the router: every rank has all of them.
+    /// Returns the rows of the router in the new order. Every rank has all rows.
     fn rows<T: FloatElement>(&self, router: &[T]) -> Vec<T> {
         let width = router.len() / self.order.from.len();
         self.order.from.iter().flat_map(|from| &router[from * width..][..width]).copied().collect()
     }
 
-    /// The experts that come into the places that change, from those that are there.
+    /// Returns the experts that come into the changing places. `experts` are those in these places
+    /// now.
     fn experts<T: FloatElement>(&self, ep: &RankGroup, experts: &[T]) -> Result<Vec<T>> {
         let from = &self.order.from;
         let changing = &self.changing;
@@ -205,12 +208,13 @@ fn position(places: &[usize], place: usize) -> usize {
         .expect("every place that an expert leaves gets another one")
 }
 
-/// Numbers for what this rank owns: where each run begins in its flat buffer, and the run.
+/// One number for each parameter that this rank owns, as runs: the index of the run's first
+/// parameter in the rank's flat buffer, and the run.
 struct OwnedNumbers<'a, T>(Vec<(usize, &'a mut [T])>);
 
 impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
-    /// Those of the optimizer, which has them one run after the other; none, if no step was done or
-    /// its rule needs none.
+    /// The numbers of an `average` of the optimizer, which has them run after run. `None` if no
+    /// step was done yet, or if the rule has no averages.
     fn of(average: &'a mut [T], runs: &[Range<usize>]) -> Option<Self> {
         let mut rest = average;
         if rest.is_empty() {
@@ -226,8 +230,8 @@ impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
         self.0.iter().map(|(start, run)| *start..start + run.len()).collect()
     }
 
-    /// The numbers in `ranges` that this rank owns. The parts of a layer that ranks own lie in the
-    /// order of ranks, so all of theirs together are the whole.
+    /// Returns the numbers in `ranges` that this rank owns. The parts of a layer that ranks own are
+    /// in the order of ranks, so the numbers of all ranks in rank order are the whole ranges.
     fn read(&self, ranges: &[Range<usize>]) -> Vec<T> {
         let mut numbers = Vec::new();
         for range in ranges {
@@ -240,7 +244,7 @@ impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
         numbers
     }
 
-    /// Stores those of `numbers`, which belong in `ranges`, that this rank owns.
+    /// Writes those of `numbers`, the numbers of all `ranges`, that this rank owns.
     fn write(&mut self, ranges: &[Range<usize>], mut numbers: &[T]) {
         for range in ranges {
             let numbers = take(&mut numbers, range.len());
@@ -264,19 +268,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drawing_is_what_is_decided() {
+    fn the_moves_of_the_example_above_are_decided() {
         let layers = moves_by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
         assert_eq!(layers[0], ExpertMove { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
         assert!(
             !layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2],
-            "nobody moves to be as uneven"
+            "no expert moves for a gain below WORTH"
         );
-        assert!(!layers[2].any(), "nothing is known before the first step");
+        assert!(!layers[2].any(), "no expert moves before a load is measured");
         assert!(moves_by_load(&[], 0, 1).is_empty());
     }
 
     #[test]
-    fn a_way_there_and_back_ends_where_it_began() {
+    fn a_move_and_its_inverse_change_nothing() {
         let there = ExpertMove { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
         let back = there.back();
         assert_eq!(

@@ -1,17 +1,19 @@
-//! Mixture of experts: which tokens go to which experts, with which weight, and what the router
-//! learns from it.
+//! Mixture of experts: the choice of experts for each token, the weight of each expert's output,
+//! and the gradient of the router.
 //!
-//! What it does: a softmax over the experts gives each token a probability for each; its `top` most
-//! probable experts are its choices, and the output is their outputs times those probabilities. An
-//! expert takes at most `capacity` tokens of a group; later ones are dropped (their residual path
-//! alone goes on). An auxiliary loss keeps the load even.
+//! What it does: a softmax gives each token a probability for each expert. Its `top` most probable
+//! experts are its choices, and its output is the sum of their outputs, each multiplied by its
+//! probability. An expert takes a limited number of tokens of a group ([`Router::limit`]). Later
+//! choices are dropped: they add nothing to the residual stream. An auxiliary loss keeps the load
+//! even.
 //!
 //! What is sharded: nothing here; [`crate::expert_parallel::dispatch`] puts experts on ranks.
-//! Groups are consecutive positions of a sequence and every number here is of one group, so
-//! routing, dropping and the loss are the same on every mesh whose ranks hold whole groups. Which
-//! collective runs where: none.
+//! Groups are consecutive positions of a sequence, and each group is routed by itself. So choices,
+//! drops and the loss are the same on every mesh whose ranks hold whole groups. Which collective
+//! runs where: none.
 //!
-//! Cost: `tokens * experts` probabilities; products of the router itself are a linear layer's.
+//! Cost: `tokens * experts` probabilities. The matrix product that gives the logits is a linear
+//! layer.
 //!
 //! Sources: Lepikhin et al., "GShard" (2020), for groups and capacity, first choices before second
 //! ones; Fedus et al., "Switch Transformers" (2021), for the loss `experts * sum_e f_e P_e`.
@@ -28,7 +30,8 @@ pub struct Router {
     pub top: usize,
     /// Consecutive tokens that share a capacity and a term of the auxiliary loss.
     pub group: usize,
-    /// Tokens that an expert takes of a group, as a multiple of the even share; `None` takes all.
+    /// The most tokens that an expert takes of a group, as a multiple of the even share
+    /// `group * top / experts`; no limit if `None`.
     pub capacity: Option<f32>,
     /// Weight of the auxiliary loss.
     pub balance: f32,
@@ -50,24 +53,24 @@ pub struct ExpertChoice<T> {
 /// The router's choices for some tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routed<T> {
-    /// `tokens * experts`.
+    /// `tokens * experts` probabilities, token by token.
     pub probabilities: Vec<T>,
-    /// `tokens * top`: by token, then from the most probable down.
+    /// `tokens * top` choices: by token, then from the most probable expert down.
     pub choices: Vec<ExpertChoice<T>>,
-    /// The auxiliary loss, its weight included, summed over groups: the mean is this over all
-    /// groups of the batch.
+    /// The auxiliary loss, its weight included, summed over groups. Divided by all groups of the
+    /// batch it is the mean.
     pub loss: f64,
 }
 
 impl Router {
-    /// Tokens that an expert takes of a group.
+    /// Returns the most tokens that an expert takes of a group.
     pub fn limit(&self) -> usize {
         let even = (self.group * self.top) as f32 / self.experts as f32;
         self.capacity.map_or(usize::MAX, |factor| (factor * even).ceil() as usize)
     }
 
-    /// Routes tokens by `logits` (`tokens * experts`). Those after the last whole group, as there
-    /// are when a model writes, keep all their choices and are in no loss.
+    /// Routes tokens by `logits` (`tokens * experts`). Tokens after the last whole group, which
+    /// occur when a model generates text, keep all their choices and add nothing to the loss.
     ///
     /// # Panics
     /// If there are fewer experts than choices.
@@ -85,12 +88,12 @@ impl Router {
         Routed { probabilities, choices, loss }
     }
 
-    /// The gradient of the logits, from `gates` (that of each choice's gate, zero for dropped ones)
-    /// and from the auxiliary loss, of which that of each group is multiplied by `share`: one over
-    /// all groups, for a mean.
+    /// Returns the gradient of the logits. `gates` are the gradients of the gates, one for each
+    /// choice, zero for dropped choices. The auxiliary loss of each group is multiplied by `share`:
+    /// one over all groups, for a mean.
     ///
     /// # Panics
-    /// If there is not one gate for each choice, or the tokens are not whole groups.
+    /// If there is not one gradient for each choice, or the tokens are not whole groups.
     pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], share: f64) -> Vec<T> {
         assert_eq!(gates.len(), routed.choices.len(), "one gradient for each choice");
         assert!(
@@ -127,9 +130,9 @@ impl Router {
         gradient
     }
 
-    /// The most probable experts of a token; of equal ones the first. Where a layer overflowed,
-    /// probabilities are not numbers: then the choice means nothing, but ranks still meet, and the
-    /// loss tells them.
+    /// Returns the most probable experts of a token; of equally probable experts the first. If a
+    /// layer overflowed, probabilities are NaN. The choices then have no meaning, but ranks still
+    /// call the same collectives, and the loss is NaN.
     fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<ExpertChoice<T>> {
         let mut order: Vec<usize> = (0..self.experts).collect();
         order.sort_by(|a, b| row[*b].wide().total_cmp(&row[*a].wide()));
@@ -137,7 +140,8 @@ impl Router {
         order.into_iter().take(self.top).map(choice).collect()
     }
 
-    /// First choices take places before second ones, early tokens before late ones.
+    /// Drops choices beyond the limit of an expert. First choices come before second choices, and
+    /// then earlier tokens before later tokens.
     fn drop_surplus<T>(&self, group: &mut [ExpertChoice<T>]) {
         let limit = self.limit();
         let mut taken = vec![0; self.experts];
@@ -149,7 +153,7 @@ impl Router {
         }
     }
 
-    /// The share of the choices that each expert got, dropped ones too.
+    /// Returns for each expert its share of all choices, dropped choices included.
     fn shares<T>(&self, group: &[ExpertChoice<T>]) -> Vec<f64> {
         let mut counts = vec![0u32; self.experts];
         group.iter().for_each(|choice| counts[choice.expert] += 1);
@@ -171,7 +175,8 @@ impl Router {
 }
 
 impl<T> Routed<T> {
-    /// Tokens that each of `experts` experts was sent, those it dropped not counted.
+    /// Returns for each of `experts` experts the number of choices that it got, without dropped
+    /// choices.
     pub fn load(&self, experts: usize) -> Vec<u64> {
         let mut load = vec![0; experts];
         self.choices
@@ -181,7 +186,7 @@ impl<T> Routed<T> {
         load
     }
 
-    /// Choices that found their expert full.
+    /// Returns the number of choices that were dropped because their expert was full.
     pub fn dropped(&self) -> usize {
         self.choices.iter().filter(|choice| !choice.kept).count()
     }
@@ -194,7 +199,8 @@ fn softmax<T: Real>(row: &[T]) -> Vec<T> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// The load of each expert as bars of at most `width`.
+/// Returns the load of each expert as a bar of at most `width` characters, one line for each
+/// expert.
 pub fn histogram(load: &[u64], width: usize) -> String {
     let most = load.iter().copied().max().unwrap_or(0).max(1);
     let bar = |load: u64| "#".repeat((load as usize * width).div_ceil(most as usize));
@@ -230,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_expert_drops_the_late_ones_and_second_choices_first() {
-        // All want expert 0 first and expert 1 second.
+    fn a_full_expert_drops_late_tokens_and_second_choices_first() {
+        // The first choice of all tokens is expert 0, the second is expert 1.
         let wishes: Vec<f32> = (0..8).flat_map(|_| [3.0, 2.0, 1.0, 0.0]).collect();
         let router = Router { capacity: Some(1.0), ..ROUTER };
         assert_eq!(router.limit(), 4);
@@ -240,8 +246,8 @@ mod tests {
             assert_eq!(choice.kept, choice.token < 4);
         }
         assert_eq!((routed.dropped(), routed.load(4)), (8, vec![4, 4, 0, 0]));
-        // Every token's second choice is the others' first: first ones keep their places though
-        // they come later.
+        // The second choice of each half of the tokens is the first choice of the other half. First
+        // choices are kept, though they are of later tokens.
         let wishes: Vec<f32> = (0..8)
             .flat_map(|i| if i < 4 { [2.0, 3.0, 0.0, 0.0] } else { [3.0, 2.0, 0.0, 0.0] })
             .collect();
@@ -282,10 +288,10 @@ mod tests {
         assert_eq!((more.choices.len(), more.dropped()), (38, whole.dropped()));
     }
 
-    /// What an overflow leaves: the tokens that it struck are routed somehow, the others as ever,
-    /// and the loss says so.
+    /// After an overflow: tokens with NaN or infinite logits get some choices, other groups get the
+    /// same choices as without the overflow, and the loss is NaN.
     #[test]
-    fn logits_that_are_no_numbers_are_routed_too() {
+    fn logits_of_nan_or_infinity_are_routed_too() {
         let router = Router { capacity: Some(0.75), group: 4, ..ROUTER };
         let numbers = logits(16);
         let mut struck = logits(16);
@@ -297,7 +303,7 @@ mod tests {
         let routed = router.route(&struck);
         assert!(routed.choices.chunks(2).all(|pair| pair[0].expert != pair[1].expert));
         assert!(routed.choices[0].gate.is_nan() && routed.choices[2].gate.is_nan());
-        assert_eq!(routed.choices[8..], whole.choices[8..], "other groups do not notice");
+        assert_eq!(routed.choices[8..], whole.choices[8..], "other groups are routed as before");
         assert!(routed.loss.is_nan() && whole.loss.is_finite());
     }
 

@@ -1,9 +1,10 @@
-//! The interfaces at which an axis of parallelism enters the model, where its collectives run.
+//! The traits that an axis of parallelism implements. The collectives of the axis run in their
+//! methods.
 //!
-//! A single process has [`Axes::single_rank`], in which nothing happens. Tensor and sequence
-//! parallelism bring other [`ParallelRegion`] and another [`Vocabulary`], context parallelism
-//! another [`Attention`], expert parallelism another [`FeedForward`]. Block and model are the same
-//! code in all of them.
+//! A single process uses [`Axes::single_rank`], which sends nothing. Tensor and sequence
+//! parallelism replace the [`ParallelRegion`] and the [`Vocabulary`], context parallelism the
+//! [`Attention`], expert parallelism the [`FeedForward`]. The code of block and model is the same
+//! for all of them.
 
 use crate::model::feed_forward::DenseFeedForward;
 use crate::tensor::attention::Heads;
@@ -15,8 +16,9 @@ use maypole::Result;
 
 /// Attention: how each token uses the keys and values of earlier tokens.
 pub trait Attention<T: Real> {
-    /// From q, k and v of this rank's tokens and heads to their attended vectors, and what the
-    /// backward pass needs.
+    /// Returns the attended vectors of this rank's tokens and heads, rows of `heads.width()`
+    /// numbers, and the buffers that the backward pass needs. A row of `qkv` is a token's q of all
+    /// heads, then k, then v.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -30,8 +32,8 @@ pub trait Attention<T: Real> {
         Ok((y, vec![probabilities]))
     }
 
-    /// The gradient of `qkv` from that of the attended vectors, `dy`; `kept` is what forward kept
-    /// and `y` what it gave.
+    /// Returns the gradient of `qkv` from `dy`, the gradient of the attended vectors. `y` and
+    /// `kept` are the attended vectors and the buffers that [`forward`](Self::forward) returned.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -50,8 +52,9 @@ pub trait Attention<T: Real> {
 
 /// The feed-forward part of a block: a function of each token's vector alone.
 pub trait FeedForward<T: Real> {
-    /// From the normalised vectors `h` (`width` numbers each) to what is added to the residual
-    /// stream, and what the backward pass needs. `p` are the parameters of this part.
+    /// Returns the vectors that are added to the residual stream, and the buffers that the backward
+    /// pass needs. `h` are the normalised vectors, `width` numbers each; `p` are the parameters of
+    /// this part.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -63,8 +66,9 @@ pub trait FeedForward<T: Real> {
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)>;
 
-    /// The gradient of `h` from that of the result, `dy`. `weights` are the parameters of this part
-    /// and their gradients, to which is added.
+    /// Returns the gradient of `h` from `dy`, the gradient of the result. `weights` are the
+    /// parameters of this part and their gradients. The gradients of this pass are added to the
+    /// latter. `kept` are the buffers that [`forward`](Self::forward) returned.
     ///
     /// # Errors
     /// As the collectives in it.

@@ -1,18 +1,18 @@
-//! A batch: rows of tokens with their targets and positions, as the model takes them.
+//! A batch: rows of tokens with their targets and positions, the input of the model.
 
-/// Rows of tokens, each with the token that follows it, as one rank trains on them.
+/// Rows of tokens of one rank, each token with the token that follows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBatch {
     /// The number of rows.
     pub rows: usize,
-    /// Row after row.
+    /// The tokens, row after row.
     pub tokens: Vec<u32>,
     /// The token that follows each token.
     pub targets: Vec<u32>,
     /// The position of each token in its row.
     pub positions: Vec<u32>,
-    /// The factor of one token's loss: one over the tokens of the global batch, so that
-    /// losses and gradients of all ranks and micro-batches are simply summed.
+    /// The factor of one token's loss: one over the tokens of the global batch. So losses and
+    /// gradients of all ranks and micro-batches are summed, without a division.
     pub weight: f64,
 }
 
@@ -22,7 +22,10 @@ impl TokenBatch {
         self.tokens.len() / self.rows
     }
 
-    /// Columns `columns` of every row: a rank's part of the context.
+    /// Returns columns `columns` of every row: a rank's part of the context.
+    ///
+    /// # Panics
+    /// If a row has no such column.
     #[must_use]
     pub fn cut(&self, columns: &[usize]) -> Self {
         let cut = |all: &[u32]| {

@@ -1,15 +1,15 @@
-//! A block of the model: attention and a feed-forward part, each on what a norm leaves of the
-//! residual stream.
+//! A block of the model: attention and a feed-forward part, each applied to the normalised residual
+//! stream.
 //!
 //! ```text
 //! x ----------------------------------+-----------------------------------------+--> y
 //!   \-> norm1 -> [qkv -> attention -> projection] -/ \-> norm2 -> [feed-forward] -/
 //! ```
 //!
-//! Brackets are the region of [`Axes`]: within them a rank of a tensor group has some heads and
-//! some hidden numbers, outside all ranks have the same (or, with sequence parallelism, each some
-//! tokens). Everything kept for the backward pass is a field of [`BlockActivations`]: this struct
-//! *is* the activation memory of a block.
+//! Brackets are the region of [`Axes`]. Within them a rank of a tensor group has some of the heads
+//! and of the hidden numbers. Outside, all ranks have the same vectors; with sequence parallelism
+//! each has those of some tokens. All buffers that are kept for the backward pass are fields of
+//! [`BlockActivations`]: this struct *is* the activation memory of a block.
 
 use crate::model::axes::Axes;
 use crate::tensor::attention::Heads;
@@ -35,17 +35,18 @@ pub struct BlockActivations<T> {
     feed_forward: Vec<Vec<T>>,
 }
 
-/// The same, as the device stores them while they wait.
+/// [`BlockActivations`], as the device stores them until the backward pass.
 #[derive(Debug)]
 pub struct PackedBlock<T> {
-    /// The fields of [`BlockActivations`] that are one buffer, in their order.
+    /// The seven fields of [`BlockActivations`] that are single buffers, in the order of the
+    /// fields.
     single: [PackedNumbers<T>; 7],
     attention: Vec<PackedNumbers<T>>,
     feed_forward: Vec<PackedNumbers<T>>,
 }
 
 impl<T: Real> PackedBlock<T> {
-    /// The activations, as they were.
+    /// Returns the activations, equal to the bit to those that were packed.
     pub fn unpack(self) -> BlockActivations<T> {
         let [x, stats1, h1, qkv, y, x2, stats2] = self.single.map(PackedNumbers::unpack);
         let list =
@@ -54,7 +55,7 @@ impl<T: Real> PackedBlock<T> {
         BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }
     }
 
-    /// What went into the block.
+    /// The input of the block.
     pub fn input(&self) -> &PackedNumbers<T> {
         &self.single[0]
     }
@@ -84,7 +85,7 @@ impl<T: Real> BlockActivations<T> {
     }
 }
 
-/// The tensors of a block, or their gradients, and those of its feed-forward part.
+/// The tensors of a block, or their gradients. `F` are the tensors of its feed-forward part.
 struct BlockTensors<S, F> {
     norm1: [S; 2],
     qkv: ColumnParallelLinear<S>,
@@ -128,8 +129,8 @@ impl<'a, 'b, T> BlockTensors<&'b mut [T], &'b mut [&'a mut [T]]> {
     }
 }
 
-/// The block's result from its input `x`, rows of as many numbers as the width, and what the
-/// backward pass needs. `p` are the tensors of the block.
+/// Returns the block's result and the activations that its backward pass needs. `x` is the input,
+/// rows of `width` numbers; the result has the same shape. `p` are the tensors of the block.
 ///
 /// # Errors
 /// As the collectives of `axes`.
@@ -154,7 +155,7 @@ pub fn forward<T: Real>(
     Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
 }
 
-/// The normalised rows, and the mean and `rstd` of each.
+/// Returns the normalised rows of `x`, and the mean and `rstd` of each row.
 pub(crate) fn normalise<T: Real>(
     device: &dyn Device<T>,
     x: &[T],
@@ -166,8 +167,8 @@ pub(crate) fn normalise<T: Real>(
     (h, stats)
 }
 
-/// The gradient of the block's input from that of its result, `dx`. `p` are the tensors of the
-/// block, and their gradients are added to `g`.
+/// Returns the gradient of the block's input from `dx`, the gradient of its result. `p` are the
+/// tensors of the block; their gradients are added to `g`.
 ///
 /// # Errors
 /// As the collectives of `axes`.

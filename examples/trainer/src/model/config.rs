@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Different tokens.
+    /// The number of different tokens.
     pub vocab: usize,
     /// Tokens of a row.
     pub context: usize,
@@ -18,7 +18,7 @@ pub struct Config {
     pub heads: usize,
     /// Blocks.
     pub layers: usize,
-    /// Experts of each block's feed-forward part; 0 means one that is not chosen but always used.
+    /// Experts of each block's feed-forward part; 0 means a dense part without a router.
     pub experts: usize,
 }
 
@@ -50,11 +50,10 @@ const MOST: f64 = (1u64 << 36) as f64;
 const MOST_TENSORS: f64 = (1u64 << 20) as f64;
 
 impl Config {
-    /// Checks that a model of these sizes is possible. Errors call a size by the option of `train`
-    /// that gives it.
+    /// Checks that a model of these sizes is possible.
     ///
     /// # Errors
-    /// A sentence that says which size cannot be, and what can.
+    /// A sentence that names the size by its option of `train`, and a size to give instead.
     pub fn check(&self) -> Result<(), String> {
         let Self { vocab, context, width, heads, layers, experts } = *self;
         for (name, size) in [("context", context), ("width", width), ("heads", heads)] {
@@ -62,7 +61,8 @@ impl Config {
                 return Err(format!("--{name} 0: a model has at least 1"));
             }
         }
-        // Near enough, and before the list of tensors, which would be as long as what is refused.
+        // An estimate. The list of tensors would give the exact number, but may be too long to
+        // make.
         let [vocab, context, wide, layers] =
             [vocab, context, width, layers].map(|size| size as f64);
         let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
@@ -160,7 +160,7 @@ impl Config {
     }
 }
 
-/// The greatest number up to `most` that divides `whole`; 1 divides all.
+/// Returns the greatest number up to `most` that divides `whole`, at least 1.
 pub fn divisor(whole: usize, most: usize) -> usize {
     (1..=most.min(whole)).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
 }

@@ -1,8 +1,9 @@
-//! The feed-forward part of a block: up to four times the width, a nonlinearity, and down again.
+//! The feed-forward part of a block: a matrix to four times the width, GELU, and a matrix back.
 //!
 //! `y = gelu(h up^T + up_bias) down^T + down_bias`. The first matrix is column parallel and the
-//! second row parallel, so a rank of a tensor group has some of the hidden numbers: GELU works on
-//! each alone, and the second matrix gives a term of `y`, which is summed over ranks.
+//! second row parallel, so a rank of a tensor group has some of the hidden numbers. GELU works on
+//! each hidden number alone. The second matrix gives a term of `y`, and terms are summed over
+//! ranks.
 
 use crate::model::axes::FeedForward;
 use crate::tensor::device::Device;
@@ -12,7 +13,7 @@ use crate::tensor_parallel::region::ParallelRegion;
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
-/// Tensors of one feed-forward part.
+/// The number of tensors of one feed-forward part.
 pub const TENSORS: usize = 4;
 
 /// One feed-forward part that every token goes through.
@@ -73,9 +74,9 @@ impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
         }
     }
 
-    /// Both layers within a region that was entered: this rank's terms of the output, without the
-    /// last bias, and what [`backward`](Self::backward) needs: the input, and the hidden numbers
-    /// before and after the nonlinearity.
+    /// Runs both layers, within a region that was entered. Returns this rank's terms of the output,
+    /// without the last bias, and the buffers for [`backward`](Self::backward): the input, and the
+    /// hidden numbers before and after GELU.
     pub fn forward(&self, device: &dyn Device<T>, h: Vec<T>) -> (Vec<T>, Vec<Vec<T>>) {
         let before = self.up.multiply(device, &h);
         let after = gelu(device, &before);
@@ -83,8 +84,8 @@ impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
         (y, vec![h, before, after])
     }
 
-    /// This rank's terms of the gradient of the input; gradients of the tensors, but for the last
-    /// bias, are added to `gradients`.
+    /// Returns this rank's terms of the gradient of the input. The gradients of all tensors but the
+    /// last bias are added to `gradients`.
     pub fn backward(
         &self,
         gradients: FeedForwardLayers<&mut [T]>,

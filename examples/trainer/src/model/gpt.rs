@@ -1,8 +1,8 @@
 //! The model: embedding, blocks, head, run unit by unit over a [`Store`], forward and backward.
 //!
-//! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
-//! units, which takes and returns vectors. What the backward pass needs of the forward pass
-//! is [`Activations`].
+//! A rank may have only some units, and may run only some of those: a stage of a pipeline is a
+//! range of units, which takes and returns vectors. The forward pass keeps [`Activations`] for the
+//! backward pass.
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
@@ -33,10 +33,10 @@ pub struct Gpt<T> {
     pub heads: usize,
     /// The device that computes the layers.
     pub device: Arc<dyn Device<T>>,
-    /// The parts that communicate with the other ranks of the same model.
+    /// The parts of the model that may communicate with other ranks.
     pub axes: Axes<T>,
-    /// True if a block keeps its input alone and computes the rest again before its backward pass:
-    /// a third more arithmetic for less memory.
+    /// True if a block keeps only its input, and computes its other activations again before its
+    /// backward pass: a third more arithmetic for less memory.
     pub recompute: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct Gpt<T> {
 #[derive(Debug)]
 pub struct Activations<T> {
     kept: Vec<UnitActivations<T>>,
-    /// The weighted loss of the batch's tokens; zero if the head is elsewhere.
+    /// The sum of the weighted losses of the batch's tokens; zero if these units have no head.
     pub loss: f64,
 }
 
@@ -68,7 +68,7 @@ struct HeadActivations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// Bytes of all activations.
+    /// Returns the bytes of all activations.
     pub fn bytes(&self) -> usize {
         let each = |kept: &UnitActivations<T>| match kept {
             UnitActivations::Embed => 0,
@@ -79,7 +79,7 @@ impl<T: Real> Activations<T> {
         self.kept.iter().map(each).sum()
     }
 
-    /// True if the vectors that came from the stage before stay in the buffer that they came in.
+    /// True if the vectors from the previous stage are kept in the buffer in which they arrived.
     pub fn keeps_input(&self) -> bool {
         let input = match self.kept.first() {
             Some(UnitActivations::Block(kept)) => kept.input(),
@@ -91,7 +91,8 @@ impl<T: Real> Activations<T> {
 }
 
 impl<T: Real> Gpt<T> {
-    /// A rank that has what `layout` says, computes on this processor and meets others by `axes`.
+    /// A rank that has the parameters of `layout`, computes on this processor, and communicates by
+    /// `axes`.
     pub fn new(layout: &ParameterLayout, axes: Axes<T>) -> Self {
         let heads = layout.share.tensor.range(layout.config.heads).len();
         let parts = layout.units.iter().map(|unit| unit.part).collect();
@@ -111,9 +112,9 @@ impl<T: Real> Gpt<T> {
         self.parts.len()
     }
 
-    /// Forward and backward over all units, which must be the whole model or a tensor-parallel part
-    /// of it: gradients are added to the store's. Returns the weighted loss of the batch; `last` is
-    /// said to the store.
+    /// Runs all units forward and backward, and adds the gradients to those of the store. The units
+    /// must be the whole model or a tensor-parallel part of it. Returns the weighted loss of the
+    /// batch. `last` is passed to [`Store::backward_begins`].
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -130,8 +131,9 @@ impl<T: Real> Gpt<T> {
         Ok(loss)
     }
 
-    /// Runs `units` forward. `x` is what the unit before gave; nothing, if the first is the
-    /// embedding. Returns what the last gave; nothing, if that is the head.
+    /// Runs `units` forward. `x` is the output of the unit before, `width` numbers a token; it is
+    /// empty if the first unit is the embedding. Returns the output of the last unit, empty if that
+    /// is the head, and the activations for [`backward`](Self::backward).
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -180,9 +182,9 @@ impl<T: Real> Gpt<T> {
         Ok((x, activations))
     }
 
-    /// Runs `units` backward, which ran forward and left `activations`. `dx` is the gradient of
-    /// what the last gave; nothing, if that is the head. Returns the gradient of what went into the
-    /// first; nothing, if that is the embedding.
+    /// Runs `units` backward, after a forward pass that returned `activations`. `dx` is the
+    /// gradient of the last unit's output; it is empty if that unit is the head. Returns the
+    /// gradient of the first unit's input, empty if that unit is the embedding.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -220,7 +222,8 @@ impl<T: Real> Gpt<T> {
         Ok(dx)
     }
 
-    /// The logits of every token of a batch; targets are not looked at.
+    /// Returns the logits of every token of a batch, of this rank's part of the vocabulary. Targets
+    /// are not read.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -256,7 +259,8 @@ impl<T: Real> Gpt<T> {
         block::backward(&*self.device, &mut self.axes, heads, weights, kept, dx)
     }
 
-    /// Lines of the token table, summed over the ranks that have them, and of the position table.
+    /// Returns for each token its row of the token table, summed over the ranks, plus its row of
+    /// the position table.
     fn embed(&mut self, p: &[&[T]], batch: &TokenBatch) -> Result<Vec<T>> {
         let &[tokens, positions] = p else { unreachable!("the embedding has two tables") };
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];
@@ -281,8 +285,8 @@ impl<T: Real> Gpt<T> {
         Ok(Vec::new())
     }
 
-    /// The last norm, and the matrix that gives logits: column parallel, so a rank has the logits
-    /// of its lines of the vocabulary.
+    /// Runs the last norm and the matrix that gives logits. The matrix is column parallel: a rank
+    /// gets the logits of its part of the vocabulary.
     fn logits(&mut self, p: &[&[T]], x: Vec<T>) -> Result<HeadActivations<T>> {
         let &[w, b, weight] = p else { unreachable!("the head has a norm and a matrix") };
         let (h, stats) = normalise(&*self.device, &x, [w, b]);

@@ -1,4 +1,5 @@
-//! The place of every parameter: the one table that sharding, checkpoints and resharding read.
+//! The place of every parameter: the one table from which sharding, checkpoints and resharding
+//! work.
 //!
 //! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
 //! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
@@ -6,10 +7,10 @@
 //! depends on its [`ModelShare`]: some layers (pipeline), some rows or columns of each matrix
 //! (tensor), some experts (expert).
 //!
-//! An [`LayoutEntry`] says where a tensor lies here *and* which elements of the whole model these
-//! are. That second half is what makes everything comparable: initial weight `i` is a function of
-//! the seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by
-//! any other.
+//! A [`LayoutEntry`] says where a tensor lies in the rank's buffer *and* which elements of the
+//! whole model it has. By the numbers in the whole model two meshes can be compared: initial weight
+//! `i` is a function of the seed and of its number `i` in the whole model, and any mesh can load
+//! the checkpoint of any other.
 
 use crate::model::config::Config;
 use crate::ranks::shard::Shard;
@@ -17,12 +18,12 @@ use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::random::centred;
 use std::ops::Range;
 
-/// The part of the model that a rank has, whatever the number of ranks that have the same.
+/// The part of the model that a rank has. Several ranks may have the same part.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ModelShare {
-    /// Of each matrix that tensor parallelism cuts, and of the vocabulary.
+    /// The part of each matrix that tensor parallelism cuts, and of the vocabulary.
     pub tensor: Shard,
-    /// Of the experts.
+    /// The part of the experts.
     pub expert: Shard,
     /// The numbers of the layers, ascending.
     pub layers: Vec<usize>,
@@ -33,7 +34,7 @@ pub struct ModelShare {
 }
 
 impl ModelShare {
-    /// All of it.
+    /// The whole model.
     pub fn whole(config: &Config) -> Self {
         let layers = (0..config.layers).collect();
         Self { tensor: Shard::WHOLE, expert: Shard::WHOLE, layers, embed: true, head: true }
@@ -65,19 +66,19 @@ pub enum ModelPart {
 /// The values of a tensor before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initialization {
-    /// All elements are this.
+    /// All elements have this value.
     Constant(f64),
-    /// Random, with this standard deviation.
+    /// Random, with mean 0 and this standard deviation.
     Random(f64),
 }
 
-/// The cut of a tensor by tensor parallelism: dimension `dimension`, in each of `groups` equal parts of
-/// it (q, k and v are three groups of rows of one matrix).
+/// The cut of a tensor by tensor parallelism. Dimension `dimension` consists of `groups` equal
+/// parts, and each part is cut (q, k and v are three groups of rows of one matrix).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TensorCut {
     /// 0 for rows, 1 for columns.
     pub dimension: usize,
-    /// Equal parts, each of which is cut.
+    /// The number of equal parts, each of which is cut.
     pub groups: usize,
 }
 
@@ -95,15 +96,15 @@ pub(crate) struct ModelTensor {
 /// A tensor, or a rank's part of it, and where it lies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayoutEntry {
-    /// Its name in checkpoints: `block.3.qkv.weight`.
+    /// Its name in checkpoints, such as `block.3.qkv.weight`.
     pub name: String,
     /// The part of the model that it belongs to.
     pub part: ModelPart,
-    /// The expert it belongs to.
+    /// The expert that it belongs to, if any.
     pub expert: Option<usize>,
     /// Rows and columns of the whole tensor. A vector has one column.
     pub full: [usize; 2],
-    /// Rows and columns here.
+    /// Rows and columns of this rank's part.
     pub shape: [usize; 2],
     /// Its first element in this rank's flat buffer.
     pub offset: usize,
@@ -128,12 +129,12 @@ pub struct LayoutPiece {
 }
 
 impl LayoutEntry {
-    /// Elements here.
+    /// Returns the number of this rank's elements.
     pub fn len(&self) -> usize {
         self.shape[0] * self.shape[1]
     }
 
-    /// True if nothing of it is here.
+    /// True if this rank has no element of it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -143,7 +144,8 @@ impl LayoutEntry {
         self.offset..self.offset + self.len()
     }
 
-    /// Its elements, as few runs as there are, in the order they have here.
+    /// Returns its elements as runs that are consecutive here and in the whole model, in the order
+    /// of this rank's buffer.
     pub fn pieces(&self) -> Vec<LayoutPiece> {
         let [rows, columns] = self.full;
         let Some((cut, slice)) = self.cut else {
@@ -180,7 +182,7 @@ pub struct LayoutUnit {
     pub entries: Range<usize>,
 }
 
-/// The tensors of one unit: the only place from which layers get offsets.
+/// The tensors of one unit. Layers get the offsets of their tensors only from here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnitTensors {
     /// Elements of each tensor, in the order of the flat buffer.
@@ -188,7 +190,7 @@ pub struct UnitTensors {
 }
 
 impl UnitTensors {
-    /// The tensors of a unit whose weights are `unit`, in the order of the flat buffer.
+    /// Splits `unit`, the weights of a unit, into its tensors, in the order of the flat buffer.
     ///
     /// # Panics
     /// If `unit` is shorter than its tensors.
@@ -207,7 +209,7 @@ impl UnitTensors {
     }
 }
 
-/// The table of one rank.
+/// The table of one rank's parameters.
 #[derive(Clone, Debug)]
 pub struct ParameterLayout {
     /// The sizes of the whole model.
@@ -248,7 +250,7 @@ impl ParameterLayout {
         Self::new(&Config::default(), share)
     }
 
-    /// The table of a rank that has everything.
+    /// The table of a rank that has the whole model.
     pub fn whole(config: &Config) -> Self {
         Self::new(config, ModelShare::whole(config))
     }
@@ -277,7 +279,7 @@ impl ParameterLayout {
         if self.units.last().is_none_or(|unit| unit.part != part) {
             self.units.push(LayoutUnit { part, range: offset..offset, entries: nth..nth });
         }
-        let unit = self.units.last_mut().expect("one was just made sure of");
+        let unit = self.units.last_mut().expect("a unit was just added if there was none");
         unit.range.end = offset + shape[0] * shape[1];
         unit.entries.end = nth + 1;
     }
@@ -288,7 +290,7 @@ impl ParameterLayout {
         UnitTensors { lengths: entries.iter().map(LayoutEntry::len).collect() }
     }
 
-    /// Elements of the flat buffer.
+    /// Returns the number of elements of the flat buffer.
     pub fn len(&self) -> usize {
         self.entries.last().map_or(0, |entry| entry.range().end)
     }
@@ -298,7 +300,7 @@ impl ParameterLayout {
         self.len() == 0
     }
 
-    /// The entry of this name, if it is here.
+    /// Returns the entry of this name, if this rank has it.
     pub fn entry(&self, name: &str) -> Option<&LayoutEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
@@ -327,15 +329,20 @@ impl ParameterLayout {
         weights
     }
 
-    /// Puts what lies in this rank's `local` buffer where it belongs in the buffer of the whole
-    /// model.
+    /// Copies this rank's buffer `local` to its places in `whole`, the buffer of the whole model.
+    ///
+    /// # Panics
+    /// If either buffer is too short.
     pub fn scatter_into<T: Copy>(&self, local: &[T], whole: &mut [T]) {
         for piece in self.pieces() {
             whole[piece.global..][..piece.len].copy_from_slice(&local[piece.local..][..piece.len]);
         }
     }
 
-    /// This rank's part of the buffer of the whole model.
+    /// Returns this rank's part of `whole`, the buffer of the whole model.
+    ///
+    /// # Panics
+    /// If `whole` is too short.
     pub fn gather_from<T: Real>(&self, whole: &[T]) -> Vec<T> {
         let mut local = vec![T::zero(); self.len()];
         for piece in self.pieces() {

@@ -1,31 +1,33 @@
-//! Weights and gradients in 16 bits, and the masters that the optimizer works on.
+//! Weights and gradients in 16 bits, and the 32-bit masters that the optimizer updates.
 //!
-//! * **Sharded:** whatever the store within shards: its weights and gradients take 2 bytes a
-//!   parameter. Masters in `f32` are there for what a rank updates, so they are sharded with the
+//! * **Sharded:** what the inner store shards. Its weights and gradients take 2 bytes a parameter.
+//!   A rank has `f32` masters of the parameters that it updates, so masters are sharded with the
 //!   optimizer.
-//! * **Collective:** those of the store within.
+//! * **Collective:** those of the inner store.
 //! * **Cost:** with AdamW 2 + 2 bytes a parameter for weights and gradients, and 12 for masters and
-//!   moments, where all in `f32` it is 4 + 4 + 8. It pays once the 12 are sharded and the 2 + 2 are
-//!   not, and on every wire.
+//!   moments. All in `f32` it is 4 + 4 + 8, the same sum. So memory is saved where masters and
+//!   moments are sharded, and weights or gradients are not. Messages of weights and of gradients
+//!   have half the bytes.
 //!
-//! A weight of 1 that moves by 0.001 a step would stay 1 forever in `bf16`, which has 8 bits: that
-//! is why the optimizer works on a *master*, of which layers see a rounded copy (Micikevicius et
-//! al. 2018). Gradients are rounded once a micro-batch, when a unit's backward pass is done, and
-//! summed over ranks as 16-bit numbers.
+//! In `bf16`, which has 8 bits of precision, a weight of 1 that changes by 0.001 a step would stay
+//! 1 forever. So the optimizer updates a *master* in 32 bits, and layers use a rounded copy of it
+//! (Micikevicius et al. 2018). Gradients are rounded once a micro-batch, when a unit's backward
+//! pass is done, and summed over ranks as 16-bit numbers.
 
 use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
 use crate::tensor::precision::{HalfFloat, PIECE};
 use maypole::Result;
 
-/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::averaging::local_sgd),
-/// which averages weights: averages of rounded ones would forget what masters are for.
+/// A store of 16-bit numbers, with masters. It is not for [local SGD](crate::averaging::local_sgd),
+/// which averages weights: it would average the rounded copies, and the next update would overwrite
+/// the average.
 pub struct MixedPrecisionStore<H> {
     inner: Box<dyn Store<H>>,
-    /// Of what this rank updates, run after run.
+    /// The 32-bit weights that this rank updates, run after run.
     masters: Vec<f32>,
-    /// The sums of gradients for the same, while there is an update to make.
+    /// The sums of gradients of the same parameters; empty except during an update.
     gradients: Vec<f32>,
-    /// The weights of the unit at work.
+    /// The 32-bit weights of the unit that runs.
     wide: Vec<f32>,
     /// The unit whose backward pass runs, and its gradients so far.
     making: Option<(usize, Vec<f32>)>,
@@ -33,24 +35,29 @@ pub struct MixedPrecisionStore<H> {
 }
 
 impl<H: HalfFloat> MixedPrecisionStore<H> {
-    /// Around `inner`, which has the same `weights` rounded.
+    /// A store around `inner`, whose weights are `weights` rounded to 16 bits.
     ///
     /// # Panics
-    /// If there are not as many as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(mut inner: Box<dyn Store<H>>, weights: &[f32]) -> Self {
-        assert_eq!(weights.len(), inner.layout().len(), "weights are as the layout says");
+        assert_eq!(
+            weights.len(),
+            inner.layout().len(),
+            "the number of weights is that of the layout"
+        );
         let mine = |run: OwnedRun<'_, H>| weights[run.offset..][..run.weights.len()].to_vec();
         let masters = inner.owned().into_iter().flat_map(mine).collect();
         Self { inner, masters, gradients: Vec::new(), wide: Vec::new(), making: None, transient: 0 }
     }
 
+    /// Updates the most bytes that were held for a moment.
     fn note(&mut self) {
         let making = self.making.as_ref().map_or(0, |(_, making)| making.len());
         let wide = self.wide.len() + self.gradients.len() + making;
         self.transient = self.transient.max(wide * size_of::<f32>());
     }
 
-    /// The rounded copies of this rank's masters become what masters are now.
+    /// Rounds this rank's masters into the weights of the inner store.
     fn round(&mut self) {
         let mut masters = &*self.masters;
         for run in self.inner.owned() {
@@ -77,7 +84,7 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
             self.making = Some((unit, vec![0.0; self.wide.len()]));
             self.note();
         }
-        let (_, making) = self.making.as_mut().expect("it was begun just now");
+        let (_, making) = self.making.as_mut().expect("the unit's gradients were just made");
         Ok((&self.wide, making))
     }
 
@@ -98,8 +105,12 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
         let mut sums = self.inner.owned().into_iter();
         let wide = |(offset, len): (usize, usize)| {
             let weights = masters.split_off_mut(..len).expect("there is a master for each weight");
-            let gradients = gradients.split_off_mut(..len).expect("and a gradient");
-            H::widen(gradients, sums.next().expect("as many as before").gradients);
+            let gradients =
+                gradients.split_off_mut(..len).expect("there is a gradient for each weight");
+            H::widen(
+                gradients,
+                sums.next().expect("the inner store has the same runs as before").gradients,
+            );
             OwnedRun { offset, weights, gradients }
         };
         runs.into_iter().map(wide).collect()

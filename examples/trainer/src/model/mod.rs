@@ -8,9 +8,9 @@
 //! |---|---|
 //! | [`config`], [`layout`] | the tensors; the offset of each, here and in the whole model |
 //! | [`batch`] | rows of tokens with their targets |
-//! | [`axes`] | the interfaces for axes that meet within a layer |
+//! | [`axes`] | the traits of the axes that communicate within a layer |
 //! | [`feed_forward`], [`block`], [`gpt`] | the feed-forward part, a block, the whole model |
-//! | [`store`], [`mixed`] | where weights and gradients are; 16 bits with `f32` masters |
+//! | [`store`], [`mixed`] | a rank's weights and gradients; 16 bits with `f32` masters |
 
 pub mod axes;
 pub mod batch;

@@ -1,10 +1,10 @@
 //! The weights and gradients of a rank: the model asks for them unit by unit, and a step updates
 //! them.
 //!
-//! A model of one process has them whole, in two flat buffers ([`FlatStore`]). Every form of data
-//! parallelism is another [`Store`]: it may gather a unit's weights when they are asked for, drop
-//! them when the unit is done, and send a unit's gradients when nothing more is added to them. The
-//! model cannot tell.
+//! A model of one process has all of them, in two flat buffers ([`FlatStore`]). Every form of data
+//! parallelism is another [`Store`]: it may gather a unit's weights when the model asks for them,
+//! drop them when the unit is done, and send a unit's gradients when they are final. The code of
+//! the model is the same for every store.
 
 use crate::model::layout::ParameterLayout;
 use crate::tensor::math::FloatElement;
@@ -22,30 +22,32 @@ pub struct OwnedRun<'a, T> {
     pub gradients: &'a mut [T],
 }
 
-/// Bytes that a rank holds from step to step, and the most that it held for a moment.
+/// Bytes that a rank holds from step to step, and the most bytes that it held during a step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreBytes {
-    /// Of weights.
+    /// Bytes of the weights.
     pub weights: usize,
-    /// Of gradients.
+    /// Bytes of the gradients.
     pub gradients: usize,
-    /// Of the 32-bit weights that 16-bit ones are rounded from, or of what an outer optimizer
-    /// keeps; often none.
+    /// Bytes of the 32-bit masters in mixed precision, or of the state of an outer optimizer; zero
+    /// without either.
     pub masters: usize,
-    /// Of what was held for a unit and dropped again, weights and gradients: the most at one time.
+    /// The most bytes at one time of weights and gradients of whole units, which are dropped again
+    /// during the step.
     pub transient: usize,
-    /// Of weights of whole units alone, gathered and dropped again: the most at one time.
+    /// The most bytes at one time of gathered weights of whole units, without gradients.
     pub gathered: usize,
 }
 
-/// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then
-/// [`finish`](Self::finish), an update of what [`owned`](Self::owned) gives, and
+/// Weights and gradients of one rank. A step runs each micro-batch forward and backward, then calls
+/// [`finish`](Self::finish), updates the parameters that [`owned`](Self::owned) returns, and calls
 /// [`publish`](Self::publish).
 pub trait Store<T: FloatElement> {
     /// Returns the table of the parameters.
     fn layout(&self) -> &ParameterLayout;
 
-    /// Returns the number of ranks that update the same parameters as this one, itself counted.
+    /// Returns the number of ranks that update the same parameters as this rank, this rank
+    /// included.
     fn copies(&self) -> usize {
         1
     }
@@ -56,13 +58,13 @@ pub trait Store<T: FloatElement> {
         false
     }
 
-    /// The weights of unit number `unit`, whole, for its forward pass.
+    /// Returns all weights of unit number `unit`, for its forward pass.
     ///
     /// # Errors
-    /// As the collective that may bring them.
+    /// As the collective that may gather them.
     fn weights(&mut self, unit: usize) -> Result<&[T]>;
 
-    /// The forward pass of `unit` is done with its weights.
+    /// Called when the forward pass of `unit` no longer needs its weights.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -71,20 +73,21 @@ pub trait Store<T: FloatElement> {
         Ok(())
     }
 
-    /// A backward pass begins. With the `last` of a step, a unit's gradients are final once it is
-    /// done.
+    /// Called before a backward pass. In the `last` one of a step a unit's gradients are final once
+    /// the unit is done.
     fn backward_begins(&mut self, last: bool) {
         let _ = last;
     }
 
-    /// The weights of unit number `unit`, and where its gradients are to be added.
+    /// Returns all weights of unit number `unit`, and the buffer to which the backward pass adds
+    /// its gradients.
     ///
     /// # Errors
-    /// As the collective that may bring them.
+    /// As the collective that may gather the weights.
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])>;
 
-    /// The gradients of `unit`, whose backward pass has just run, before it is
-    /// [done](Self::backward_done).
+    /// Returns the gradients of `unit`. It is called after the unit's backward pass and before
+    /// [`backward_done`](Self::backward_done).
     ///
     /// # Errors
     /// As the collectives in it.
@@ -92,7 +95,7 @@ pub trait Store<T: FloatElement> {
         Ok(self.weights_and_gradients(unit)?.1)
     }
 
-    /// The backward pass of `unit` is done, for this micro-batch.
+    /// Called when the backward pass of `unit` is done, for this micro-batch.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -101,8 +104,8 @@ pub trait Store<T: FloatElement> {
         Ok(())
     }
 
-    /// All backward passes of the step are done: returns once the gradients that this rank owns are
-    /// sums over all ranks.
+    /// Called when all backward passes of the step are done. Returns once the gradients that this
+    /// rank owns are sums over all ranks.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -110,26 +113,28 @@ pub trait Store<T: FloatElement> {
         Ok(())
     }
 
-    /// The parameters that this rank updates. The ranks of a data-parallel group update all the
-    /// same parameters, or each its part.
+    /// Returns the parameters that this rank updates. Either all ranks of a data-parallel group
+    /// update the same parameters, or each rank updates its own part.
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>>;
 
-    /// Sends what this rank owns, which has changed, to the ranks that hold copies of it.
+    /// Sends the changed weights that this rank owns to the ranks that hold copies of them.
     ///
     /// # Errors
     /// As the collectives in it.
     fn share(&mut self) -> Result<()>;
 
-    /// The update is done: ranks that need the new weights get them, and gradients become zero.
+    /// Called after the update. Ranks that need the new weights get them, and gradients become
+    /// zero.
     ///
     /// # Errors
     /// As the collectives in it.
     fn publish(&mut self) -> Result<()>;
 
-    /// The bytes that this rank holds.
+    /// Returns the bytes that this rank holds.
     fn bytes(&self) -> StoreBytes;
 
-    /// All weights of this rank's layout, gathered if need be. All ranks that share them call it.
+    /// Returns all weights of this rank's layout. They may be gathered, so all ranks that share
+    /// them call it.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -143,9 +148,9 @@ pub trait Store<T: FloatElement> {
     }
 }
 
-/// Implements methods of [`Store`] by those of the field `inner`, for a store that wraps another one
-/// and changes the rest: `forward_store!(T: layout, copies);`. Methods with a default are named, too:
-/// a wrapper that leaves one out would hide what the inner store does.
+/// Implements methods of [`Store`] by those of the field `inner`, for a store that wraps another
+/// store: `forward_store!(T: layout, copies);`. A wrapper names methods with a default too: a
+/// method that it leaves out would run the default, not the method of the inner store.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_store {
@@ -234,24 +239,24 @@ pub use forward_store;
 #[derive(Debug)]
 pub struct FlatStore<T> {
     layout: ParameterLayout,
-    /// In the order of the layout.
+    /// The weights, in the order of the layout.
     pub weights: Vec<T>,
-    /// In the order of the layout.
+    /// The gradients, in the order of the layout.
     pub gradients: Vec<T>,
 }
 
 impl<T: FloatElement> FlatStore<T> {
-    /// These weights, and gradients of zero.
+    /// A store of `weights`, with gradients of zero.
     ///
     /// # Panics
-    /// If there are not as many weights as the layout says.
+    /// If the number of weights is not that of the layout.
     pub fn new(layout: ParameterLayout, weights: Vec<T>) -> Self {
-        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let gradients = vec![T::zero(); weights.len()];
         Self { layout, weights, gradients }
     }
 
-    /// Returns the place of unit number `unit`.
+    /// Returns the place of unit number `unit` in both buffers.
     pub fn range(&self, unit: usize) -> Range<usize> {
         self.layout.units[unit].range.clone()
     }

@@ -2,28 +2,31 @@
 //! communication.
 //!
 //! What it does: a stage waits before its first pass, between passes, and after its last pass until
-//! every stage is through (the *flush*). That last wait hides in whichever collective comes next,
-//! such as the sum of the losses of all ranks, and would pass for slow communication. So the
-//! passes are asked for, and a rank's time from its last pass to the flush is bubble too, but for
-//! its update and for a sum of gradients that is under way meanwhile.
+//! the last pass of every stage has ended (the *flush*). A rank spends this last wait in its next
+//! collective, such as the sum of the losses of all ranks, so it would be counted as communication.
+//! From the passes of all stages this file computes the flush, and counts a rank's time from its
+//! last pass to the flush as bubble too. The time of its update, and of a sum of gradients that is
+//! under way, is not bubble.
 //!
 //! ```text
 //!   rank 0   F0 F1 .  .  B0 B0 B1 B1 | update        between the rank's passes: bubble
-//!   rank 1   .  F0 F1 B0 B0 B1 B1 .  | update        before the first and after the last, to the flush: bubble
-//!                                  flush             after it: communication that nothing hides
+//!   rank 1   .  F0 F1 B0 B0 B1 B1 .  | update        before the first pass, after the last: bubble
+//!                                  flush             after the flush: exposed communication
 //! ```
 //!
-//! What is sharded, which collective runs where, what it costs: nothing; the trace of all stages is
-//! [`Worker::gather_trace`](crate::train::worker::Worker::gather_trace)'s.
+//! What is sharded, which collective runs where, what it costs: nothing.
+//! [`Worker::gather_trace`](crate::train::worker::Worker::gather_trace) gives the trace of all
+//! stages.
 
 use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{self, PipelineTrace};
 use crate::ranks::timeline::{RankActivity, TimeSpan};
 use std::time::Duration;
 
-/// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from
-/// `start` of the timeline, and its bubble. `pipeline` is the trace of all stages, by any clock
-/// whose seconds are as long. What is bubble is no [`RankActivity::Wait`] any more.
+/// Returns the spans of a step: the spans `noted`, this rank's `own` passes, and its bubble. The
+/// passes are in seconds since `start`, a time of the timeline. `pipeline` is the trace of all
+/// stages, in seconds since any moment. Time that is bubble is removed from spans of
+/// [`RankActivity::Wait`].
 pub fn account(
     noted: Vec<TimeSpan>,
     own: &PipelineTrace,
@@ -51,15 +54,16 @@ fn span(pass: &trace::PassSpan, start: Duration) -> TimeSpan {
     TimeSpan { kind, start: start + from, end: start + to }
 }
 
-/// When the last pass of any stage ended, by this rank's clock.
+/// Returns the time at which the last pass of any stage ended, by the clock of `own`. `None` if a
+/// trace lacks this rank's first pass.
 fn flush(own: &PipelineTrace, pipeline: &PipelineTrace) -> Option<Duration> {
     let first = own.spans.first()?;
     let same = pipeline.spans.iter().find(|span| (span.rank, span.op) == (first.rank, first.op))?;
     Some(Duration::from_secs_f64((pipeline.length() + first.start - same.start).max(0.0)))
 }
 
-/// Holes from the `start` of the step to the first pass and between passes, and what is idle from
-/// the last to the `flush`.
+/// Returns the bubble: the time from the `start` of the step to the first pass, between passes, and
+/// the idle time from the last pass to the `flush`.
 fn waited(
     noted: &[TimeSpan],
     passes: &[TimeSpan],
@@ -71,7 +75,7 @@ fn waited(
     let holes =
         ends.zip(starts).map(|(start, end)| TimeSpan { kind: RankActivity::Bubble, start, end });
     let holes: Vec<TimeSpan> = holes.filter(|hole| hole.start < hole.end).collect();
-    // Sums that run beside passes are hidden: only after the last may they be what is waited for.
+    // Sums that run during passes are hidden. Only after the last pass may a rank wait for a sum.
     let last = passes.last().map_or(start, |pass| pass.end);
     let busy = noted
         .iter()
@@ -82,7 +86,7 @@ fn waited(
     late.fold(holes, |holes, busy| without(holes, &busy))
 }
 
-/// The parts of `spans` that lie outside `hole`.
+/// Returns the parts of `spans` that lie outside `hole`.
 fn without(spans: Vec<TimeSpan>, hole: &TimeSpan) -> Vec<TimeSpan> {
     let sides = |span: TimeSpan| {
         let end = span.end.min(hole.start);
@@ -104,7 +108,8 @@ mod tests {
         TimeSpan { kind, start, end }
     }
 
-    /// The trace of all and of each rank, whose steps began `late` seconds after that of the first.
+    /// Returns the trace of all ranks, and of each rank by its own clock, which starts `late[rank]`
+    /// seconds after the clock of the former.
     fn traces(
         schedule: PipelineSchedule,
         micros: usize,
@@ -125,8 +130,8 @@ mod tests {
         (all, own)
     }
 
-    /// Seconds of a forward pass, a backward pass, an update, a wait and a bubble, each moment in
-    /// one of them; and of communication beside them.
+    /// Returns the seconds of forward passes, backward passes, updates, waits and bubble, which do
+    /// not overlap, and those of communication, which overlaps them.
     fn seconds(spans: &[TimeSpan]) -> [f64; 6] {
         let shares = TimeShares::of(spans, Duration::ZERO..Duration::from_secs(1_000));
         let beside = spans.iter().filter(|span| span.kind == RankActivity::Communication);
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn both_stages_are_idle_for_as_long_as_the_formula_says() {
+    fn the_idle_share_of_both_stages_is_the_formulas() {
         let start = Duration::from_secs(100);
         for (schedule, micros) in
             [(PipelineSchedule::GPipe, 2), (PipelineSchedule::OneForwardOneBackward, 8)]
@@ -152,15 +157,15 @@ mod tests {
             let (all, own) = traces(schedule, micros, [0.0, 0.0]);
             for own in own {
                 let end = own.spans.last().unwrap().end;
-                // Everybody meets in a sum, which ends half a second after the flush; then comes
-                // the update.
+                // All ranks wait for a sum, which ends half a second after the flush. The update
+                // follows.
                 let meeting = noted(RankActivity::Wait, 100.0 + end, 100.5 + all.length());
                 let update =
                     noted(RankActivity::Update, 100.5 + all.length(), 101.0 + all.length());
                 let [forward, backward, update, wait, bubble, _] =
                     seconds(&account(vec![meeting, update], &own, &all, start));
                 assert_eq!([forward, backward, update], [micros as f64, 2.0 * micros as f64, 0.5]);
-                assert_eq!(wait, 0.5, "only what comes after the flush");
+                assert_eq!(wait, 0.5, "the wait is the time after the flush");
                 let idle = bubble / all.length();
                 assert!(
                     (idle - schedule.idle(2, micros)).abs() < 1e-9,
@@ -173,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_sum_of_gradients_under_way_is_no_bubble_and_neither_is_an_update() {
-        // Rank 1 is through at 7, rank 0 at 9.
+        // The last pass of rank 1 ends at 7 s, that of rank 0 at 9 s.
         let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.0]);
         let sum =
             [noted(RankActivity::Communication, 6.5, 7.5), noted(RankActivity::Wait, 7.0, 7.5)];
@@ -186,7 +191,7 @@ mod tests {
     fn clocks_may_differ_and_one_rank_has_no_bubble() {
         let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.5]);
         let bubble = seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[4];
-        assert_eq!(bubble, 0.5 + 2.0, "it began later, and so waited less");
+        assert_eq!(bubble, 0.5 + 2.0, "its step began later, so it waited less");
         let alone = PipelineTrace { ranks: 1, ..own.clone() };
         let wait = noted(RankActivity::Wait, 7.0, 9.0);
         let spans = account(vec![wait], &alone, &alone, Duration::ZERO);

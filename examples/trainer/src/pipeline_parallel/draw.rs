@@ -1,22 +1,21 @@
-//! Pictures of a pipeline: one line a rank, time to the right. Gaps are the bubble.
+//! Pictures of a pipeline: one line for each rank, time to the right. Gaps are the bubble.
 //!
-//! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. It times
-//! nothing and runs nothing, so the picture is of what was given. What is sharded, which collective
-//! runs where, what it costs: nothing.
+//! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. What is
+//! sharded, which collective runs where, what it costs: nothing.
 
 use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use std::fmt::Write;
 
-/// What the signs of [`text`] mean.
+/// The meaning of the signs of [`text`].
 pub const LEGEND: &str = "\
 0 1 2 ...: forward pass of this micro-batch (after 9 again 0); a b c ...: backward pass of \
 micro-batch 0 1 2 ...;
 .: the rank waits. A line a stage; time runs to the right.";
 
-/// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a
-/// backward the letter in the same place of the alphabet, `.` is waiting; a second stage of the
-/// rank has its line below the first's.
+/// Returns the trace as text of `columns` columns, one line for each stage of a rank. A forward
+/// pass is the last digit of its micro-batch's number; a backward pass is a letter: `a` for
+/// micro-batch 0, `b` for 1, and after `z` again `a`; `.` is waiting.
 ///
 /// # Panics
 /// If there are no columns.
@@ -56,7 +55,7 @@ fn letter(span: &PassSpan) -> char {
     char::from(first + (span.op.micro % count) as u8)
 }
 
-/// The trace as an SVG picture, with `title` above it.
+/// Returns the trace as an SVG picture, with `title` above it.
 pub fn svg(trace: &PipelineTrace, title: &str) -> String {
     let width = 960.0;
     let row = 28.0;
@@ -109,7 +108,8 @@ pub fn svg(trace: &PipelineTrace, title: &str) -> String {
     out + "</svg>\n"
 }
 
-/// What the colours and the numbers mean, from `x` on, and at `right` what the axis is.
+/// Writes the meaning of the colours and numbers, from `x` on, and the name of the axis, which ends
+/// at `right`.
 fn legend(out: &mut String, trace: &PipelineTrace, [mut x, y, right]: [f64; 3]) {
     let stages = ["", ", second stage of the rank", ", later stages"];
     for (nth, stage) in stages.into_iter().enumerate().take(trace.chunks) {
@@ -171,7 +171,7 @@ mod tests {
     fn the_picture_of_interleaving_has_a_line_a_stage() {
         let drawn = text(&trace(PipelineSchedule::Interleaved(2)), 27);
         assert_eq!(drawn.lines().count(), 4);
-        // Half a unit a column and 1 unit idle of each rank's 13.5.
+        // A column is half a unit of time. Each rank is idle for 1.5 of 13.5 units: 3 columns.
         let dots = |line: &str| line.matches('.').count();
         let idle: usize = drawn.lines().map(dots).sum::<usize>() - 2 * 27;
         assert_eq!(idle, 2 * 3);

@@ -1,16 +1,15 @@
 //! Executes a pipeline plan: activations go from stage to stage, and gradients go back.
 //!
-//! What it does: executes a [`PipelinePlan`]. A stage's forward takes what the stage before sent
-//! and sends on what it made; its backward takes the gradient of that from the stage after, and
-//! sends the gradient of its input back.
+//! What it does: executes a [`PipelinePlan`]. The forward pass of a stage receives its input from
+//! the previous stage and sends its output to the next. The backward pass receives the gradient of
+//! the output from the next stage, and sends the gradient of the input to the previous stage.
 //!
 //! ```text
 //!   rank 0   layers 0 1     F0 F1 .  B0 F2 B1 .  B2        F: activations -> next rank
 //!   rank 1   layers 2 3     .  F0 B0 F1 B1 F2 B2 .         B: gradients   -> previous rank
 //! ```
 //!
-//! What is sharded: layers; the embedding is with the first stage, the head with the last, which
-//! therefore have more.
+//! What is sharded: layers. The first stage also has the embedding, and the last stage the head.
 //!
 //! Which collective runs where: none; one message of `tokens * width` a micro-batch, boundary and
 //! pass, between two ranks.
@@ -18,8 +17,8 @@
 //! Cost: those messages, and the bubble ([`crate::pipeline_parallel::plan`]).
 //!
 //! Messages travel on links of their own ([`crate::pipeline_parallel::links`]) while ranks compute.
-//! A rank waits for nothing but what the plan says it needs, and
-//! [`crate::pipeline_parallel::trace::simulate`] shows of every plan that this ends.
+//! A rank waits only for the inputs of its passes. [`crate::pipeline_parallel::trace::simulate`]
+//! shows whether a plan ends.
 
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
@@ -30,37 +29,37 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Chooses the activations for the backward pass of micro-batch `micro`: a place in `waiting`, the
-/// micro-batches whose activations wait, in the order of their forward passes.
+/// Chooses the activations for the backward pass of micro-batch `micro`: returns an index of
+/// `waiting`, the micro-batches whose activations wait, in the order of their forward passes.
 pub type TakeActivations = fn(waiting: &[usize], micro: usize) -> Option<usize>;
 
-/// The activations of the same micro-batch: what every backward pass needs.
+/// Chooses the activations of the same micro-batch, which is right.
 pub fn own_activations(waiting: &[usize], micro: usize) -> Option<usize> {
     waiting.iter().position(|of| *of == micro)
 }
 
-/// A rank's stages, as the executor sees them.
+/// The stages of a rank, which the executor runs.
 pub trait Stages<T> {
-    /// Runs a stage forward. The first stage of the pipeline gets nothing; what the last one gives
-    /// is not read.
+    /// Runs stage `chunk` of this rank forward. `input` is empty for the first stage of the
+    /// pipeline. The result of the last stage is not read.
     ///
     /// # Errors
     /// As the collectives within a stage.
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>>;
 
-    /// Runs a stage backward. The last stage of the pipeline gets nothing; what the first one gives
-    /// is not read.
+    /// Runs stage `chunk` of this rank backward. `gradient` is empty for the last stage of the
+    /// pipeline. The result of the first stage is not read.
     ///
     /// # Errors
     /// As the collectives within a stage.
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>>;
 }
 
-/// Runs the part of `plan` of rank `rank`, whose neighbours are at the ends of `links`; a message
-/// has `length` numbers. Gives what ran when, in seconds from `start`.
+/// Runs the passes of rank `rank` of `plan`. `links` join it with its neighbours, and a message has
+/// `length` numbers. Returns the passes with their times in seconds since `start`.
 ///
 /// # Errors
-/// As the links, and as the stages.
+/// As the links and the stages.
 pub fn execute<T: Real>(
     plan: &PipelinePlan,
     rank: usize,
@@ -77,7 +76,7 @@ pub fn execute<T: Real>(
             let input = match source(plan, rank, op) {
                 None => Vec::new(),
                 Some(from) if from == rank => {
-                    own.remove(&op).expect("a plan has work before what needs it")
+                    own.remove(&op).expect("a plan has a pass before those that need it")
                 }
                 Some(_) => messages.receive(way(op), op)?,
             };
@@ -106,19 +105,20 @@ pub fn execute<T: Real>(
     Ok(PipelineTrace { ranks: plan.ranks, chunks: plan.chunks, spans })
 }
 
-/// Seconds that this thread has had a core for.
+/// Returns the processor time of this thread, in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Activations go to the next rank, gradients to the previous.
+/// Returns the direction of a message: 0 for activations, to the next rank; 1 for gradients, to the
+/// previous rank.
 fn way(op: StagePass) -> usize {
     usize::from(op.pass == PassKind::Backward)
 }
 
-/// The rank whose output is the input of `op`. The first forward pass has none, and the last stage's
-/// backward pass starts from the loss.
+/// Returns the rank whose output is the input of `op`. A forward pass of the first stage has no
+/// input, and a backward pass of the last stage starts from the loss: `None`.
 fn source(plan: &PipelinePlan, rank: usize, op: StagePass) -> Option<usize> {
     let (from, before) = plan.before(rank, op)?;
     (before.pass == op.pass).then_some(from)
@@ -134,8 +134,8 @@ fn outgoing(plan: &PipelinePlan, rank: usize) -> [usize; 2] {
     outgoing
 }
 
-/// The passes of `rank` whose input arrives from the previous rank (0) and from the next (1), each
-/// in the order of sending.
+/// Returns the passes of `rank` whose input arrives from the previous rank (0) and from the next
+/// (1), each in the order of sending.
 fn incoming(plan: &PipelinePlan, rank: usize) -> [Vec<StagePass>; 2] {
     let mut incoming = [Vec::new(), Vec::new()];
     for (from, ops) in plan.ops.iter().enumerate().filter(|(from, _)| *from != rank) {
@@ -152,21 +152,20 @@ mod tests {
     use crate::ranks::group::{RankGroup, SumOrder};
     use maypole::Communicator;
 
-    /// Stage `s` writes down what it sees: the stages and the micro-batch that a message has been
-    /// through.
-    struct Diary {
+    /// Stages that send the micro-batch and the number of the stage, and check what they receive.
+    struct CheckedStages {
         rank: usize,
         ranks: usize,
         stages: usize,
     }
 
-    impl Diary {
+    impl CheckedStages {
         fn stage(&self, chunk: usize) -> usize {
             chunk * self.ranks + self.rank
         }
     }
 
-    impl Stages<f64> for Diary {
+    impl Stages<f64> for CheckedStages {
         fn forward(&mut self, micro: usize, chunk: usize, input: Vec<f64>) -> Result<Vec<f64>> {
             let stage = self.stage(chunk);
             let expected = if stage == 0 { vec![] } else { vec![micro as f64, (stage - 1) as f64] };
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_comes_to_the_work_that_it_is_for() {
+    fn every_message_reaches_its_pass() {
         for (ranks, micros) in [(1, 3), (2, 4), (3, 6), (4, 8)] {
             for schedule in [
                 PipelineSchedule::GPipe,
@@ -201,12 +200,19 @@ mod tests {
                     } else {
                         RankGroup::new(comm, SumOrder::Fast)
                     };
-                    let mut diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
+                    let mut stages =
+                        CheckedStages { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut links = StageLinks::new(&group).unwrap();
                     for _ in 0..2 {
-                        let trace =
-                            execute(&plan, group.rank(), &mut links, &mut diary, 2, Instant::now())
-                                .unwrap();
+                        let trace = execute(
+                            &plan,
+                            group.rank(),
+                            &mut links,
+                            &mut stages,
+                            2,
+                            Instant::now(),
+                        )
+                        .unwrap();
                         let ran: Vec<StagePass> = trace.spans.iter().map(|span| span.op).collect();
                         assert_eq!(ran, plan.ops[group.rank()]);
                     }
@@ -217,26 +223,26 @@ mod tests {
 
     /// Fails in the middle of a step on one rank.
     struct Failing {
-        diary: Diary,
+        checked: CheckedStages,
         fails: usize,
     }
 
     impl Stages<f64> for Failing {
         fn forward(&mut self, micro: usize, chunk: usize, input: Vec<f64>) -> Result<Vec<f64>> {
-            if self.diary.rank == self.fails && micro == 1 {
-                // There is no such root.
+            if self.checked.rank == self.fails && micro == 1 {
+                // There is no rank 9 to broadcast from.
                 Communicator::local(1).remove(0).broadcast(&mut [0.0], 9)?;
             }
-            self.diary.forward(micro, chunk, input)
+            self.checked.forward(micro, chunk, input)
         }
 
         fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<f64>) -> Result<Vec<f64>> {
-            self.diary.backward(micro, chunk, gradient)
+            self.checked.backward(micro, chunk, gradient)
         }
     }
 
     #[test]
-    fn when_one_rank_fails_all_fail_and_none_waits() {
+    fn if_one_rank_fails_all_fail_before_the_time_out() {
         let ranks = 3;
         let begun = Instant::now();
         for schedule in [
@@ -248,8 +254,9 @@ mod tests {
             for fails in 0..ranks {
                 Communicator::run_local(ranks, |comm| {
                     let group = RankGroup::new(comm, SumOrder::Fast);
-                    let diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
-                    let mut stages = Failing { diary, fails };
+                    let checked =
+                        CheckedStages { rank: group.rank(), ranks, stages: plan.stages() };
+                    let mut stages = Failing { checked, fails };
                     let mut links = StageLinks::new(&group).unwrap();
                     let failed =
                         execute(&plan, group.rank(), &mut links, &mut stages, 2, Instant::now());
@@ -264,7 +271,7 @@ mod tests {
         }
         assert!(
             begun.elapsed() < Communicator::local(1)[0].timeout() / 2,
-            "nobody waited for a time-out"
+            "no rank waited for a time-out"
         );
     }
 }

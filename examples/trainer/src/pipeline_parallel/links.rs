@@ -1,14 +1,14 @@
 //! Links between the stages of a pipeline: messages that travel while ranks compute.
 //!
-//! What it does: joins each rank with the next and the previous one. Activations go to the next,
-//! gradients to the previous. Every link has a communicator of two ranks of its own, and during a
-//! step a thread on either side. A rank hands a message to its sending thread and goes on
-//! computing, and takes a message from its receiving thread when it needs one. So a rank waits for
-//! work that is not done, and never for a receiver that is busy.
+//! What it does: joins each rank with the next and the previous rank. Activations go to the next
+//! rank, gradients to the previous. Every link has its own communicator of two ranks, and during a
+//! step a thread at each end. A rank gives a message to its sending thread and continues to
+//! compute. When a pass needs a message, the rank takes it from its receiving thread. So a rank
+//! waits for passes that are not done, and never for a receiver that computes.
 //!
-//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message.
-//! Cost: the message. In mixed precision it has half the bytes: layers then give 16-bit numbers, so
-//! sending 16 bits loses nothing.
+//! What is sharded: nothing. Which collective runs where: none; one send and one receive for each
+//! message. Cost: the message. In mixed precision it has half the bytes: layers then give 16-bit
+//! numbers, so sending 16 bits loses nothing.
 
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
@@ -19,7 +19,7 @@ use std::hash::Hash;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
-/// The links of one rank: none to others in a pipeline of one.
+/// The links of one rank to its neighbours. A pipeline of one rank has none.
 #[derive(Debug)]
 pub struct StageLinks<T> {
     /// To the next rank, and from the previous.
@@ -36,7 +36,7 @@ struct WireFormat<T> {
     receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
 }
 
-/// As they are.
+/// Sends numbers in the type that layers compute with.
 fn plain<T: Real>() -> WireFormat<T> {
     WireFormat {
         send: |link, data| link.send(data, 1, 0),
@@ -44,7 +44,7 @@ fn plain<T: Real>() -> WireFormat<T> {
     }
 }
 
-/// As 16-bit numbers, which they must be.
+/// Sends numbers in 16 bits. Numbers that 16 bits do not hold are rounded.
 fn narrow<H: HalfFloat>() -> WireFormat<f32> {
     WireFormat {
         send: |link, data| {
@@ -62,7 +62,7 @@ fn narrow<H: HalfFloat>() -> WireFormat<f32> {
 }
 
 impl StageLinks<f32> {
-    /// From now on numbers travel in 16 bits; those that 16 bits do not hold are rounded.
+    /// From now on sends numbers in 16 bits. Numbers that 16 bits do not hold are rounded.
     pub fn narrow<H: HalfFloat>(&mut self) {
         self.wire = narrow::<H>();
     }
@@ -74,7 +74,7 @@ impl<T: Real> StageLinks<T> {
         Self { forward: [None, None], backward: [None, None], wire: plain() }
     }
 
-    /// Joins the neighbours in the ring of `ranks`. Collective.
+    /// Joins the neighbours in the ring of `ranks`. All ranks call it.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -86,7 +86,7 @@ impl<T: Real> StageLinks<T> {
             return Ok(links);
         }
         for from in 0..world {
-            // Of the two, rank 0 is the sender.
+            // In the communicator of a link the sender is rank 0.
             let at = |to: usize| [from, to].iter().position(|member| *member == rank);
             let ways = [(from + 1) % world, (from + world - 1) % world];
             for (ends, to) in [&mut links.forward, &mut links.backward].into_iter().zip(ways) {
@@ -100,18 +100,18 @@ impl<T: Real> StageLinks<T> {
         Ok(links)
     }
 
-    /// Bytes of payload that this rank has sent so far.
+    /// Returns the payload bytes that this rank has sent so far.
     pub fn payload(&self) -> u64 {
         let out = [&self.forward[0], &self.backward[0]];
         out.into_iter().flatten().map(|link| link.counters().payload()).sum()
     }
 
-    /// Lets messages travel within `scope`: so many are `sent` in this step, and these `received`,
-    /// forward and backward, each in the order in which their sender makes them. A message has
-    /// `length` numbers.
+    /// Starts the threads of one step within `scope`. `sent` are the numbers of messages that this
+    /// rank sends forward and backward, `received` the keys of the messages that it receives, each
+    /// in the order of sending. A message has `length` numbers.
     ///
-    /// If this rank gives fewer, because its step failed, the neighbours are told instead of
-    /// waiting in vain, and fail too.
+    /// If this rank sends fewer messages, because its step failed, the neighbours fail too instead
+    /// of waiting.
     pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope>(
         &'scope mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -155,7 +155,7 @@ fn send_all<T>(
         send(link, &data)?;
         sent += 1;
     }
-    // A message of another length is an error at its receiver.
+    // The step failed. An empty message is an error at its receiver, which then fails too.
     if sent < count { send(link, &[]) } else { Ok(()) }
 }
 
@@ -169,7 +169,7 @@ fn receive_all<K, T: Real>(
     for key in keys {
         let mut data = vec![T::zero(); length];
         receive(link, &mut data)?;
-        // The receiver of this channel is gone if the step has failed.
+        // If the step has failed, the receiver of this channel is dropped.
         let _ = put.send((key, data));
     }
     Ok(())
@@ -218,7 +218,7 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
         self.failure()
     }
 
-    /// Why a link ended early.
+    /// Waits for all threads, and returns the error of a link that failed.
     fn failure(&mut self) -> Result<()> {
         self.out.clear();
         let ends =

@@ -1,4 +1,5 @@
-//! Pipeline parallelism: the layers are divided into stages, and micro-batches flow through them.
+//! Pipeline parallelism: the layers are divided into stages, and micro-batches pass through the
+//! stages.
 //!
 //! A schedule is data: [`plan`] makes, for each rank, the list of its forward and backward passes.
 //! [`execute`] runs that list, [`trace`] replays it with a cost for each pass, [`draw`] draws it.
@@ -8,8 +9,8 @@
 //! embedding, the last one the head.
 //!
 //! # Which collective runs where
-//! None. One message of activations to the next stage and one of gradients to the previous, a
-//! micro-batch and boundary ([`links`]).
+//! None. For each micro-batch and boundary between stages, one message of activations to the next
+//! stage and one of gradients to the previous ([`links`]).
 //!
 //! # Cost
 //! Those messages, and the bubble: the time in which a stage waits for others ([`bubble`]). With

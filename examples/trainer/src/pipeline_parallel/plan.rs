@@ -1,9 +1,10 @@
 //! Pipeline schedules as data: the list of passes of each rank, made before anything runs.
 //!
-//! What it does: layers are divided into stages, stage `s` on rank `s % ranks`; a batch into
-//! micro-batches, so that ranks work at the same time. A plan is each rank's list of operations;
-//! [`crate::pipeline_parallel::execute`] executes it, [`crate::pipeline_parallel::trace::simulate`]
-//! times it, [`crate::pipeline_parallel::draw`] draws it.
+//! What it does: layers are divided into stages, and stage `s` is on rank `s % ranks`. A batch is
+//! divided into micro-batches, so that ranks work at the same time. A plan has a list of passes for
+//! each rank. [`crate::pipeline_parallel::execute`] executes it,
+//! [`crate::pipeline_parallel::trace::simulate`] simulates it, [`crate::pipeline_parallel::draw`]
+//! draws it.
 //!
 //! ```text
 //! GPipe        all forwards, then all backwards       idle (p-1)/(m+p-1)      rank 0 holds m micro-batches
@@ -11,49 +12,52 @@
 //! interleaved  1F1B over v stages a rank              idle (p-1)/(v*m+p-1)    rank 0 holds p(1 + (p-1)/(pv))
 //! ```
 //!
-//! The idle share is of the whole time, at `p` ranks and `m` micro-batches of equal stages;
-//! Megatron quotes idle over busy, `(p-1)/m`. Every schedule runs the backwards of a stage in the
-//! order of the micro-batches, so all of them add gradients in one order and end in the same bits.
+//! The idle share is the idle time divided by the whole time, with `p` ranks, `m` micro-batches and
+//! stages of equal cost. Megatron divides by the busy time: `(p-1)/m`. Every schedule runs the
+//! backward passes of a stage in the order of the micro-batches. So all schedules add gradients in
+//! one order, and their weights are equal bit for bit.
 //!
 //! What is sharded: layers. Which collective runs where: none here; each boundary between stages is
 //! one send and one receive a micro-batch and pass. Cost: the idle share above, and the activations
-//! that wait for their backward.
+//! that wait for their backward pass.
 //!
 //! Sources: Huang et al., "GPipe" (2019); Narayanan et al., "PipeDream" (2019) and "Efficient
-//! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), whose order of
-//! interleaving this is.
+//! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), from which the
+//! order of interleaved passes is.
 
 /// The direction of a pass through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PassKind {
     /// Activations in, activations out.
     Forward,
-    /// Gradients of the output in, of the input out; those of the parameters accumulate.
+    /// Gradients of the output in, gradients of the input out. Gradients of parameters are added
+    /// up.
     Backward,
 }
 
-/// One piece of work of one rank.
+/// One pass of one micro-batch through a stage of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StagePass {
     /// Forward or backward.
     pub pass: PassKind,
     /// The number of the micro-batch.
     pub micro: usize,
-    /// The number of the stage among those of the rank: stage `chunk * ranks + rank` of the pipeline.
+    /// The number of the stage among those of the rank. It is stage `chunk * ranks + rank` of the
+    /// pipeline.
     pub chunk: usize,
 }
 
 /// The most passes of a plan, of all ranks together.
 const MOST_PASSES: usize = 1 << 20;
 
-/// The schedules there are.
+/// The schedules to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelineSchedule {
-    /// All forwards, then all backwards.
+    /// All forward passes, then all backward passes.
     GPipe,
-    /// One forward, one backward.
+    /// 1F1B: one forward and one backward pass in turn.
     OneForwardOneBackward,
-    /// One forward, one backward, over so many stages a rank.
+    /// 1F1B with this number of stages on each rank.
     Interleaved(usize),
 }
 
@@ -61,7 +65,7 @@ impl PipelineSchedule {
     /// Reads `gpipe`, `1f1b` or `interleaved:2`.
     ///
     /// # Errors
-    /// A sentence that says what there is.
+    /// A sentence that names the schedules.
     pub fn parse(text: &str) -> Result<Self, String> {
         let chunks = text.strip_prefix("interleaved:").and_then(|chunks| chunks.parse().ok());
         match (text, chunks) {
@@ -83,7 +87,7 @@ impl PipelineSchedule {
         }
     }
 
-    /// Stages a rank.
+    /// Returns the number of stages on each rank.
     pub fn chunks(self) -> usize {
         match self {
             Self::GPipe | Self::OneForwardOneBackward => 1,
@@ -91,14 +95,16 @@ impl PipelineSchedule {
         }
     }
 
-    /// The share of the time in which a rank is idle, by the formula, for equal stages.
+    /// Returns the share of the time in which a rank is idle, by the formula for stages of equal
+    /// cost.
     pub fn idle(self, ranks: usize, micros: usize) -> f64 {
         let fill = (ranks - 1) as f64;
         fill / ((self.chunks() * micros) as f64 + fill)
     }
 
-    /// The most micro-batches whose activations rank 0 holds at once, in units of all its stages,
-    /// by the formula. That of interleaving needs `micros` of at least twice `ranks`.
+    /// Returns the most micro-batches whose activations rank 0 holds at once, by the formula. A
+    /// micro-batch counts as one with the activations of all stages of the rank. The formula of
+    /// interleaved stages needs at least `2 * ranks` micro-batches.
     pub fn held(self, ranks: usize, micros: usize) -> f64 {
         match self {
             Self::GPipe => micros as f64,
@@ -113,11 +119,11 @@ impl PipelineSchedule {
     /// The plan for `ranks` ranks and `micros` micro-batches.
     ///
     /// # Errors
-    /// A sentence, if micro-batches do not come in groups of `ranks`, as interleaving needs, or if
-    /// the lists of all ranks would have more than a million operations.
+    /// A sentence, if stages are interleaved and `ranks` does not divide `micros`, or if the lists
+    /// of all ranks have more than 2^20 passes.
     ///
     /// # Panics
-    /// If there is no rank, no micro-batch or no stage.
+    /// If `ranks`, `micros` or the number of stages is zero.
     pub fn plan(self, ranks: usize, micros: usize) -> Result<PipelinePlan, String> {
         assert!(
             ranks > 0 && micros > 0 && self.chunks() > 0,
@@ -144,7 +150,8 @@ impl PipelineSchedule {
         Ok(PipelinePlan { ranks, chunks: self.chunks(), micros, ops })
     }
 
-    /// A rank's list: some forwards first, then pairs, then the backwards that are left.
+    /// Returns the list of a rank: first some forward passes, then pairs of a forward and a
+    /// backward pass, then the other backward passes.
     fn ops(self, rank: usize, ranks: usize, micros: usize) -> Vec<StagePass> {
         let total = micros * self.chunks();
         let ahead = self.ahead(rank, ranks, micros).min(total);
@@ -162,7 +169,8 @@ impl PipelineSchedule {
         ops
     }
 
-    /// Forwards before the first pair: as many as it takes until the first backward can come back.
+    /// Returns the number of forward passes before the first pair: as many as a rank can run until
+    /// the first gradient reaches it.
     fn ahead(self, rank: usize, ranks: usize, micros: usize) -> usize {
         match self {
             Self::GPipe => micros,
@@ -172,8 +180,8 @@ impl PipelineSchedule {
     }
 }
 
-/// The operation of a rank's `turn`: groups of `ranks` micro-batches through one stage after the
-/// other.
+/// Returns pass number `turn` of a rank, counted among its forward or its backward passes. A group
+/// of `ranks` micro-batches passes through one stage of the rank after the other.
 fn turned(pass: PassKind, turn: usize, ranks: usize, chunks: usize) -> StagePass {
     if chunks == 1 {
         return StagePass { pass, micro: turn, chunk: 0 };
@@ -187,32 +195,32 @@ fn turned(pass: PassKind, turn: usize, ranks: usize, chunks: usize) -> StagePass
     }
 }
 
-/// Each rank's operations, in its order.
+/// The passes of each rank, in the order in which the rank runs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelinePlan {
     /// Ranks of the pipeline.
     pub ranks: usize,
-    /// Stages a rank.
+    /// Stages on each rank.
     pub chunks: usize,
     /// Micro-batches.
     pub micros: usize,
-    /// By rank.
+    /// The passes of each rank.
     pub ops: Vec<Vec<StagePass>>,
 }
 
 impl PipelinePlan {
-    /// Stages of the whole pipeline.
+    /// Returns the number of stages of the whole pipeline.
     pub fn stages(&self) -> usize {
         self.ranks * self.chunks
     }
 
-    /// The stage of the pipeline that `op` of `rank` is at.
+    /// Returns the number of the stage of the pipeline through which `op` of `rank` passes.
     pub fn stage(&self, rank: usize, op: StagePass) -> usize {
         op.chunk * self.ranks + rank
     }
 
-    /// The pass that must end before `op` of `rank` begins, and its rank. `None` for the first
-    /// forward pass.
+    /// Returns the pass that must end before `op` of `rank` begins, and its rank. `None` for a
+    /// forward pass of the first stage.
     pub fn before(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let stage = self.stage(rank, op);
         let last = self.stages() - 1;
@@ -224,7 +232,8 @@ impl PipelinePlan {
         Some((before % self.ranks, StagePass { pass, micro: op.micro, chunk: before / self.ranks }))
     }
 
-    /// The pass that needs the output of `op` of `rank`, and its rank; `None` if no pass does.
+    /// Returns the pass that needs the output of `op` of `rank`, and its rank. `None` if no pass
+    /// needs it.
     pub fn after(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let stage = self.stage(rank, op);
         let after = match op.pass {
@@ -291,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stage_goes_forward_and_back_once_and_back_in_order() {
+    fn every_stage_runs_each_micro_batch_once_in_order() {
         for (ranks, micros) in CASES {
             for schedule in schedules() {
                 let plan = schedule.plan(ranks, micros).unwrap();
@@ -317,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operation_waits_for_names_it_as_its_next() {
+    fn before_and_after_are_inverse() {
         let plan = PipelineSchedule::Interleaved(2).plan(4, 8).unwrap();
         for (rank, ops) in plan.ops.iter().enumerate() {
             for op in ops {
@@ -330,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_waits_for_itself_is_told() {
+    fn a_plan_that_waits_for_itself_is_an_error() {
         let mut plan = PipelineSchedule::GPipe.plan(2, 1).unwrap();
         plan.ops[0].reverse();
         let why = simulate(&plan, |_, _| 1.0).unwrap_err();

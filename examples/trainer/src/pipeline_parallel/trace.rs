@@ -1,35 +1,35 @@
-//! When each pass of a pipeline ran: simulated and measured traces in one form.
+//! The times of the passes of a pipeline: simulated and measured traces in one form.
 //!
-//! What it does: [`simulate`] runs a [`PipelinePlan`] on paper, with any cost of each operation;
-//! the executor measures the same form ([`PipelineTrace`]). From it come the idle share and the
-//! activations held, and [`crate::pipeline_parallel::draw`] makes its pictures. A simulation with
-//! the measured cost of each pass says what the idle share should be where stages are not equal.
+//! What it does: [`simulate`] computes the [`PipelineTrace`] of a [`PipelinePlan`] from a cost of
+//! each pass; the executor measures a trace of the same form. A trace gives the idle share and the
+//! activations held, and [`crate::pipeline_parallel::draw`] draws it. A simulation with the
+//! measured cost of each pass gives the idle share to expect of stages of unequal cost.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 
 use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
 use std::collections::HashMap;
 
-/// A pass of one rank and when it ran, in any unit of time.
+/// A pass of one rank with its times, in any unit of time: seconds, if measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassSpan {
     /// The rank that ran it.
     pub rank: usize,
     /// The pass.
     pub op: StagePass,
-    /// When it began.
+    /// The time at which it began.
     pub start: f64,
-    /// When it ended.
+    /// The time at which it ended.
     pub end: f64,
-    /// The time in which it had a core: less than `end - start` if other threads wanted the core, too.
+    /// Its processor time. It is less than `end - start` if other threads used the core too.
     pub work: f64,
 }
 
 impl PassSpan {
-    /// Numbers of a span as a message.
+    /// The number of elements of [`to_numbers`](Self::to_numbers).
     pub const NUMBERS: usize = 7;
 
-    /// The span as numbers, for a message.
+    /// Returns the span as numbers, for a message.
     pub fn to_numbers(&self) -> [f64; Self::NUMBERS] {
         let backward = f64::from(u8::from(self.op.pass == PassKind::Backward));
         [
@@ -43,10 +43,10 @@ impl PassSpan {
         ]
     }
 
-    /// The span that [`to_numbers`](Self::to_numbers) turned into `numbers`.
+    /// Returns the span whose [`to_numbers`](Self::to_numbers) are `numbers`.
     ///
     /// # Panics
-    /// If there are not as many numbers.
+    /// If there are not [`NUMBERS`](Self::NUMBERS) numbers.
     pub fn from_numbers(numbers: &[f64]) -> Self {
         let [rank, backward, micro, chunk, start, end, work] = *numbers else {
             panic!("a span is seven numbers")
@@ -57,19 +57,19 @@ impl PassSpan {
     }
 }
 
-/// When everything ran: simulated or measured.
+/// The passes of a pipeline with their times, simulated or measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineTrace {
     /// Ranks of the pipeline.
     pub ranks: usize,
-    /// Stages a rank.
+    /// Stages on each rank.
     pub chunks: usize,
-    /// By rank, then by time.
+    /// The passes, by rank, then by time.
     pub spans: Vec<PassSpan>,
 }
 
 impl PipelineTrace {
-    /// Returns the same trace with the first start at zero.
+    /// Returns the same trace, shifted so that its first pass begins at zero.
     #[must_use]
     pub fn from_zero(mut self) -> Self {
         let first = self.spans.iter().map(|span| span.start).fold(f64::MAX, f64::min);
@@ -80,8 +80,8 @@ impl PipelineTrace {
         self
     }
 
-    /// The mean work of each rank's operations by pass and stage: what a simulation may use as the
-    /// cost.
+    /// Returns the mean processor time of a rank's passes by direction and stage, as costs for a
+    /// simulation.
     pub fn costs(&self) -> impl Fn(usize, StagePass) -> f64 + use<> {
         let mut sums = HashMap::<_, (f64, f64)>::new();
         for PassSpan { rank, op, work, .. } in &self.spans {
@@ -92,18 +92,20 @@ impl PipelineTrace {
         move |rank, op| sums.get(&(rank, op.pass, op.chunk)).map_or(0.0, |(sum, count)| sum / count)
     }
 
-    /// From zero to the end of the last.
+    /// Returns the time from zero to the end of the last pass.
     pub fn length(&self) -> f64 {
         self.spans.iter().map(|span| span.end).fold(0.0, f64::max)
     }
 
-    /// The share of ranks times length in which nothing ran.
+    /// Returns the share of the ranks' time, each from zero to the end of the last pass, in which
+    /// they ran no pass.
     pub fn idle(&self) -> f64 {
         let busy: f64 = self.spans.iter().map(|span| span.end - span.start).sum();
         1.0 - busy / (self.length() * self.ranks as f64)
     }
 
-    /// The most micro-batches whose activations `rank` holds at once, in units of all its stages.
+    /// Returns the most micro-batches whose activations `rank` holds at once. A micro-batch counts
+    /// as one with the activations of all stages of the rank.
     pub fn held(&self, rank: usize) -> f64 {
         let mut held = 0usize;
         let mut most = 0;
@@ -118,11 +120,11 @@ impl PipelineTrace {
     }
 }
 
-/// Runs a plan on paper: each operation starts when its rank is free and what it needs is done, and
-/// takes `cost`.
+/// Computes the trace of a plan. A pass starts when its rank is free and the pass that it needs is
+/// done, and takes the time `cost(rank, pass)`.
 ///
 /// # Errors
-/// A sentence that names the operations that wait for one another, if the plan never ends.
+/// A sentence that names the passes that wait for one another, if the plan never ends.
 pub fn simulate(
     plan: &PipelinePlan,
     cost: impl Fn(usize, StagePass) -> f64,
@@ -162,8 +164,8 @@ pub fn simulate(
     Ok(PipelineTrace { ranks: plan.ranks, chunks: plan.chunks, spans: done })
 }
 
-/// The cost of equal stages: a backward takes twice as long as a forward, and all of a rank's
-/// stages 1 and 2.
+/// Returns the cost of a pass if stages are equal. For all stages of a rank together a forward pass
+/// takes 1 and a backward pass 2.
 pub fn equal_stages(plan: &PipelinePlan) -> impl Fn(usize, StagePass) -> f64 + use<> {
     let chunks = plan.chunks as f64;
     move |_, op| if op.pass == PassKind::Forward { 1.0 / chunks } else { 2.0 / chunks }

@@ -1,14 +1,14 @@
 //! Exchanges between the ranks of a [`RankGroup`]: all-to-all with equal and with unequal blocks,
 //! and a shift around a ring.
 //!
-//! Each function calls the library once. In a group of one it returns a copy of its input. Cost:
-//! the data itself.
+//! Each function calls the library once. In a group of one the all-to-alls return a copy of their
+//! input. Cost: the data itself.
 
 use crate::ranks::group::RankGroup;
 use maypole::{Element, Result};
 
-/// Block `s` of the result is the block of rank `s`'s `data` that is for this rank; blocks are
-/// equal parts.
+/// Sends block `r` of `data` to rank `r`, and returns the blocks for this rank: block `s` of the
+/// result is from rank `s`. Blocks are equal parts of `data`.
 ///
 /// # Errors
 /// As the library's.
@@ -20,7 +20,8 @@ pub fn all_to_all<T: Element>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
     Ok(got)
 }
 
-/// [`all_to_all`] with blocks of these lengths: `to[r]` for rank `r`, `from[s]` of rank `s`.
+/// [`all_to_all`] with blocks of unequal lengths: `to[r]` elements to rank `r`, `from[s]` elements
+/// from rank `s`.
 ///
 /// # Errors
 /// As the library's.
@@ -43,6 +44,9 @@ pub fn all_to_all_v<T: Element + Default>(
 ///
 /// # Errors
 /// As the library's.
+///
+/// # Panics
+/// If this is the group of one.
 pub fn shift<T: Element + Default>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
     let rank = group.rank();
     let world = group.world();

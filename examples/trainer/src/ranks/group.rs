@@ -1,9 +1,11 @@
-//! A group of ranks that an axis joins: the only place where the trainer calls collectives.
+//! A group of ranks, those along an axis of the mesh. The collectives of a step are called through
+//! it.
 //!
-//! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same
-//! ranks. A group of one does nothing. Time spent in calls, or waiting for those that were started,
-//! is noted in a [`Timeline`]: it is what communication costs that nothing hides. What runs
-//! meanwhile, on a thread of its own, is noted too, as something else.
+//! A [`RankGroup`] is a handle that can be cloned, because several parts of a model use the same
+//! ranks. A group of one calls no collective. A [`Timeline`] notes the time in blocking calls, and
+//! the time that a rank waits for started calls, as [`RankActivity::Wait`]: communication that no
+//! computation hides. The time of a started call itself, on a thread of its own, is noted as
+//! [`RankActivity::Communication`].
 
 use crate::ranks::memory::MemoryKind;
 use crate::ranks::shard::Shard;
@@ -14,14 +16,14 @@ use std::cell::RefCell;
 use std::ops::{DerefMut, Range};
 use std::rc::Rc;
 
-/// In which order contributions are added.
+/// The order in which the contributions of ranks are added.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SumOrder {
-    /// As is fastest: the same on all ranks, but another for another number of ranks.
+    /// The fastest order. It is the same on all ranks, and depends on the number of ranks.
     #[default]
     Fast,
-    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that
-    /// adds them one by one. The library's deterministic mode.
+    /// In the order of ranks, `((rank 0 + rank 1) + rank 2) + ...`, as one process adds them one by
+    /// one. This is the library's deterministic mode.
     Ranks,
 }
 
@@ -42,11 +44,12 @@ struct GroupState {
 }
 
 impl RankGroup {
-    /// The ranks of `comm`, adding in `order`.
+    /// The group of the ranks of `comm`, which sums in `order`.
     pub fn new(comm: Communicator, order: SumOrder) -> Self {
         Self::noting(comm, order, Timeline::default())
     }
 
+    /// [`new`](Self::new), with its calls noted in `timeline`.
     fn noting(mut comm: Communicator, order: SumOrder, timeline: Timeline) -> Self {
         comm.set_deterministic(order == SumOrder::Ranks);
         let rank = comm.rank();
@@ -81,39 +84,39 @@ impl RankGroup {
         self.order
     }
 
-    /// This rank's part of what is cut over the group.
+    /// This rank's part of anything that is divided over the group.
     pub fn shard(&self) -> Shard {
         Shard { index: self.rank, of: self.world }
     }
 
-    /// Returns the timeline that notes the calls of this group and of those that were split off it.
+    /// Returns the timeline of the calls of this group and of the groups that were split off it.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of this group's calls so far.
     pub fn calls(&self) -> u64 {
         self.inner.borrow().calls
     }
 
-    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits
-    /// for what is under way.
+    /// Returns the payload bytes that this rank has sent to the others so far, as the library
+    /// counts them. Waits for calls that are under way.
     pub fn payload(&self) -> u64 {
         self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
     }
 
-    /// Calls the library. The group of one is refused: it has no communicator.
+    /// Runs `call` with the group's communicator, and notes its time as waiting.
     ///
     /// # Errors
     /// As `call`.
     ///
     /// # Panics
-    /// If this is the group of one.
+    /// If this is the group of one, which has no communicator.
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
-        // What the library keeps for later calls is none of the caller's memory.
+        // Memory that the library keeps for later calls is not of the kind that the caller counts.
         self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(|| call(comm)))
     }
 
@@ -132,7 +135,8 @@ impl RankGroup {
         }
     }
 
-    /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
+    /// Forms a new group of the ranks of equal `color`, ordered by `key` and then by rank. All
+    /// ranks call it.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -178,8 +182,8 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Fills `data` with the parts of all ranks, each in its place. This rank's
-    /// [`shard`](Self::shard) of `data` is its part.
+    /// Fills `data` with the parts of all ranks, each in its place. On entry this rank's part is
+    /// its [`shard`](Self::shard) of `data`.
     ///
     /// # Errors
     /// As the library's.
@@ -205,7 +209,7 @@ impl RankGroup {
         self.call(|comm| comm.all_gather_v(mine, data, &counts))
     }
 
-    /// Returns the `input` of all ranks, which have equal lengths, in rank order.
+    /// Returns the `input` of all ranks, in rank order. All inputs have the same length.
     ///
     /// # Errors
     /// As the library's.
@@ -218,7 +222,7 @@ impl RankGroup {
         Ok(all)
     }
 
-    /// Returns the `input` of all ranks, which may differ in length, in rank order.
+    /// Returns the `input` of each rank, in rank order. Inputs may differ in length.
     ///
     /// # Errors
     /// As the library's.
@@ -245,7 +249,7 @@ impl RankGroup {
         self.call(|comm| comm.broadcast_bytes(bytes, root))
     }
 
-    /// Returns the sum of `mine` over all ranks, added in rank order whatever the group's order is.
+    /// Returns the sum of `mine` over all ranks, always added in rank order.
     ///
     /// # Errors
     /// As the library's.
@@ -269,8 +273,8 @@ impl RankGroup {
         Ok(self.pending(PendingKind::Whole(request)))
     }
 
-    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from
-    /// [`PendingCollective::wait`].
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); [`PendingCollective::wait`] returns the
+    /// result.
     ///
     /// # Errors
     /// As the library's.
@@ -341,8 +345,8 @@ impl RankGroup {
 pub struct PendingCollective<T, B = Vec<T>> {
     way: PendingKind<T, B>,
     timeline: Timeline,
-    /// For a group of several ranks.
-    #[allow(dead_code, reason = "counts while it lives")]
+    /// None for a group of one.
+    #[allow(dead_code, reason = "it counts as under way until it is dropped")]
     under_way: Option<UnderWay>,
 }
 
@@ -357,7 +361,7 @@ enum PendingKind<T, B> {
 }
 
 impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
-    /// The result, once it is there.
+    /// Waits for the collective, and returns its result: all of `data`.
     ///
     /// # Errors
     /// As the library's.

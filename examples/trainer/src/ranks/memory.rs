@@ -1,22 +1,22 @@
-//! The kinds of memory of a rank that come and go within a step, as the allocator counts them.
+//! The kinds of memory that a rank allocates and frees within a step, as the allocator counts them.
 //!
-//! Weights, gradients and the optimizer's state stay from step to step, so the lengths of their
-//! buffers say what they take. Activations and units do not. So whoever makes them names their
-//! kind, and the [allocator](maypole_kernels::memory::counting) counts their bytes, on the thread
-//! of the rank. A program without that allocator counts nothing, and [`counted`] is false.
+//! Weights, gradients and the optimizer's state stay from step to step, so their bytes are the
+//! lengths of their buffers. Activations and units are freed within a step. The code that allocates
+//! them names their kind, and the [allocator](maypole_kernels::memory::counting) counts their
+//! bytes, on the thread of the rank. In a program without that allocator [`counted`] is false.
 //!
 //! What is sharded, which collective runs where: nothing here. Cost: that of the allocator.
 
 use maypole_kernels::memory::counting;
 
-/// A kind of memory that comes and goes within a step.
+/// A kind of memory that is allocated and freed within a step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MemoryKind {
-    /// What is not told apart: text, work space of layers, buffers of the library.
+    /// All other memory: text, work space of layers, buffers of the library.
     Other,
-    /// What a forward pass makes. What is left of it at the end waits for the backward pass.
+    /// Buffers that a forward pass allocates. Those left at its end are for the backward pass.
     Activations,
-    /// Units of weights or gradients that a store gathers, makes or widens, and drops again.
+    /// Weights or gradients of whole units that a store gathers, makes or widens, and then frees.
     Units,
 }
 
@@ -25,24 +25,24 @@ pub fn counted() -> bool {
     counting::counts()
 }
 
-/// From now on the peaks are those of what this thread does next.
+/// Resets the peaks of this thread to the bytes that it holds now.
 pub fn reset_peaks() {
     counting::reset_peaks();
 }
 
 impl MemoryKind {
-    /// Does `work`. What it allocates is of this kind.
+    /// Runs `work`, and counts the memory that it allocates as this kind.
     pub fn hold<R>(self, work: impl FnOnce() -> R) -> R {
         counting::with_kind(self as usize, work)
     }
 
-    /// Bytes of this kind that this thread has allocated and not freed. Only differences mean
-    /// something.
+    /// Returns the bytes of this kind that this thread has allocated minus those that it has freed.
+    /// Only differences of two calls have a meaning: a thread may free memory of another thread.
     pub fn held(self) -> i64 {
         counting::of_thread(self as usize).live
     }
 
-    /// The most that [`held`](Self::held) was since [`reset_peaks`].
+    /// Returns the greatest value of [`held`](Self::held) since [`reset_peaks`].
     pub fn most(self) -> i64 {
         counting::of_thread(self as usize).peak
     }

@@ -1,7 +1,7 @@
 //! The mesh: the coordinates of each rank on five axes, and the group of ranks along each axis.
 //!
-//! What it does: gives every rank five coordinates and cuts the world into groups along any of
-//! them. What is sharded: nothing here; each axis below names what it divides.
+//! What it does: gives every rank five coordinates, one for each axis, and divides the world into
+//! groups along each axis. What is sharded: nothing here; the table says what each axis divides.
 //!
 //! ```text
 //! axis  divides                     ranks along it exchange                          when
@@ -15,15 +15,15 @@
 //! Which collective runs where: [`MeshGroups::new`] splits the communicator once for each group;
 //! none after that. Cost: five splits at the start.
 //!
-//! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
-//! neighbouring ranks, which launchers put on one machine.
+//! The order of the axes is the order of the ranks, `tp` fastest: ranks along `tp` exchange most,
+//! so they get neighbouring numbers, and launchers put neighbouring ranks on one machine.
 
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::ranks::shard::Shard;
 use maypole::{Communicator, Result};
 use std::fmt;
 
-/// A direction of the mesh. The order is that of the ranks: the last one changes fastest.
+/// A direction of the mesh. Along the last axis the number of a rank changes fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MeshAxis {
     /// Data parallel: other rows of the batch, the same parameters.
@@ -39,7 +39,7 @@ pub enum MeshAxis {
 }
 
 impl MeshAxis {
-    /// All of them, slowest first.
+    /// All axes, slowest first.
     pub const ALL: [Self; 5] = [Self::Dp, Self::Pp, Self::Ep, Self::Cp, Self::Tp];
 
     /// The name of the axis, as in `dp=2,tp=2`.
@@ -47,9 +47,9 @@ impl MeshAxis {
         ["dp", "pp", "ep", "cp", "tp"][self as usize]
     }
 
-    /// Ranks along these axes have the very same parameters and see other tokens: gradients are
-    /// summed over them. Along `ep` only the dense parameters are the same; theirs are summed over
-    /// it too.
+    /// The axes along which ranks have the same parameters and other tokens, so that all gradients
+    /// are summed over them. Along `ep` only the dense parameters are the same, and only their
+    /// gradients are summed over `ep`.
     pub const COPIES: [Self; 2] = [Self::Dp, Self::Cp];
 }
 
@@ -63,7 +63,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// One rank.
+    /// The mesh of one rank.
     pub const ONE: Self = Self { sizes: [1; 5] };
 
     /// The same mesh with `size` ranks along `axis`.
@@ -81,8 +81,8 @@ impl Mesh {
     /// [`Mesh::ONE`].
     ///
     /// # Errors
-    /// A sentence that names the part that is no axis, is named twice or has no positive size, or
-    /// says that there are too many ranks.
+    /// A sentence that names the part that is not an axis, is given twice or has no positive size,
+    /// or that says that there are too many ranks.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut mesh = Self::ONE;
         let mut named = Vec::new();
@@ -108,17 +108,17 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// Ranks along `axis`.
+    /// Returns the number of ranks along `axis`.
     pub fn size(&self, axis: MeshAxis) -> usize {
         self.sizes[axis as usize]
     }
 
-    /// Ranks along all of `axes` together.
+    /// Returns the product of the numbers of ranks along `axes`.
     pub fn sizes(&self, axes: &[MeshAxis]) -> usize {
         axes.iter().map(|axis| self.size(*axis)).product()
     }
 
-    /// All ranks.
+    /// Returns the number of all ranks.
     pub fn world(&self) -> usize {
         self.sizes.iter().product()
     }
@@ -138,30 +138,33 @@ impl Mesh {
         MeshCoordinates { at }
     }
 
-    /// The rank at coordinates `place`.
+    /// Returns the rank at coordinates `place`.
     pub fn rank(&self, place: MeshCoordinates) -> usize {
         place.at.iter().zip(self.sizes).fold(0, |rank, (at, size)| rank * size + at)
     }
 
-    /// The ranks that differ from `rank` along `axes` alone, `rank` among them, in ascending order.
+    /// Returns the ranks whose coordinates equal those of `rank` except along `axes`, in ascending
+    /// order. `rank` is among them.
     pub fn members(&self, rank: usize, axes: &[MeshAxis]) -> Vec<usize> {
         let color = self.color(rank, axes);
         (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
     }
 
-    /// Which part of the rows of a batch the rank at `place` trains on, if all parts are equal: rows
-    /// are divided over `dp` and `ep` together.
+    /// Returns the part of a batch's rows that the rank at `place` trains on, if all parts are
+    /// equal. Rows are divided over `dp` and `ep` together.
     pub fn rows(&self, place: MeshCoordinates) -> Shard {
         let index = place.at(MeshAxis::Dp) * self.size(MeshAxis::Ep) + place.at(MeshAxis::Ep);
         Shard { index, of: self.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) }
     }
 
-    /// The least rank of the group: what ranks of one group have in common.
+    /// Returns the least rank of the group of `rank` along `axes`. It is the same for all ranks of
+    /// a group, and serves as the color of the split.
     fn color(&self, rank: usize, axes: &[MeshAxis]) -> usize {
         self.rank(axes.iter().fold(self.place(rank), |place, axis| place.with(*axis, 0)))
     }
 
-    /// The map of the groups: one line a group, for each axis of more than one rank.
+    /// Returns the map of the groups as text: one line for each axis of more than one rank, with
+    /// the ranks of each group.
     ///
     /// ```
     /// use maypole_trainer::ranks::mesh::Mesh;
@@ -189,7 +192,7 @@ impl Mesh {
     }
 }
 
-/// As [`Mesh::parse`] reads it, without the axes of one rank.
+/// Writes the form that [`Mesh::parse`] reads, without the axes of one rank; `1` for [`Mesh::ONE`].
 impl fmt::Display for Mesh {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = MeshAxis::ALL.into_iter().filter(|axis| self.size(*axis) > 1);
@@ -207,12 +210,12 @@ pub struct MeshCoordinates {
 }
 
 impl MeshCoordinates {
-    /// The coordinate along `axis`.
+    /// Returns the coordinate along `axis`.
     pub fn at(&self, axis: MeshAxis) -> usize {
         self.at[axis as usize]
     }
 
-    /// The same place with another coordinate along `axis`.
+    /// Returns the same place with coordinate `at` along `axis`.
     #[must_use]
     pub fn with(mut self, axis: MeshAxis, at: usize) -> Self {
         self.at[axis as usize] = at;
@@ -220,7 +223,7 @@ impl MeshCoordinates {
     }
 }
 
-/// A rank's groups: one for each axis, and those that gradients are summed over.
+/// The groups of one rank: those along the axes, and the group that gradients are summed over.
 #[derive(Clone, Debug)]
 pub struct MeshGroups {
     /// The whole mesh.
@@ -231,24 +234,24 @@ pub struct MeshGroups {
     pub world: RankGroup,
     /// The stages of this rank's pipeline.
     pub pp: RankGroup,
-    /// The owners of the other experts.
+    /// The ranks that have the other experts.
     pub ep: RankGroup,
-    /// The other positions of this rank's sequences.
+    /// The ranks that have the other positions of this rank's sequences.
     pub cp: RankGroup,
-    /// The other parts of this rank's layers.
+    /// The ranks that have the other parts of this rank's layers.
     pub tp: RankGroup,
-    /// [`MeshAxis::COPIES`].
+    /// The ranks along [`MeshAxis::COPIES`], which have the same parameters.
     pub copies: RankGroup,
 }
 
 impl MeshGroups {
-    /// Splits `world` along the mesh; all groups add in `order`. Collective: all ranks call it.
+    /// Splits `world` along the mesh. All groups sum in `order`. All ranks call it.
     ///
     /// # Errors
     /// As [`Communicator::split`].
     ///
     /// # Panics
-    /// If the mesh is of another size than the communicator.
+    /// If the mesh and the communicator have different numbers of ranks.
     pub fn new(world: Communicator, mesh: Mesh, order: SumOrder) -> Result<Self> {
         assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
         let rank = world.rank();
@@ -261,8 +264,8 @@ impl MeshGroups {
         Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
     }
 
-    /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
-    /// together.
+    /// Returns the part of a batch's rows that this rank trains on, if all parts are equal. Rows
+    /// are divided over `dp` and `ep` together.
     pub fn rows(&self) -> Shard {
         self.mesh.rows(self.place)
     }
@@ -273,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_and_places_are_each_others_inverse() {
+    fn rank_is_the_inverse_of_place() {
         let mesh = Mesh::parse("dp=2,pp=3,ep=2,cp=1,tp=4").unwrap();
         assert_eq!(mesh.world(), 48);
         for rank in 0..48 {
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_back() {
+    fn parse_reads_what_display_writes() {
         for text in ["dp=2,tp=2", "pp=4", "dp=2,pp=2,ep=2,cp=2,tp=2"] {
             assert_eq!(Mesh::parse(text).unwrap().to_string(), text);
         }

@@ -1,13 +1,13 @@
-//! Ranks: the groups that an axis joins, the mesh of all axes, and what a rank sends and waits for.
+//! Ranks: the groups along each axis, the mesh of all axes, and what a rank sends and waits for.
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`group`], [`exchange`] | the only access to collectives: sums and gathers; exchanges |
+//! | [`group`], [`exchange`] | the collectives of a step: sums and gathers; exchanges |
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
-//! | [`memory`] | the kinds of memory that come and go within a step |
+//! | [`memory`] | the kinds of memory that are allocated and freed within a step |
 //! | [`shard`] | one rank's part of something that is divided evenly |
 //! | [`traffic`] | bytes that a rank sends, by group |
-//! | [`timeline`], [`shares`] | spans of computation and communication of one rank; where its time went |
+//! | [`timeline`], [`shares`] | spans of one rank's activities; the share of its time in each |
 
 pub mod exchange;
 pub mod group;

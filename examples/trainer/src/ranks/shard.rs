@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// One of some equal parts, or as equal as they can be.
+/// One of several parts whose sizes differ by at most one element.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Shard {
     /// The number of the part, from 0.
@@ -12,11 +12,11 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All of it.
+    /// The whole: part 0 of 1.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Which of `count` things are in this part. Parts are in order, and their sizes differ by at
-    /// most one.
+    /// Returns the indices of this part, of `count` elements in all. Parts are in order, and their
+    /// sizes differ by at most one.
     pub fn range(self, count: usize) -> Range<usize> {
         self.index * count / self.of..(self.index + 1) * count / self.of
     }

@@ -1,10 +1,9 @@
-//! The shares of a rank's time: one clock, whose shares sum to 100 %.
+//! The shares of a rank's time by activity, which sum to 100 %.
 //!
-//! Spans lie within one another and beside one another: a wait within a forward pass, a wait within
-//! the writing of a checkpoint. So no share is a difference of sums. Every moment of a period is
-//! given to exactly one activity, the most particular one of those that are under way, or to none:
-//! "other". The parts of a period are therefore never negative and add up to it exactly, whatever
-//! the spans are.
+//! Spans overlap: a wait lies within a forward pass, or within the writing of a checkpoint. So a
+//! share is not a difference of sums. Every moment of a period belongs to exactly one activity: to
+//! the most specific one that is under way, or to "other" if none is. So the parts of a period are
+//! never negative, and they add up to the period exactly, for any spans.
 //!
 //! ```text
 //! spans    forward |------------------|      saving |---------|
@@ -18,9 +17,9 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// From the most particular activity to the most general: of several at once, the first has the
-/// moment. A rank that saves waits for others because it saves. Collectives that run
-/// [beside](RankActivity::Communication) a rank take none of its time.
+/// The activities, the most specific first. A moment with several activities belongs to the first
+/// of them: a wait within the writing of a checkpoint counts as saving. Collectives that run [while
+/// a rank computes](RankActivity::Communication) take none of its time.
 const ORDER: [RankActivity; 8] = [
     RankActivity::Saving,
     RankActivity::Validation,
@@ -32,27 +31,27 @@ const ORDER: [RankActivity; 8] = [
     RankActivity::Forward,
 ];
 
-/// The place of time that belongs to no activity.
+/// The index of the time that belongs to no activity.
 const OTHER: usize = ORDER.len();
 
 /// The time of one rank, by what it was spent on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TimeShares {
-    /// In the order of [`ORDER`], then the rest.
+    /// The time of each activity in the order of [`ORDER`], then the other time.
     parts: [Duration; OTHER + 1],
 }
 
 impl TimeShares {
-    /// Numbers of [`to_nanos`](Self::to_nanos).
+    /// The number of elements of [`to_nanos`](Self::to_nanos).
     pub const NUMBERS: usize = OTHER + 1;
 
-    /// Divides `period` into its parts. Of spans that reach beyond it only the time within it counts.
+    /// Divides `period` among activities. Only the time of spans within `period` counts.
     pub fn of(spans: &[TimeSpan], period: Range<Duration>) -> Self {
         let mut shares = Self::default();
         let mut active = [0u32; OTHER];
         let mut from = period.start;
         for (time, place, begins) in edges(spans, &period) {
-            shares.parts[particular(&active)] += time - from;
+            shares.parts[most_specific(&active)] += time - from;
             from = time;
             if begins {
                 active[place] += 1;
@@ -60,7 +59,7 @@ impl TimeShares {
                 active[place] -= 1;
             }
         }
-        shares.parts[particular(&active)] += period.end.saturating_sub(from);
+        shares.parts[most_specific(&active)] += period.end.saturating_sub(from);
         shares
     }
 
@@ -69,17 +68,17 @@ impl TimeShares {
         self.parts.iter_mut().zip(other.parts).for_each(|(part, more)| *part += more);
     }
 
-    /// The whole.
+    /// Returns the sum of all parts.
     pub fn total(&self) -> Duration {
         self.parts.iter().sum()
     }
 
-    /// The time of one activity; none of [`RankActivity::Communication`].
+    /// Returns the time of one activity, zero for [`RankActivity::Communication`].
     pub fn part(&self, kind: RankActivity) -> Duration {
         ORDER.iter().position(|it| *it == kind).map_or(Duration::ZERO, |place| self.parts[place])
     }
 
-    /// The parts in nanoseconds, to be sent to another rank.
+    /// Returns the parts in nanoseconds, for a message.
     pub fn to_nanos(&self) -> [u64; Self::NUMBERS] {
         self.parts.map(|part| u64::try_from(part.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -92,9 +91,10 @@ impl TimeShares {
         shares
     }
 
-    /// The shares in whole per cent, as a run shows them. They sum to 100: what rounding leaves is
-    /// given to the parts that lost most by it. Computing and exposed communication are always
-    /// among them, the others if they took any time.
+    /// Returns the shares in whole per cent, as a run prints them. They sum to 100: parts are
+    /// rounded down, and those that lost most get one more. Computing and exposed communication are
+    /// always among them, other kinds only if they took time. If no time passed, all of it is
+    /// other.
     pub fn percentages(&self) -> Vec<(ShareKind, u32)> {
         let times: Vec<(ShareKind, u128)> = ShareKind::ALL
             .map(|kind| (kind, self.time_of(kind).as_nanos()))
@@ -126,13 +126,13 @@ impl TimeShares {
     }
 }
 
-/// The place of the most particular activity that is under way.
-fn particular(active: &[u32; OTHER]) -> usize {
+/// Returns the index of the most specific activity that is under way.
+fn most_specific(active: &[u32; OTHER]) -> usize {
     active.iter().position(|spans| *spans > 0).unwrap_or(OTHER)
 }
 
-/// When which activity begins and ends within `period`, by time: (time, place in [`ORDER`], whether
-/// it begins).
+/// Returns the times at which activities begin and end within `period`, in order: (time, index in
+/// [`ORDER`], whether it begins).
 fn edges(spans: &[TimeSpan], period: &Range<Duration>) -> Vec<(Duration, usize, bool)> {
     let mut edges = Vec::new();
     for span in spans {
@@ -148,10 +148,10 @@ fn edges(spans: &[TimeSpan], period: &Range<Duration>) -> Vec<(Duration, usize, 
     edges
 }
 
-/// A share that a run shows.
+/// A share that a run prints.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ShareKind {
-    /// Both passes and the optimizer.
+    /// The forward pass, the backward pass and the optimizer.
     Compute,
     /// One activity.
     Activity(RankActivity),
@@ -185,18 +185,18 @@ impl fmt::Display for ShareKind {
     }
 }
 
-/// The clock of a run on one rank: periods that follow one another without a gap.
+/// The clock of a run on one rank. It divides the run into periods without a gap between them.
 #[derive(Clone, Debug)]
 pub struct RunClock {
     timeline: Timeline,
-    /// Until when time has been given out.
+    /// The end of the last period.
     until: Duration,
     run: TimeShares,
     lap: TimeShares,
 }
 
 impl RunClock {
-    /// A clock that starts now. What `timeline` has noted before is dropped.
+    /// A clock that starts now. Spans that `timeline` has noted before are dropped.
     pub fn start(timeline: &Timeline) -> Self {
         timeline.take();
         Self {
@@ -207,7 +207,7 @@ impl RunClock {
         }
     }
 
-    /// Ends a period now, in which `spans` were. The next one begins.
+    /// Ends the present period, whose spans are `spans`, and begins the next period.
     pub fn end_period(&mut self, spans: &[TimeSpan]) {
         let now = self.timeline.now();
         let shares = TimeShares::of(spans, self.until..now);
@@ -216,7 +216,7 @@ impl RunClock {
         self.lap.add(&shares);
     }
 
-    /// Does `work` that is `kind` from its beginning to its end, in a period of its own.
+    /// Runs `work` in a period of its own, all of whose time is `kind` or more specific.
     pub fn record<R>(&mut self, kind: RankActivity, work: impl FnOnce() -> R) -> R {
         self.end_period(&self.timeline.take());
         let result = self.timeline.record(kind, work);
@@ -224,12 +224,12 @@ impl RunClock {
         result
     }
 
-    /// All periods so far.
+    /// Returns the shares of all periods so far.
     pub fn run(&self) -> TimeShares {
         self.run
     }
 
-    /// The periods since this was last asked.
+    /// Returns the shares of the periods since the last call of this method.
     pub fn lap(&mut self) -> TimeShares {
         std::mem::take(&mut self.lap)
     }
@@ -262,7 +262,7 @@ mod tests {
             span(Saving, 10, 20),
             span(Wait, 11, 15),
             span(Wait, 12, 19),
-            // Of what began before or ends after the period its own part counts.
+            // Only the part within the period counts.
             span(Wait, 24, 99),
         ];
         let shares = TimeShares::of(&spans, Duration::from_millis(1)..Duration::from_millis(25));
@@ -309,7 +309,7 @@ mod tests {
             let percentages = shares.percentages();
             prop_assert_eq!(percentages.iter().map(|(_, share)| share).sum::<u32>(), 100);
             prop_assert_eq!(TimeShares::from_nanos(&shares.to_nanos()), shares);
-            // Moment by moment: each belongs to the first activity in the order that is under way.
+            // Each microsecond belongs to the first activity of `ORDER` that is under way.
             let mut expected = [0u64; OTHER + 1];
             for moment in start..start + length {
                 let now = Duration::from_micros(moment);

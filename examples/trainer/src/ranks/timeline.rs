@@ -1,9 +1,9 @@
 //! The spans of time of one rank: spans of compute, of sending and of waiting, for the shares
-//! ([`crate::ranks::shares`]) and for the picture.
+//! ([`crate::ranks::shares`]) and for pictures.
 //!
-//! A collective that was started runs on a thread of its own. Its span is beside what the rank does
-//! meanwhile: where it lies beside a backward pass, it is hidden; where it lies beside a wait, it
-//! is not.
+//! A collective that was started runs on a thread of its own. Its span overlaps the spans of what
+//! the rank does meanwhile. The part that overlaps a backward pass is hidden; the part that
+//! overlaps a wait is not.
 
 use crate::ranks::memory::MemoryKind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,14 +27,14 @@ pub enum RankActivity {
     Moving,
     /// Writing a checkpoint, and waiting for the other ranks to have written theirs.
     Saving,
-    /// Judging the model by text that it has not seen.
+    /// Computing the loss of text that was not trained on.
     Validation,
-    /// A collective at work while this rank may compute.
+    /// A collective that runs on a thread of its own while this rank may compute.
     Communication,
 }
 
 impl RankActivity {
-    /// All of them.
+    /// All activities.
     pub const ALL: [Self; 9] = [
         Self::Forward,
         Self::Backward,
@@ -47,7 +47,7 @@ impl RankActivity {
         Self::Communication,
     ];
 
-    /// The name in a picture.
+    /// The name in pictures and in the lines of a run.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -68,19 +68,19 @@ impl RankActivity {
 pub struct TimeSpan {
     /// The activity.
     pub kind: RankActivity,
-    /// Since the timeline began.
+    /// When it began, since the start of the timeline.
     pub start: Duration,
-    /// Since the timeline began.
+    /// When it ended, since the start of the timeline.
     pub end: Duration,
 }
 
 /// The most spans that a timeline holds: far more than one step makes.
 const MOST_SPANS: usize = 1 << 16;
 
-/// A handle on one rank's spans; clones record in the same list, on whichever thread.
+/// A handle on one rank's spans. Clones record in the same list, on any thread.
 ///
-/// Spans stay until [`take`](Self::take) is called. A program that never takes them, however long
-/// it runs, holds the last 32,768 to 65,536: the older half is dropped when there are more.
+/// Spans stay until [`take`](Self::take) is called. The list holds at most 65,536 spans: when it is
+/// full, the older half is dropped.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     began: Instant,
@@ -112,7 +112,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Does `work` and notes how long it took.
+    /// Runs `work` and notes its span.
     pub fn record<R>(&self, kind: RankActivity, work: impl FnOnce() -> R) -> R {
         let start = self.began.elapsed();
         let result = work();
@@ -126,13 +126,13 @@ impl Timeline {
         UnderWay(Arc::clone(&self.under_way))
     }
 
-    /// The number of collectives that this rank has started and not waited for.
+    /// Returns the number of collectives that this rank has started and not waited for.
     pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// The time that this rank has waited for collectives since the timeline began, whether its
-    /// spans were taken or not.
+    /// Returns the time that this rank has waited for collectives since the start of the timeline.
+    /// It includes spans that were taken or dropped.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
@@ -148,16 +148,16 @@ impl Timeline {
         if spans.len() >= MOST_SPANS {
             spans.drain(..MOST_SPANS / 2);
         }
-        // The list is none of the memory that the caller counts.
+        // Memory of the list is not of the kind that the caller counts.
         MemoryKind::Other.hold(|| spans.push(span));
     }
 
-    /// Returns the time since the timeline began.
+    /// Returns the time since the start of the timeline.
     pub fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Takes the spans noted so far.
+    /// Returns the spans noted so far, and removes them.
     pub fn take(&self) -> Vec<TimeSpan> {
         std::mem::take(&mut self.spans.lock().unwrap_or_else(PoisonError::into_inner))
     }

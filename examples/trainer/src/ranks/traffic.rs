@@ -1,19 +1,19 @@
-//! The bytes that a rank sends, by the group of ranks that they are for.
+//! The bytes that a rank sends, by the group of ranks that receives them.
 
-/// Bytes that leave a rank in one step, by the group that they are for.
+/// Bytes that a rank sends in one step, by the group of ranks that receives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Stages of the pipeline.
+    /// To other stages of the pipeline.
     pub pp: u64,
-    /// Owners of other experts.
+    /// To the ranks that have other experts.
     pub ep: u64,
-    /// Owners of other positions.
+    /// To the ranks that have other positions.
     pub cp: u64,
-    /// Owners of other parts of the same layers.
+    /// To the ranks that have other parts of the same layers.
     pub tp: u64,
-    /// Ranks that have the same parameters.
+    /// To the ranks that have the same parameters.
     pub copies: u64,
-    /// All ranks of the mesh: the loss.
+    /// To all ranks of the mesh: the loss.
     pub world: u64,
 }
 
@@ -31,7 +31,7 @@ impl Traffic {
         }
     }
 
-    /// The sum.
+    /// Returns the sum over all groups.
     pub fn total(&self) -> u64 {
         self.pp + self.ep + self.cp + self.tp + self.copies + self.world
     }

@@ -1,26 +1,26 @@
-//! Causal attention: each token looks at those before it in its row, head by head.
+//! Causal attention: in each head a token attends to itself and to the earlier tokens of its row.
 //!
 //! For one head of one row of the batch, with q, k, v of shape tokens x size:
 //! `p = softmax(q k^T / sqrt(size))`, the softmax of line i over columns 0..=i, and `y = p v`.
 //!
 //! Input is the result of one linear layer: a row of `qkv` is a token's q of all heads, then k,
-//! then v. Heads know nothing of one another, so tensor parallelism gives each rank some heads and
-//! needs nothing here. All tokens of a row are needed by one who has a head: context parallelism,
-//! which splits the row, replaces this file.
+//! then v. Heads are computed independently, so tensor parallelism gives each rank some heads and
+//! uses this file as it is. A rank that computes a head needs all tokens of the row. So context
+//! parallelism, which divides the row, has its own attention in place of this file.
 //!
 //! Cost: `p` is kept for the backward pass, `rows * heads * tokens^2` numbers.
 
 use crate::tensor::math::{Real, exponentials, greatest, sum_of, vectorized};
 use crate::tensor::matmul::{MatrixView, matmul};
 
-/// What is attended to by this rank.
+/// The shape of attention on this rank.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Heads {
     /// Rows of the batch.
     pub rows: usize,
     /// Heads of this rank.
     pub heads: usize,
-    /// Numbers of a head's vector.
+    /// Numbers of a token's vector in one head.
     pub size: usize,
 }
 
@@ -30,7 +30,7 @@ impl Heads {
         self.heads * self.size
     }
 
-    /// Tokens of a row, if `qkv` has this many elements.
+    /// Tokens of a row, if the buffer of q, k and v has `qkv` elements.
     pub fn tokens(self, qkv: usize) -> usize {
         qkv / (3 * self.width() * self.rows)
     }
@@ -39,8 +39,8 @@ impl Heads {
         1.0 / (self.size as f64).sqrt()
     }
 
-    /// For each head of each row: where its q begins in `qkv`, its vector in the result, and its
-    /// probabilities.
+    /// Returns for each head of each row the index at which its q begins in `qkv`, at which its
+    /// vector begins in the result, and at which its probabilities begin.
     fn places(self, tokens: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let width = self.width();
         (0..self.rows * self.heads).map(move |nth| {
@@ -52,7 +52,8 @@ impl Heads {
     }
 }
 
-/// The attended vectors, a row of `heads.width()` elements a token, and the probabilities.
+/// Returns the attended vectors, a row of `heads.width()` elements for each token, and the
+/// probabilities, a matrix of tokens x tokens for each head of each row.
 pub fn forward<T: Real>(heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
     let tokens = heads.tokens(qkv.len());
     let width = heads.width();
@@ -69,7 +70,7 @@ pub fn forward<T: Real>(heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
     (y, probabilities)
 }
 
-/// Line `i` becomes the softmax of its first `i + 1` numbers, then zeros.
+/// Replaces line `i` by the softmax of its first `i + 1` numbers, followed by zeros.
 fn causal_softmax<T: Real>(p: &mut [T], tokens: usize) {
     vectorized(|| {
         for (i, line) in p.chunks_exact_mut(tokens).enumerate() {
@@ -82,7 +83,7 @@ fn causal_softmax<T: Real>(p: &mut [T], tokens: usize) {
     });
 }
 
-/// The gradient of `qkv` from that of the attended vectors.
+/// Returns the gradient of `qkv` from `dy`, the gradient of the attended vectors.
 pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T]) -> Vec<T> {
     let tokens = heads.tokens(qkv.len());
     let width = heads.width();
@@ -117,8 +118,8 @@ pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T])
     dqkv
 }
 
-/// `dp`, the gradient of the probabilities, becomes that of what the softmax was taken of: `p (dp -
-/// sum(p dp))`.
+/// Replaces `dp`, the gradient of the probabilities, by the gradient of the scores:
+/// `p (dp - sum(p dp))`.
 fn softmax_backward<T: Real>(dp: &mut [T], p: &[T], tokens: usize) {
     vectorized(|| {
         for (dp, p) in dp.chunks_exact_mut(tokens).zip(p.chunks_exact(tokens)) {

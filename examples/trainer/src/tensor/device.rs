@@ -1,10 +1,11 @@
-//! What a device must be able to do so that a model can live on it: one method a layer, each way.
+//! The operations that a device provides for a model: one method for each layer, forward and
+//! backward.
 //!
 //! The blocks of the model call a [`Device`] and never a layer's file, so another device is one
-//! more `impl`. Memory is slices: a device with its own memory has to map it so that both sides
-//! reach it. A layer that several ranks compute together, as attention in a ring, is in the folder
-//! of its axis; it calls [`Device::keep`] on its result, where a layer of one process would have
-//! its own.
+//! more `impl`. Buffers are slices: a device with its own memory has to map it so that the host
+//! reaches it. A layer that several ranks compute together, such as attention in a ring, is in the
+//! folder of its axis. It calls [`Device::keep`] on its result, so that the result is rounded as
+//! that of a layer of one process.
 
 use crate::tensor::attention::{self, Heads};
 use crate::tensor::math::{self, Real};
@@ -13,8 +14,7 @@ use crate::tensor::packed::PackedNumbers;
 use crate::tensor::{embed, gelu, linear, loss, norm};
 use std::fmt::Debug;
 
-/// Layers, forward and backward. Shapes are those of the functions of the same names in each
-/// layer's file.
+/// Layers, forward and backward. Each method has the shapes of the function of its layer's file.
 #[allow(missing_docs, reason = "each method is the function of its layer's file")]
 pub trait Device<T: Real>: Send + Sync + Debug {
     fn linear(&self, y: &mut [T], x: &[T], w: &[T], inputs: usize) {
@@ -88,19 +88,20 @@ pub trait Device<T: Real>: Send + Sync + Debug {
         math::add(y, x);
     }
 
-    /// Numbers as this device stores them while they wait: they come back to the bit.
+    /// Returns activations as this device stores them until the backward pass. Unpacked, they are
+    /// equal to the bit.
     fn pack(&self, x: Vec<T>) -> PackedNumbers<T> {
         PackedNumbers::Whole(x)
     }
 
-    /// Numbers as this device keeps them, from those of a layer that ranks compute together:
-    /// narrower ones, if it computes in fewer bits than they have.
+    /// Rounds the result of a layer that ranks compute together to the numbers of this device. A
+    /// device that computes in as many bits as `T` has changes nothing.
     fn keep(&self, x: &mut [T]) {
         let _ = x;
     }
 }
 
-/// The processor that runs this: every layer as its file has it.
+/// The processor that runs this program: every layer is the function of its file.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuDevice;
 

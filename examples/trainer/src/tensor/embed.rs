@@ -1,12 +1,13 @@
-//! Embeddings: from token numbers to vectors, and where in its row each token stands.
+//! Embeddings: vectors for the numbers of tokens and for their positions in the row.
 //!
-//! `x = table[token] + place[position]`. The backward pass adds each token's gradient to the line
-//! that it came from. A rank that has only some lines of the table adds what it has to zeros; who
-//! sums that is the vocabulary's business.
+//! `x = table[token] + place[position]`. The backward pass adds each token's gradient to its line
+//! of the table. A rank that has only some lines of the table leaves the vectors of other tokens
+//! zero; the model then sums the vectors over ranks.
 
 use crate::tensor::math::{Real, vectorized};
 
-/// `x +=` lines `ids` of `table`, whose first is number `first`; others are left out.
+/// `x += table[ids]`, a row for each of `ids`. The first line of `table` is number `first`; a
+/// number whose line is not in `table` adds nothing. A line is as long as a row of `x`.
 pub fn forward<T: Real>(x: &mut [T], table: &[T], first: usize, ids: &[u32]) {
     let width = x.len() / ids.len();
     vectorized(|| {
@@ -24,7 +25,8 @@ fn line<T>(table: &[T], first: usize, id: u32, width: usize) -> &[T] {
     at.and_then(|at| table.get(at..at + width)).unwrap_or(&[])
 }
 
-/// Lines `ids` of `dtable += dx`; lines that are elsewhere are left out.
+/// `dtable[ids] += dx`, a row of `dx` for each of `ids`. Rows whose line is not in `dtable` are
+/// skipped.
 pub fn backward<T: Real>(dtable: &mut [T], first: usize, ids: &[u32], dx: &[T]) {
     let width = dx.len() / ids.len();
     for (dx, id) in dx.chunks_exact(width).zip(ids) {

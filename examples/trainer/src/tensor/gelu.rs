@@ -1,11 +1,11 @@
 //! The nonlinearity between the two matrices of the feed-forward part: GELU, in its tanh form.
 //!
-//! `y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016). It works on
-//! each number alone, so a split of any kind leaves it as it is.
+//! `y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016). GELU works on
+//! each number alone, so every axis of parallelism uses it as it is.
 
 use crate::tensor::math::{Real, vectorized};
 
-/// `y` from `x`.
+/// `y = gelu(x)`, number by number.
 pub fn forward<T: Real>(y: &mut [T], x: &[T]) {
     vectorized(|| {
         let [half, one] = [T::of(0.5), T::one()];
@@ -13,7 +13,7 @@ pub fn forward<T: Real>(y: &mut [T], x: &[T]) {
     });
 }
 
-/// `dx`, which comes in as the gradient of `y`, becomes that of `x`.
+/// Multiplies `dx`, the gradient of the result, by the derivative at `x`: the gradient of `x`.
 pub fn backward<T: Real>(dx: &mut [T], x: &[T]) {
     vectorized(|| {
         let [half, one, slope, cubic] = [T::of(0.5), T::one(), T::of(SLOPE), T::of(3.0 * CUBIC)];

@@ -5,8 +5,8 @@
 //! over tokens. That last sum is why data parallelism works: the tokens of other ranks are further
 //! terms of it.
 //!
-//! Splitting `w` by outputs (column parallel) or by inputs (row parallel) needs nothing here: half
-//! a matrix is a smaller matrix, and the sums over ranks are in `tensor_parallel`.
+//! Tensor parallelism cuts `w` by outputs (column parallel) or by inputs (row parallel), and calls
+//! these functions for a rank's part of `w`. The sums over ranks are in `tensor_parallel`.
 
 use crate::tensor::math::{Real, add, vectorized};
 use crate::tensor::matmul::{MatrixView, matmul};
@@ -23,14 +23,14 @@ pub fn forward<T: Real>(y: &mut [T], x: &[T], w: &[T], inputs: usize) {
     );
 }
 
-/// `dx = dy w` and `dw += dy^T x`.
+/// `dx = dy w` and `dw += dy^T x`. Shapes are those of [`forward`].
 pub fn backward<T: Real>(dx: &mut [T], dw: &mut [T], dy: &[T], x: &[T], w: &[T], inputs: usize) {
     let outputs = w.len() / inputs;
     matmul(dx, inputs, MatrixView::new(dy, outputs), MatrixView::new(w, inputs), 1.0, false);
     matmul(dw, inputs, MatrixView::new(dy, outputs).t(), MatrixView::new(x, inputs), 1.0, true);
 }
 
-/// `y += b`, to every row.
+/// `y += b`, for every row of `b.len()` elements.
 pub fn bias<T: Real>(y: &mut [T], b: &[T]) {
     vectorized(|| {
         for row in y.chunks_exact_mut(b.len()) {
@@ -39,7 +39,7 @@ pub fn bias<T: Real>(y: &mut [T], b: &[T]) {
     });
 }
 
-/// `db +=` the sum of the rows of `dy`.
+/// `db +=` the sum of the rows of `dy`, of `db.len()` elements each.
 pub fn bias_backward<T: Real>(db: &mut [T], dy: &[T]) {
     let mut sum = vec![T::zero(); db.len()];
     vectorized(|| {

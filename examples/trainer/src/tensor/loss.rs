@@ -1,16 +1,17 @@
-//! Cross-entropy: how surprised the model is by what came, and the gradient of that, in one pass.
+//! Cross-entropy: minus the logarithm of the target's probability, and its gradient, in one pass.
 //!
-//! For a token with logits z and target t the loss is `ln(sum(exp(z))) - z[t]`, its gradient
-//! `softmax(z) - one(t)`. Both are multiplied by `weight`, one over the tokens of the *global*
-//! batch: then the gradients of ranks and of micro-batches are simply summed, and nobody can forget
-//! to divide, or divide twice.
+//! For a token with logits z and target t the loss is `ln(sum(exp(z))) - z[t]`. Its gradient is
+//! `softmax(z) - one(t)`, where `one(t)` is 1 at t and 0 elsewhere. Both are multiplied by
+//! `weight`, one over the tokens of the *global* batch. So the gradients of ranks and of
+//! micro-batches are summed, and no later code divides.
 
 use crate::tensor::math::{Real, exponentials, greatest, vectorized};
 
-/// The weighted loss of all tokens; `logits`, a row a token, become their gradient.
+/// Returns the sum of the weighted losses of all tokens, and replaces `logits`, a row for each
+/// token, by their gradient.
 ///
 /// # Panics
-/// If a target is no number of the vocabulary.
+/// If a target is not less than the length of a row.
 pub fn cross_entropy<T: Real>(logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
     let width = logits.len() / targets.len();
     vectorized(|| {

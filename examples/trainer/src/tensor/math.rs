@@ -1,38 +1,35 @@
-//! Numbers: which ones a model may be made of, and loops over them that are compiled for the
-//! machine at hand.
+//! The number types of a model, and loops over numbers that are compiled for the processor that
+//! runs them.
 //!
-//! A binary for "x86-64" may only use what every such processor has, which is a quarter or an
-//! eighth of what most have. [`vectorized`] compiles the loop it is given several times and picks
-//! by what the processor says. Sums are written with a fixed number of lanes, so that they add in
-//! the same order whichever copy runs.
+//! A binary for "x86-64" may only use instructions that every such processor has: vectors of 128
+//! bits, where most processors have 256 or 512. [`vectorized`] compiles a loop several times, and
+//! at run time chooses the copy for the processor. Sums are written with a fixed number of lanes,
+//! so they add in the same order in every copy.
 
 use maypole::Element;
 use num_traits::{Float, NumAssign};
 use std::fmt::Debug;
 
-/// What collectives can move and this crate can add: 16-bit floats too.
+/// A float that collectives can send and this crate can add, 16-bit floats included.
 pub trait FloatElement: Element + Float + NumAssign + Debug + Default {}
 
 impl<T: Element + Float + NumAssign + Debug + Default> FloatElement for T {}
 
-/// The nearest number to `x`.
-///
-/// # Panics
-/// Never: floats hold whatever floats are, if only as infinity.
+/// Returns the number of type `T` that is nearest to `x`: infinity if `x` is out of range.
 pub fn number<T: FloatElement>(x: f64) -> T {
-    T::from(x).expect("floats hold whatever floats are")
+    T::from(x).expect("a float is converted to any float type")
 }
 
-/// What a model can be made of: `f32` to train with, `f64` to check derivatives with.
+/// A number type of a model: `f32` for training, `f64` for checks of derivatives.
 pub trait Real: FloatElement {
-    /// The nearest number to `x`.
+    /// Returns the number of this type that is nearest to `x`.
     fn of(x: f64) -> Self;
 
-    /// The number as `f64`; nothing is lost.
+    /// Returns the number as `f64`, which is exact.
     fn wide(self) -> f64;
 
-    /// e to the power of `self`, to a few units in the last place, in a form that vectorizes.
-    /// Arguments beyond what the type can hold are clamped.
+    /// Returns e to the power of `self`, with an error of a few units in the last place, by code
+    /// that vectorizes. In `f32` arguments are clamped to -87..=88, so that the result is finite.
     fn quick_exp(self) -> Self;
 }
 
@@ -45,9 +42,10 @@ impl Real for f32 {
         f64::from(self)
     }
 
-    /// 2^k by the exponent's bits, the rest by a Taylor polynomial on |f| <= ln(2)/2, where its
-    /// error is 2e-7. `ln(2)` is taken off in two parts, the first so short that its product with k
-    /// is exact (Cody and Waite 1980).
+    /// Writes `self` as `k ln(2) + f` with |f| <= ln(2)/2. 2^k is made from the bits of the
+    /// exponent, e^f by a Taylor polynomial, whose error is 2e-7. `k ln(2)` is subtracted in two
+    /// parts, of which the first is so short that its product with k is exact (Cody and Waite
+    /// 1980).
     #[inline(always)]
     fn quick_exp(self) -> Self {
         // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum's low bits are the nearest
@@ -79,14 +77,14 @@ impl Real for f64 {
     }
 }
 
-/// Runs `work` in a copy compiled for this processor. What it calls must be `#[inline(always)]` to
-/// be part of the copy.
+/// Runs the copy of `work` that is compiled for this processor. Functions that `work` calls must be
+/// `#[inline(always)]` to be part of the copy.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(work)
 }
 
-/// The sum of `of(a[i], b[i])`, in 16 lanes that are added in order at the end.
+/// Returns the sum of `of(a[i], b[i])`, in 16 lanes that are added in order at the end.
 #[inline(always)]
 pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
     let mut lanes = [T::zero(); 16];
@@ -101,7 +99,7 @@ pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
     a_rest.iter().zip(b_rest).fold(whole, |sum, (a, b)| sum + of(*a, *b))
 }
 
-/// The greatest of `x`; the least number there is if it is empty.
+/// Returns the greatest number of `x`, or the least finite number of the type if `x` is empty.
 #[inline(always)]
 pub fn greatest<T: Real>(x: &[T]) -> T {
     let mut lanes = [T::min_value(); 16];
@@ -115,7 +113,7 @@ pub fn greatest<T: Real>(x: &[T]) -> T {
     rest.iter().fold(lanes.iter().fold(T::min_value(), larger), larger)
 }
 
-/// Each of `x` becomes exp(x - shift); returns their sum.
+/// Replaces each number of `x` by `exp(x - shift)`, and returns their sum.
 #[inline(always)]
 pub fn exponentials<T: Real>(x: &mut [T], shift: T) -> T {
     let mut lanes = [T::zero(); 16];
@@ -144,25 +142,25 @@ pub fn scale<T: FloatElement>(y: &mut [T], factor: T) {
     vectorized(|| y.iter_mut().for_each(|y| *y *= factor));
 }
 
-/// The sum of squares, in `f64`: what a gradient's norm is made of.
+/// Returns the sum of the squares, in `f64`.
 pub fn sum_of_squares<T: Real>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide() * x.wide()).sum()
 }
 
-/// The first `count` of `rest`, which then starts after them.
+/// Removes the first `count` elements from `rest`, and returns them.
 ///
 /// # Panics
-/// If there are fewer.
+/// If `rest` has fewer elements.
 pub fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
     let (first, after) = rest.split_at(count);
     *rest = after;
     first
 }
 
-/// [`take`] for what is to be written.
+/// [`take`] for a mutable slice.
 ///
 /// # Panics
-/// If there are fewer.
+/// If `rest` has fewer elements.
 pub fn take_mut<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
     let (first, after) = std::mem::take(rest).split_at_mut(count);
     *rest = after;

@@ -1,8 +1,8 @@
 //! Matrix products: the one place that calls `gemm`, and the one file of this crate with unsafe
 //! code.
 //!
-//! `gemm` works on pointers and strides. Here a matrix is a slice with strides, whose last element
-//! is checked to lie inside before any pointer is made of it.
+//! `gemm` takes pointers and strides. Here a matrix is a slice with strides. Before a pointer is
+//! made of the slice, its last element is checked to lie inside.
 #![allow(unsafe_code, reason = "gemm takes pointers; what they may reach is checked here")]
 
 use crate::tensor::math::Real;
@@ -18,23 +18,23 @@ pub struct MatrixView<'a, T> {
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    /// Rows of `columns` elements, one after the other.
+    /// A matrix of rows of `columns` elements, one after the other.
     ///
     /// # Panics
-    /// If `data` is no whole number of rows.
+    /// If `data` is not a whole number of rows.
     pub fn new(data: &'a [T], columns: usize) -> Self {
         assert!(
             data.len().is_multiple_of(columns),
-            "{} elements are no rows of {columns}",
+            "{} elements are not whole rows of {columns}",
             data.len()
         );
         Self { data, rows: data.len() / columns, columns, row: columns, column: 1 }
     }
 
-    /// `rows` rows of `columns` elements that start every `stride` elements.
+    /// A matrix of `rows` rows of `columns` elements. A row starts every `stride` elements.
     ///
     /// # Panics
-    /// If they do not all lie in `data`.
+    /// If the rows do not all lie in `data`.
     pub fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
         let matrix = Self { data, rows, columns, row: stride, column: 1 };
         assert!(
@@ -45,13 +45,14 @@ impl<'a, T> MatrixView<'a, T> {
         matrix
     }
 
-    /// The matrix on its side.
+    /// Returns the transpose.
     #[must_use]
     pub fn t(self) -> Self {
         Self { rows: self.columns, columns: self.rows, row: self.column, column: self.row, ..self }
     }
 
-    /// Elements from the first to the last, both counted.
+    /// Returns the number of elements of `data` from the first to the last of the matrix, both
+    /// included.
     fn span(&self) -> usize {
         if self.rows == 0 || self.columns == 0 {
             return 0;
@@ -60,11 +61,11 @@ impl<'a, T> MatrixView<'a, T> {
     }
 }
 
-/// `c = scale * a b`, or `c += scale * a b` if it is to accumulate; row `i` of `c` starts at `c[i *
-/// stride]`.
+/// `c = scale * a b`, or with `accumulate` `c += scale * a b`. Row `i` of `c` starts at
+/// `c[i * stride]`.
 ///
 /// # Panics
-/// If the shapes do not fit one another, or the result does not fit `c`.
+/// If the columns of `a` are not as many as the rows of `b`, or the result does not fit into `c`.
 pub fn matmul<T: Real>(
     c: &mut [T],
     stride: usize,
@@ -139,7 +140,7 @@ mod tests {
                 let sum: f64 = (0..k).map(|l| a[i * k + l] * b[j * k + l]).sum();
                 assert_eq!(c[i * 4 + j], 1.0 + 2.0 * sum);
             }
-            assert_eq!(c[i * 4 + 3], 1.0, "what lies between rows is left alone");
+            assert_eq!(c[i * 4 + 3], 1.0, "elements between rows are not written");
         }
     }
 

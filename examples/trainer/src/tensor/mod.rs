@@ -1,14 +1,14 @@
 //! Numbers, matrix products and layers: the arithmetic of one process, forward and backward.
 //!
-//! Nothing here knows the model or other ranks. Each layer is a file of two functions, `forward`
-//! and `backward`, on slices; [`device`] is the trait through which the model calls them.
+//! These files use neither the model nor other ranks. Each layer is a file of two functions on
+//! slices, `forward` and `backward`; [`device`] has the trait through which the model calls them.
 //!
 //! | file | what is in it |
 //! |---|---|
 //! | [`math`], [`matmul`] | number types, loops compiled for this processor, matrix products |
 //! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers |
-//! | [`device`], [`precision`] | what a device computes; the same in 16 bits, with loss scaling |
-//! | [`packed`] | activations that wait, in 16 bits where that loses nothing |
+//! | [`device`], [`precision`] | the layers of a device; the same in 16 bits, with loss scaling |
+//! | [`packed`] | activations until their backward pass, in 16 bits where that loses nothing |
 //! | [`random`] | random numbers by position, equal on every mesh |
 
 pub mod attention;

@@ -3,12 +3,13 @@
 //!
 //! `y = (x - mean) * rstd * w + b`. The mean and `rstd = 1 / sqrt(variance + 1e-5)` of each row are
 //! kept for the backward pass: two numbers a token. Both w and b are as long as a token's vector,
-//! so they are replicated on every axis that splits matrices, and their gradients are sums over
-//! tokens: an axis that divides tokens has to sum them over its ranks.
+//! so they are replicated on every axis that cuts matrices. Their gradients are sums over tokens:
+//! an axis that divides tokens has to sum these gradients over its ranks.
 
 use crate::tensor::math::{Real, sum_of, vectorized};
 
-/// `y` from `x`, rows of `w.len()` elements; `stats` gets the mean and `rstd` of each row.
+/// Writes the normalised rows of `x` to `y`, and the mean and `rstd` of each row to `stats`. Rows
+/// have `w.len()` elements.
 pub fn forward<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
     let width = w.len();
     vectorized(|| {
@@ -33,7 +34,7 @@ fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
     }
 }
 
-/// What the backward pass needs of the forward pass.
+/// The inputs of the forward pass that the backward pass needs.
 #[derive(Clone, Copy, Debug)]
 pub struct NormInputs<'a, T> {
     /// The input.
@@ -44,8 +45,8 @@ pub struct NormInputs<'a, T> {
     pub w: &'a [T],
 }
 
-/// `dx +=`, `dw +=` and `db +=` what `dy` says of them. It adds to `dx`, because a residual
-/// connection goes around every norm of this model.
+/// Adds the gradients that follow from `dy` to `dx`, `dw` and `db`. It adds to `dx` because in a
+/// block the gradient of the residual connection around the norm is already there.
 pub fn backward<T: Real>(
     dx: &mut [T],
     dw: &mut [T],

@@ -1,9 +1,9 @@
-//! Numbers that wait, in as few bits as hold them.
+//! Activations until their backward pass, in 16 bits where that loses nothing.
 //!
-//! What it does: a device with 16-bit arithmetic gives 16-bit numbers, which layers exchange wide
-//! here. While an activation waits for its backward pass it is stored in 16 bits, if that loses not
-//! one bit of it. Means and deviations of norms, and logarithms of a ring's sums, are 32-bit numbers
-//! on such a device too, and stay what they are.
+//! What it does: a device with 16-bit arithmetic gives 16-bit numbers. Here layers exchange these
+//! numbers as `f32`. Until its backward pass an activation is stored in 16 bits, if all its numbers
+//! are then equal to the bit. The means and deviations of norms, and the logarithms of the sums in
+//! ring attention, are 32-bit numbers on such a device too, and stay in 32 bits.
 //!
 //! Cost: a pass over each activation forward and another one backward.
 
@@ -11,21 +11,21 @@ use crate::tensor::math::Real;
 use crate::tensor::precision::{HalfFloat, PIECE};
 use std::fmt::Debug;
 
-/// Numbers of a buffer.
+/// The numbers of a buffer, as they are stored.
 #[derive(Debug)]
 pub enum PackedNumbers<T> {
-    /// As they are.
+    /// In the type that layers compute with.
     Whole(Vec<T>),
-    /// In fewer bits.
+    /// In fewer bits, without loss.
     Narrow(Box<dyn NarrowNumbers<T>>),
 }
 
 /// Numbers in fewer bits than layers compute with.
 pub trait NarrowNumbers<T>: Debug {
-    /// The numbers, as they were.
+    /// Returns the numbers in the type that layers compute with.
     fn widen(&self) -> Vec<T>;
 
-    /// Their bytes.
+    /// Returns the bytes of the numbers.
     fn bytes(&self) -> usize;
 }
 
@@ -42,7 +42,7 @@ impl<H: HalfFloat> NarrowNumbers<f32> for Vec<H> {
 }
 
 impl<T: Real> PackedNumbers<T> {
-    /// The numbers, as they were.
+    /// Returns the numbers, equal to the bit to those that were packed.
     pub fn unpack(self) -> Vec<T> {
         match self {
             Self::Whole(numbers) => numbers,
@@ -50,7 +50,7 @@ impl<T: Real> PackedNumbers<T> {
         }
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the numbers as they are stored.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Whole(numbers) => size_of_val(&**numbers),
@@ -59,7 +59,7 @@ impl<T: Real> PackedNumbers<T> {
     }
 }
 
-/// `x` in 16 bits, if each number is the same to the bit when it is widened again.
+/// Returns `x` in 16 bits, if each number is equal to the bit after widening; else `x` itself.
 pub fn pack<H: HalfFloat>(x: Vec<f32>) -> PackedNumbers<f32> {
     let mut half = vec![H::zero(); x.len()];
     let mut wide = [0.0; PIECE];

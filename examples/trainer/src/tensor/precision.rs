@@ -1,23 +1,24 @@
 //! Mixed precision: layers compute in 16 bits, weights are updated in 32.
 //!
-//! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients
-//!   become 16-bit ones ([`Mixed`]).
-//! * **Collective:** those of the sharding, and messages of pipelines, of half the bytes; with
-//!   `f16` one number more a rank and step, whether anything overflowed.
+//! * **Sharded:** nothing more. It works with every sharding: weights and gradients then have 16
+//!   bits ([`Mixed`]).
+//! * **Collective:** those of the sharding and the messages of pipelines, with half the bytes. With
+//!   `f16` each rank sends one number more a step: whether a number overflowed.
 //! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations;
 //!   this processor widens numbers to multiply them, and exchanges activations wide within layers,
 //!   so it shows what 16 bits do to the *training*, to the memory of weights, gradients and
 //!   [waiting activations](crate::tensor::packed), and to the bytes that data and pipeline
 //!   parallelism send.
 //!
-//! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where
-//! many gradients lie. So the loss is multiplied by a [`LossScale`] before the backward pass and
-//! gradients are divided by it after. The scale grows until something overflows; then that step is
-//! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
-//! their gradients are rounded by [`HalfPrecisionDevice`], a device, and at the same places whoever
-//! computes them. There is one difference: the terms of a sum over ranks
-//! ([`crate::tensor_parallel::region`]) are each rounded before it, as on devices with 16-bit
-//! arithmetic, where one process rounds the sum.
+//! `bf16` has the range of `f32`. `f16` has more bits of precision, but no numbers above 65504 or
+//! below 6e-8, and many gradients are smaller than that. So the loss is multiplied by a
+//! [`LossScale`] before the backward pass, and gradients are divided by it afterwards. The scale
+//! grows until a number overflows. That step is then skipped *on all ranks*, and the scale is
+//! halved (Micikevicius et al. 2018).
+//!
+//! A device, [`HalfPrecisionDevice`], rounds activations and their gradients, at the same places on
+//! every mesh but for one: of a sum over ranks ([`crate::tensor_parallel::region`]) each term is
+//! rounded before the sum, as on devices with 16-bit arithmetic. One process rounds only the sum.
 //!
 //! [`Mixed`]: crate::model::mixed::MixedPrecisionStore
 
@@ -32,15 +33,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The numbers that layers compute with.
+/// The number format that layers compute with.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// 32 bits.
     F32,
-    /// 16 bits, with the range of 32.
+    /// 16 bits, with the range of `f32`.
     Bf16,
-    /// 16 bits, with a [`LossScale`].
+    /// 16 bits of higher precision and a smaller range, with a [`LossScale`].
     F16,
 }
 
@@ -56,19 +57,20 @@ impl fmt::Display for Precision {
 
 /// A 16-bit float.
 pub trait HalfFloat: FloatElement {
-    /// Each number becomes the nearest that 16 bits hold; beyond the largest is infinity.
+    /// Writes to `to` the nearest 16-bit number of each number; numbers beyond the range become
+    /// infinite.
     ///
     /// # Panics
     /// If the slices are not equally long.
     fn narrow(to: &mut [Self], from: &[f32]);
 
-    /// Nothing is lost.
+    /// Writes each 16-bit number to `to` as `f32`, which is exact.
     ///
     /// # Panics
     /// If the slices are not equally long.
     fn widen(to: &mut [f32], from: &[Self]);
 
-    /// Every number becomes the nearest that 16 bits hold.
+    /// Rounds every number to the nearest 16-bit number.
     fn coarsen(x: &mut [f32]) {
         let mut half = [Self::zero(); PIECE];
         for piece in x.chunks_mut(PIECE) {
@@ -79,7 +81,7 @@ pub trait HalfFloat: FloatElement {
     }
 }
 
-/// Numbers that are converted at a time.
+/// The number of elements that are converted at a time.
 pub(crate) const PIECE: usize = 1024;
 
 impl HalfFloat for bf16 {
@@ -102,7 +104,7 @@ impl HalfFloat for f16 {
     }
 }
 
-/// A processor whose layers give 16-bit numbers.
+/// This processor, with the results of layers rounded to 16-bit numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct HalfPrecisionDevice<H>(PhantomData<H>);
 
@@ -208,31 +210,31 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     }
 }
 
-/// What the loss is multiplied by before the backward pass, so that gradients are neither too large
-/// nor too small.
+/// The factor of the loss before the backward pass. With it gradients are neither too large nor too
+/// small for `f16`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct LossScale {
-    /// The factor: a power of two, so that nothing is rounded by it.
+    /// The factor: a power of two, so that multiplication by it is exact.
     pub factor: f64,
-    /// Steps without overflow after which it doubles.
+    /// The factor doubles after so many steps without overflow.
     pub patience: u64,
-    /// Steps without overflow so far.
+    /// Steps without overflow since the factor last changed.
     pub good: u64,
-    /// Steps that were skipped.
+    /// Steps that were skipped so far.
     pub skipped: u64,
 }
 
 impl Default for LossScale {
     fn default() -> Self {
-        // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at
-        // 65504.
+        // With this factor gradients below 15.9 are within the range of `f16`, which ends at 65504.
+        // Those of a mean loss are smaller from the first step on.
         Self { factor: 4_096.0, patience: 2_000, good: 0, skipped: 0 }
     }
 }
 
 impl LossScale {
-    /// What follows from a step whose gradient had this norm, which is the same on all ranks: true
-    /// if the step is to be taken.
+    /// Adapts the factor to a step whose gradient had the norm `norm`, which must be equal on all
+    /// ranks. Returns false if the step has to be skipped, because a number overflowed.
     pub fn update(&mut self, norm: f64) -> bool {
         if !norm.is_finite() {
             self.factor /= 2.0;

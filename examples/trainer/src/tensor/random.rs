@@ -1,31 +1,32 @@
 //! Random numbers by position: number `index` of stream `seed`, with no state.
 //!
-//! A generator with a state gives what the calls before it left. Then rank 1 of a mesh, which draws
-//! only its own slice of the weights, draws other numbers than a single process would, and the two
-//! train different models: nothing can be compared. A number by position is the same on every rank.
+//! The numbers of a generator with a state depend on the calls before. Rank 1 of a mesh draws only
+//! its own slice of the weights, so it would draw other numbers than a single process, and the two
+//! models could not be compared. A number by position is the same on every rank.
 
 use maypole_kernels::mix;
 
-/// The `index`-th of the numbers that belong to `seed`: all 64 bits are equally good.
+/// Returns number `index` of the stream `seed`: all 64 bits are equally random.
 ///
-/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014), twice, so that neither argument is
-/// favoured.
+/// It applies the finishing steps of SplitMix64 (Steele, Lea, Flood 2014) twice, so that both
+/// arguments are mixed equally well.
 pub fn random(seed: u64, index: u64) -> u64 {
     mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ index.wrapping_mul(0xd129_42f1_f293_e1d3))
 }
 
-/// A number that stands for `numbers` in their order: others have another one, but for a chance of
-/// 2^-64.
+/// Returns a hash of `numbers` in their order. Two different sequences have the same hash with a
+/// probability of about 2^-64.
 pub fn fingerprint(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, random)
 }
 
-/// Between 0 and 1, never 1.
+/// Returns number `index` of the stream `seed` as a uniform number of at least 0 and less than 1.
 pub fn uniform(seed: u64, index: u64) -> f64 {
     (random(seed, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Mean 0 and standard deviation 1, evenly between the two ends.
+/// Returns number `index` of the stream `seed` as a uniform number with mean 0 and standard
+/// deviation 1.
 pub fn centred(seed: u64, index: u64) -> f64 {
     (uniform(seed, index) - 0.5) * 12f64.sqrt()
 }
@@ -34,15 +35,15 @@ pub fn centred(seed: u64, index: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Checkpoints, and the comparison with PyTorch, rely on these numbers staying what they are.
+    /// Checkpoints, and the comparison with PyTorch, need these numbers unchanged.
     #[test]
-    fn numbers_are_what_they_were() {
+    fn numbers_are_those_of_earlier_versions() {
         let first = [0, 1, 2].map(|index| random(1, index));
         assert_eq!(first, [0xdce4_23fc_82c0_d5b8, 0x9c85_709c_1b62_c390, 0x0584_da02_c705_5b4c]);
     }
 
     #[test]
-    fn streams_are_centred_and_unlike() {
+    fn streams_are_centred_and_uncorrelated() {
         let n = 20_000;
         for seed in [0, 1, u64::MAX] {
             let draws: Vec<f64> = (0..n).map(|i| centred(seed, i)).collect();
@@ -54,7 +55,11 @@ mod tests {
             );
             let product =
                 draws.iter().enumerate().map(|(i, x)| x * centred(seed ^ 7, i as u64)).sum::<f64>();
-            assert!((product / n as f64).abs() < 0.03, "seeds {seed} and {} go together", seed ^ 7);
+            assert!(
+                (product / n as f64).abs() < 0.03,
+                "seeds {seed} and {} are correlated",
+                seed ^ 7
+            );
         }
     }
 }

@@ -38,13 +38,13 @@ pub struct ColumnParallelLinear<S> {
     pub weight: S,
     /// One number for each of this rank's rows, if the layer has a bias.
     pub bias: Option<S>,
-    /// Numbers of a token before the layer: all of them are on every rank.
+    /// Numbers of a token before the layer, all of which every rank has.
     pub inputs: usize,
 }
 
 impl<T: Real> ColumnParallelLinear<&[T]> {
     /// Enters the region and multiplies. Returns the input of all tokens, which the backward pass
-    /// needs, and this rank's outputs of them.
+    /// needs, and this rank's outputs for these tokens.
     ///
     /// # Errors
     /// As the collective of the region.
@@ -59,7 +59,8 @@ impl<T: Real> ColumnParallelLinear<&[T]> {
         Ok((x, y))
     }
 
-    /// This rank's outputs of `x`, which is in the region already.
+    /// Returns this rank's outputs for `x`, which is in the region already: one row for each row of
+    /// `x`.
     pub fn multiply(&self, device: &dyn Device<T>, x: &[T]) -> Vec<T> {
         let outputs = self.weight.len() / self.inputs;
         let mut y = vec![T::zero(); x.len() / self.inputs * outputs];
@@ -70,9 +71,9 @@ impl<T: Real> ColumnParallelLinear<&[T]> {
         y
     }
 
-    /// The gradient of the input from `dy`, that of this rank's outputs, summed over ranks. `x` is
-    /// the input that [`forward`](Self::forward) returned; gradients of the layer are added to
-    /// `gradients`.
+    /// Returns the gradient of the input, summed over ranks, from `dy`, the gradient of this rank's
+    /// outputs. `x` is the input that [`forward`](Self::forward) returned. The gradients of the
+    /// layer are added to `gradients`.
     ///
     /// # Errors
     /// As the collective of the region.
@@ -88,7 +89,8 @@ impl<T: Real> ColumnParallelLinear<&[T]> {
         region.enter_backward(dx)
     }
 
-    /// This rank's term of the gradient of the input.
+    /// Returns this rank's term of the gradient of the input. The gradients of the layer are added
+    /// to `gradients`.
     pub fn multiply_backward(
         &self,
         gradients: ColumnParallelLinear<&mut [T]>,

@@ -1,9 +1,10 @@
 //! Tensor parallelism: every matrix of a layer is divided, and each rank multiplies by its part.
 //!
 //! # What is sharded
-//! The matrices of a block: the first of each pair by outputs ([`mod@column`]), the second by inputs
-//! ([`row`]), so that one sum joins them. Whole heads of attention. The rows of the vocabulary's two
-//! tables ([`vocab`]). Optionally the tokens between the divided layers ([`sequence`]).
+//! The matrices of a block: the first of each pair by outputs ([`mod@column`]), the second by
+//! inputs ([`row`]), so that one sum joins them. Whole heads of attention. The rows of the
+//! vocabulary's two tables ([`vocab`]). Optionally the tokens between the divided layers
+//! ([`sequence`]).
 //!
 //! # Which collective runs where
 //! Forward one all-reduce at the end of each divided region, backward one at its start: four a
@@ -11,7 +12,7 @@
 //!
 //! # Cost
 //! With `p` ranks and `n` tokens of width `d`: `4 * 2 (p-1)/p * n d` numbers a rank, block and
-//! step, none of it behind computation. So the ranks of this axis belong on one host.
+//! step. Computation hides none of it, so the ranks of this axis belong on one host.
 //!
 //! # Source
 //! Shoeybi et al., "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in

@@ -1,11 +1,11 @@
 //! A region: the part of the model between a column-parallel layer and a row-parallel one.
 //!
-//! What it does: two matrices are cut so that one sum joins them. The first is cut by outputs
-//! ([`crate::tensor_parallel::column`]), so each rank has some of the hidden numbers. The function
-//! between them works on each hidden number alone (GELU, or attention on whole heads). The second
-//! matrix is cut by inputs ([`crate::tensor_parallel::row`]), so each rank has a term of every
-//! output, and the sum over ranks is the output. A [`ParallelRegion`] has the collectives at both
-//! ends, forward and backward.
+//! What it does: two matrices are cut so that one sum after the second is enough. The first is cut
+//! by outputs ([`crate::tensor_parallel::column`]), so each rank has some of the hidden numbers.
+//! The function between them works on each hidden number alone (GELU, or attention on whole heads).
+//! The second matrix is cut by inputs ([`crate::tensor_parallel::row`]), so each rank has a term of
+//! every output, and the sum over ranks is the output. A [`ParallelRegion`] has the collectives at
+//! both ends, forward and backward.
 //!
 //! ```text
 //!               x ----+------------------+          forward    backward
@@ -23,10 +23,10 @@
 //!
 //! Which collective runs where: an all-reduce of `tokens * width` where a region is left forward
 //! and one where it is entered backward: two regions a block, so four a block and step.
-//! [`crate::tensor_parallel::sequence`] takes each apart.
+//! [`crate::tensor_parallel::sequence`] replaces each by a reduce-scatter and an all-gather.
 //!
-//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step, none of it behind
-//! computation.
+//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step. Computation hides none of
+//! it.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 
@@ -37,10 +37,10 @@ use maypole::Result;
 use std::ops::Range;
 
 /// The two ends of a region in which each rank has a part of every layer. Each method takes the
-/// vectors of the tokens that this rank has, one after another, and returns those that the next
-/// layer needs.
+/// vectors of this rank's tokens, one after another, and returns the vectors that the next layer
+/// needs.
 pub trait ParallelRegion<T: Real> {
-    /// Begins a region: returns the input of the first matrix, which every rank needs whole.
+    /// Begins a region. Returns the input of the first matrix, of all tokens.
     ///
     /// # Errors
     /// As the collective in it.
@@ -48,7 +48,7 @@ pub trait ParallelRegion<T: Real> {
         Ok(x)
     }
 
-    /// Ends a region: sums the terms of all ranks, which the second matrix gave.
+    /// Ends a region. Sums over ranks the terms that the second matrix gave.
     ///
     /// # Errors
     /// As the collective in it.
@@ -64,8 +64,8 @@ pub trait ParallelRegion<T: Real> {
         Ok(dx)
     }
 
-    /// The backward pass of [`leave`](Self::leave): returns the gradient of the result, which every
-    /// rank needs whole.
+    /// The backward pass of [`leave`](Self::leave): returns the gradient of the result, of all
+    /// tokens.
     ///
     /// # Errors
     /// As the collective in it.
@@ -73,8 +73,8 @@ pub trait ParallelRegion<T: Real> {
         Ok(dx)
     }
 
-    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next
-    /// [`enter`](Self::enter).
+    /// Returns which of the batch's `all` tokens this rank has between a [`leave`](Self::leave) and
+    /// the next [`enter`](Self::enter).
     fn tokens(&self, all: usize) -> Range<usize> {
         0..all
     }
@@ -91,7 +91,7 @@ impl<T: Real> ParallelRegion<T> for SingleRank {}
 pub struct TensorParallelRegion {
     /// The ranks that have the other parts.
     pub group: RankGroup,
-    /// Outside of regions each rank has its part of the tokens alone:
+    /// True if outside of regions each rank has only its part of the tokens:
     /// [`crate::tensor_parallel::sequence`].
     pub sequence: bool,
 }
@@ -105,14 +105,14 @@ impl TensorParallelRegion {
         Ok(terms)
     }
 
-    fn spread<T: Real>(&self, x: Vec<T>) -> Result<Vec<T>> {
+    fn gather<T: Real>(&self, x: Vec<T>) -> Result<Vec<T>> {
         if self.sequence { sequence::gather(&self.group, &x) } else { Ok(x) }
     }
 }
 
 impl<T: Real> ParallelRegion<T> for TensorParallelRegion {
     fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
-        self.spread(x)
+        self.gather(x)
     }
 
     fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
@@ -124,7 +124,7 @@ impl<T: Real> ParallelRegion<T> for TensorParallelRegion {
     }
 
     fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {
-        self.spread(dy)
+        self.gather(dy)
     }
 
     fn tokens(&self, all: usize) -> Range<usize> {

@@ -1,7 +1,7 @@
 //! A linear layer whose matrix is cut by inputs: *row parallel*.
 //!
 //! `y = x w^T + b`, with `w` of shape outputs x inputs. Each rank has some columns of `w` and the
-//! inputs that belong to them, which a column-parallel layer before has left there
+//! inputs for these columns, which are its outputs of the column-parallel layer before
 //! ([`crate::tensor_parallel::column`]). Its product is a term of every output, and the sum over
 //! ranks is the output. The bias is added once, after the sum.
 //!
@@ -18,8 +18,8 @@
 //!
 //! # Which collective runs where
 //! Forward one all-reduce of the result ([`ParallelRegion::leave`]). Backward none: every rank has
-//! the gradient of the result, and each computes that of its own inputs
-//! ([`ParallelRegion::leave_backward`]).
+//! the gradient of the result ([`ParallelRegion::leave_backward`]), and each computes the gradient
+//! of its own inputs.
 //!
 //! # Cost
 //! `2 (p-1)/p * tokens * outputs` numbers a rank leave it forward: with the numbers above, 32,768.
@@ -39,12 +39,12 @@ pub struct RowParallelLinear<S> {
     pub weight: S,
     /// One number for each output, the same on every rank.
     pub bias: S,
-    /// Numbers of a token before the layer that are on this rank.
+    /// Numbers of a token before the layer that this rank has.
     pub inputs: usize,
 }
 
 impl<T: Real> RowParallelLinear<&[T]> {
-    /// Multiplies, leaves the region, and adds the bias: the output of this rank's tokens.
+    /// Multiplies, leaves the region, and adds the bias. Returns the output of this rank's tokens.
     ///
     /// # Errors
     /// As the collective of the region.
@@ -60,7 +60,7 @@ impl<T: Real> RowParallelLinear<&[T]> {
         Ok(y)
     }
 
-    /// This rank's term of every output, without the bias.
+    /// Returns this rank's term of every output, without the bias.
     pub fn multiply(&self, device: &dyn Device<T>, x: &[T]) -> Vec<T> {
         let outputs = self.weight.len() / self.inputs;
         let mut y = vec![T::zero(); x.len() / self.inputs * outputs];
@@ -68,8 +68,8 @@ impl<T: Real> RowParallelLinear<&[T]> {
         y
     }
 
-    /// The gradient of this rank's inputs from `dy`, that of the output. `x` is what
-    /// [`forward`](Self::forward) was given; gradients of the layer are added to `gradients`.
+    /// Returns the gradient of this rank's inputs from `dy`, the gradient of the output. `x` is the
+    /// input of [`forward`](Self::forward). The gradients of the layer are added to `gradients`.
     ///
     /// # Errors
     /// As the collective of the region.
@@ -86,7 +86,8 @@ impl<T: Real> RowParallelLinear<&[T]> {
         Ok(self.multiply_backward(gradients.weight, device, x, &dy))
     }
 
-    /// [`backward`](Self::backward) within the region, and without the bias.
+    /// [`backward`](Self::backward) within the region, without the bias. The gradient of the matrix
+    /// is added to `gradient`.
     pub fn multiply_backward(
         &self,
         gradient: &mut [T],

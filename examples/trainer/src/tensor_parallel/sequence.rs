@@ -1,10 +1,10 @@
 //! Sequence parallel: between the regions of tensor parallelism, tokens are divided too.
 //!
-//! What it does: outside of regions every rank of the tensor axis would hold and compute the same
-//! activations (norms, residuals). Instead each has its part of the tokens there. An all-reduce
-//! is a reduce-scatter followed by an all-gather: the reduce-scatter now ends one region, and the
-//! all-gather begins the next. The same bytes move, and everything between the two regions is
-//! computed for a part of the tokens only.
+//! What it does: without it every rank of the tensor axis holds and computes the same activations
+//! outside of regions (norms, residuals). With it each rank has only its part of the tokens there.
+//! An all-reduce is a reduce-scatter followed by an all-gather: the reduce-scatter now ends one
+//! region, and the all-gather begins the next. The same bytes are sent, and each rank computes the
+//! layers between two regions for its own tokens only.
 //!
 //! ```text
 //!                     forward                         backward
@@ -12,16 +12,16 @@
 //!   leave a region    reduce-scatter of the terms     all-gather of dy
 //! ```
 //!
-//! What is sharded: tokens outside of regions, in one part a rank; parameters as in
+//! What is sharded: tokens outside of regions, one part for each rank; parameters as in
 //! [`crate::tensor_parallel::region`].
 //!
 //! Which collective runs where: as above, and one more that is easily forgotten. Norms, the biases
 //! after the sum and the positions are on every rank, but each rank now applies them to its own
-//! tokens. So their gradients are terms, which are summed over the tensor axis once a step. Without
-//! that sum the loss still falls.
+//! tokens. So a rank's gradients of them are terms, which are summed over the tensor axis once a
+//! step. Without that sum the loss still falls, but the training is no longer that of one process.
 //!
-//! Cost: the bytes of the all-reduces it replaces, and one sum of the small parameters a step; in
-//! return activations outside of regions take `1/p` of the memory.
+//! Cost: the bytes of the all-reduces that it replaces, and one sum of the small parameters a step.
+//! Activations outside of regions take `1/p` of the memory.
 //!
 //! Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
 //! (2022).
@@ -30,7 +30,7 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// The tokens of all ranks, in rank order.
+/// Returns the vectors of the tokens of all ranks, in rank order.
 ///
 /// # Errors
 /// As the collective.
@@ -38,7 +38,7 @@ pub fn gather<T: Real>(tp: &RankGroup, part: &[T]) -> Result<Vec<T>> {
     tp.gather(part)
 }
 
-/// This rank's tokens of the sum of all ranks' terms.
+/// Sums `terms` over ranks, and returns the vectors of this rank's tokens.
 ///
 /// # Errors
 /// As the collective.
@@ -47,8 +47,8 @@ pub fn sum_and_scatter<T: Real>(tp: &RankGroup, mut terms: Vec<T>) -> Result<Vec
     Ok(part(tp, &terms).to_vec())
 }
 
-/// This rank's tokens of `whole`, which every rank has already. A region in which every rank
-/// computes the complete result, rather than a term of it, ends with this instead of a sum.
+/// Returns the vectors of this rank's tokens from `whole`, those of all tokens. A region in which
+/// every rank computes the complete result, not a term of it, ends with this instead of a sum.
 pub fn part<'a, T>(tp: &RankGroup, whole: &'a [T]) -> &'a [T] {
     &whole[tp.shard().range(whole.len())]
 }

@@ -1,27 +1,27 @@
-//! The vocabulary over the tensor axis: both of the model's greatest matrices, and the softmax over
-//! them.
+//! The vocabulary over the tensor axis: the embedding, the head, and the softmax over its logits.
 //!
-//! What it does: each rank has some lines of the embedding and of the head. A token whose line is
-//! elsewhere embeds as zeros, and the sum over ranks is the embedding, in the very bits of one
-//! process. Logits stay divided: the softmax over all of them needs three numbers a token, not the
+//! What it does: each rank has some lines of the embedding and of the head. A rank without a
+//! token's line embeds the token as zeros. The sum over ranks is the embedding, bit for bit as in
+//! one process. Logits stay divided: for the softmax ranks exchange three numbers a token, not the
 //! logits.
 //!
 //! ```text
 //! greatest   all-reduce (max) of each token's greatest logit
 //! sum        all-reduce (sum) of each token's sum(exp(z - greatest))  and, in the same call,
 //! wanted     of its target's logit, zero on the ranks that do not have it
-//! loss = ln(sum) + greatest - wanted        gradient = exp(z - greatest) / sum - one(target), each rank its columns
+//! loss       ln(sum) + greatest - wanted
+//! gradient   exp(z - greatest) / sum - one(target), each rank for its own columns
 //! ```
 //!
-//! What is sharded: lines of both matrices, in parts that differ by one when ranks do not divide
-//! the vocabulary.
+//! What is sharded: lines of both matrices. If the ranks do not divide the vocabulary, parts differ
+//! by one line.
 //!
 //! Which collective runs where: as above; the embedding leaves a region, the head enters one
 //! ([`crate::tensor_parallel::region`]). Cost: three numbers a token instead of a vocabulary.
 //!
-//! It pays once the vocabulary is large beside the width, as a learnt one is
-//! ([`crate::train::bpe`]). How large that gets is up to the text, so ranks seldom divide it:
-//! [`crate::check::tour`] trains on 301 learnt tokens of a play over two ranks.
+//! It pays if the vocabulary is large beside the width, as a learnt vocabulary is
+//! ([`crate::train::bpe`]). The size of a learnt vocabulary depends on the text, so ranks seldom
+//! divide it: [`crate::check::tour`] trains on 301 learnt tokens of a play over two ranks.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
 
@@ -32,15 +32,15 @@ use crate::tensor_parallel::region::SingleRank;
 use maypole::{ReduceOp, Result};
 use std::ops::Range;
 
-/// The two ends of the model, where tokens are numbers. Each rank has some lines of both tables.
+/// The embedding and the head of the model. Each rank has some lines of both tables.
 pub trait Vocabulary<T: Real> {
-    /// The number of the first token whose line is here.
+    /// The number of the first token whose line this rank has.
     fn first(&self) -> usize {
         0
     }
 
-    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here,
-    /// become their gradient.
+    /// Returns the sum of the losses of all tokens, multiplied by `weight`. `logits`, a row for
+    /// each token with a number for each line that this rank has, become their gradient.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -57,22 +57,22 @@ pub trait Vocabulary<T: Real> {
 
 impl<T: Real> Vocabulary<T> for SingleRank {}
 
-/// The vocabulary, divided over a group.
+/// A vocabulary that is divided over a group.
 #[derive(Clone, Debug)]
 pub struct VocabParallel {
     /// The ranks that have the other lines.
     pub group: RankGroup,
-    /// All lines.
+    /// The number of lines of all ranks.
     pub vocabulary: usize,
 }
 
 impl VocabParallel {
-    /// The lines of this rank.
+    /// Returns the lines of this rank.
     fn lines(&self) -> Range<usize> {
         self.group.shard().range(self.vocabulary)
     }
 
-    /// Where `target` is among them, if it is.
+    /// Returns the place of `target` among this rank's lines, if it is one of them.
     fn place(&self, target: u32) -> Option<usize> {
         let lines = self.lines();
         (target as usize).checked_sub(lines.start).filter(|at| *at < lines.len())
@@ -94,7 +94,8 @@ impl<T: Real> Vocabulary<T> for VocabParallel {
         let tokens = targets.len();
         let mut most = vec![T::min_value(); tokens];
         let mut sums = vec![T::zero(); 2 * tokens];
-        // With more ranks than lines some have none; they take part in the sums all the same.
+        // If there are more ranks than lines, some ranks have no lines. They take part in the sums
+        // too.
         let width = self.lines().len().max(1);
         vectorized(|| {
             most.iter_mut()
@@ -143,8 +144,8 @@ pub(crate) mod tests {
     use crate::tensor::random::centred;
     use maypole::Communicator;
 
-    /// The greatest difference of the loss and of a gradient to one process, on any of `ranks`
-    /// whose vocabulary is `assemble`d from a part.
+    /// Returns the greatest difference of the loss and of a gradient from one process, on any of
+    /// `ranks` ranks. `assemble` makes the vocabulary of a rank.
     pub(crate) fn error(
         vocabulary: usize,
         ranks: usize,

@@ -1,27 +1,27 @@
 //! The division of equal pieces of work over ranks that take unequal times for them.
 //!
 //! What it does: [`divide`] gives each piece to the rank that would be done with it first. What is
-//! sharded: rows or layers, as the caller says. Which collective runs where: none; all ranks
+//! sharded: rows or layers, by the caller's choice. Which collective runs where: none; all ranks
 //! compute the same division from the same costs. Cost: pieces times ranks additions.
 
 /// The time that a rank takes for its pieces, in seconds or in any other unit that all ranks share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ShareCost {
-    /// For what the rank does besides, however many pieces it has.
+    /// The time that does not depend on the number of pieces.
     pub fixed: f64,
-    /// For each piece.
+    /// The time for each piece.
     pub each: f64,
 }
 
 impl ShareCost {
-    /// The time for `pieces` pieces.
+    /// Returns the time for `pieces` pieces.
     pub fn of(self, pieces: usize) -> f64 {
         self.fixed + self.each * pieces as f64
     }
 }
 
-/// Returns the pieces of each rank, of `pieces` in all, such that the slowest rank is done as early
-/// as can be. Each rank gets at least one, if there are enough for all.
+/// Returns the number of pieces of each rank, of `pieces` in all, so that the slowest rank is done
+/// as early as possible. Each rank gets at least one piece, if there are enough for all ranks.
 ///
 /// Of two ranks that would be done at the same time, the one with the lower number gets the piece.
 ///
@@ -45,7 +45,7 @@ pub fn divide(pieces: usize, costs: &[ShareCost]) -> Vec<usize> {
     shares
 }
 
-/// Returns the time of the slowest rank. Ranks are done together if it is the time of all.
+/// Returns the time of the slowest rank, if rank `r` has `shares[r]` pieces.
 pub fn slowest(shares: &[usize], costs: &[ShareCost]) -> f64 {
     shares.iter().zip(costs).map(|(pieces, cost)| cost.of(*pieces)).fold(0.0, f64::max)
 }

@@ -1,16 +1,16 @@
-//! Layers by cost: the stages of a pipeline get as many layers as their ranks have time for.
+//! Layers by cost: the layers of a pipeline are divided by the measured cost of each stage.
 //!
 //! * **Sharded:** layers over `pp`, one stage a rank, at least one layer a stage.
 //! * **Collective:** before the first step an all-gather of three numbers of each rank.
 //! * **Cost:** some passes of one layer on each rank, a fraction of a step.
 //!
-//! Equal numbers of layers are not equal work: the first stage has the embedding too, the last one
-//! the head, which for a large vocabulary takes as long as several layers. And ranks may be of
-//! different speed. So each rank times the embedding, one layer and the head, forward and backward,
-//! and each layer goes to the stage that would be done with it first.
+//! Equal numbers of layers are not equal work: the first stage also has the embedding, and the last
+//! stage the head, which for a large vocabulary takes as long as several layers. And the speed of
+//! ranks may differ. So each rank times the embedding, one layer and the head, forward and
+//! backward, and each layer goes to the stage that would be done with it first.
 //!
-//! Layers do not move during a run. A run that goes on from a checkpoint measures again, and
-//! checkpoints load with any division.
+//! Layers do not move during a run. A run that resumes from a checkpoint measures again; a
+//! checkpoint can be loaded with any division.
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
@@ -23,16 +23,16 @@ use maypole::{Communicator, Result};
 use std::ops::Range;
 use std::time::Instant;
 
-/// The passes of each part that are timed; the median counts.
+/// The number of times that each part is timed. The median counts.
 const TIMED: usize = 5;
 
 /// How layers are divided over the stages of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LayerDivision {
-    /// All stages have equally many, or one more than others.
+    /// The numbers of layers of two stages differ by at most one.
     #[default]
     Equal,
-    /// These numbers of layers, by stage.
+    /// The number of layers of each stage.
     Counts(Vec<usize>),
 }
 
@@ -49,18 +49,20 @@ impl LayerDivision {
         })
     }
 
-    /// The layers of stage number `stage`, if the division says so.
+    /// Returns the layers of stage number `stage`, or `None` for [`Equal`](Self::Equal).
+    ///
+    /// # Panics
+    /// If there is no such stage.
     pub fn range(&self, stage: usize) -> Option<Range<usize>> {
         let Self::Counts(counts) = self else { return None };
         let first = counts[..stage].iter().sum();
         Some(first..first + counts[stage])
     }
 
-    /// Refuses a division of other than `layers` layers over `stages` stages, or with a stage that
-    /// has none.
+    /// Checks that this divides `layers` layers over `stages` stages, at least one layer for each.
     ///
     /// # Errors
-    /// A sentence that says what does not go with what.
+    /// A sentence that says what is given and what is needed.
     pub fn check(&self, layers: usize, stages: usize) -> std::result::Result<(), String> {
         let Self::Counts(counts) = self else { return Ok(()) };
         let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
@@ -75,7 +77,7 @@ impl LayerDivision {
     }
 }
 
-/// Seconds that a rank takes for a part of the model, forward and backward.
+/// The seconds that a rank takes for each part of the model, forward and backward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PartSeconds {
     /// The embedding.
@@ -87,7 +89,8 @@ pub struct PartSeconds {
 }
 
 impl PartSeconds {
-    /// Times this rank alone on micro-batches of `rows` rows of a dense model like `config`.
+    /// Times the parts of a dense model with the sizes of `config` on this rank, without other
+    /// ranks, for micro-batches of `rows` rows.
     ///
     /// # Panics
     /// If `rows` is zero.
@@ -105,7 +108,7 @@ impl PartSeconds {
             weight: 1.0 / tokens as f64,
         };
         let mut times = [const { Vec::new() }; 3];
-        // The first passes make buffers, and do not count.
+        // The first passes allocate buffers, and do not count.
         for nth in 0..=TIMED {
             let seconds = parts(&mut gpt, &mut store, &batch);
             if nth > 0 {
@@ -126,7 +129,8 @@ impl PartSeconds {
     }
 }
 
-/// Runs the three units of a model of one layer forward and backward, and times each.
+/// Runs the three units of a model of one layer forward and backward, and returns the seconds of
+/// each.
 fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
     let alone = "a single rank calls no collective";
     let mut seconds = [0.0; 3];
@@ -148,11 +152,11 @@ fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> 
     seconds
 }
 
-/// Divides `layers` layers over the stages to which ranks belong: rank `r`, which takes `seconds[r]`,
-/// to stage `stages[r]`. Of the ranks of a stage the slowest counts.
+/// Divides `layers` layers over the stages of a pipeline. Rank `r` is at stage `stages[r]` and
+/// takes `seconds[r]`. Of the ranks of a stage the slowest counts.
 ///
 /// # Panics
-/// If there are no ranks, or fewer times than ranks.
+/// If `stages` is empty.
 pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> LayerDivision {
     let last = *stages.iter().max().expect("there is a rank");
     let mut costs = vec![ShareCost::default(); last + 1];
@@ -166,14 +170,14 @@ pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> Laye
     LayerDivision::Counts(divide(layers, &costs))
 }
 
-/// Measures all ranks of `comm`, of which rank `r` is at stage `stages[r]`, and divides the layers
-/// of `config` by that. All ranks call it, and all get the same.
+/// Measures all ranks of `comm`, and divides the layers of `config` by the result. Rank `r` is at
+/// stage `stages[r]`. All ranks call it, and all get the same division.
 ///
 /// # Errors
 /// As the all-gather.
 ///
 /// # Panics
-/// If there are not as many stages as ranks, or no rows.
+/// If `stages` is empty, or `rows` is zero.
 pub fn measured(
     comm: &mut Communicator,
     config: &Config,

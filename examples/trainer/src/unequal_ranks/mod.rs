@@ -1,7 +1,7 @@
 //! Unequal ranks: a faster rank gets more rows, and a faster stage gets more layers.
 //!
-//! Ranks wait for one another in every step, so the slowest rank decides how long the step takes. A
-//! rank may be slow for good (an older processor) or for a while (another program on its core).
+//! Ranks wait for one another in every step, so a step takes as long as on the slowest rank. A rank
+//! may be slow all the time (an older processor) or for some time (another program on its core).
 //! Equal shares then leave all other ranks idle for a part of each step.
 //!
 //! ```text
@@ -15,28 +15,28 @@
 //! over `pp`, at least one for each stage.
 //!
 //! # Which collective runs where
-//! After every N steps each rank tells the seconds that it took for a row, in an all-gather of one
-//! number over all ranks. All ranks then compute the same division from the same numbers. A
-//! pipeline is divided once, before the first step, from three numbers of each rank.
+//! After every N steps an all-gather over all ranks gives each rank's seconds for a row. All ranks
+//! then compute the same division from the same numbers. A pipeline is divided once, before the
+//! first step, by an all-gather of three numbers of each rank.
 //!
 //! # Cost
-//! Those numbers. With `r` rows and `c` seconds for a row, a step takes the greatest `r c` of all
-//! ranks; equal shares take `R / n` times the greatest `c`, and shares by speed about
-//! `R / (1/c + 1/c' + ...)`. A rank with more rows also holds more activations.
+//! Those numbers. If a rank has `r` rows and takes `c` seconds for a row, a step takes the greatest
+//! `r c` of all ranks. With `R` rows on `n` ranks, equal shares take `R / n` times the greatest
+//! `c`, and shares by speed about `R / (1/c + 1/c' + ...)`. A rank with more rows also holds more
+//! activations.
 //!
-//! A token's loss is divided by the tokens of the whole batch, wherever the token is. So gradients
-//! are summed as ever, and a rank with more rows counts more. To average over the rows of each rank,
-//! and then over ranks, is right for equal shares alone: `--fault own-rows-mean` makes this mistake.
+//! A token's loss is divided by the tokens of the whole batch, on any rank. So gradients are summed
+//! as with equal shares, and a rank with more rows counts more. A mean over the rows of each rank,
+//! and then over ranks, is right only for equal shares: `--fault own-rows-mean` makes this mistake.
 //!
-//! Divisions follow the clock, so two runs may divide differently. Losses then differ by rounding,
-//! as between other numbers of ranks.
+//! Divisions depend on measured times, so two runs may divide rows differently. Their losses then
+//! differ by rounding, as those of runs on different numbers of ranks do.
 //!
 //! # Source
-//! The division is list scheduling of equal tasks on uniform machines, which is optimal: each row
-//! goes to the rank that would be done with it first (Graham, "Bounds on Multiprocessing Timing
-//! Anomalies", 1969). Batches by speed: Chen et al., "Semi-Dynamic Load Balancing: Efficient
-//! Distributed Learning in Non-Dedicated Environments" (2020); layers by cost: Narayanan et al.,
-//! "PipeDream" (2019).
+//! The division is list scheduling: each row goes to the rank that would be done with it first
+//! (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969). For equal tasks it is optimal.
+//! Batches by speed: Chen et al., "Semi-Dynamic Load Balancing: Efficient Distributed Learning in
+//! Non-Dedicated Environments" (2020); layers by cost: Narayanan et al., "PipeDream" (2019).
 //!
 //! | file | what is in it |
 //! |---|---|

@@ -1,14 +1,16 @@
-//! Rows by speed: every N steps the rows of a batch are divided anew by what ranks took for theirs.
+//! Rows by speed: every N steps the rows of a batch are divided anew, by the time that each rank
+//! takes for a row.
 //!
-//! * **Sharded:** the rows of a batch, in whole rows, or in as many at once as a step has
-//!   micro-batches, which stay equal on a rank.
+//! * **Sharded:** the rows of a batch. The rows of a replica are a multiple of the micro-batches of
+//!   a step, so its micro-batches have equally many rows.
 //! * **Collective:** an all-gather of one number of each rank, every N steps.
-//! * **Cost:** that number. A division is kept unless another one is predicted to be at least 5 %
-//!   faster, because times are noisy and each new division makes buffers of other lengths.
+//! * **Cost:** that number. A division is kept unless another one is predicted to make a step more
+//!   than 5 % shorter, because times are noisy and each new division needs buffers of other
+//!   lengths.
 //!
-//! The time that counts is that of the passes without waiting for other ranks: a fast rank that
-//! waits would look as slow as the rank that it waits for. It is wall time, not processor time,
-//! because another program on the core is a reason to be slow. Of N steps the median counts.
+//! The time that counts is that of the passes, without the waits for other ranks: with its waits a
+//! fast rank would be as slow as the rank that it waits for. It is wall time, not processor time,
+//! because another program on the core makes a rank slow too. Of N steps the median counts.
 //!
 //! Ranks of one replica (along `pp`, `cp` and `tp`) have the same rows, so the slowest of them
 //! decides.
@@ -18,22 +20,22 @@ use crate::unequal_ranks::divide::{ShareCost, divide, slowest};
 use maypole::Result;
 use std::ops::Range;
 
-/// The share by which a step has to become shorter for rows to be divided anew.
+/// Rows are divided anew if a step is predicted to become shorter by more than this share.
 const WORTH: f64 = 0.05;
-/// The most steps whose times are kept: the last ones before a division count.
+/// The most steps between two divisions whose times are kept. Later steps do not count.
 const MOST_TIMES: usize = 1 << 12;
 
-/// How the rows of a batch are divided over replicas, which are the ranks of `dp` and `ep`.
+/// The division of a batch's rows over replicas, which are the ranks of `dp` and `ep`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum RowDivision {
-    /// All have equally many.
+    /// All replicas have equally many rows.
     #[default]
     Equal,
-    /// By the speed of each.
+    /// By the speed of each replica.
     BySpeed {
         /// Steps from one division to the next, at least one.
         every: u64,
-        /// Where the times come from.
+        /// The source of the times.
         clock: SpeedClock,
     },
 }
@@ -41,10 +43,10 @@ pub enum RowDivision {
 /// The source of the times by which rows are divided.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpeedClock {
-    /// Each rank's own passes are timed.
+    /// The passes of each rank are timed.
     Measured,
-    /// Each replica takes so many seconds for a row, as is pretended: the same divisions in each
-    /// run.
+    /// The given seconds for a row, one number for each replica, in place of measured times.
+    /// Divisions are then the same in each run.
     Pretended(Vec<f64>),
 }
 
@@ -71,7 +73,7 @@ impl RowDivision {
         Ok(Self::BySpeed { every, clock: SpeedClock::Pretended(seconds.ok_or_else(wrong)?) })
     }
 
-    /// Refuses pretended times of another number of replicas than `replicas`.
+    /// Checks that pretended times are for `replicas` replicas.
     ///
     /// # Errors
     /// A sentence that says how many times there are, and how many are needed.
@@ -91,12 +93,12 @@ impl RowDivision {
     }
 }
 
-/// True of a number that a clock could have measured.
+/// True if a clock can measure so many seconds: finite and positive.
 fn is_time(seconds: f64) -> bool {
     seconds.is_finite() && seconds > 0.0
 }
 
-/// The rows of each replica, and what one rank knows of its own speed.
+/// The rows of each replica, and the measured times of this rank.
 #[derive(Clone, Debug)]
 pub struct RowBalance {
     division: RowDivision,
@@ -104,38 +106,42 @@ pub struct RowBalance {
     replicas: Vec<usize>,
     /// The number of this rank's replica.
     own: usize,
-    /// Rows come in multiples of so many.
+    /// The rows of each replica are a multiple of this number.
     unit: usize,
-    /// Rows of each replica; empty before the first step.
+    /// The rows of each replica; empty before the first step.
     each: Vec<usize>,
-    /// Rows of this rank's replica in the last step.
+    /// The rows of this rank's replica in the last step.
     last: usize,
-    /// Seconds of a row in each step since rows were last divided.
+    /// The seconds for a row in each step since the last division.
     times: Vec<f64>,
 }
 
 impl RowBalance {
-    /// The rank number `rank` of ranks that belong to these `replicas`, in a step of `micros`
-    /// micro-batches.
+    /// The balance of rank `rank` of the mesh. Rank `r` belongs to replica `replicas[r]`, and a
+    /// step has `micros` micro-batches.
+    ///
+    /// # Panics
+    /// If `replicas` has no such rank.
     pub fn new(division: RowDivision, replicas: Vec<usize>, rank: usize, micros: usize) -> Self {
         let own = replicas[rank];
         let each = Vec::new();
         Self { division, replicas, own, unit: micros, each, last: 0, times: Vec::new() }
     }
 
-    /// The rows of each replica in the next step, if it has as many as the last one; empty before
-    /// the first.
+    /// Returns the rows of each replica in the next step, if its batch has as many rows as the last
+    /// one. Empty before the first step.
     pub fn each(&self) -> &[usize] {
         &self.each
     }
 
-    /// The rows of a batch in which every replica has as many as this rank's had in the last step.
+    /// Returns the rows of a batch in which every replica has as many rows as this rank's replica
+    /// had in the last step.
     pub fn all_like_own(&self) -> usize {
         self.last * self.each.len()
     }
 
-    /// Which of the `rows` rows of a batch this rank's replica has. A batch of another size than
-    /// the last one is divided equally.
+    /// Returns which of the `rows` rows of a batch this rank's replica has. A batch with another
+    /// number of rows than the last one is divided equally.
     pub fn range(&mut self, rows: usize) -> Range<usize> {
         if self.each.iter().sum::<usize>() != rows {
             let replicas = self.replicas.iter().max().map_or(1, |last| last + 1);
@@ -153,13 +159,15 @@ impl RowBalance {
         shares.into_iter().map(|share| share * self.unit).collect()
     }
 
-    /// Notes that the passes of the step that is done, number `step` of the run, took `seconds`
-    /// without waiting. Returns a new division if one is due and worth it: all ranks of `world` call
-    /// this after every step, and all get the same. It counts from when it is
-    /// [adopted](Self::adopt).
+    /// Notes that the passes of step number `step` took `seconds` without waits. Returns a new
+    /// division if one is due and makes steps shorter. It takes effect with [`adopt`](Self::adopt).
+    /// All ranks of `world` call this after every step, and all get the same division.
     ///
     /// # Errors
     /// As the all-gather.
+    ///
+    /// # Panics
+    /// If [`range`](Self::range) was never called.
     pub fn observe(
         &mut self,
         world: &RankGroup,
@@ -184,7 +192,8 @@ impl RowBalance {
         Ok(self.better(&all))
     }
 
-    /// The division for ranks that take these `seconds` for a row, if it is worth it.
+    /// Returns the division for ranks that take these `seconds` for a row, if it makes a step
+    /// shorter by more than [`WORTH`].
     fn better(&self, seconds: &[f64]) -> Option<Vec<usize>> {
         if !seconds.iter().all(|seconds| is_time(*seconds)) {
             return None;
@@ -198,13 +207,13 @@ impl RowBalance {
         (gain > WORTH).then_some(shares)
     }
 
-    /// From now on replicas have these rows.
+    /// Sets the rows of each replica from the next step on.
     pub fn adopt(&mut self, each: Vec<usize>) {
         self.each = each;
     }
 }
 
-/// The middle one of `times`, which is not empty.
+/// Returns the median of `times`, which is not empty.
 fn median(times: &mut [f64]) -> f64 {
     let middle = times.len() / 2;
     *times.select_nth_unstable_by(middle, f64::total_cmp).1
@@ -245,7 +254,7 @@ mod tests {
         }
         let slow = it.better(&[1.0, 1.02, 2.0, 0.99]).unwrap();
         assert!(slow[2] < 11 && slow.iter().sum::<usize>() == 64, "{slow:?}");
-        // Back again, once the rank is as fast as the others.
+        // Rows are equal again once the rank is as fast as the others.
         it.adopt(slow);
         assert_eq!(it.better(&[1.0; 4]), Some(vec![16; 4]));
     }
@@ -267,7 +276,7 @@ mod tests {
         for (step, seconds) in [(1, 1.0), (2, 90.0), (3, 1.0), (4, 1.0)] {
             assert_eq!(it.observe(&group, step, seconds).unwrap(), None);
         }
-        assert!(it.times.is_empty(), "the next division is of other steps");
+        assert!(it.times.is_empty(), "the next division uses only later steps");
     }
 
     #[test]

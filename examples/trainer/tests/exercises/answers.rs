@@ -1,4 +1,5 @@
-//! One answer to each exercise: solutions, or a blank among them.
+//! One answer to each exercise: the solutions, or the solutions with one blank in place of its
+//! solution.
 
 use crate::chapters::{OnlineSoftmax, RegionEnd};
 use crate::{blanks, solutions};
@@ -8,16 +9,17 @@ use maypole_trainer::pipeline_parallel::plan::StagePass;
 use maypole_trainer::ranks::group::RankGroup;
 use std::ops::Range;
 
-/// Updates a part of the weights: its places, its weights, and the sums of its gradients.
+/// Updates a part of the weights. The arguments are the places of the part, its weights, and the
+/// sums of its gradients.
 pub type Update<'a> = &'a mut dyn FnMut(Range<usize>, &mut [f64], &[f64]);
 
-/// The result of an expert for a token, from the number of the expert and the token.
+/// Returns the result of an expert. The arguments are the number of the expert, and the token.
 pub type Expert = fn(usize, f64) -> f64;
 
-/// Brings tokens to the ranks of their experts, and back.
+/// Sends tokens to the ranks of their experts, and returns the results.
 type ThroughExperts = fn(&RankGroup, &[f64], &[usize], Expert) -> Result<Vec<f64>>;
 
-/// The functions that learners write, one a chapter.
+/// The functions that learners write, one for each chapter.
 #[derive(Clone, Copy)]
 pub struct Answers {
     pub data_parallel: fn(&RankGroup, &mut [f64]) -> Result<()>,
@@ -44,7 +46,7 @@ impl Answers {
         }
     }
 
-    /// The same with the blank of `chapter`, as the learner left it.
+    /// Returns these answers with the function in the blank of `chapter`.
     pub fn with_blank(self, chapter: &str) -> Self {
         match chapter {
             "data_parallel" => Self { data_parallel: blanks::data_parallel::sum_gradients, ..self },

@@ -1,4 +1,4 @@
-//! The tests of the chapters. Where it can be, the answer is put into the trainer, and the training
+//! The tests of the chapters. Where possible, the answer is put into the trainer, and the training
 //! is compared with that of one process.
 
 use crate::answers::Answers;
@@ -19,7 +19,8 @@ use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::ops::Range;
 
-/// The weight of a token of a rank's own rows, from these, the rows of the batch and the ranks.
+/// Returns the weight of a token. The arguments are the rank's own rows, the number of rows of the
+/// batch, and the number of ranks.
 type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
 
 /// The test of a chapter.
@@ -37,20 +38,20 @@ pub const CHAPTERS: [(&str, ChapterTest); 8] = [
     ("unequal", unequal),
 ];
 
-/// The four ends of a region of divided layers.
+/// The two ends of a region of divided layers, forward and backward.
 #[derive(Clone, Copy, Debug)]
 pub enum RegionEnd {
     /// Forward, before the first matrix.
     Enter,
-    /// Forward, after the second matrix, which gave terms.
+    /// Forward, after the second matrix, with this rank's terms of the output.
     Leave,
-    /// Backward, after the first matrix: terms of the gradient of its input.
+    /// Backward, after the first matrix, with this rank's terms of the gradient of its input.
     EnterBackward,
     /// Backward, before the second matrix.
     LeaveBackward,
 }
 
-/// What a query has seen of the keys so far; values are numbers here.
+/// The state of the softmax of one query over the keys so far. A value is a single number here.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlineSoftmax {
     pub greatest: f64,
@@ -58,22 +59,22 @@ pub struct OnlineSoftmax {
     pub output: f64,
 }
 
-/// Compares a training of `setup`, with `change` made to each rank, with one process.
+/// Trains as `setup` says, after `change` of each rank, and compares the result with one process.
 fn compare(setup: &Setup, change: impl Fn(&mut Worker<f64>) + Sync) {
     let task = Task::small();
     let run = train_by::<f64>(&task, setup, change);
     let (loss, weights) = run.difference(&train(&task, &alone(setup)));
     assert!(loss < 1e-11, "losses differ from one process by {loss}");
     assert!(weights < 1e-11, "weights differ from one process by {weights}");
-    assert!(run.agreed, "ranks that have the same weights have the same bits of them");
+    assert!(run.agreed, "ranks with the same parameters have different bits");
 }
 
-/// Numbers of rank `rank`.
+/// Returns `count` random numbers of rank `rank`.
 fn numbers(rank: usize, count: usize) -> Vec<f64> {
     (0..count as u64).map(|nth| centred(rank as u64, nth)).collect()
 }
 
-/// Runs `rank` on some ranks.
+/// Runs `rank` on `world` ranks.
 fn on_ranks<R: Send>(world: usize, rank: impl Fn(RankGroup) -> R + Sync) -> Vec<R> {
     Communicator::run_local(world, |comm| rank(RankGroup::new(comm, SumOrder::Ranks)))
 }
@@ -97,7 +98,7 @@ impl Store<f64> for SummedStore {
     }
 }
 
-/// The weights of a rank in a flat store.
+/// Returns the weights of a rank in a flat store.
 fn flat(worker: &mut Worker<f64>) -> FlatStore<f64> {
     let layout: ParameterLayout = worker.session.store.layout().clone();
     let weights = worker.session.store.all_weights().expect("replicas gather nothing");
@@ -112,7 +113,8 @@ pub fn data_parallel(answers: &Answers) {
     });
 }
 
-/// An update with a state: one that is called for the wrong places is wrong.
+/// An update that depends on the place of a weight, so that a call with wrong places gives wrong
+/// weights.
 fn step(places: Range<usize>, weights: &mut [f64], gradients: &[f64]) {
     let all = places.zip(weights).zip(gradients);
     all.for_each(|((place, weight), gradient)| *weight -= gradient * (1.0 + place as f64));
@@ -134,10 +136,11 @@ pub fn zero(answers: &Answers) {
             step(places, weights, gradients);
         };
         (answers.zero)(&group, &mut weights, &mut gradients, &mut update).unwrap();
-        assert_eq!(updated, [group.shard().range(length)], "the parts that were updated here");
+        assert_eq!(updated, [group.shard().range(length)], "a rank updates its own part, once");
         let near = weights.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12);
         assert!(near, "rank {}: {weights:?}, not {expected:?}", group.rank());
-        // One reduce-scatter and one all-gather: an all-reduce would bring sums that nobody needs.
+        // The bytes of one reduce-scatter and one all-gather. An all-reduce in place of the former
+        // would send more: sums that a rank does not need.
         let sent = 12 * length as u64;
         assert!(group.payload() <= sent, "{} bytes were sent, more than {sent}", group.payload());
     });
@@ -195,7 +198,7 @@ pub fn pipeline(answers: &Answers) {
 
 pub fn context(answers: &Answers) {
     let keys = 5;
-    // Scores that grow from rank to rank, so that earlier terms have to be scaled down.
+    // Scores become greater from rank to rank, so earlier terms have to be scaled down.
     let scores = |rank: usize| -> Vec<f64> {
         numbers(rank, keys).iter().map(|score| 40.0 * score + 30.0 * rank as f64).collect()
     };
@@ -225,7 +228,7 @@ pub fn context(answers: &Answers) {
 pub fn experts(answers: &Answers) {
     let expert = |rank: usize, token: f64| token * (rank as f64 + 2.0) + 1.0;
     on_ranks(3, |group| {
-        // Ranks have different numbers of tokens; some send none to some.
+        // Ranks have different numbers of tokens, and some ranks send none to some others.
         let tokens = numbers(group.rank(), 2 + 3 * group.rank());
         let owner: Vec<usize> =
             (0..tokens.len()).map(|token| (token * token + group.rank()) % 3).collect();
@@ -236,7 +239,7 @@ pub fn experts(answers: &Answers) {
     });
 }
 
-/// An average by the answer.
+/// A rule that averages by the answer.
 struct AnsweredAverage(fn(&RankGroup, &mut [f64]) -> Result<()>);
 
 impl AveragingRule<f64> for AnsweredAverage {
@@ -249,7 +252,7 @@ impl AveragingRule<f64> for AnsweredAverage {
     }
 }
 
-/// With plain gradient descent an average after each step is data parallelism.
+/// With plain gradient descent, an average of weights after each step equals data parallelism.
 pub fn averaging(answers: &Answers) {
     compare(&mesh("dp=2"), |worker| {
         let group = worker.groups.copies.clone();
@@ -258,7 +261,8 @@ pub fn averaging(answers: &Answers) {
     });
 }
 
-/// Gradients of ranks with one and with seven rows, summed, are those of one process.
+/// The sum of the gradients of two ranks, one with a single row and one with the other rows, is the
+/// gradient of one process.
 pub fn unequal(answers: &Answers) {
     let Task { config, rows, .. } = Task::small();
     let text = text(&config);

@@ -4,8 +4,9 @@
 //! cargo test -p maypole-trainer --test exercises -- --ignored tensor
 //! ```
 //!
-//! tests `blanks/tensor.rs`, and so on for each file there. Without `--ignored` the answers in
-//! `solutions` are tested, and that each blank fails the test of its own chapter and no other.
+//! tests `blanks/tensor.rs`; the other files there are tested in the same way. Without `--ignored`
+//! the answers in `solutions` are tested. Another test checks that each blank fails the test of its
+//! own chapter and no other.
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
 #[path = "../support/mod.rs"]
@@ -20,7 +21,7 @@ use answers::Answers;
 use chapters::CHAPTERS;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A test of each solution, and one of each blank that runs on request.
+/// A test of each solution, and an ignored test of each blank.
 macro_rules! exercises {
     ($($chapter:ident),*) => {
         mod solution {
@@ -45,7 +46,8 @@ macro_rules! exercises {
 
 exercises!(data_parallel, zero, tensor, pipeline, context, experts, averaging, unequal);
 
-/// A chapter whose test passed without the answer, or failed for another one, would teach nothing.
+/// A test that passes without the answer, or fails for want of another answer, tells a learner
+/// nothing.
 #[test]
 fn each_blank_fails_the_test_of_its_own_chapter_and_no_other() {
     for (blank, _) in CHAPTERS {

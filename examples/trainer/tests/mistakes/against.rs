@@ -1,4 +1,5 @@
-//! A run beside one process names the tensor that a mistake makes wrong, and is silent without one.
+//! The comparison of a run with one process, step by step, names the tensor that a mistake makes
+//! wrong, and finds no difference without a mistake.
 
 use crate::listed::setup_with_effect;
 use crate::support::{SEED, Task, text};
@@ -9,7 +10,7 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 
-/// The comparisons of five steps, as rank 0 sees them.
+/// Returns the comparisons of five steps, which are equal on all ranks.
 fn compared(task: &Task, setup: &Setup) -> Vec<StepComparison> {
     let text = text(&task.config);
     let optimizer = (task.rule, RateSchedule::constant(task.rate));
@@ -30,30 +31,30 @@ fn compared(task: &Task, setup: &Setup) -> Vec<StepComparison> {
         seen
     };
     let mut ranks = Communicator::run_local(setup.mesh.world(), rank);
-    assert!(ranks.iter().all(|seen| *seen == ranks[0]), "every rank says the same");
+    assert!(ranks.iter().all(|seen| *seen == ranks[0]), "ranks make different comparisons");
     ranks.swap_remove(0)
 }
 
 #[test]
-fn every_mistake_is_named_within_five_steps_and_nothing_without_one() {
+fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
     for fault in PlantedFault::ALL {
         let (task, setup) = setup_with_effect(fault);
         let right = compared(&task, &setup);
         let alarm = right.iter().find(|step| !step.agrees());
-        assert!(alarm.is_none(), "{}, where {fault:?} lives: {}", setup.mesh, alarm.unwrap());
+        assert!(alarm.is_none(), "{} without {fault:?}: {}", setup.mesh, alarm.unwrap());
         let wrong = compared(&task, &Setup { fault: Some(fault), ..setup });
         let named = wrong.iter().find(|step| !step.agrees());
         assert_eq!(named.is_some(), !fault.changes_no_number(), "{fault:?}");
         let Some(named) = named else { continue };
-        // The norm by which all gradients are clipped belongs to no tensor.
+        // This mistake makes the norm for clipping wrong, which belongs to no tensor.
         let of_norm = fault == PlantedFault::DenseCountedOften && named.norm > 0.01;
         assert!(named.wrong_tensor().is_some() || of_norm, "{fault:?}: {named}");
     }
 }
 
-/// What is wrong in one place is named by that place.
+/// A mistake in one tensor names that tensor.
 #[test]
-fn the_tensor_is_the_one_that_the_mistake_is_about() {
+fn a_mistake_in_one_tensor_names_that_tensor() {
     for (fault, tensor) in [
         (PlantedFault::NormsNotSummed, "embed.position.weight"),
         (PlantedFault::RouterSummed, "block.0.router.weight"),

@@ -1,7 +1,7 @@
-//! Mistakes that others have made, each made on purpose: the comparison with one process has to see
+//! Known mistakes of data parallelism, made on purpose: the comparison with one process must find
 //! every one of them.
 //!
-//! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
+//! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
 use maypole::Result;
 use maypole_trainer::check::verify::{OutcomeDifference, Recipe, SumFirst};
@@ -15,10 +15,10 @@ use maypole_trainer::train::session::TrainingSession;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
 
-/// What is wrong with a step.
+/// A mistake in a training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
-    /// Nothing: the harness itself changes no bit.
+    /// No mistake: the store of this test must not change a bit.
     None,
     /// Gradients are not summed at all.
     NoSum,
@@ -26,23 +26,25 @@ enum Mistake {
     OneBucketUnsummed,
     /// Gradients are averaged where they should be summed.
     AverageForSum,
-    /// Gradients of the step before are still there.
+    /// Gradients are not set to zero, so those of the step before are added.
     NeverZeroed,
-    /// Gradients travel with every micro-batch and are summed again and again.
+    /// Gradients are summed over ranks after every micro-batch, so earlier ones are summed again.
     SummedWithEachMicroBatch,
-    /// Only the first micro-batch's gradients travel.
+    /// Gradients are summed over ranks before the last micro-batch, whose own gradients are not
+    /// summed.
     SummedTooEarly,
-    /// With ZeRO-2: what a micro-batch brings to a shard replaces what was there.
+    /// With ZeRO-2: the sums of a micro-batch replace those of the shard instead of being added.
     ShardReplaced,
 }
 
-/// A store that makes a mistake.
+/// A store around `inner` that makes a mistake.
 struct Mistaken {
     inner: Box<dyn Store<f32>>,
     group: RankGroup,
     mistake: Mistake,
     /// This rank's own gradients, as they were before any sum.
     own: Vec<f32>,
+    /// The gradients of the step before.
     before: Vec<f32>,
     last: bool,
 }
@@ -111,8 +113,8 @@ impl Store<f32> for Mistaken {
     }
 }
 
-/// How far from one process rank 0 ends up on two ranks, each with two micro-batches, if `mistake`
-/// is made.
+/// Trains on two ranks, each with two micro-batches, with `mistake`. Returns the difference of rank
+/// 0 from one process.
 fn made(mistake: Mistake) -> OutcomeDifference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
@@ -128,7 +130,8 @@ fn made(mistake: Mistake) -> OutcomeDifference {
     on_rank_0(&recipe, prepare, |batch| batch)
 }
 
-/// As above, with sessions that `prepare` may spoil and batches that `spoil` may.
+/// Trains on two ranks, after `prepare` has changed their sessions, on batches that `spoil` has
+/// changed. Returns the difference of rank 0 from one process.
 fn on_rank_0(
     recipe: &Recipe,
     prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) + Sync,
@@ -152,7 +155,10 @@ fn on_rank_0(
 
 fn caught(mistake: Mistake) {
     let difference = made(mistake);
-    assert!(!difference.bitwise && difference.weights > 1e-5, "{mistake:?} passes: {difference:?}");
+    assert!(
+        !difference.bitwise && difference.weights > 1e-5,
+        "{mistake:?} is not found: {difference:?}"
+    );
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn weights_drawn_by_rank_are_caught() {
     let difference = on_rank_0(&recipe, prepare, |batch| batch);
     assert!(
         difference.weights > 1e-5,
-        "the loss falls as if nothing were wrong, but: {difference:?}"
+        "weights are as near as without the mistake: {difference:?}"
     );
 }
 

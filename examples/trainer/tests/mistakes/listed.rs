@@ -1,4 +1,4 @@
-//! Every mistake of the list is made, and the comparison with one process notices.
+//! Every mistake of the list is made, and the comparison with one process finds it.
 
 use crate::support::{Task, caught, mesh, router};
 use maypole_trainer::check::faults::PlantedFault;
@@ -8,11 +8,11 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
 
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
-/// whole step.
+/// AdamW with a large epsilon. With a small one, rounding of a gradient that is nearly zero changes
+/// the update by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
-/// A setup in which the fault does something: without that a test of it would show nothing.
+/// Returns a task and a setup in which `fault` has an effect.
 pub(crate) fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
     let task = Task::small();
     let pp = Setup { micros: 4, ..mesh("pp=2") };
@@ -28,7 +28,8 @@ pub(crate) fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
         PlantedFault::LocalMean
         | PlantedFault::GradientsAlone
         | PlantedFault::GradientsAveraged => (task, mesh("dp=2")),
-        // Where ranks of tp have other lengths the library itself refuses.
+        // If the parts of the ranks of tp differ in length, the library itself refuses the sum. So
+        // the vocabulary is even.
         PlantedFault::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
         PlantedFault::NoSumAfterRow | PlantedFault::NoSumBeforeColumn => (task, mesh("tp=2")),
         PlantedFault::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
@@ -75,29 +76,30 @@ pub(crate) fn setup_with_effect(fault: PlantedFault) -> (Task, Setup) {
     }
 }
 
-/// A test for each mistake, and one that none is without.
+/// A test for each mistake, and a test that every mistake has one.
 macro_rules! noticed {
     ($($name:ident: $fault:ident,)*) => {
         $(#[test]
         fn $name() {
             let (task, setup) = setup_with_effect(PlantedFault::$fault);
-            assert!(caught(&task, &setup, PlantedFault::$fault), "nobody noticed");
+            let found = caught(&task, &setup, PlantedFault::$fault);
+            assert!(found, "the comparison with one process finds no difference");
         })*
 
         #[test]
         fn every_mistake_has_a_test() {
-            let noticed = [$(PlantedFault::$fault),*];
+            let tested = [$(PlantedFault::$fault),*];
             let silent = |fault: &PlantedFault| fault.changes_no_number();
             for fault in PlantedFault::ALL {
-                assert!(noticed.contains(&fault) != silent(&fault), "{fault:?}");
+                assert!(tested.contains(&fault) != silent(&fault), "{fault:?}");
             }
         }
     };
 }
 
 noticed! {
-    a_mean_over_ones_own_tokens: LocalMean,
-    gradients_that_stay_alone: GradientsAlone,
+    a_mean_over_a_ranks_own_tokens: LocalMean,
+    gradients_that_are_not_summed: GradientsAlone,
     gradients_summed_over_the_wrong_axis: GradientsOverTensor,
     an_average_for_a_sum: GradientsAveraged,
     no_sum_after_a_row_parallel_layer: NoSumAfterRow,
@@ -111,21 +113,21 @@ noticed! {
     experts_summed_over_other_experts: ExpertsSummed,
     outputs_of_experts_out_of_order: NotCombined,
     gates_without_a_gradient: GatesForgotten,
-    a_balance_of_ones_own_groups: LocalBalance,
-    a_router_summed_over_ranks_that_route_alike: RouterSummed,
+    an_auxiliary_loss_of_a_ranks_own_groups: LocalBalance,
+    a_router_summed_over_ranks_that_route_all_tokens: RouterSummed,
     dense_parameters_counted_by_each_rank_of_ep: DenseCountedOften,
     a_router_left_behind: RouterLeftBehind,
     moments_left_behind: MomentsLeftBehind,
     a_softmax_that_is_not_rescaled: NotRescaled,
-    gradients_of_keys_that_stay_abroad: NotSentHome,
+    gradients_of_keys_that_are_not_sent_back: NotSentHome,
     the_mask_of_the_first_rank: MaskOfFirst,
-    positions_numbered_plainly: PlainPositions,
-    heads_in_the_order_of_ranks: HeadsSwapped,
-    a_weight_forgotten_in_the_uneven_mean: OwnRowsMean,
-    rows_divided_anew_on_one_rank_alone: RowsCutAlone,
+    positions_of_a_contiguous_division: PlainPositions,
+    tokens_in_contiguous_order_after_ulysses: HeadsSwapped,
+    a_mean_of_replicas_with_unequal_rows: OwnRowsMean,
+    rows_divided_anew_on_one_rank_only: RowsCutAlone,
 }
 
-/// The tour looks at memory and at the order of passes for these.
+/// The tour finds these mistakes by the memory and by the order of passes.
 #[test]
 fn silent_mistakes_change_no_number() {
     for fault in PlantedFault::ALL.into_iter().filter(|fault| fault.changes_no_number()) {
@@ -138,15 +140,11 @@ fn silent_mistakes_change_no_number() {
 fn without_a_mistake_nothing_is_noticed() {
     for fault in PlantedFault::ALL {
         let (task, setup) = setup_with_effect(fault);
-        assert!(
-            !crate::support::differs(&task, &setup, None),
-            "{}: where {fault:?} lives",
-            setup.mesh
-        );
+        assert!(!crate::support::differs(&task, &setup, None), "{} without {fault:?}", setup.mesh);
     }
 }
 
-/// A trainer that is watched by its loss alone would not have noticed most of them.
+/// So the loss alone does not show most mistakes.
 #[test]
 fn the_loss_falls_in_spite_of_most_mistakes() {
     let falls = |fault: &PlantedFault| {

@@ -1,4 +1,4 @@
-//! Mistakes made on purpose: the comparison with one process notices each.
+//! Mistakes made on purpose: the comparison with one process finds each.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
-//! What there is to do: one function an axis, whose body is missing. `chapters.rs` says how each is
-//! tested, and `solutions` has an answer to each.
+//! The exercises: for each axis one function whose body is missing. `chapters.rs` has the test of
+//! each function, and `solutions` an answer.
 
-#![allow(unused_variables, reason = "a blank uses nothing")]
+#![allow(unused_variables, reason = "a blank uses no argument")]
 
 pub mod averaging;
 pub mod context;

@@ -1,4 +1,4 @@
-//! Expert parallelism: tokens travel to the ranks of their experts, and back.
+//! Expert parallelism: tokens are sent to the ranks of their experts, and results come back.
 //!
 //! Read `src/expert_parallel/dispatch.rs` first.
 
@@ -7,9 +7,10 @@ use maypole::Result;
 use maypole_trainer::ranks::exchange::all_to_all_v;
 use maypole_trainer::ranks::group::RankGroup;
 
-/// Sends token `t` of this rank, one number, to rank `owner[t]`, where `expert` is applied to it, and
-/// returns the results in the order of `tokens`. Ranks do not know beforehand how many tokens the
-/// others send them: `group.gather` can tell.
+/// Sends token `t` of this rank, one number, to rank `owner[t]`. That rank applies `expert` with
+/// its own number to the token, and sends the result back. Returns the results in the order of
+/// `tokens`. A rank does not know how many tokens each other rank sends to it: `group.gather` can
+/// exchange these numbers.
 pub fn through_experts(
     group: &RankGroup,
     tokens: &[f64],

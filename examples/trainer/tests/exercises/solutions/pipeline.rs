@@ -4,9 +4,9 @@
 
 use maypole_trainer::pipeline_parallel::plan::{PassKind, StagePass};
 
-/// The passes of rank `rank` of `ranks` by 1F1B, in order: a forward and a backward pass of each of
-/// `micros` micro-batches, with `chunk` 0. Backward passes are in the order of the micro-batches. At
-/// no time may the activations of more than `ranks - rank` micro-batches wait.
+/// Returns the passes of rank `rank` of `ranks` ranks by 1F1B, in order: a forward and a backward
+/// pass of each of `micros` micro-batches, with `chunk` 0. Backward passes are in the order of the
+/// micro-batches. The activations of at most `ranks - rank` micro-batches may wait at one time.
 pub fn one_forward_one_backward(rank: usize, ranks: usize, micros: usize) -> Vec<StagePass> {
     let pass = |pass, micro| StagePass { pass, micro, chunk: 0 };
     let ahead = (ranks - 1 - rank).min(micros);

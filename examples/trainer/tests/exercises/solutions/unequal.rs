@@ -4,8 +4,8 @@
 
 use maypole_trainer::model::batch::TokenBatch;
 
-/// The factor of the loss of each token of `own`, the rows of this rank. Losses and gradients of all
-/// ranks are then summed. The whole batch has `rows` rows, on `ranks` ranks.
+/// Returns the factor of the loss of each token of `own`, the rows of this rank. Losses and
+/// gradients of all ranks are then summed. The whole batch has `rows` rows, on `ranks` ranks.
 pub fn weight_of_a_token(own: &TokenBatch, rows: usize, ranks: usize) -> f64 {
     let _ = ranks;
     1.0 / (rows * own.columns()) as f64

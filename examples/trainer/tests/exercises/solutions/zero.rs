@@ -1,4 +1,4 @@
-//! ZeRO stage 1: every rank has all weights, and the optimizer's state of a part.
+//! ZeRO stage 1: every rank has all weights, and its part of the optimizer's state.
 //!
 //! Read `src/data_parallel/zero1.rs` first.
 
@@ -6,8 +6,8 @@ use crate::answers::Update;
 use maypole::Result;
 use maypole_trainer::ranks::group::RankGroup;
 
-/// Updates all `weights` by the sum of all ranks' `gradients`, so that each rank calls `update` for
-/// its own part alone: the places of the part, its weights, and the sums of its gradients. The part
+/// Updates all `weights` by the sum of all ranks' `gradients`. Each rank calls `update` once, for
+/// its own part: with the places of the part, its weights, and the sums of its gradients. The part
 /// of a rank is `group.shard().range(weights.len())`. Afterwards all ranks have all new weights. No
 /// rank may receive sums of gradients that it does not need.
 pub fn update_own_part(
