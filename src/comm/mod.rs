@@ -14,6 +14,7 @@ pub mod testing;
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
+pub use api::erased::{ErasedBuffers, ErasedCall};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::observe::counters::{Counters, Sent};

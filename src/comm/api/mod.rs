@@ -1,6 +1,7 @@
 //! The methods of `Communicator` that users call, one page for each subject.
 
 mod collectives;
+pub(crate) mod erased;
 pub(crate) mod failure;
 mod groups;
 pub(crate) mod messages;

@@ -1,0 +1,123 @@
+//! Results: a number, and the sentence of the last failure on this thread.
+
+use maypole::Error;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What became of a call.
+pub type maypole_result_t = u32;
+/// The call did what it says.
+pub const MAYPOLE_SUCCESS: maypole_result_t = 0;
+/// An argument is wrong. Nothing was sent, and the communicator can be used on.
+pub const MAYPOLE_INVALID: maypole_result_t = 1;
+/// The ranks do not make the same call.
+pub const MAYPOLE_MISMATCH: maypole_result_t = 2;
+/// A rank did not come in time.
+pub const MAYPOLE_TIMED_OUT: maypole_result_t = 3;
+/// A rank has died or left.
+pub const MAYPOLE_PEER_LOST: maypole_result_t = 4;
+/// Another rank failed first, or a rank gave up.
+pub const MAYPOLE_ABORTED: maypole_result_t = 5;
+/// An earlier call on this communicator has failed.
+pub const MAYPOLE_FAILED: maypole_result_t = 6;
+/// The ranks could not be connected.
+pub const MAYPOLE_CONNECT: maypole_result_t = 7;
+/// The ranks could not find one another.
+pub const MAYPOLE_JOIN: maypole_result_t = 8;
+/// The communicator was made before this process was forked.
+pub const MAYPOLE_FORKED: maypole_result_t = 9;
+/// This library does not do that.
+pub const MAYPOLE_UNSUPPORTED: maypole_result_t = 10;
+/// A defect of this library: it panicked. The communicator has failed.
+pub const MAYPOLE_PANIC: maypole_result_t = 11;
+
+/// Why a call fails.
+pub(crate) struct Failure {
+    result: maypole_result_t,
+    text: String,
+    culprit: Option<usize>,
+}
+
+impl Failure {
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self { result: MAYPOLE_INVALID, text: text.into(), culprit: None }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let result = match &error {
+            Error::Invalid { .. } | Error::Value { .. } => MAYPOLE_INVALID,
+            Error::Mismatch { .. } => MAYPOLE_MISMATCH,
+            Error::TimedOut { .. } => MAYPOLE_TIMED_OUT,
+            Error::PeerLost { .. } => MAYPOLE_PEER_LOST,
+            Error::Aborted { .. } => MAYPOLE_ABORTED,
+            Error::Failed { .. } => MAYPOLE_FAILED,
+            Error::Connect { .. } => MAYPOLE_CONNECT,
+            Error::Join(_) => MAYPOLE_JOIN,
+            Error::Forked { .. } => MAYPOLE_FORKED,
+            Error::Unsupported { .. } => MAYPOLE_UNSUPPORTED,
+            _ => MAYPOLE_FAILED,
+        };
+        Self { result, text: error.to_string(), culprit: error.culprit() }
+    }
+}
+
+thread_local! {
+    /// The sentence and the culprit of the last failure on this thread.
+    static LAST: RefCell<(CString, i64)> = RefCell::new((CString::default(), -1));
+}
+
+/// Runs `call`, keeps what its failure says, and returns the number of the result.
+pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> maypole_result_t {
+    let failure = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => return MAYPOLE_SUCCESS,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+            let said = said.unwrap_or_else(|| "no message".to_owned());
+            let text = format!("maypole panicked: {said}");
+            Failure { result: MAYPOLE_PANIC, text, culprit: None }
+        }
+    };
+    let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
+    let culprit = failure.culprit.map_or(-1, |rank| rank as i64);
+    LAST.with(|last| *last.borrow_mut() = (text, culprit));
+    failure.result
+}
+
+/// Returns what the last call that failed on this thread says: which rank, in which call, why. Valid
+/// until the next call fails on this thread. Empty if none has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn maypole_last_error() -> *const c_char {
+    LAST.with(|last| last.borrow().0.as_ptr())
+}
+
+/// Returns the rank that caused the last failure on this thread; -1 if no single rank did.
+#[unsafe(no_mangle)]
+pub extern "C" fn maypole_last_error_rank() -> i64 {
+    LAST.with(|last| last.borrow().1)
+}
+
+/// Returns the name of a result, such as "timed out". Valid for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn maypole_result_string(result: maypole_result_t) -> *const c_char {
+    let name = match result {
+        MAYPOLE_SUCCESS => c"success",
+        MAYPOLE_INVALID => c"invalid argument",
+        MAYPOLE_MISMATCH => c"calls do not match",
+        MAYPOLE_TIMED_OUT => c"timed out",
+        MAYPOLE_PEER_LOST => c"a rank is lost",
+        MAYPOLE_ABORTED => c"aborted",
+        MAYPOLE_FAILED => c"the communicator has failed",
+        MAYPOLE_CONNECT => c"not connected",
+        MAYPOLE_JOIN => c"not joined",
+        MAYPOLE_FORKED => c"used in a forked child",
+        MAYPOLE_UNSUPPORTED => c"unsupported",
+        MAYPOLE_PANIC => c"panic",
+        _ => c"unknown result",
+    };
+    name.as_ptr()
+}

@@ -1,0 +1,165 @@
+//! The C interface as C and C++ programs use it. Needs a C compiler, as Rust itself does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The static library that cargo has built beside this test: the newest of that name.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let files = std::fs::read_dir(test.parent().unwrap()).unwrap();
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libmaypole_c-") && name.ends_with(".a")
+    };
+    let ours = files.map(|file| file.unwrap().path()).filter(is_ours);
+    let newest = ours.max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo builds the library before its tests")
+}
+
+/// Runs `command` and returns its output.
+///
+/// # Panics
+/// If it fails.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        said(&output.stdout),
+        said(&output.stderr)
+    );
+    output
+}
+
+/// Compiles `source` with `compiler` against the static library. Warnings are errors.
+fn compile(compiler: &str, standard: &[&str], source: &Path, program: &Path) {
+    run(Command::new(compiler)
+        .args(standard)
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-I"])
+        .arg(here())
+        .arg(source)
+        .args(if compiler == "c++" { &["-x", "none"][..] } else { &[] })
+        .arg(library())
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(program));
+}
+
+fn found(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+/// Notes for the summary of `.ci/run` that a test was skipped.
+fn skip(what: &str) {
+    let line = format!("SKIPPED: {what}\n");
+    eprint!("{line}");
+    if let Ok(file) = std::env::var("SKIPPED_TESTS") {
+        use std::io::Write;
+        let file = std::fs::File::options().append(true).create(true).open(file);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn the_header_is_that_of_the_source() {
+    let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
+    let mut header = Vec::new();
+    let files = ["error", "types", "communicator", "calls"];
+    let builder = files.iter().fold(cbindgen::Builder::new().with_config(config), |it, name| {
+        it.with_src(here().join(format!("src/{name}.rs")))
+    });
+    builder.generate().unwrap().write(&mut header);
+    let header = String::from_utf8(header).unwrap();
+    let place = here().join("maypole.h");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&place, &header).unwrap();
+    }
+    let committed = std::fs::read_to_string(&place).unwrap_or_default();
+    assert!(committed == header, "maypole.h is not that of src: UPDATE=1 cargo test -p maypole-c");
+}
+
+#[test]
+fn every_function_works_between_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("threads");
+    compile("cc", &["-std=c11"], &here().join("tests/threads.c"), &program);
+    let output = run(&mut Command::new(&program));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("every call is right"));
+}
+
+#[test]
+fn the_header_is_one_of_cpp_too() {
+    if !found("c++") {
+        return skip("the header in C++: there is no c++");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sum");
+    compile("c++", &["-std=c++17", "-x", "c++"], &here().join("examples/sum.c"), &program);
+    let output = run(&mut Command::new(&program));
+    assert_eq!(output.stdout, b"rank 0 of 1: 1\n", "a process that was started alone");
+}
+
+#[test]
+fn a_program_is_a_rank_of_whatever_started_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sum");
+    compile("cc", &["-std=c11"], &here().join("examples/sum.c"), &program);
+    let job = format!("c-{}", std::process::id());
+    let start = |rank: usize| {
+        let mut command = Command::new(&program);
+        command.env("MAYPOLE_RANK", rank.to_string()).env("MAYPOLE_WORLD", "3");
+        command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_JOB", &job);
+        command.env("MAYPOLE_JOB_KEY", "ab".repeat(32)).env("MAYPOLE_TIMEOUT", "60");
+        command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let ranks: Vec<_> = (0..3).map(start).collect();
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let output = process.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said, format!("rank {rank} of 3: 6\n"), "{}", output.status);
+    }
+}
+
+#[test]
+fn an_installed_library_is_found_by_pkg_config_and_has_versions() {
+    if !found("pkg-config") {
+        return skip("an installed libmaypole: there is no pkg-config");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path();
+    let mut install = Command::new(here().join("install"));
+    run(install.arg(prefix).env("MAYPOLE_STATICLIB", library()));
+    let flags = run(Command::new("pkg-config")
+        .args(["--cflags", "--libs", "maypole"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let program = prefix.join("sum");
+    run(Command::new("cc")
+        .arg(here().join("examples/sum.c"))
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .arg(&program));
+    let output = run(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    assert_eq!(output.stdout, b"rank 0 of 1: 1\n");
+    let needed = run(Command::new("readelf").arg("-dVW").arg(&program));
+    let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
+    assert!(needed.contains("libmaypole.so.0") && needed.contains("MAYPOLE_0"), "{needed}");
+}
+
+#[test]
+fn memory_is_clean_under_valgrind() {
+    if !found("valgrind") {
+        return skip("C under valgrind, which is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sum");
+    compile("cc", &["-std=c11"], &here().join("examples/sum.c"), &program);
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    run(valgrind.arg(&program));
+}
