@@ -178,7 +178,7 @@ fn options_that_would_change_nothing() {
             ("--rebalance 5 --experts 4", "the mesh has one: see --mesh"),
             ("--mesh ep=2", "ep divides experts, and the model has none"),
             ("--bucket 100 --sharding zero1 --mesh dp=2", "--bucket is of replicated gradients"),
-            ("--save-every 5", "--save where is missing"),
+            ("--save-every 5", "--save-every needs --save"),
             ("--shape constant --warm-up 5", "--shape constant keeps"),
             (
                 "--fault local-mean",
