@@ -48,7 +48,7 @@ pub struct RankTheory<'a> {
     pub rows: usize,
     /// Bytes of a number.
     pub element: usize,
-    /// True if blocks keep their input alone: each runs forward a second time.
+    /// True if blocks keep only their input: each runs forward a second time.
     pub recompute: bool,
 }
 
@@ -160,7 +160,7 @@ impl RankTheory<'_> {
     }
 
     fn ep(&self, routing: &RoutingRecord) -> f64 {
-        // There and back, forward and backward.
+        // Each pass sends rows to experts on other ranks, and sends results back.
         let both_ways = routing.abroad[0] + routing.abroad[1];
         let passes = if self.recompute { 3 } else { 2 };
         let crossings = passes * both_ways * self.config.width;

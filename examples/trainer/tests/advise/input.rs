@@ -1,4 +1,5 @@
-//! What is no model, no cluster or no way to train is an error in a sentence.
+//! Text that is no model or no cluster, and a strategy that does not go with the model, give an
+//! error in a sentence.
 
 use maypole_trainer::advise::cluster::{Accelerator, AcceleratorCluster};
 use maypole_trainer::advise::search::{AdviceQuestion, advise};

@@ -45,7 +45,7 @@ fn sizes_and_numbers_that_cannot_be() {
             ("--heads 5", "5 heads do not divide a width of 128: give --width 130 or --heads 4"),
             ("--width 18446744073709551615 --heads 3", "is the most: give less"),
             ("--experts 100000000000", "is the most: give less"),
-            ("--rows 99999999999", "too much for a step"),
+            ("--rows 99999999999", "too many for a step"),
             ("--mesh dp=4294967296,ep=4294967296", "has too many ranks"),
             ("--pipeline interleaved:99999999999", "--pipeline interleaved:99999999999 makes"),
             ("--bucket 99999999999999999", "--bucket 99999999999999999"),
