@@ -21,9 +21,8 @@ fn open(height: f64, title: &str) -> String {
 /// The most points of a curve: more than there are dots across a screen.
 const MOST_POINTS: usize = 4_096;
 
-/// The losses of a run as fewer than 4,096 points: each point is the mean of the finite losses of
-/// 1,
-/// 2, 4, 8 ... steps, as many as the length of the run needs.
+/// The losses of a run as fewer than 4,096 points. Each point is the mean of the finite losses of 1,
+/// 2, 4, 8 ... steps; this number doubles as the run grows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossCurve {
     first: u64,

@@ -1,5 +1,5 @@
-//! What `train` refuses, it refuses before it works, in a sentence that says what, where and what
-//! to give instead.
+//! `train` refuses impossible options before it begins to work, with a sentence that names the
+//! option and says what to give instead.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ fn train(folder: &Path, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Each of these fails, says its part, and neither panics nor trains.
+/// Runs `command` with the words of each case. It must fail with an error that contains the case's
+/// second text, and neither panic nor print anything else.
 fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
     for (words, part) in cases {
         let words: Vec<&str> = [command].into_iter().chain(words.split_whitespace()).collect();
@@ -24,7 +25,7 @@ fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn sizes_and_numbers_that_cannot_be() {
+fn impossible_sizes_and_numbers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();
     fs::write(folder.path().join("zero.toml"), "width = 0\n").unwrap();
@@ -87,7 +88,7 @@ fn sizes_and_numbers_that_cannot_be() {
 }
 
 #[test]
-fn choices_that_do_not_go_together() {
+fn choices_that_do_not_go_together_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(
         folder.path(),
@@ -143,7 +144,7 @@ fn choices_that_do_not_go_together() {
             ),
         ],
     );
-    // What the sentences say to give is taken.
+    // The values that the sentences suggest are accepted.
     for words in [
         "--mesh pp=3 --rows 8 --micros 4 --context 12",
         "--mesh cp=2 --context 24 --experts 4 --group 6",
@@ -158,7 +159,7 @@ fn choices_that_do_not_go_together() {
 }
 
 #[test]
-fn options_that_would_change_nothing() {
+fn options_that_would_change_nothing_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("sequence.toml"), "sequence = true\n").unwrap();
     refused(
@@ -198,7 +199,7 @@ fn options_that_would_change_nothing() {
 }
 
 #[test]
-fn places_that_cannot_be_written() {
+fn paths_that_cannot_be_written_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     refused(
@@ -227,7 +228,7 @@ fn places_that_cannot_be_written() {
 }
 
 #[test]
-fn launchers_and_checkpoints_of_something_else() {
+fn other_launchers_and_checkpoints_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let launched = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train"));

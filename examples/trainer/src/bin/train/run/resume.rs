@@ -40,7 +40,7 @@ pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Res
 fn too_few(done: u64, steps: u64, place: &Path) -> Option<String> {
     (done > steps).then(|| {
         format!(
-            "{} has {done} steps behind it, and --steps {steps} is fewer: \
+            "{} was saved after {done} steps, and --steps {steps} is fewer: \
              give --steps {done} or more, or another --save",
             place.display()
         )
