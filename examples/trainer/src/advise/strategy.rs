@@ -1,4 +1,4 @@
-//! A way to train a model on many ranks: the mesh, and every choice beside it.
+//! A way to train a model on many ranks: the mesh, and every other choice.
 //!
 //! What it does: names the choices and says in a sentence why one does not go with the model.
 //! What is sharded, which collective runs where, what it costs: in [`memory`](crate::advise::memory)
@@ -241,7 +241,7 @@ impl ParallelStrategy {
         let pieces = if cp > 1 { 2 * cp } else { 1 };
         if !model.sequence.is_multiple_of(pieces) {
             return Err(format!(
-                "cp={cp} divides a sequence into {pieces} pieces, and {} tokens are no multiple",
+                "cp={cp} divides a sequence into {pieces} pieces, which do not divide {} tokens",
                 model.sequence
             ));
         }

@@ -268,7 +268,7 @@ impl StepComparison {
 
     /// True if the step is that of one process, but for rounding.
     pub fn agrees(&self) -> bool {
-        // A loss that is no number agrees with nothing.
+        // A NaN loss or norm fails these comparisons.
         self.wrong_tensor().is_none() && self.loss <= NUMBER && self.norm <= NUMBER
     }
 }

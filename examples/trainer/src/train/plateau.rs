@@ -92,7 +92,7 @@ mod tests {
         for _ in 0..5 {
             rate.observe(f64::NAN);
         }
-        assert_eq!(rate.factor(), after, "what is no number does not count");
+        assert_eq!(rate.factor(), after, "a NaN loss does not count");
         for _ in 0..5 {
             rate.observe(10.0 * 0.98_f64.powi(99));
         }

@@ -1,4 +1,4 @@
-//! The division of a model over a mesh: every choice of a run beside the model, the text and the
+//! The division of a model over a mesh: every choice of a run except the model, the text and the
 //! optimizer.
 //!
 //! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does

@@ -259,7 +259,7 @@ impl Watched<'_> {
 
 /// Makes some experts of each layer busier than the rest: as many as there are ranks, all on the
 /// first ranks.
-fn heat(worker: &mut Worker<f32>) {
+fn make_experts_busy(worker: &mut Worker<f32>) {
     let layout = worker.session.store.layout().clone();
     let hot = worker.groups.ep.world();
     let width = layout.config.width;
@@ -281,7 +281,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         setup.router.as_mut().unwrap().balance = 0.0;
         let task = Task { steps: 6, rebalance: Some(3), rate: 1e-4, ..task(ADAMW) };
         let folder = tempfile::tempdir().unwrap();
-        let seen = Watched { task, setup, prepare: heat, folder: folder.path() }.run();
+        let seen = Watched { task, setup, prepare: make_experts_busy, folder: folder.path() }.run();
         let uneven = |nth: usize| {
             let rows = || seen.iter().map(|(_, here, _)| here[nth]);
             rows().max().unwrap() as f64 * ranks as f64 / rows().sum::<usize>() as f64

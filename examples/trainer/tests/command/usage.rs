@@ -28,7 +28,7 @@ fn losses(text: &str) -> Vec<String> {
 }
 
 /// The line with the validation loss in what `train` printed.
-fn judged(text: &str) -> &str {
+fn validation_line(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("validation loss ")).expect("every run ends with it")
 }
 
@@ -71,7 +71,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     }
     let processes = run(&["--steps", "6", "--processes", "--sharding", "zero1"]);
     assert_eq!(losses(&processes), losses(&threads));
-    assert_eq!(judged(&processes), judged(&threads));
+    assert_eq!(validation_line(&processes), validation_line(&threads));
 
     let save = ["--save", "saved", "--losses", "resumed.jsonl"];
     let first = run(&[&["--steps", "3", "--sharding", "fsdp"], &save[..]].concat());
@@ -79,7 +79,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
         run(&[&["--steps", "6", "--sharding", "zero2", "--processes"], &save[..]].concat());
     assert!(second.contains("from saved/step-00000003"), "{second}");
     assert_eq!([losses(&first), losses(&second)].concat(), losses(&threads));
-    assert_eq!(judged(&second), judged(&threads));
+    assert_eq!(validation_line(&second), validation_line(&threads));
     let resumed = recorded(&folder.join("resumed.jsonl"));
     let whole = recorded(&folder.join("threads.jsonl"));
     assert_eq!(whole.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
@@ -131,7 +131,7 @@ fn experts_move_while_a_model_trains() {
     let stay = run(&["--steps", "6"]);
     let moving = run(&["--steps", "6", "--rebalance", "2", "--processes"]);
     assert_eq!(losses(&moving), losses(&stay));
-    assert_eq!(judged(&moving), judged(&stay));
+    assert_eq!(validation_line(&moving), validation_line(&stay));
     assert_eq!(stay.lines().filter(|line| line.starts_with("expert ")).count(), 8, "{stay}");
     // A run that resumes from a step at which experts moved has the losses of an unbroken run.
     for (steps, folder, losses) in

@@ -272,7 +272,8 @@ fn read(flag: &str, path: &Path, most: usize) -> anyhow::Result<String> {
         path.display(),
         most >> 10
     );
-    String::from_utf8(bytes).with_context(|| format!("{flag}: {} is no text", path.display()))
+    String::from_utf8(bytes)
+        .with_context(|| format!("{flag}: {} is not UTF-8 text", path.display()))
 }
 
 /// Reads `4096`, `512K` or `4M`.

@@ -211,7 +211,7 @@ impl DataParallelCheck {
             ObservedStore::wrap(&mut session.store, &timeline)
         };
         let (outcome, seen) =
-            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look(&recipe));
+            recipe.watched((self.ranks, self.micro), self.sharding, prepare, measure_rank(&recipe));
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) =
             criterion.compare(&outcome, &recipe.alone(self.ranks, self.micro, first));
@@ -281,7 +281,7 @@ impl DataParallelCheck {
 }
 
 /// What a rank held in its last step, and the bytes that it has sent.
-fn look(
+fn measure_rank(
     recipe: &Recipe,
 ) -> impl Fn(&mut TrainingSession<f32>, &RankGroup, PassCounter) -> (StepMeasure, u64) + Sync {
     let steps = recipe.steps.max(1);
@@ -327,7 +327,7 @@ fn resharded(axis: &'static str) -> TourRow {
             save(&mut session, &group, group.shard(), &folder)
                 .expect("the folder for temporary files is writable");
             let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
-            let (step, _) = look(&done)(&mut session, &group, passes);
+            let (step, _) = measure_rank(&done)(&mut session, &group, passes);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, (step, sent))
         });

@@ -41,7 +41,7 @@
 //! | [`part`] | the file of one rank |
 //! | `ranges` | reads from all parts the numbers that a rank needs |
 //! | [`reshard`] | from the parts of any mesh to those of any other |
-//! | [`settings`] | what decides a run beside its weights, and what a change of it means |
+//! | [`settings`] | the settings that decide a run's result, and what a change of each means |
 //! | [`history`] | which checkpoints are in a folder, and which of them are kept |
 //! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
 

@@ -97,12 +97,12 @@ impl TrainOptions {
             (
                 self.capacity.is_some(),
                 experts,
-                "--capacity is of experts, and the model has none: see --experts",
+                "--capacity needs experts, and the model has none: see --experts",
             ),
             (
                 self.group.is_some(),
                 experts,
-                "--group is of the routing to experts, and the model has none: see --experts",
+                "--group needs experts, and the model has none: see --experts",
             ),
             (
                 self.rebalance.is_some(),
@@ -134,7 +134,7 @@ impl TrainOptions {
             (
                 self.bucket.is_some(),
                 replicated,
-                "--bucket is of replicated gradients, and --sharding divides them",
+                "--bucket needs replicated gradients, and --sharding divides them",
             ),
             (
                 self.save_every.is_some(),
@@ -168,7 +168,7 @@ impl TrainOptions {
         ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
         ensure!(
             !setup.sharding.diverges() && !setup.sharding.is_late(),
-            "--against one: averages and stale sums are no training of one process; \
+            "--against one: one process cannot repeat averages of weights or stale sums; \
              give another --sharding"
         );
         ensure!(

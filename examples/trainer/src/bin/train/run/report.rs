@@ -41,8 +41,8 @@ pub(super) fn report(
     for (rank, time) in times.enumerate().filter(|_| last.pipeline.is_some()) {
         output::line(format!("rank {rank}: {}", time_line(&time, last.shared)))?;
     }
-    say_skipped(worker)?;
-    say_load(&load, job)?;
+    print_skipped(worker)?;
+    print_load(&load, job)?;
     match &job.svg {
         Some(folder) => {
             let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
@@ -59,7 +59,7 @@ pub(super) fn time_line(time: &TimeShares, shared: bool) -> String {
     format!("{:.1} s: {}", time.total().as_secs_f64(), split(time, shared))
 }
 
-fn say_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
+fn print_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
     let Some(LossScale { factor, skipped, .. }) = worker.session.scale else { return Ok(()) };
     let steps = worker.session.step;
     Ok(output::line(format_args!(
@@ -69,7 +69,7 @@ fn say_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
 }
 
 /// Prints the tokens of each expert. Right after a move all are 0, and nothing is printed.
-fn say_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
+fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     if load.iter().all(|load| *load == 0) {
         return Ok(());
     }
