@@ -303,7 +303,8 @@ fn paths_with_super_are_read() {
 
 #[test]
 fn the_top_level_is_fixed() {
-    let folders = ["src", "transports", "kernels", "examples", "tests", "benches", "target"];
+    let folders =
+        ["src", "transports", "kernels", "bindings", "examples", "tests", "benches", "target"];
     for entry in
         fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir())
     {

@@ -1,7 +1,7 @@
-//! The machine that a plan is for: what a rank computes with, and what joins the ranks.
+//! The cluster that a plan is for: the accelerator of a rank, the hosts and their network.
 //!
-//! What it does: names a cluster as `maypole topo` does (`32xdgx-h100`) or takes the description of
-//! a host, and knows what an accelerator can do:
+//! What it does: builds a cluster from a name as `maypole topo` takes it (`32xdgx-h100`) or from
+//! the description of a host, and holds the rates of accelerators:
 //!
 //! ```text
 //! accelerator   Tflop/s in 16 bits, in 32 (TF32)   reached   memory     its bandwidth
@@ -26,7 +26,7 @@ use maypole::topology::model::bandwidth::network;
 use maypole::topology::read::description::Description;
 use maypole::topology::{LinkKind, NodeKind, Topology};
 
-/// What one rank computes with.
+/// What one rank computes with: a GPU, or a core of a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accelerator {
     /// The name.
@@ -87,7 +87,7 @@ impl Accelerator {
     /// The accelerator called `name`.
     ///
     /// # Errors
-    /// A sentence with the names that there are.
+    /// A sentence that lists the known names.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = ALL.into_iter().find(|one| one.name == name);
         found.ok_or_else(|| {
@@ -106,7 +106,7 @@ impl Accelerator {
             "mi300x" => Ok(MI300X),
             "pcie-phb" => Ok(A40),
             _ if name.starts_with("cpu:") => Ok(CORE),
-            _ => Err(format!("give --accelerator: what does a rank of '{name}' compute with?")),
+            _ => Err(format!("the accelerator of '{name}' is not known: give --accelerator")),
         }
     }
 }
@@ -114,13 +114,13 @@ impl Accelerator {
 /// Equal hosts on a network.
 #[derive(Clone, Debug)]
 pub struct AcceleratorCluster {
-    /// One of the hosts.
+    /// The topology of one host.
     pub host: Topology,
-    /// How many there are.
+    /// Number of hosts.
     pub hosts: usize,
     /// Bandwidth of each network card of a host, in GB/s.
     pub speeds: Vec<f64>,
-    /// What each rank computes with.
+    /// The accelerator of each rank.
     pub accelerator: Accelerator,
     /// Ranks that share one accelerator in turn: 1, or more where ranks outnumber cores.
     pub crowding: f64,
@@ -139,7 +139,7 @@ impl AcceleratorCluster {
     /// ```
     ///
     /// # Errors
-    /// A sentence with the names that there are, or with the most hosts.
+    /// A sentence that lists the known names, or says how many hosts a cluster may have.
     pub fn named(name: &str) -> Result<Self, String> {
         let (hosts, inner) = Self::hosts(name)?;
         let host = named(inner, Fabric::Flat).map_err(|error| error.to_string())?;
@@ -174,10 +174,11 @@ impl AcceleratorCluster {
         Ok(Self { host, hosts, speeds, accelerator, crowding: 1.0 })
     }
 
-    /// Splits the number of hosts from a name: `4xdgx-h100`, `4x@FILE`; one without a number.
+    /// Splits a name such as `4xdgx-h100` or `4x@FILE` into the number of hosts and the rest. A
+    /// name without a number means one host.
     ///
     /// # Errors
-    /// A sentence, if there are no hosts or too many.
+    /// A sentence, if the number is 0 or above 4096.
     pub fn hosts(name: &str) -> Result<(usize, &str), String> {
         let number = |(digits, inner): (&str, &'_ str)| {
             let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -194,7 +195,7 @@ impl AcceleratorCluster {
         }
     }
 
-    /// All ranks.
+    /// Ranks of all hosts.
     pub fn ranks(&self) -> usize {
         self.hosts * self.per_host()
     }

@@ -29,12 +29,12 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The place of a group's ranks on hosts.
+/// How the ranks of a group are spread over hosts.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct GroupShape {
     /// Ranks of the group on one host.
     pub local: usize,
-    /// How far apart they are.
+    /// Distance between neighbours in the group, in ranks.
     pub stride: usize,
     /// Hosts of the group.
     pub hosts: usize,
@@ -74,11 +74,11 @@ struct AlgorithmPrice {
 
 /// The costs of a collective in a shape of group.
 struct ShapePrices {
-    /// Ranks of which a rank sends as much to each: those of a host, or one for an all-to-all,
-    /// whose bytes to other hosts are what counts.
+    /// What `n` of `n / (n - 1)` counts for each host: its ranks, or 1 for an all-to-all, whose
+    /// time is that of the bytes to other hosts.
     unit: usize,
     hosts: usize,
-    /// Hosts that were priced.
+    /// The two numbers of hosts that were priced; equal if `hosts` itself was priced.
     small: usize,
     large: usize,
     algorithms: Vec<AlgorithmPrice>,
@@ -92,7 +92,7 @@ pub struct GroupPrices<'a> {
 }
 
 impl<'a> GroupPrices<'a> {
-    /// No prices yet.
+    /// Starts without prices.
     pub fn new(cluster: &'a AcceleratorCluster) -> Self {
         Self { cluster, shapes: RefCell::default(), seconds: RefCell::default() }
     }
@@ -106,8 +106,9 @@ impl<'a> GroupPrices<'a> {
         GroupShape { local, stride, hosts: size / local }
     }
 
-    /// Seconds of a collective of `bytes` bytes in a group of `shape`: of the vector, of all blocks
-    /// together, or of a message. Zero in a group of one.
+    /// Seconds of a collective in a group of `shape`; zero in a group of one. `bytes` counts the
+    /// vector of an all-reduce, all blocks of an all-gather or reduce-scatter, what one rank has
+    /// for all ranks in an all-to-all, or the message of a send.
     ///
     /// # Errors
     /// A sentence, if the topology has no path between two ranks.
@@ -188,7 +189,7 @@ impl ShapePrices {
                 let unit = self.unit as f64;
                 let factor = |hosts: f64| (unit * hosts) / (unit * hosts - 1.0);
                 let line = at * factor(large);
-                // One host alone has no straight line if a unit is a host.
+                // With `n` of 1, `n / (n - 1)` has no value: the line is taken as level.
                 let start = if unit * few > 1.0 { before * factor(few) } else { line };
                 let slope = (line - start) / (large - few);
                 (line + slope.max(0.0) * (hosts - large)) / factor(hosts)
@@ -227,7 +228,8 @@ fn prices_on(
     Ok(found)
 }
 
-/// Rings, trees, halving and exchanges; across hosts, one level within a host and one across.
+/// Rings, trees, halving and exchanges; on several hosts also two levels: a ring within each host,
+/// and a ring or trees across hosts.
 fn candidates(shape: GroupShape) -> Vec<(LaneAlgorithm, HostGrowth)> {
     use HostGrowth::{Linear, Logarithmic};
     let flat = [

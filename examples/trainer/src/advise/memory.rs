@@ -3,7 +3,8 @@
 //! `P`: parameters of the rank; `N`: ranks that have the same ones; `e`, `g`: bytes of a weight and
 //! of a gradient; `n`: tokens of a micro-batch on the rank; `t`: ranks of `tp`; `s`: `t` under
 //! sequence parallelism, else 1; `d`, `q`, `k`, `f`, `m`, `V` as in
-//! [`transformer`](crate::advise::transformer); `h`: heads; `T`: the sequence; `c`: ranks of `cp`.
+//! [`transformer`](crate::advise::transformer); `h`: heads; `T`: the sequence; `c`: ranks of `cp`;
+//! `rows`: sequences of a micro-batch. Lines from `norms` to `logits` count numbers of `e` bytes.
 //!
 //! ```text
 //! weights         e P, with FSDP e P / N
@@ -61,7 +62,8 @@ pub struct StateBytes {
 }
 
 impl StateBytes {
-    /// The bytes of `parameters` parameters, of which `copies` ranks share what `stage` says.
+    /// The bytes of `parameters` parameters on one of `copies` ranks that have the same ones.
+    /// `stage` says what these ranks shard.
     ///
     /// ```
     /// use maypole_trainer::advise::memory::StateBytes;
@@ -179,10 +181,10 @@ impl ActivationBytes {
 /// All bytes that a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankBytes {
-    /// From step to step.
+    /// The state of the model, held from step to step.
     #[serde(flatten)]
     pub state: StateBytes,
-    /// Until their backward pass.
+    /// Activations, held until their backward pass.
     pub activations: ActivationBytes,
     /// Units of weights and gradients that are gathered or under way.
     pub units: f64,
@@ -235,11 +237,11 @@ impl RankBytes {
 /// Parameters of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankParameters {
-    /// Those of which ranks along `dp`, `ep` and `cp` have the same.
+    /// Parameters of which all ranks along `dp`, `ep` and `cp` have copies.
     pub(crate) dense: f64,
-    /// Those of which ranks along `dp` and `cp` have the same.
+    /// Parameters of which all ranks along `dp` and `cp` have copies.
     pub(crate) expert: f64,
-    /// Of the largest unit.
+    /// Parameters of the largest unit.
     pub(crate) unit: f64,
 }
 
@@ -266,7 +268,8 @@ impl RankParameters {
     }
 }
 
-/// Micro-batches that wait on a rank at once, in units of all its layers.
+/// The most micro-batches whose activations a rank holds at once, each counted as all layers of the
+/// rank.
 fn waiting(strategy: &ParallelStrategy, first: bool) -> f64 {
     let ranks = strategy.mesh.size(MeshAxis::Pp);
     let micros = strategy.micros;

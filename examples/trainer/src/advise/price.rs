@@ -25,7 +25,8 @@
 //! micro-batch behind all of them, weights that are gathered once behind a forward pass. The first
 //! unit never hides.
 //!
-//! What it leaves out: launching kernels, text, stragglers, two collectives that meet on one link.
+//! What it leaves out: launching kernels, reading text, stragglers, two collectives that meet on
+//! one link.
 //!
 //! Source of the order of passes: [`plan`](crate::pipeline_parallel::plan).
 
@@ -37,14 +38,14 @@ use crate::advise::strategy::{ParallelStrategy, Recomputation, ZeroStage};
 use crate::advise::transformer::Transformer;
 use crate::ranks::mesh::MeshAxis;
 
-/// The part of a pass behind which a collective hides.
+/// The part of a pass's time behind which a collective can hide.
 const OVERLAP: f64 = 0.9;
 
 /// How often scores or probabilities are written or read in a forward pass, if they leave the chip:
 /// scores, masked scores and probabilities, each written once and read once.
 const SCORE_PASSES: f64 = 6.0;
 
-/// A model, a way to train it and the ranks that do.
+/// Prices the step of a model under one strategy on a cluster.
 pub struct StepPricing<'a> {
     model: &'a Transformer,
     strategy: &'a ParallelStrategy,
@@ -65,7 +66,7 @@ struct LayerSeconds {
 }
 
 impl<'a> StepPricing<'a> {
-    /// Ready to price. `prices` are those of `cluster`.
+    /// Prices `model` under `strategy`. `prices` must be those of `cluster`.
     pub fn new(
         model: &'a Transformer,
         strategy: &'a ParallelStrategy,

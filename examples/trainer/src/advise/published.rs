@@ -1,4 +1,4 @@
-//! Trainings whose speed was published, to hold predictions against.
+//! Trainings whose speed was published, to compare predictions with.
 //!
 //! | model | ranks | published | source |
 //! |---|---|---|---|
@@ -56,7 +56,7 @@ pub struct PredictedTraining {
     pub published: f64,
     /// Predicted MFU.
     pub utilisation: f64,
-    /// Published MFU, or what the published hours make by the same count.
+    /// Published MFU, or the MFU that follows from the published hours.
     pub published_utilisation: f64,
     /// Predicted bytes of the fullest rank.
     pub bytes: f64,
@@ -144,7 +144,7 @@ pub const ALL: [PublishedTraining; 8] = [
 ];
 
 impl PublishedTraining {
-    /// What the planner makes of it, beside what was published.
+    /// The planner's prediction for this training, beside the published figures.
     ///
     /// # Errors
     /// A sentence, if the training is not legal or its cluster has no path between two ranks.

@@ -125,8 +125,8 @@ pub fn advise(
     Ok(advice)
 }
 
-/// Drops meshes on which ranks of `cp` take the place of ranks of `dp` and nothing is faster for it
-/// by a hundredth: where the scores hide the ring, both take the same time.
+/// Drops meshes that have ranks along `cp` in place of `dp` without a gain: a step that is at least
+/// 1 % faster. Where the scores hide the ring, both meshes take the same time.
 fn drop_idle_cp(best: &mut Vec<PricedStrategy>) {
     let known = best.clone();
     best.retain(|way| {
@@ -181,7 +181,7 @@ fn meshes(model: &Transformer, size: StepSize, per_host: usize) -> Vec<Mesh> {
     found
 }
 
-/// One mesh, and what may be chosen on it.
+/// One mesh, and the question to answer on it.
 struct MeshSite<'a> {
     model: &'a Transformer,
     cluster: &'a AcceleratorCluster,
@@ -191,7 +191,8 @@ struct MeshSite<'a> {
 }
 
 impl MeshSite<'_> {
-    /// Adds the best way on this mesh to `advice`, or the one that nearly fits.
+    /// Adds the fastest way on this mesh to `advice`; if no way fits, the one with the fewest
+    /// bytes.
     fn look<'a>(&'a self, prices: &'a GroupPrices<'a>, advice: &mut Advice) -> Result<(), String> {
         let mut best: Option<PricedStrategy> = None;
         let mut nearest: Option<UnfitStrategy> = None;
@@ -248,7 +249,7 @@ impl MeshSite<'_> {
         found
     }
 
-    /// The schedules of pipelines that there are for so many micro-batches.
+    /// The schedules of pipelines that `micros` micro-batches allow.
     fn schedules(&self, micros: usize) -> Vec<PipelineSchedule> {
         let stages = self.mesh.size(MeshAxis::Pp);
         let interleaved = (2..=MOST_CHUNKS).filter(|chunks| {

@@ -1,4 +1,4 @@
-//! A way to train a model on many ranks: the mesh, and every choice beside it.
+//! A way to train a model on many ranks: the mesh, and every other choice.
 //!
 //! What it does: names the choices and says in a sentence why one does not go with the model.
 //! What is sharded, which collective runs where, what it costs: in [`memory`](crate::advise::memory)
@@ -26,7 +26,7 @@ impl ZeroStage {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Replicated, Self::One, Self::Two, Self::Three];
 
-    /// The name, as `--sharding` has it.
+    /// The name, as `--sharding` takes it.
     pub fn name(self) -> &'static str {
         ["replicated", "zero1", "zero2", "fsdp"][self as usize]
     }
@@ -60,7 +60,7 @@ impl Recomputation {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Nothing, Self::Attention, Self::Fused, Self::Blocks];
 
-    /// Those that may win: to write scores to memory is slower and takes no less of it.
+    /// Those that can be fastest: writing scores to memory is slower and saves no memory.
     pub const USUAL: [Self; 2] = [Self::Fused, Self::Blocks];
 
     /// Whether scores and probabilities of attention are written to memory.
@@ -137,7 +137,7 @@ impl NumberFormat {
 pub struct ParallelStrategy {
     /// Ranks along each axis. Rows are divided over `dp` and `ep`.
     pub mesh: Mesh,
-    /// Whether tokens are divided over `tp` where layers are not.
+    /// Sequence parallelism: whether tokens are divided over `tp` where layers are not.
     pub sequence: bool,
     /// What is sharded over the ranks that have the same parameters.
     pub stage: ZeroStage,
@@ -180,8 +180,8 @@ impl ParallelStrategy {
         self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]) as f64
     }
 
-    /// Ranks that tokens are divided over outside of the regions of tensor parallelism, beside
-    /// `cp`.
+    /// Ranks of `tp` that divide the tokens outside of the regions of tensor parallelism: all of
+    /// them with sequence parallelism, else 1.
     pub(crate) fn outside(&self) -> f64 {
         if self.sequence { self.size(MeshAxis::Tp) } else { 1.0 }
     }
@@ -206,7 +206,7 @@ impl ParallelStrategy {
         self.rows * self.micros * self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep])
     }
 
-    /// Whether `model` can be trained so.
+    /// Checks that `model` can be trained in this way.
     ///
     /// # Errors
     /// A sentence that says what does not divide what, and what to give instead.
@@ -241,7 +241,7 @@ impl ParallelStrategy {
         let pieces = if cp > 1 { 2 * cp } else { 1 };
         if !model.sequence.is_multiple_of(pieces) {
             return Err(format!(
-                "cp={cp} divides a sequence into {pieces} pieces, and {} tokens are no multiple",
+                "cp={cp} divides a sequence into {pieces} pieces, which do not divide {} tokens",
                 model.sequence
             ));
         }

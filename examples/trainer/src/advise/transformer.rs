@@ -1,12 +1,12 @@
-//! A transformer as numbers: what a file says of it, its parameters and its arithmetic.
+//! The sizes of a transformer, as a file gives them; its parameters and its operations.
 //!
-//! What it does: reads the sizes of any decoder from TOML and counts. `d`: the width; `q`, `k`: the
+//! What it does: reads the sizes of a decoder from TOML, and counts. `d`: the width; `q`, `k`: the
 //! widths of all query heads and of all key-value heads together; `f`: the hidden width; `V`: the
 //! vocabulary; `T`: the sequence; `m`: matrices of a feed-forward part, 3 if it is gated, else 2.
 //!
 //! ```text
 //! attention       2 d q + 2 d k        query and output, key and value
-//! feed-forward    m d f                one, or one of each expert
+//! feed-forward    m d f                of a dense layer, or of each expert
 //! norms           2 d                  of a layer, and d at the end
 //! router          d experts            of a layer with experts
 //! vocabulary      d V                  twice unless tied
@@ -14,8 +14,8 @@
 //!
 //! A forward pass does two operations (a multiplication and an addition) for each token and each
 //! parameter of a matrix that the token meets, and `4 T q` for the scores of attention and the sum
-//! of values. A causal mask leaves half of the latter to be done. A backward pass does twice as
-//! much.
+//! of values. With a causal mask half of the scores and of the sum is needed. A backward
+//! pass does twice as much as a forward pass.
 //!
 //! What is sharded, which collective runs where: nothing here.
 //!
@@ -45,7 +45,7 @@ pub struct Transformer {
     /// Whether a third matrix gates the hidden numbers, as in SwiGLU.
     #[serde(default)]
     pub gated: bool,
-    /// Different tokens.
+    /// Number of different tokens.
     pub vocabulary: usize,
     /// Tokens of a sequence.
     pub sequence: usize,
@@ -58,7 +58,7 @@ pub struct Transformer {
     /// Hidden width of an expert; 0 in a file means `hidden`.
     #[serde(default)]
     pub expert_hidden: usize,
-    /// Experts that every token goes to besides.
+    /// Experts that every token goes to, beside the chosen ones.
     #[serde(default)]
     pub shared_experts: usize,
     /// Layers that have a dense feed-forward part although others have experts.
@@ -92,8 +92,8 @@ const MOST_SIZE: usize = 1 << 30;
 const MOST_PARAMETERS: f64 = 1e16;
 
 impl Transformer {
-    /// The most bytes of a file that describes a model: a program needs to read no more than one
-    /// byte beyond.
+    /// The most bytes of a file that describes a model. A program that has read one byte more can
+    /// stop: [`parse`](Self::parse) refuses the text.
     pub const LONGEST: usize = 64 << 10;
 
     /// The model called `name`, with its sizes from its publication.
@@ -105,7 +105,7 @@ impl Transformer {
     /// ```
     ///
     /// # Errors
-    /// A sentence with the names that there are.
+    /// A sentence that lists the known names.
     pub fn preset(name: &str) -> Result<Self, String> {
         let found = PRESETS.iter().find(|preset| preset.0 == name);
         let Some((_, text)) = found else {
@@ -125,7 +125,7 @@ impl Transformer {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says which line cannot be read, or which size cannot be and what can.
+    /// A sentence that says which line cannot be read, or which size is not possible and which are.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > Self::LONGEST {
             let most = Self::LONGEST >> 10;
@@ -193,7 +193,7 @@ impl Transformer {
         }
         if !self.heads.is_multiple_of(self.key_value_heads) {
             return Err(format!(
-                "{} key-value heads do not divide {} heads: each serves as many query heads",
+                "{} key-value heads do not divide {} heads: each serves equally many query heads",
                 self.key_value_heads, self.heads
             ));
         }
@@ -209,7 +209,7 @@ impl Transformer {
         }
         if experts == 0 && (top > 0 || self.shared_experts > 0 || dense > 0) {
             let which = "experts-per-token, shared-experts and dense-layers";
-            return Err(format!("{which} are of a model with experts, and this one has none"));
+            return Err(format!("{which} need a model with experts, and this one has none"));
         }
         if dense > layers {
             return Err(format!("dense-layers = {dense}: the model has {layers} layers"));

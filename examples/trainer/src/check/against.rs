@@ -1,15 +1,15 @@
-//! A run beside the same training in one process: the first step and the first tensor that differ,
-//! and whether ranks that have the same weights still agree.
+//! Compares a run with the same training in one process: the first step and the first tensor that
+//! differ, and whether ranks that have the same weights still agree.
 //!
-//! What it does: a loss that falls says little, because nearly all mistakes of parallel training let
-//! it fall. So rank 0 trains the whole model besides, on the same rows, and tells all ranks its
-//! gradients. Each rank compares its own, which are sums over ranks by then, tensor by tensor. Of
-//! each tensor the distance is the norm of the difference over the norm of the tensor in one
-//! process. Gradients are compared, not weights: AdamW makes a whole step of a gradient that is
-//! nothing but rounding, so weights may be far apart in a run that is right.
+//! What it does: a loss that falls says little, because nearly all mistakes of parallel training
+//! let it fall. So rank 0 also trains the whole model, on the same rows, and broadcasts its
+//! gradients. Each rank compares its own, which are sums over ranks by then, tensor by tensor. The
+//! distance of a tensor is the norm of the difference over the norm of the tensor in one process.
+//! Gradients are compared, not weights: AdamW makes a whole step of a gradient that is nothing but
+//! rounding, so weights may be far apart in a run that is right.
 //!
 //! Ranks that have the same part of a tensor must have the same bits of it after every step. Each
-//! rank tells a hash of every part that it has.
+//! rank sends all others a hash of every part that it has.
 //!
 //! ```text
 //! distance        in a run that is right     with most mistakes
@@ -112,7 +112,7 @@ pub struct StepComparison {
 
 impl<T: Real> OneProcess<T> {
     /// Begins a training in one process beside that of `worker`, which has done no step. All ranks
-    /// call it, with what they made the worker of.
+    /// call it, with the arguments that they made the worker of.
     ///
     /// # Errors
     /// As every collective.
@@ -175,7 +175,7 @@ impl<T: Real> OneProcess<T> {
         })
     }
 
-    /// Experts have moved: they move in one process, too.
+    /// Moves experts in the one process too, after they moved between ranks. All ranks call it.
     ///
     /// # Errors
     /// As every collective.
@@ -202,7 +202,7 @@ impl<T: Real> OneProcess<T> {
             if far == 0.0 { 0.0 } else { far / length }
         };
         let mut distances: Vec<f64> = self.whole.entries.iter().map(distance).collect();
-        // The greatest of all ranks; what is no number is as far as can be.
+        // The greatest over all ranks. A distance that is not a number counts as infinite.
         distances.iter_mut().filter(|it| it.is_nan()).for_each(|it| *it = f64::INFINITY);
         if self.world.world() > 1 {
             self.world.call(|comm| comm.all_reduce(&mut distances, ReduceOp::Max))?;
@@ -268,7 +268,7 @@ impl StepComparison {
 
     /// True if the step is that of one process, but for rounding.
     pub fn agrees(&self) -> bool {
-        // A loss that is no number agrees with nothing.
+        // A NaN loss or norm fails these comparisons.
         self.wrong_tensor().is_none() && self.loss <= NUMBER && self.norm <= NUMBER
     }
 }

@@ -1,9 +1,9 @@
 //! Which axes go together, and why the others do not.
 //!
 //! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair
-//! that it says combines is trained and compared with one process. Of those that do not combine, a
-//! [`Setup`] cannot say both, or [`Setup::check`] refuses it. What is sharded, which collective
-//! runs where, what it costs: nothing here.
+//! that it says combines is trained and compared with one process. If a pair does not combine, a
+//! [`Setup`] cannot hold both choices, or [`Setup::check`] refuses it. What is sharded, which
+//! collective runs where, what it costs: nothing here.
 
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
@@ -106,13 +106,13 @@ pub fn refusal(a: AxisChoice, b: AxisChoice) -> Option<&'static str> {
         return None;
     }
     if either(Ring, Ulysses) {
-        return Some("both bring keys to queries; one axis does it one way");
+        return Some("both bring keys to queries; an axis does it in one way");
     }
     if either(AxisChoice::Tp, AxisChoice::Sp) {
         return None;
     }
     if a.axis() == b.axis() {
-        return Some("both say what data-parallel ranks divide; it is one thing or the other");
+        return Some("both say what data-parallel ranks divide; a run has one of them");
     }
     let local = either(LocalSgd, Ring) || either(LocalSgd, Ulysses);
     local.then_some(

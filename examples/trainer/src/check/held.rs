@@ -23,8 +23,8 @@
 //! take 4 even then.
 //!
 //! The head keeps its input with mean and deviation, its normalised form, and the logits of its
-//! lines of the vocabulary. How many micro-batches wait at once is the plan's affair: the passes of
-//! the rank are counted one after the other.
+//! lines of the vocabulary. The plan decides how many micro-batches wait at once: the passes of the
+//! rank are counted in the plan's order.
 //!
 //! Units: a sharded store makes buffers for a unit and drops them again. `u` is the elements of a
 //! unit, `p` a rank's part of them:
@@ -34,7 +34,7 @@
 //! ZeRO-2   the gradients of a unit, and those of the one after it under way     u + u' + p'
 //! FSDP     a unit, the one before it under way, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
 //!          the one after it under way
-//! 16 bits  besides, in 32 bits: the largest unit, and the gradients of a unit;
+//! 16 bits  in addition, in 32 bits: the largest unit, and the gradients of a unit;
 //!          during the update the gradients of all that the rank updates
 //! ```
 //!
@@ -53,7 +53,7 @@ use std::collections::HashMap;
 
 impl RankTheory<'_> {
     /// The most bytes of activations that should wait for their backward pass at once. `routing` is
-    /// what the routers of the step wrote down.
+    /// what the routers of the step recorded.
     ///
     /// # Panics
     /// If the setup has no plan.
@@ -172,7 +172,7 @@ impl RankTheory<'_> {
     }
 }
 
-/// What a store holds of units at the moments at which it may hold most, in numbers.
+/// Elements of units that a store holds at the moments at which it may hold most.
 #[derive(Clone, Debug)]
 pub struct UnitTheory {
     /// Elements of each unit.
@@ -207,7 +207,8 @@ impl UnitTheory {
         }
     }
 
-    /// The most bytes; `element` bytes a number, `mixed` if layers see copies in 32 bits.
+    /// The most bytes that the store holds of units. A number takes `element` bytes; with `mixed`
+    /// layers compute on copies in 32 bits.
     pub fn bytes(&self, element: usize, mixed: bool) -> usize {
         let wide = if mixed { size_of::<f32>() } else { 0 };
         let largest = self.units.iter().max().copied().unwrap_or(0);

@@ -2,7 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`against`] | a run beside one process: the first step and tensor that differ |
+//! | [`against`] | compares a run with one process: the first step and tensor that differ |
 //! | [`verify`] | the comparison of a data-parallel run with one process |
 //! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
 //! | [`overlap`] | the passes that run while a collective of the store is under way |

@@ -75,7 +75,7 @@ impl OverlappedPasses {
     }
 }
 
-/// Where an [`ObservedStore`] counts.
+/// The counter of an [`ObservedStore`].
 pub type PassCounter = Rc<Cell<OverlappedPasses>>;
 
 /// A store that counts passes.
@@ -86,8 +86,7 @@ pub struct ObservedStore<T> {
 }
 
 impl<T: FloatElement> ObservedStore<T> {
-    /// Wraps `store`, whose collectives are noted in `timeline`. Returns where the passes are
-    /// counted.
+    /// Wraps `store`, whose collectives are recorded in `timeline`. Returns the counter of passes.
     pub fn wrap(store: &mut Box<dyn Store<T>>, timeline: &Timeline) -> PassCounter
     where
         T: 'static,

@@ -48,7 +48,7 @@ pub struct RankTheory<'a> {
     pub rows: usize,
     /// Bytes of a number.
     pub element: usize,
-    /// True if blocks keep their input alone: each runs forward a second time.
+    /// True if blocks keep only their input: each runs forward a second time.
     pub recompute: bool,
 }
 
@@ -160,24 +160,26 @@ impl RankTheory<'_> {
     }
 
     fn ep(&self, routing: &RoutingRecord) -> f64 {
-        // There and back, forward and backward.
+        // Each pass sends rows to experts on other ranks, and sends results back.
         let both_ways = routing.abroad[0] + routing.abroad[1];
         let passes = if self.recompute { 3 } else { 2 };
         let crossings = passes * both_ways * self.config.width;
         crossings as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
     }
 
-    /// The bytes of row counts. Twice per layer and micro-batch each rank sends the rows that will
-    /// come for each expert. Each of the four all-to-alls shares its counts among all ranks.
+    /// The bytes of row counts, per layer and micro-batch. In each pass (two, or three with
+    /// recomputation) a rank sends every other rank the number of rows for each of its experts.
+    /// Then come two all-to-alls of rows; for each of them every rank sends its `2 * ranks` lengths
+    /// to all others.
     fn counts(&self) -> u64 {
         let ranks = self.size(MeshAxis::Ep);
         let experts = self.config.experts;
         if ranks == 1 {
             return 0;
         }
-        let told = experts / ranks * (ranks - 1) + 2 * 2 * ranks * (ranks - 1);
+        let numbers = experts / ranks * (ranks - 1) + 2 * 2 * ranks * (ranks - 1);
         let passes = if self.recompute { 3 } else { 2 };
         let layers = self.share().layers.len();
-        (layers * self.setup.micros * passes * told * size_of::<u64>()) as u64
+        (layers * self.setup.micros * passes * numbers * size_of::<u64>()) as u64
     }
 }

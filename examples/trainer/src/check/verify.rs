@@ -98,8 +98,10 @@ impl TrainingOutcome {
         let losses = self.losses.iter().zip(&other.losses);
         let weights = self.weights.iter().zip(&other.weights);
         OutcomeDifference {
-            loss: losses.map(|(a, b)| greater((a - b).abs() / b.abs())).fold(0.0, f64::max),
-            weights: weights.map(|(a, b)| greater(f64::from((a - b).abs()))).fold(0.0, f64::max),
+            loss: losses.map(|(a, b)| nan_as_infinity((a - b).abs() / b.abs())).fold(0.0, f64::max),
+            weights: weights
+                .map(|(a, b)| nan_as_infinity(f64::from((a - b).abs())))
+                .fold(0.0, f64::max),
             bitwise: bits(&self.weights) == bits(&other.weights) && self.losses == other.losses,
         }
     }
@@ -115,8 +117,8 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Not a number is as far away as can be.
-pub(crate) fn greater(difference: f64) -> f64 {
+/// Returns infinity for NaN, so that NaN fails every comparison.
+pub(crate) fn nan_as_infinity(difference: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }
 }
 
@@ -177,7 +179,7 @@ impl Recipe {
         self.watched(ranks, sharding, prepare, |session, group, ()| look(session, group))
     }
 
-    /// [`each_rank`](Self::each_rank), where `look` gets what `prepare` gave.
+    /// [`each_rank`](Self::each_rank), where `look` gets what `prepare` returned.
     ///
     /// # Panics
     /// As `each_rank`.

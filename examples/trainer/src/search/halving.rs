@@ -1,10 +1,10 @@
-//! Rungs: who goes on, and which group of ranks trains what.
+//! Rungs: which trials go on, and which group of ranks trains each trial.
 //!
 //! Pure: equal arguments give equal results on every rank, so nothing has to be agreed on.
 
-/// The trials that go on to the next rung, best first: one of `keep`, and one at least. `scores` are
-/// pairs of trial and loss; of equal losses the lower trial is better. A loss that is no number is
-/// no score.
+/// The trials that go on to the next rung, best first: one of every `keep`, rounded up. `scores`
+/// are pairs of trial and loss; of equal losses the lower trial is better. A trial whose loss is
+/// not finite does not go on.
 ///
 /// ```
 /// use maypole_trainer::search::halving::survivors;
@@ -20,8 +20,8 @@ pub fn survivors(scores: &[(usize, f64)], keep: usize) -> Vec<usize> {
     ranked.into_iter().take(most).map(|(trial, _)| trial).collect()
 }
 
-/// The group of each trial, in the order of `costs`, which are pairs of trial and work. The longest
-/// trial goes to the group with the least to do, and so on.
+/// The group of each trial, in the order of `costs`, which are pairs of trial and work. The trial
+/// with the most work goes to the group with the least work so far, then the next.
 ///
 /// ```
 /// use maypole_trainer::search::halving::groups_of;

@@ -38,7 +38,7 @@ fn color(place: usize, rung: usize, rungs: usize) -> &'static str {
     }
 }
 
-/// Where a number is between two ends of an axis.
+/// The coordinate of a number on an axis from `low` to `high`.
 fn along(value: f64, [low, high]: [f64; 2], [from, to]: [f64; 2]) -> f64 {
     if high > low { from + (to - from) * (value - low) / (high - low) } else { from }
 }

@@ -1,9 +1,9 @@
 //! The search on all ranks, and its journal.
 //!
-//! After each rung rank 0 writes the journal, `search.json`: the space, and what every trial gave.
-//! Before that the trials that go on are saved as checkpoints, in a folder each. So a search that
-//! was stopped begins again after the last rung that was finished, on any number of groups. Trials
-//! that are out leave no checkpoint.
+//! After each rung rank 0 writes the journal, `search.json`: the space, and the outcome of every
+//! trial. Before that the trials that go on are saved as checkpoints, in a folder each. So a search
+//! that was stopped begins again after the last rung that was finished, on any number of groups.
+//! Checkpoints of trials that do not go on are removed.
 
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::search::halving::{groups_of, survivors};
@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 /// The name of the journal in its folder.
 pub const JOURNAL: &str = "search.json";
 
-/// What all trials of a rung gave.
+/// The outcomes of all trials of a rung.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RungRecord {
-    /// Tokens of a trial so far.
+    /// Tokens that each trial has seen at the end of the rung.
     pub tokens: u64,
-    /// By trial.
+    /// The number of each trial and its outcome, ascending by number.
     pub outcomes: Vec<(usize, TrialOutcome)>,
 }
 
@@ -37,7 +37,7 @@ pub struct RungRecord {
 pub struct SearchJournal {
     /// What is searched.
     pub space: SearchSpace,
-    /// A number that stands for the text.
+    /// The fingerprint of the training text.
     pub text: u64,
     /// The rungs that were finished.
     pub rungs: Vec<RungRecord>,
@@ -52,10 +52,10 @@ pub enum SearchError {
     /// A trial or the journal cannot be written or read.
     #[error(transparent)]
     File(#[from] CheckpointError),
-    /// The ranks are no whole number of groups.
-    #[error("{world} ranks are no groups of {each}: give a multiple, or another ranks-per-trial")]
+    /// The ranks do not make whole groups.
+    #[error("{world} ranks are no multiple of ranks-per-trial = {each}: change one of them")]
     Groups {
-        /// Ranks that there are.
+        /// Ranks of the world.
         world: usize,
         /// Ranks of a trial.
         each: usize,
@@ -75,11 +75,11 @@ pub enum SearchError {
 pub struct SearchJob<'a> {
     /// What is searched.
     pub space: &'a SearchSpace,
-    /// What trials learn.
+    /// The texts that trials are trained on and compared on.
     pub texts: TrialTexts<'a>,
     /// Where the journal and the checkpoints are, if they are kept.
     pub folder: Option<&'a Path>,
-    /// Told on rank 0 what happens.
+    /// Called on rank 0 with one line of text for each event.
     pub say: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -143,7 +143,7 @@ struct SearchRanks<'a> {
     group: RankGroup,
     /// The trials of this rank's group.
     runs: BTreeMap<usize, TrialRun>,
-    /// The group that has each trial; none has one that was not begun here.
+    /// The group that holds each trial. A trial that no group holds yet is missing.
     owners: HashMap<usize, usize>,
 }
 
@@ -212,8 +212,9 @@ impl SearchRanks<'_> {
         self.exchange(&mine)
     }
 
-    /// Sees to it that group `to` has `trial`: begins it, moves it or reads it. Returns an outcome if
-    /// its settings make no model.
+    /// Gives `trial` to group `to`: begins it, moves it from another group, or reads its
+    /// checkpoint. All ranks call it. Returns an outcome if the settings of the trial make no
+    /// model.
     fn place(
         &mut self,
         journal: &SearchJournal,
@@ -240,7 +241,7 @@ impl SearchRanks<'_> {
             run.install(&bytes)?;
         } else if let Some((last, folder)) = journal.rungs.last().zip(self.job.folder) {
             let before = last.outcomes.iter().find(|(number, _)| *number == trial);
-            let outcome = &before.expect("a trial that lives was in the last rung").1;
+            let outcome = &before.expect("a trial that goes on was in the last rung").1;
             let place = trial_folder(folder, trial).join(folder_name(outcome.steps));
             load(&mut run.worker.session, &self.group, &place)?;
             run.began_with(outcome.first);
@@ -259,7 +260,8 @@ impl SearchRanks<'_> {
         Ok(self.world.broadcast_bytes(bytes, root)?)
     }
 
-    /// What all ranks' trials gave, by trial. The first rank of each group speaks for it.
+    /// The outcomes of the trials of all groups, by trial. The first rank of each group broadcasts
+    /// those of its group.
     fn exchange(
         &self,
         mine: &[(usize, TrialOutcome)],
@@ -278,7 +280,7 @@ impl SearchRanks<'_> {
         Ok(all)
     }
 
-    /// Drops the trials that are out, saves the others and writes the journal.
+    /// Drops the trials that do not go on, saves the others and writes the journal.
     fn finish_rung(&mut self, journal: &SearchJournal) -> Result<(), SearchError> {
         let last = journal.rungs.last().expect("a rung was finished");
         let living = journal.living();
@@ -324,8 +326,8 @@ fn read_journal(path: &Path) -> Result<Option<String>, CheckpointError> {
     }
 }
 
-/// Removes the checkpoints that no search goes on from: those of trials that are out, and those of
-/// earlier rungs.
+/// Removes the checkpoints that a resumed search does not need: those of trials that do not go on,
+/// and those of earlier rungs.
 fn tidy(folder: &Path, journal: &SearchJournal, living: &[usize]) -> Result<(), CheckpointError> {
     for trial in 0..journal.space.trials {
         let place = trial_folder(folder, trial);

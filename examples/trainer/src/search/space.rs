@@ -30,11 +30,11 @@ pub struct SearchSpace {
     pub tokens: u64,
     /// Tokens of the first rung.
     pub first_tokens: u64,
-    /// One of so many goes on to the next rung, which is so many times as long.
+    /// One of every `keep` trials goes on to the next rung, which is `keep` times as long.
     pub keep: usize,
     /// Ranks that train a trial together, each with other rows.
     pub ranks_per_trial: usize,
-    /// Of the settings, the weights and the rows.
+    /// The seed of the settings, the initial weights and the rows.
     pub seed: u64,
     /// Blocks of the model.
     pub layers: usize,
@@ -109,7 +109,8 @@ impl SearchSpace {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says what cannot be read, or what cannot be and what can.
+    /// A sentence that says which line cannot be read, or which value is not possible and which
+    /// are.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > Self::LONGEST {
             let most = Self::LONGEST >> 10;
@@ -126,7 +127,7 @@ impl SearchSpace {
         }
         if self.keep < 2 {
             return Err(format!(
-                "keep = {}: one of so many goes on, and with less than 2 none would end",
+                "keep = {}: one of every `keep` trials goes on, so give 2 or more",
                 self.keep
             ));
         }
@@ -156,7 +157,7 @@ impl SearchSpace {
 
     /// The settings of trial number `trial`.
     pub fn settings(&self, trial: usize) -> TrialSettings {
-        // Each setting has a stream of its own, so that one more choice of one changes no other.
+        // Each setting has its own random stream: a change of one range changes no other setting.
         let draw = |stream: u64| uniform(self.seed.wrapping_add(stream << 32), trial as u64);
         TrialSettings {
             rate: self.rate.at(draw(1)),
@@ -189,7 +190,7 @@ impl SearchSpace {
         }
     }
 
-    /// Steps of a trial that was trained on `tokens` tokens: one at least.
+    /// Steps of a trial that is trained on `tokens` tokens; at least one.
     pub fn steps(&self, settings: &TrialSettings, tokens: u64) -> u64 {
         (tokens / (settings.rows * self.context) as u64).max(1)
     }

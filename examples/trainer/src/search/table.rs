@@ -11,9 +11,9 @@ pub struct TrialRow<'a> {
     pub trial: usize,
     /// The rung that it ended in, from 0.
     pub rung: usize,
-    /// Tokens that it was to be trained on by then.
+    /// Tokens that a trial sees up to the end of that rung.
     pub tokens: u64,
-    /// What it gave there.
+    /// Its outcome in that rung.
     pub outcome: &'a TrialOutcome,
 }
 
@@ -73,7 +73,7 @@ pub fn text(journal: &SearchJournal) -> String {
     out
 }
 
-/// The table as CSV, with a line of names. Sentences are quoted.
+/// The table as CSV, with a line of names. The fate is quoted.
 pub fn csv(journal: &SearchJournal) -> String {
     let mut out = "trial,rung,tokens,steps,rate,warm_up,width,rows,shape,loss,fate\n".to_owned();
     for row in rows(journal) {

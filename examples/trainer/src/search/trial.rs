@@ -13,30 +13,30 @@ use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The loss at which a trial has diverged, as a multiple of its first.
+/// The loss above which a trial has diverged, as a multiple of its first loss.
 const DIVERGED: f64 = 2.0;
-/// Tokens of the held-out text by which a trial is judged.
+/// The least number of held-out tokens on which the loss of a trial is computed.
 const JUDGED: usize = 1 << 13;
 /// The most points of a trial's curve in one rung.
 const MOST_POINTS: u64 = 64;
-/// The most characters that are kept of what a crashed trial said.
+/// The most characters that are kept of the message of a trial that crashed or was refused.
 const MOST_WORDS: usize = 160;
 
 /// What became of a trial so far.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialFate {
-    /// It was trained as long as its rung lasts.
+    /// It was trained to the end of its rung.
     Trained,
-    /// Its loss was no number or had doubled.
+    /// Its loss was not finite or had doubled.
     Diverged,
-    /// It panicked or a collective of its group failed: what it said.
+    /// It panicked or a collective of its group failed: the message.
     Crashed(String),
-    /// Its settings make no model: why.
+    /// Its settings make no model: the reason.
     Refused(String),
 }
 
-/// What a trial gave in one rung.
+/// The outcome of a trial in one rung.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct TrialOutcome {
     /// What became of it.
@@ -45,7 +45,7 @@ pub struct TrialOutcome {
     pub steps: u64,
     /// The loss on held-out text, if it was trained.
     pub loss: Option<f64>,
-    /// The loss of its very first step, by which divergence is told.
+    /// The loss of its very first step, with which later losses are compared to detect divergence.
     pub first: Option<f64>,
     /// Training losses: tokens, and the mean loss of the steps since the point before.
     pub curve: Vec<(u64, f64)>,
@@ -66,17 +66,17 @@ struct TrialProgress {
     first_loss: Option<f64>,
 }
 
-/// The texts of a search, and who is asked before each step.
+/// The texts of a search, and a function that is called before each step.
 #[derive(Clone, Copy)]
 pub struct TrialTexts<'a> {
-    /// To train on.
+    /// The text to train on.
     pub text: &'a Text,
-    /// To be judged by.
+    /// The text on which trials are compared.
     pub held_out: &'a Text,
-    /// Different tokens.
+    /// Number of different tokens.
     pub vocab: usize,
-    /// Called before each step with the number of the trial and of the step. A panic in it is one of
-    /// the trial.
+    /// Called before each step with the number of the trial and of the step. A panic in it
+    /// counts as a crash of the trial.
     pub before: &'a (dyn Fn(usize, u64) + Sync),
 }
 
@@ -90,8 +90,8 @@ pub struct TrialRun {
 }
 
 impl TrialRun {
-    /// Trial `number` at its beginning. All ranks of `group` call it. Settings that make no model
-    /// give the sentence that says why.
+    /// Begins trial `number`. All ranks of `group` call it. For settings that make no model the
+    /// inner error is a sentence that says why.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -124,7 +124,8 @@ impl TrialRun {
         Ok(Ok(Self { number, settings, worker, first_loss: None }))
     }
 
-    /// Trains until `steps` steps are done, and judges. What goes wrong is an outcome.
+    /// Trains until `steps` steps are done, and computes the loss on held-out text. An error or a
+    /// panic is returned as the outcome [`TrialFate::Crashed`].
     pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
         let mut curve = Vec::new();
         let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));
@@ -133,12 +134,12 @@ impl TrialRun {
             Ok(Ok(Some(loss))) => (TrialFate::Trained, Some(loss)),
             Ok(Ok(None)) => (TrialFate::Diverged, None),
             Ok(Err(error)) => (TrialFate::Crashed(shortened(&error.to_string())), None),
-            Err(panic) => (TrialFate::Crashed(said(&*panic)), None),
+            Err(panic) => (TrialFate::Crashed(panic_message(&*panic)), None),
         };
         TrialOutcome { fate, steps: done, loss, first: self.first_loss, curve }
     }
 
-    /// The loss on held-out text; none if the trial has diverged.
+    /// Trains, and returns the loss on held-out text; `None` if the trial has diverged.
     fn train(
         &mut self,
         space: &SearchSpace,
@@ -165,11 +166,11 @@ impl TrialRun {
                 sum = (0.0, 0);
             }
         }
-        let loss = self.judge(texts.held_out)?;
+        let loss = self.held_out_loss(texts.held_out)?;
         Ok(Some(loss).filter(|loss| loss.is_finite()))
     }
 
-    fn judge(&mut self, held_out: &Text) -> Result<f64> {
+    fn held_out_loss(&mut self, held_out: &Text) -> Result<f64> {
         let session = &mut self.worker.session;
         let rows = JUDGED.div_ceil(session.gpt.config.context);
         let units = session.gpt.units();
@@ -180,7 +181,7 @@ impl TrialRun {
         Ok(loss)
     }
 
-    /// What another group needs to go on: the progress, the weights and both averages.
+    /// What another group needs to continue the trial: the progress, the weights and both averages.
     ///
     /// # Errors
     /// As the collectives of the store.
@@ -203,7 +204,7 @@ impl TrialRun {
         Ok(bytes)
     }
 
-    /// Goes on from what [`to_bytes`](Self::to_bytes) gave on a rank of another group.
+    /// Continues from what [`to_bytes`](Self::to_bytes) returned on a rank of another group.
     ///
     /// # Errors
     /// As the collectives of the store.
@@ -245,11 +246,11 @@ pub(crate) fn refused(why: &str) -> TrialOutcome {
     TrialOutcome::ended(TrialFate::Refused(shortened(why)))
 }
 
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> String {
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    shortened(&text.unwrap_or_else(|| "a panic without words".to_owned()))
+    shortened(&text.unwrap_or_else(|| "a panic without a message".to_owned()))
 }
 
 fn shortened(text: &str) -> String {

@@ -2,8 +2,8 @@
 //! al. 2016).
 //!
 //! Start with bytes. Count which two tokens stand side by side most often, make one token of them,
-//! and begin again, until there are as many tokens as wanted. A larger vocabulary makes shorter
-//! rows and a larger table, which is when splitting the table over ranks begins to pay.
+//! and begin again, until there are as many tokens as wanted. A larger vocabulary needs
+//! fewer tokens for a text, and a larger table: then splitting the table over ranks saves more.
 
 use crate::tensor::random::fingerprint;
 use std::collections::HashMap;
@@ -15,7 +15,8 @@ pub struct Bpe {
 }
 
 impl Bpe {
-    /// Learns up to `vocab` tokens from `text`; fewer if nothing in it comes twice.
+    /// Learns up to `vocab` tokens from `text`; fewer if no pair of tokens is left that occurs
+    /// twice.
     pub fn learn(text: &[u8], vocab: usize) -> Self {
         let mut tokens = bytes(text);
         let mut bpe = Self::default();
@@ -24,8 +25,8 @@ impl Bpe {
             for pair in tokens.windows(2) {
                 *counts.entry((pair[0], pair[1])).or_default() += 1;
             }
-            // Of pairs that are equally common the first in number, so that every run learns the
-            // same.
+            // Of pairs that are equally common the one with the lowest numbers, so that every run
+            // learns the same.
             let common =
                 counts.into_iter().max_by_key(|(pair, count)| (*count, std::cmp::Reverse(*pair)));
             let Some((pair, 2..)) = common else { break };
@@ -40,7 +41,7 @@ impl Bpe {
         256 + self.merges.len()
     }
 
-    /// A number that stands for what each token is.
+    /// A hash of all merges, equal for equal vocabularies.
     pub fn fingerprint(&self) -> u64 {
         fingerprint(
             self.merges.iter().flat_map(|(left, right)| [u64::from(*left), u64::from(*right)]),
@@ -53,7 +54,7 @@ impl Bpe {
         merges.fold(bytes(text), |tokens, (token, pair)| merge(&tokens, *pair, token))
     }
 
-    /// The bytes of these tokens. Numbers that mean nothing are left out.
+    /// The bytes of these tokens. Numbers outside of the vocabulary are left out.
     pub fn decode(&self, tokens: &[u32]) -> Vec<u8> {
         let mut text = Vec::new();
         let mut open = tokens.iter().rev().copied().collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Pictures of a run, as SVG: the loss by step, and where the time of each rank went.
+//! Pictures of a run, as SVG: the loss by step, and the activities of each rank over time.
 
 use crate::ranks::timeline::{RankActivity, TimeSpan};
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
-/// How tall communication is.
+/// Height of a bar of communication in the picture's units.
 const EDGE: f64 = 7.0;
 
 fn open(height: f64, title: &str) -> String {
@@ -21,8 +21,8 @@ fn open(height: f64, title: &str) -> String {
 /// The most points of a curve: more than there are dots across a screen.
 const MOST_POINTS: usize = 4_096;
 
-/// The losses of a run, however long it is: up to 4,096 steps each step is a point, of longer runs
-/// each point is the mean of 2, 4, 8 ... steps.
+/// The losses of a run as fewer than 4,096 points. Each point is the mean of the finite losses of 1,
+/// 2, 4, 8 ... steps; this number doubles as the run grows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossCurve {
     first: u64,
@@ -30,12 +30,12 @@ pub struct LossCurve {
     /// Steps of a point.
     each: u64,
     points: Vec<f64>,
-    /// The finite losses of the point to come, and how many they are.
+    /// The sum of the finite losses since the last point, and their number.
     coming: (f64, u64),
 }
 
 impl LossCurve {
-    /// A curve without steps; the one to come is number `first`.
+    /// A curve without steps. The step that is added first has number `first`.
     pub fn new(first: u64) -> Self {
         Self { first, steps: 0, each: 1, points: Vec::new(), coming: (0.0, 0) }
     }
@@ -60,7 +60,7 @@ impl LossCurve {
         }
     }
 
-    /// The number of the step to come.
+    /// The number of the step that is added next.
     pub fn next(&self) -> u64 {
         self.first + self.steps
     }
@@ -72,12 +72,12 @@ impl LossCurve {
     }
 }
 
-/// Of no finite losses it is not a number.
+/// NaN if there are no finite losses.
 fn mean((sum, count): (f64, u64)) -> f64 {
     sum / count as f64
 }
 
-/// The loss of each step.
+/// Draws the losses by step.
 pub fn curve(losses: &LossCurve, title: &str) -> String {
     let first = losses.first;
     let last = losses.next().saturating_sub(1);
@@ -135,8 +135,8 @@ pub fn curve(losses: &LossCurve, title: &str) -> String {
     out + "</svg>\n"
 }
 
-/// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass,
-/// are drawn on top; communication runs along the lower edge of what it is beside.
+/// Draws the spans of each rank, one line a rank. A span within another one, as a wait within a
+/// pass, is drawn on top; communication is a thin bar at the lower edge.
 pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     let row = 28.0;
     let top = 34.0;
@@ -214,7 +214,7 @@ mod tests {
         };
         let drawn = curve(&of(10, &[5.5, 3.25, f64::NAN, 2.0]), "loss <now>");
         let points = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
-        assert_eq!(points.split(' ').count(), 3, "what is no number is no point");
+        assert_eq!(points.split(' ').count(), 3, "a loss that is not a number is no point");
         assert!(
             drawn.contains("step 10<")
                 && drawn.contains("step 13<")
@@ -240,7 +240,7 @@ mod tests {
         );
         assert!(
             place(RankActivity::Wait) < place(RankActivity::Communication),
-            "what runs beside all of it is drawn last"
+            "communication is drawn last"
         );
     }
 

@@ -16,16 +16,17 @@ use crate::tensor::math::{Real, sum_of_squares};
 use maypole::Result;
 use std::ops::Range;
 
-/// The norm of the whole gradient: the number of ranks that bring each part of a rank's parameters.
+/// Computes the norm of the whole gradient. For each parameter of this rank it knows how many ranks
+/// have the same one, so that each counts once.
 #[derive(Clone, Debug)]
 pub struct GradientNorm {
     group: RankGroup,
-    /// Runs of the flat buffer and how many ranks bring each of their elements.
+    /// Runs of the flat buffer, and how many ranks have each of their elements.
     runs: Vec<(Range<usize>, usize)>,
 }
 
 impl GradientNorm {
-    /// The norm over all ranks of `group`, in which each parameter is brought by `copies` ranks.
+    /// The norm over all ranks of `group`, in which `copies` ranks have each parameter.
     pub fn new(
         layout: &ParameterLayout,
         group: RankGroup,
@@ -35,18 +36,19 @@ impl GradientNorm {
         Self { group, runs }
     }
 
-    /// The norm. Not a number, or infinite, if any gradient anywhere is.
+    /// The norm. NaN or infinite, if a gradient on any rank is.
     ///
     /// # Errors
     /// As the collective in it.
     pub fn of<T: Real>(&self, owned: &[OwnedRun<'_, T>]) -> Result<f64> {
-        // One by one, so that it does not matter to the bits into how many runs whole tensors are
-        // divided.
+        // Tensor by tensor, so that the bits do not depend on how whole tensors are grouped into
+        // runs.
         let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
         Ok(self.group.sum(mine)?.sqrt())
     }
 
-    /// The sum of squares of each tensor in a run, or of its part there; this rank's share of it.
+    /// For each tensor in a run: the sum of squares of its part there, divided by the number of
+    /// ranks that have it.
     fn squares<T: Real>(&self, owned: &OwnedRun<'_, T>) -> impl Iterator<Item = f64> {
         let here = owned.offset..owned.offset + owned.gradients.len();
         let first = self.runs.partition_point(|(run, _)| run.end <= here.start);

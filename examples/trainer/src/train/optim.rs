@@ -14,14 +14,14 @@ use std::fmt;
 pub enum Rule {
     /// `w -= rate * g`: no state.
     Sgd,
-    /// Two averages a parameter, of gradients and of their squares; weights decay apart from them
-    /// (Loshchilov and Hutter 2019).
+    /// Two averages a parameter, of gradients and of their squares; weight decay is separate from
+    /// them (Loshchilov and Hutter 2019).
     AdamW {
         /// The share of the average of gradients that stays.
         beta1: f64,
         /// The share of the average of squares that stays.
         beta2: f64,
-        /// A number that is added to the root, so that it is not zero.
+        /// A number that is added to the root, so that the divisor is not zero.
         epsilon: f64,
         /// The share of a weight, times the rate, that is subtracted from it. All weights decay,
         /// those of norms and biases too.
@@ -71,7 +71,7 @@ pub struct Optimizer<T> {
 }
 
 impl<T: Real> Optimizer<T> {
-    /// No step was done yet.
+    /// An optimizer before its first step.
     pub fn new(rule: Rule) -> Self {
         Self { rule, steps: 0, first: Vec::new(), second: Vec::new() }
     }
@@ -89,7 +89,8 @@ impl<T: Real> Optimizer<T> {
         }
     }
 
-    /// One step at this rate. Gradients are multiplied by `factor` first, as clipping wants it.
+    /// One step at this rate. Gradients are multiplied by `factor` first: clipping, and the
+    /// inverse of a loss scale.
     pub fn step(&mut self, owned: &mut [OwnedRun<'_, T>], rate: f64, factor: f64) {
         self.steps += 1;
         self.reserve(owned.iter().map(|run| run.weights.len()).sum());

@@ -15,8 +15,8 @@
 //! whatever the number of micro-batches (PyTorch calls the other passes `no_sync`).
 //!
 //! # Cost
-//! Nothing but time: activations of the micro-batches that wait for their backward pass, instead of
-//! those of the whole batch. Every token's loss was weighted by one over the tokens of the whole
+//! Memory: activations of the micro-batches that wait for their backward pass, instead of those of
+//! the whole batch. Every token's loss was weighted by one over the tokens of the whole
 //! batch, so gradients of micro-batches are added and never divided.
 
 use crate::expert_parallel::layer::RoutingRecord;
@@ -153,8 +153,9 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         let batch = &self.batches[micro];
         let forward = || self.gpt.forward(units, self.store, batch, input);
         let (output, activations) = MemoryKind::Activations.hold(forward)?;
-        // The output leaves. The input was made by another thread, under another kind: it counts
-        // if it stays as it is, and what is stored of it in fewer bits has been counted.
+        // The output leaves the rank and does not count. The input was allocated by another thread,
+        // under another kind: it counts if the activations keep it. A copy of it in fewer bits has
+        // been counted already.
         let left = MemoryKind::Activations.held() - before - size_of_val(&*output) as i64;
         let left = left + if activations.keeps_input() { received } else { 0 };
         let bytes = if counted() { left } else { activations.bytes() as i64 };

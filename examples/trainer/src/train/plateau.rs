@@ -5,7 +5,7 @@
 //! The losses are those of the whole batch, equal on every rank, so every rank halves at the same
 //! step and nothing is sent.
 //!
-//! Source: "reduce on plateau" is a rule of thumb as old as training by hand; He et al., "Deep
+//! Source: "reduce on plateau" is an old rule of thumb; He et al., "Deep
 //! Residual Learning" (2015), section 3.4, divide the rate "when the error plateaus".
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,8 @@ pub struct PlateauRate {
 }
 
 impl PlateauRate {
-    /// No loss was seen yet. The rate falls after `patience` steps without progress, one at least.
+    /// The state before the first loss. The rate falls after `patience` steps without progress, one
+    /// at least.
     ///
     /// ```
     /// use maypole_trainer::train::plateau::PlateauRate;
@@ -51,7 +52,7 @@ impl PlateauRate {
         self.factor
     }
 
-    /// Takes note of the loss of a step. One that is no number is passed over.
+    /// Observes the loss of a step. A loss that is not finite is ignored.
     pub fn observe(&mut self, loss: f64) {
         if !loss.is_finite() {
             return;
@@ -91,7 +92,7 @@ mod tests {
         for _ in 0..5 {
             rate.observe(f64::NAN);
         }
-        assert_eq!(rate.factor(), after, "what is no number does not count");
+        assert_eq!(rate.factor(), after, "a NaN loss does not count");
         for _ in 0..5 {
             rate.observe(10.0 * 0.98_f64.powi(99));
         }

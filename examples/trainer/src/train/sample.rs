@@ -38,7 +38,7 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-/// `count` tokens that follow `prompt`. The model sees the last row's worth of them.
+/// `count` tokens that follow `prompt`. The model sees the last `context` tokens.
 ///
 /// # Errors
 /// As the collectives of the model, if it has any.
@@ -52,7 +52,7 @@ pub fn generate(
     count: usize,
     draw: Sampling,
 ) -> Result<Vec<u32>> {
-    assert!(!prompt.is_empty(), "something has to come before");
+    assert!(!prompt.is_empty(), "the prompt is empty");
     let vocab = gpt.config.vocab;
     let context = gpt.config.context;
     let mut tokens = prompt.to_vec();

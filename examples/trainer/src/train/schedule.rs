@@ -44,7 +44,7 @@ pub struct RateSchedule {
     pub peak: f64,
     /// The lowest, at the end.
     pub floor: f64,
-    /// Steps that it takes to reach the peak; the first has one part of it.
+    /// Steps until the peak. Step `n` of them, from 1, has `n / warm_up` of it.
     pub warm_up: u64,
     /// Steps at the end in which `wsd` goes down; for `plateau` the steps without progress before
     /// the rate falls.
@@ -60,18 +60,18 @@ impl Default for RateSchedule {
 }
 
 impl RateSchedule {
-    /// This rate, always.
+    /// The same rate at every step.
     pub fn constant(rate: f64) -> Self {
         Self { peak: rate, ..Self::default() }
     }
 
-    /// What makes the rate adapt to losses, if the shape says so.
+    /// The state of a rate that adapts to losses, if the shape is [`RateShape::Plateau`].
     pub fn plateau(&self) -> Option<PlateauRate> {
         (self.shape == RateShape::Plateau).then(|| PlateauRate::new(self.decay))
     }
 
-    /// The rate of step `step`, from 0. Beyond the last it is the floor, but for a constant one.
-    /// That of `plateau` is what the rate is before it falls.
+    /// The rate of step `step`, from 0. After the last step it is the floor, except for the shapes
+    /// `constant` and `plateau`. For `plateau` it is the rate before [`PlateauRate`] lowers it.
     pub fn rate(&self, step: u64) -> f64 {
         if self.shape == RateShape::Constant {
             return self.peak;

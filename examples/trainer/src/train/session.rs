@@ -49,7 +49,7 @@ pub struct TrainingSession<T> {
     pub routing: Rc<RefCell<RoutingRecord>>,
     /// The ranks whose losses add up to that of the batch.
     pub losses: RankGroup,
-    /// False if another rank of `losses` has the loss of the same tokens and brings it.
+    /// False if another rank of `losses` has the loss of the same tokens and adds it to the sum.
     pub brings_loss: bool,
     /// The settings for checkpoints that are not in this session, if there are any.
     pub settings: Option<RunSettings>,
@@ -57,7 +57,7 @@ pub struct TrainingSession<T> {
     pub timeline: Timeline,
     /// Steps done.
     pub step: u64,
-    /// The memory that came and went in the last step.
+    /// The most bytes of activations and of units in the last step.
     pub peaks: StepPeaks,
     /// Bytes of units that this thread held before this session was made.
     units_before: i64,
@@ -68,7 +68,7 @@ pub struct TrainingSession<T> {
 pub struct StepReport {
     /// The mean loss over the global batch, before the step.
     pub loss: f64,
-    /// The norm of the gradient before clipping; not asked for unless something depends on it.
+    /// The norm of the gradient before clipping; `None` unless clipping or a loss scale needs it.
     pub norm: Option<f64>,
     /// The rate of the step.
     pub rate: f64,
@@ -79,17 +79,17 @@ pub struct StepReport {
 pub struct StepOutcome {
     /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
     pub report: StepReport,
-    /// What this rank's pipeline did when, in seconds from `start`.
+    /// The passes of this rank with their times, in seconds from `start`.
     pub trace: PipelineTrace,
     /// When the step began.
     pub start: Instant,
-    /// The memory that came and went.
+    /// The most bytes of activations and of units.
     pub peaks: StepPeaks,
     /// Seconds of this rank's passes, without those in which it waited for other ranks.
     pub work: f64,
 }
 
-/// The most bytes of memory that came and went in a step of one rank.
+/// The most bytes that one rank held for a part of a step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StepPeaks {
     /// Of activations that waited for their backward pass at once.
@@ -192,7 +192,7 @@ impl<T: Real> TrainingSession<T> {
         Ok(StepReport { loss, norm, rate })
     }
 
-    /// The rate below which a plateau does not bring it.
+    /// The lowest rate to which a plateau may lower the schedule's rate.
     fn lowest_rate(&self) -> f64 {
         let warm = self.step >= self.schedule.warm_up;
         if self.plateau.is_some() && warm { self.schedule.floor } else { 0.0 }
@@ -200,9 +200,9 @@ impl<T: Real> TrainingSession<T> {
 }
 
 impl TrainingSession<f32> {
-    /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them
-    /// rounded, in the store that `inner` makes, and give rounded results; the optimizer works on
-    /// them as they are.
+    /// Begins again in 16 bits, from `weights`: those of this rank's layout. Layers compute with
+    /// rounded weights, which are in the store that `inner` makes, and round their results; the
+    /// optimizer updates the weights in 32 bits.
     ///
     /// # Errors
     /// As `inner`.

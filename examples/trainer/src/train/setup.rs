@@ -1,4 +1,4 @@
-//! The division of a model over a mesh: every choice of a run beside the model, the text and the
+//! The division of a model over a mesh: every choice of a run except the model, the text and the
 //! optimizer.
 //!
 //! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
@@ -80,7 +80,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// This mesh, and for the rest what is usual.
+    /// A setup with this mesh and the default of every other choice.
     pub fn of(mesh: Mesh) -> Self {
         Self { mesh, ..Self::default() }
     }
@@ -110,13 +110,13 @@ impl Setup {
         self.mesh.size(MeshAxis::Pp).saturating_mul(self.schedule.chunks())
     }
 
-    /// Rows of one micro-batch on one rank, of `rows` of the whole batch.
+    /// Rows of one micro-batch on one rank, if the whole batch has `rows` rows.
     pub fn micro_rows(&self, rows: usize) -> usize {
         rows / (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) * self.micros)
     }
 
-    /// Whether a model of `config` and batches of `rows` rows can be spread so. Choices are called
-    /// by the options of `train` that make them.
+    /// Checks that a model of `config` and batches of `rows` rows can be divided in this way.
+    /// Errors name choices as the options of `train` do.
     ///
     /// # Errors
     /// A sentence that says what does not go with what, and what to give instead.
@@ -191,7 +191,7 @@ impl Setup {
         }
         if rows as f64 * config.context as f64 > MOST_TOKENS {
             return Err(format!(
-                "{rows} rows of {} tokens are too much for a step: give less --rows",
+                "{rows} rows of {} tokens are too many for a step: give fewer --rows",
                 config.context
             ));
         }

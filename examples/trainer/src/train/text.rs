@@ -1,8 +1,8 @@
 //! The text to train on: tokens, and which of them are in which row of which batch.
 //!
-//! Row `j` of a run is a function of the seed and of `j`, never of the rank that asks or of how
-//! many there are. So a batch of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8
-//! micro-batches; and a run that resumes at step `k` needs no more than `k`.
+//! Row `j` of a run is a function of the seed and of `j`, never of the rank or of the number of
+//! ranks. So a batch of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8
+//! micro-batches; and a run that resumes at step `k` needs only the number `k`.
 //!
 //! Validation needs text that the model has not seen: [`Text::divided`] keeps the end of a text out
 //! of training.
@@ -15,10 +15,10 @@ use std::ops::Range;
 /// Fingerprints of what a run trains on.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct DataFingerprint {
-    /// Of what tokens stand for: a model is of no use with others.
+    /// Of the vocabulary: a model is of no use with another one.
     pub vocabulary: u64,
-    /// Of the text, as tokens: a run may go on with another one, but it does not go on as if it had
-    /// not stopped.
+    /// Of the text, as tokens: a run may resume with another text, but then its losses differ from
+    /// those of a run that was not stopped.
     pub text: u64,
 }
 
@@ -108,8 +108,7 @@ impl Text {
         Self::of(Tokens::Bytes(bytes.into()), context, seed)
     }
 
-    /// A language of one sentence form in endless variation, for tests that need no file: it can be
-    /// learnt, and not at once.
+    /// 400 sentences of one form with words drawn at random, for tests that need no file.
     pub fn invented(context: usize, seed: u64) -> Self {
         let mut text = String::new();
         for nth in 0..400 {
@@ -127,8 +126,8 @@ impl Text {
         Self::of_bytes(text, context, seed)
     }
 
-    /// The first nine tenths of the text, to train on, and the last tenth, to judge by: no row of
-    /// the one has a token of the other. Nothing, if the last tenth is not longer than a row.
+    /// The first nine tenths of the text, to train on, and the last tenth, to validate on: no
+    /// row of the one has a token of the other. `None`, if the last tenth is not longer than a row.
     pub fn divided(mut self) -> Option<(Self, Self)> {
         let held = self.tokens.split_off(self.tokens.len() - self.tokens.len() / 10);
         (held.len() > self.context).then(|| {
@@ -137,7 +136,7 @@ impl Text {
         })
     }
 
-    /// A number that stands for the whole text.
+    /// A hash of all tokens.
     pub fn fingerprint(&self) -> u64 {
         self.tokens.fingerprint()
     }
@@ -155,7 +154,7 @@ impl Text {
     /// # Panics
     /// If there are no rows, or none in a batch.
     pub fn spread(&self, rows: usize, each: usize) -> Vec<TokenBatch> {
-        assert!(rows > 0, "the mean of no rows is no number");
+        assert!(rows > 0, "a mean needs at least one row");
         let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
         let weight = 1.0 / (rows * self.context) as f64;
         starts.chunks(each).map(|starts| self.rows_from(starts, weight)).collect()
@@ -180,20 +179,20 @@ impl Text {
         TokenBatch { rows: starts.len(), tokens, targets, positions, weight }
     }
 
-    /// The global batch of `rows` rows of step `step`, cut into `parts` batches of as many rows: by
-    /// data-parallel rank and then by micro-batch.
+    /// The global batch of `rows` rows of step `step`, cut into `parts` batches of equally many
+    /// rows: by data-parallel rank and then by micro-batch.
     ///
     /// # Panics
-    /// If the rows cannot be cut so.
+    /// If `parts` does not divide `rows`.
     pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<TokenBatch> {
         self.part(step, rows, 0..rows, parts)
     }
 
     /// The rows number `part` of the global batch of `rows` rows of step `step`, cut into `parts`
-    /// batches of as many rows.
+    /// batches of equally many rows.
     ///
     /// # Panics
-    /// If these rows cannot be cut so.
+    /// If `parts` does not divide the number of these rows.
     pub fn part(
         &self,
         step: u64,

@@ -12,10 +12,11 @@ use crate::tensor::math::Real;
 use crate::train::text::Text;
 use maypole::Result;
 
-/// Tokens that a model is judged by: as many as about 500 rows of 64, whatever the length of a row.
+/// The least number of tokens that the loss is a mean of: 512 rows of 64, whatever the length of a
+/// row.
 const TOKENS: usize = 1 << 15;
 
-/// Rows at a time: what is kept for a backward pass that never comes is of so many.
+/// Rows of a batch. A forward pass keeps activations of so many rows, which are never used here.
 const EACH: usize = 8;
 
 /// The mean loss of a token, in nats, over rows that are spread evenly over `text`.

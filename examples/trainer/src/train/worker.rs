@@ -56,7 +56,7 @@ use std::time::Instant;
 pub struct Worker<T> {
     /// The division of the model over ranks.
     pub setup: Setup,
-    /// The ranks that it meets.
+    /// The groups of ranks with which this rank communicates.
     pub groups: MeshGroups,
     /// The model, its weights and its optimizer.
     pub session: TrainingSession<T>,
@@ -65,18 +65,19 @@ pub struct Worker<T> {
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
     /// dealt out.
     expert_load: Vec<u64>,
-    /// When all ranks had been made: traces of different ranks count from here.
+    /// The time after a barrier of all ranks: traces of different ranks count from here.
     epoch: Instant,
 }
 
 impl<T: Real> Worker<T> {
-    /// The rank of `comm` in the mesh of `setup`, with the weights that `seed` says. Collective.
+    /// The rank of `comm` in the mesh of `setup`, with initial weights drawn by
+    /// `seed`. Collective.
     ///
     /// # Errors
     /// As the library's `split`.
     ///
     /// # Panics
-    /// If [`Setup::check`] has something to say.
+    /// If [`Setup::check`] refuses the setup.
     pub fn new(
         comm: Communicator,
         config: &Config,
@@ -137,7 +138,7 @@ impl<T: Real> Worker<T> {
     }
 
     /// The rows of a batch in which every replica has as many as this rank's had in the last step:
-    /// what theory of this rank is made of. 0 before the first step.
+    /// the input of this rank's theory. 0 before the first step.
     pub fn rows_like_own(&self) -> usize {
         self.balance.all_like_own()
     }
@@ -167,9 +168,8 @@ impl<T: Real> Worker<T> {
         Ok(load.into_iter().map(|load| load as u64).collect())
     }
 
-    /// Deals out the experts to the ranks of `ep` anew, by their load since that was last done:
-    /// where they come from and what it is for, for every layer of the whole model. Nothing, if
-    /// there are no experts. Collective.
+    /// Moves experts between the ranks of `ep` by their load since the last call. Returns the moves
+    /// of every layer of the whole model; none if there are no experts. Collective.
     ///
     /// # Errors
     /// As every collective.
@@ -181,7 +181,8 @@ impl<T: Real> Worker<T> {
         Ok(moves)
     }
 
-    /// Moves experts, in layers that may be elsewhere. All ranks call it, with the same `moves`.
+    /// Moves experts. All ranks call it, with the same `moves`: those of all layers of the model,
+    /// also of layers on other ranks.
     ///
     /// # Errors
     /// As every collective.
@@ -191,7 +192,7 @@ impl<T: Real> Worker<T> {
         Assembly(self.setup.fault).move_experts(&mut **store, averages, &self.groups, moves)
     }
 
-    /// From now on blocks keep their input alone, or all of their activations.
+    /// From now on blocks keep only their input if `on` is true, else all of their activations.
     pub fn recompute(&mut self, on: bool) {
         self.session.gpt.recompute = Assembly(self.setup.fault).recompute(on);
     }
@@ -249,7 +250,8 @@ impl<T: Real> Worker<T> {
 }
 
 impl Worker<f32> {
-    /// Begins again in 16 bits, with the weights that `seed` says: see [`TrainingSession::narrow`].
+    /// Begins again in 16 bits, with initial weights drawn by `seed`: see
+    /// [`TrainingSession::narrow`].
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
@@ -332,7 +334,7 @@ fn axes<T: Real>(
     Axes { region, attention, feed_forward, vocabulary }
 }
 
-/// These weights of this place, and every sum that their gradients need.
+/// The store of this rank's weights, with every sum that their gradients need.
 fn store<T: FloatElement>(
     layout: ParameterLayout,
     weights: Vec<T>,
@@ -352,7 +354,7 @@ fn store<T: FloatElement>(
 }
 
 /// The norm over the mesh, or over the ranks of one replica in local SGD: a parameter is
-/// brought by every rank that has the same one.
+/// counted on every rank that has the same one, and divided by the number of these ranks.
 fn norm<T: Real>(
     store: &dyn Store<T>,
     groups: &MeshGroups,

@@ -1,4 +1,5 @@
-//! What is no model, no cluster or no way to train is an error in a sentence.
+//! Text that is no model or no cluster, and a strategy that does not go with the model, give an
+//! error in a sentence.
 
 use maypole_trainer::advise::cluster::{Accelerator, AcceleratorCluster};
 use maypole_trainer::advise::search::{AdviceQuestion, advise};
@@ -13,7 +14,7 @@ use std::process::Command;
 const SMALL: &str = "layers = 2\nwidth = 64\nheads = 4\nvocabulary = 256\nsequence = 32\n";
 
 #[test]
-fn sizes_that_cannot_be_are_named() {
+fn impossible_sizes_are_named() {
     let with = |from: &str, to: &str| SMALL.replace(from, to);
     for (text, part) in [
         (with("layers = 2", "layers = 0"), "layers = 0"),
@@ -63,7 +64,7 @@ fn a_mesh_that_does_not_divide_is_named() {
 }
 
 #[test]
-fn clusters_and_steps_that_cannot_be_are_named() {
+fn impossible_clusters_and_steps_are_named() {
     for (name, part) in [
         ("dgx-9", "no cluster is called"),
         ("0xdgx-h100", "1 to 4096 hosts"),
@@ -125,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_sizes_are_a_model_or_a_sentence(
+    fn any_sizes_give_a_model_or_an_error(
         sizes in prop::collection::vec(prop_oneof![0usize..70, Just(1 << 40), any::<usize>()], 10),
     ) {
         let names = ["layers", "width", "heads", "vocabulary", "sequence", "key-value-heads",

@@ -30,7 +30,7 @@ fn seven_billion_parameters_take_14_gb_of_weights_and_56_gb_of_moments() {
 
 /// Figure 1 of the ZeRO paper: 7.5 billion parameters on 64 ranks.
 #[test]
-fn the_zero_papers_figure_comes_out() {
+fn figure_1_of_the_zero_paper_is_reproduced() {
     let gigabytes = |stage| {
         let bytes = StateBytes::of(7.5e9, 64.0, stage, NumberFormat::Bf16);
         (bytes.total() / 1e8).round() / 10.0

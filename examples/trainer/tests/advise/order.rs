@@ -19,7 +19,7 @@ use std::time::Instant;
 
 const RANKS: usize = 4;
 const ROWS: usize = 16;
-/// Rounds, in each of which every way has its turn, and steps of a turn.
+/// Rounds, each of which measures every case once; and the steps of one measurement.
 const ROUNDS: usize = 3;
 const STEPS: usize = 2;
 
@@ -73,7 +73,7 @@ impl Case {
         Setup { sharding, micros: self.micros, sequence: self.sequence, ..Setup::of(mesh) }
     }
 
-    /// Seconds of a step by the planner, if `cores` cores carry all ranks.
+    /// Predicted seconds of a step, if all ranks run on `cores` cores.
     fn predicted(&self, cores: usize) -> f64 {
         let Config { vocab, context, width, heads, layers, .. } = config();
         let text = format!(
@@ -101,7 +101,7 @@ impl Case {
         StepPricing::new(&model, &strategy, &cluster, &prices).step().unwrap().total()
     }
 
-    /// Seconds of a step of a turn.
+    /// Measured seconds of a step: the mean of the steps of one measurement, on the slowest rank.
     fn measured(&self) -> f64 {
         let config = config();
         let setup = self.setup();
@@ -122,7 +122,8 @@ impl Case {
     }
 }
 
-/// The rank of each number among all.
+/// The place of each number in ascending order, from 0; equal numbers have the mean of their
+/// places.
 fn places(numbers: &[f64]) -> Vec<f64> {
     let below = |one: &f64| numbers.iter().filter(|other| *other < one).count() as f64;
     let same = |one: &f64| numbers.iter().filter(|other| *other == one).count() as f64;

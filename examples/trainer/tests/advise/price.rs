@@ -1,4 +1,4 @@
-//! Prices of steps: what the library's prices of collectives make of a mesh.
+//! Prices of steps, made from the library's prices of collectives.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -54,7 +54,7 @@ fn groups_have_the_links_that_are_left_to_them() {
     near(bus("4xdgx-a100", 4, 8), 48.0 * 7.0 / 6.0);
 }
 
-/// What `maypole topo` reads is a cluster as good as a named one.
+/// Hosts from a file that `maypole topo` reads are priced like the named ones.
 #[test]
 fn hosts_from_a_file_have_the_links_of_the_named_ones() {
     for (file, name, gigabits) in [
@@ -88,9 +88,9 @@ fn shapes_say_where_the_ranks_of_an_axis_are() {
     assert_eq!(prices.shape(1, 128), shape(8, 1, 16));
 }
 
-/// Groups that are too large to be priced as they are cost what they would cost.
+/// Prices of groups that are too large to be priced exactly are close to the exact price.
 #[test]
-fn large_groups_are_continued_rightly() {
+fn extrapolated_prices_of_large_groups_are_close() {
     let cluster = AcceleratorCluster::named("96xdgx-h100").unwrap();
     let prices = GroupPrices::new(&cluster);
     let shape = prices.shape(8, 96);

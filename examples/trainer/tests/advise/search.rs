@@ -22,7 +22,7 @@ fn asked(model: &str, cluster: &str, tokens: usize) -> (Transformer, Accelerator
 }
 
 #[test]
-fn what_is_found_is_legal_fits_and_is_in_order() {
+fn advice_is_legal_fits_and_is_in_order() {
     for (name, cluster) in [("7b", "4xdgx-h100"), ("mixtral", "8xdgx-h100"), ("8b", "2xmi300x")] {
         let (model, cluster, advice) = asked(name, cluster, 1 << 20);
         assert!(advice.best.len() >= 5, "{name}: {}", advice.best.len());
@@ -40,7 +40,7 @@ fn what_is_found_is_legal_fits_and_is_in_order() {
 }
 
 #[test]
-fn what_does_not_fit_says_by_how_much() {
+fn a_model_that_does_not_fit_says_by_how_much() {
     let (model, cluster, advice) = asked("405b", "dgx-h100", 1 << 20);
     assert!(advice.best.is_empty() && advice.refused > 0);
     let text = advice_text(&advice, 10);
@@ -54,7 +54,7 @@ fn what_does_not_fit_says_by_how_much() {
     assert!(svg(&advice, "nothing").trim_end().ends_with("</svg>"));
 }
 
-/// Tokens and what a step costs are written for people, scripts and eyes.
+/// The same advice is written as text, as JSON and as SVG.
 #[test]
 fn answers_are_text_json_and_a_picture() {
     let (model, cluster, advice) = asked("7b", "2xdgx-a100", 1 << 20);

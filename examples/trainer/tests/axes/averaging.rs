@@ -1,5 +1,5 @@
-//! Asynchronous updates and averaging: each against data parallelism where it is that, and against
-//! its simulation in one process where it is not.
+//! Asynchronous updates and averaging: each compared with data parallelism where both are equal,
+//! and otherwise with a simulation in one process.
 
 use maypole_trainer::averaging::apart::ApartStore;
 use maypole_trainer::averaging::diloco::{Diloco, OuterStep};
@@ -34,8 +34,7 @@ fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f
     (outcome.losses, outcome.weights)
 }
 
-/// The inner steps of all ranks, one after the other in one process, and what comes of `publish`
-/// after each.
+/// All ranks in one process: each has a store and an optimizer, and they take turns with one model.
 struct Simulation {
     ranks: Vec<(FlatStore<f32>, Optimizer<f32>)>,
     gpt: Gpt<f32>,
@@ -103,7 +102,7 @@ fn an_outer_rate_of_one_without_momentum_is_local_sgd() {
     assert!(near, "{losses:?} {:?}", local.losses);
 }
 
-/// Four outer steps alone: the loss is on its way, and what was sent is a fiftieth.
+/// With four outer steps only, the loss still falls, and a fiftieth of the bytes is sent.
 #[test]
 fn outer_steps_send_a_fiftieth_and_learn() {
     let schedule = RateSchedule::constant(3e-3);
@@ -112,7 +111,7 @@ fn outer_steps_send_a_fiftieth_and_learn() {
         let look = |_: &mut TrainingSession<f32>, group: &RankGroup| group.payload();
         let (outcome, sent) = recipe.each_rank((2, 1), sharding, |_, _| (), look);
         let last = outcome.losses.iter().rev().take(20).sum::<f64>() / 20.0;
-        // The loss is told with every step, in eight bytes.
+        // Each step also sends the loss: 8 bytes.
         (last, sent[0] - 8 * recipe.steps, outcome.losses[0])
     };
     let (together, all, first) = run(Sharding::default());

@@ -1,4 +1,4 @@
-//! The table of what combines is true.
+//! The table of axes that combine is true: each pair trains as one process, or is refused.
 
 use crate::support::{Run, Task, alone, train};
 use maypole_trainer::check::combine::{AxisChoice, pair, refusal, table};
@@ -37,7 +37,7 @@ fn every_pair_that_combines_trains_as_one_process() {
 }
 
 #[test]
-fn what_can_be_said_but_does_not_combine_is_refused() {
+fn local_sgd_with_context_parallelism_is_refused() {
     let mut config = Task::small().config;
     for cp in [AxisChoice::Ring, AxisChoice::Ulysses] {
         let setup = pair(AxisChoice::LocalSgd, cp, &mut config);
@@ -47,7 +47,7 @@ fn what_can_be_said_but_does_not_combine_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_the_model_is_refused_with_its_reason() {
+fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
     let config = Task::small().config;
     let why = |text: &str, change: fn(&mut Setup)| {
         let mut setup = crate::support::mesh(text);

@@ -17,7 +17,7 @@ use maypole_trainer::train::setup::{ContextExchange, Setup};
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;
 
-/// The numbers of the positions of `rank`, of those of all.
+/// The part of `all` at the positions of `rank`.
 fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> Vec<f64> {
     let each = all.len() / HEADS.rows / TOKENS;
     let positions = division.positions(rank, ranks, TOKENS);
@@ -26,7 +26,8 @@ fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> V
     tokens.flat_map(|token| &all[token * each..][..each]).copied().collect()
 }
 
-/// How far the attended vectors and the gradient of q, k and v are from those of one process.
+/// The greatest differences from one process: of the attended vectors, and of the gradient of q, k
+/// and v.
 fn far(
     exchange: ContextExchange,
     division: PositionDivision,

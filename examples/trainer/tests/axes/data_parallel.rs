@@ -1,4 +1,4 @@
-//! Data parallelism in all its forms against one process: bits where bits are promised.
+//! Data parallelism in all its forms against one process, bit for bit where that is promised.
 
 use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -98,7 +98,7 @@ fn gradients_travel_once_a_step_whatever_the_number_of_micro_batches() {
         let sharding = Sharding::Replicated { bucket, overlap: true };
         recipe.each_rank((2, micro), sharding, |_, _| (), |_, group| group.calls()).1[0]
     };
-    // Each step sums all gradients and tells the losses.
+    // Each step sums all gradients, and the losses.
     assert_eq!(calls(1, 25 << 20), 2 * recipe.steps);
     assert_eq!(calls(4, 25 << 20), 2 * recipe.steps);
     // No two units of this model fit into a bucket of this size.

@@ -20,7 +20,8 @@ fn setup(text: &str, capacity: Option<f32>) -> Setup {
     Setup { router: Some(router), ..mesh(text) }
 }
 
-/// What routers decided, by the numbers of the whole model and batch.
+/// The decisions of routers; rows, positions, layers and experts have their numbers in the whole
+/// batch and model.
 #[derive(Debug, Default, PartialEq)]
 struct Decided {
     /// Tokens sent to each expert, layer after layer.
@@ -29,7 +30,8 @@ struct Decided {
     dropped: BTreeSet<[usize; 4]>,
 }
 
-/// Of all ranks with other tokens, in a step of one micro-batch.
+/// The decisions of all ranks in a step of one micro-batch. Ranks of `tp` have the same tokens, of
+/// which one rank counts.
 fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
     let mut decided = Decided { load: vec![0; task.config.layers * EXPERTS], ..Decided::default() };
     for (rank, seen) in run.seen.iter().enumerate() {
@@ -55,7 +57,7 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
     decided
 }
 
-/// What `rank` dropped, by the rows and positions of the whole batch.
+/// The choices that `rank` dropped, with rows and positions of the whole batch.
 fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
     let mesh = setup.mesh;
     let place = setup.mesh.place(rank);

@@ -11,7 +11,7 @@ use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 
-/// In `f64` nothing but a mistake is as large as this.
+/// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
 
 fn check(task: &Task, setups: &[Setup]) {
@@ -78,7 +78,7 @@ fn meshes_with_experts_train_as_one_process() {
     check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
 }
 
-/// The criterion as it is written: 20 steps of the full model in `f32`.
+/// Compares 20 steps of the full model in `f32` with one process.
 fn check_twenty_steps(task: &Task, setups: &[Setup]) {
     let reference: Run<f32> = train(task, &alone(&setups[0]));
     assert!(reference.losses[19] < reference.losses[0]);
@@ -135,8 +135,8 @@ fn recomputing_changes_nothing() {
     }
 }
 
-/// A scale is a power of two, so what is scaled and scaled back has the same bits; what is not
-/// scaled alike has not.
+/// A scale is a power of two, so a number that is scaled and scaled back has the same bits. A term
+/// that is not scaled with the others changes the result.
 #[test]
 fn scaling_the_loss_changes_nothing() {
     let task = Task { steps: 2, ..Task::small() };

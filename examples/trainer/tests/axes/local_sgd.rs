@@ -27,7 +27,7 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
     }
 }
 
-/// Each rank clips by the norm of what it has by itself.
+/// Each rank clips by the norm of its own gradient.
 fn compare_with_its_simulation(clip: Option<f64>) {
     let ranks = 4;
     let every = 3;
@@ -79,8 +79,7 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     assert_ne!(often.weights, outcome.weights, "how often matters");
 }
 
-/// Ranks that were asked between two averages have weights of their own, but the model that came of
-/// the run is one.
+/// Between two averages ranks have different weights, but the run ends with one model: their mean.
 #[test]
 fn a_run_that_ends_between_averages_ends_with_their_mean() {
     let recipe = Recipe { steps: 2, ..Recipe::default() };

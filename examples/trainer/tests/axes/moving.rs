@@ -1,4 +1,4 @@
-//! Experts on the move against experts that stay.
+//! Experts that move compared with experts that stay.
 
 use crate::support::{Task, alone, mesh, renumbered, router, text, train};
 use half::bf16;
@@ -21,8 +21,8 @@ use std::path::Path;
 
 const EXPERTS: usize = 8;
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
-/// whole step.
+/// With a large epsilon: with a small one, rounding in a gradient near zero would change a weight
+/// by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 fn task(rule: Rule) -> Task {
@@ -70,7 +70,7 @@ fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
     }
 }
 
-/// The criterion of the experts themselves.
+/// The criterion of `experts.rs`, with experts that move.
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
     let mut task = Task { rebalance: Some(3), ..Task::full().with_experts(EXPERTS) };
@@ -135,8 +135,8 @@ fn shuffled(config: &Config, seed: u64) -> Vec<ExpertMove> {
     (0..config.layers).map(order).collect()
 }
 
-/// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts
-/// that leave; and how much is coming, which the library tells all ranks.
+/// Bytes that a rank should send to the others of `ep`: weights and both averages of the experts
+/// that leave, and the lengths of all messages, which the library sends to all ranks.
 fn theory(worker: &Worker<f32>, moves: &[ExpertMove]) -> u64 {
     let ep = &worker.groups.ep;
     let layout = worker.session.store.layout();
@@ -216,16 +216,17 @@ fn a_move_is_a_change_of_places_to_the_last_bit() {
     }
 }
 
-/// A run in 32 bits, step by step, and what happens around it.
+/// A run with experts that may move, the change before its first step, and its checkpoints.
 struct Watched<'a> {
     task: Task,
     setup: Setup,
     prepare: fn(&mut Worker<f32>),
-    /// Where the checkpoint is that it goes on from, if there is one, and where it leaves one.
+    /// The folder of checkpoints: the run resumes from the last one, if there is one, and saves
+    /// one.
     folder: &'a Path,
 }
 
-/// What a rank saw in it, by step: losses, and rows that went through its experts.
+/// The losses of a rank and the rows that went through its experts, by step; and all moves.
 type Steps = (Vec<f64>, Vec<usize>, Vec<ExpertMove>);
 
 impl Watched<'_> {
@@ -259,16 +260,16 @@ impl Watched<'_> {
     }
 }
 
-/// In each layer some experts are more wanted than the rest: as many as there are ranks, all on the
-/// first ones.
-fn heat(worker: &mut Worker<f32>) {
+/// Makes some experts of each layer busier than the rest: as many as there are ranks, all on the
+/// first ranks.
+fn make_experts_busy(worker: &mut Worker<f32>) {
     let layout = worker.session.store.layout().clone();
     let hot = worker.groups.ep.world();
     let width = layout.config.width;
     let mut owned = worker.session.store.owned();
     for layer in 0..layout.config.layers {
         let at = |name: &str| layout.entry(&format!("block.{layer}.{name}")).unwrap().range();
-        // Every token has this, and these rows look for it.
+        // Every token has this component, and these rows of the router give it a high score.
         owned[0].weights[at("norm2.bias")].fill(0.1);
         let rows = at("router.weight").start..at("router.weight").start + hot * width;
         owned[0].weights[rows].iter_mut().for_each(|weight| *weight += 0.6);
@@ -283,7 +284,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         setup.router.as_mut().unwrap().balance = 0.0;
         let task = Task { steps: 6, rebalance: Some(3), rate: 1e-4, ..task(ADAMW) };
         let folder = tempfile::tempdir().unwrap();
-        let seen = Watched { task, setup, prepare: heat, folder: folder.path() }.run();
+        let seen = Watched { task, setup, prepare: make_experts_busy, folder: folder.path() }.run();
         let uneven = |nth: usize| {
             let rows = || seen.iter().map(|(_, here, _)| here[nth]);
             rows().max().unwrap() as f64 * ranks as f64 / rows().sum::<usize>() as f64
@@ -326,16 +327,16 @@ fn sixteen_bits_move_as_thirty_two_do() {
             .zip(&stayed)
             .map(|(moved, stayed)| (moved - stayed).abs() / stayed)
             .collect();
-        // Sums over experts in another order may be rounded to another 16-bit number: later on that
-        // is what is seen.
+        // Sums over experts in another order may be rounded to another 16-bit number: later
+        // losses show this.
         assert!(far[3] < 1e-6 && far.iter().all(|far| *far < 1e-2), "{sharding:?}: {far:?}");
     }
 }
 
-/// Two steps on each mesh from what the one before left, with experts that move on all that divide
-/// them.
+/// Two steps on each mesh, from the checkpoint of the mesh before. Experts move on all meshes that
+/// divide them.
 #[test]
-fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
+fn a_checkpoint_after_a_move_resumes_in_one_process_and_on_any_mesh() {
     let [folder, nowhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let one = with("", Sharding::default());
     let journey = [

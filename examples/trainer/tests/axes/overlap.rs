@@ -1,5 +1,5 @@
-//! That sums run while the backward pass does: by the order of what happens, not by how long it
-//! takes.
+//! Sums run during the backward pass. The tests look at the order of events, not at how long they
+//! take.
 
 use maypole::Result;
 use maypole_trainer::check::verify::Recipe;
@@ -24,7 +24,7 @@ struct Patient {
 }
 
 impl Patient {
-    /// Sums that are over.
+    /// The number of sums that are over.
     fn sums(&mut self) -> usize {
         self.spans.extend(self.timeline.take());
         self.spans.iter().filter(|span| span.kind == RankActivity::Communication).count()

@@ -34,7 +34,7 @@ fn every_schedule_has_the_bits_of_one_process() {
         let reference = reference(&task, micros);
         for ranks in [2, 4] {
             for schedule in SCHEDULES {
-                // Four layers are no eight stages with a layer each: some have none.
+                // Eight stages share four layers: some stages have none.
                 let run = train(&task, &setup(ranks, schedule, micros));
                 assert!(
                     run.same_bits(&reference),
@@ -100,7 +100,7 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
     }
 }
 
-/// What the rule on the order of backwards is for: the same sum in another order has other bits.
+/// The reason for the fixed order of backward passes: the same sum in another order has other bits.
 #[test]
 fn backwards_in_another_order_end_in_other_bits() {
     let reverse = |worker: &mut Worker<f32>| {
@@ -125,7 +125,7 @@ fn backwards_in_another_order_end_in_other_bits() {
 
 /// The bytes that wait are those of as many micro-batches as the formula says.
 #[test]
-fn activations_that_wait_are_the_plans() {
+fn waiting_activations_are_those_of_the_plan() {
     let task = Task { steps: 1, ..Task::small() };
     let config = &task.config;
     for (ranks, micros) in [(2, 4), (2, 8), (4, 8)] {

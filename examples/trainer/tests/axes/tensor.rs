@@ -182,10 +182,10 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
     assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
 }
 
-/// What agreeing is worth: where gradients of norms stay with the rank that made them, ranks
+/// Checks the field `agreed` itself: if gradients of norms stay with the rank that made them, ranks
 /// disagree.
 #[test]
-fn ranks_that_go_apart_are_noticed() {
+fn ranks_that_disagree_are_noticed() {
     let task = Task { steps: 1, ..Task::small() };
     let setup = Setup { sequence: true, ..mesh("tp=2") };
     assert!(train::<f32>(&task, &setup).agreed);

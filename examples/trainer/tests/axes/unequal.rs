@@ -113,7 +113,7 @@ fn ranks_that_measure_divide_alike() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn unequal_divisions_that_cannot_be_are_refused() {
     let refusal = |setup: Setup| {
         let task = Task::small();
         setup.check(&task.config, task.rows).unwrap_err()

@@ -1,5 +1,5 @@
-//! Checkpoints are not believed: whatever was changed in a file of one, since it was written, is
-//! found before a number of it is used, and the file is named.
+//! Every change of a checkpoint's file is found before a number of it is used, and the error names
+//! the file.
 
 use maypole::Communicator;
 use maypole_trainer::check::verify::Recipe;
@@ -42,7 +42,7 @@ fn checkpoint(folder: &Path) -> (PathBuf, Vec<PathBuf>) {
     (place, files)
 }
 
-/// What a run of one rank is told of the checkpoint in `place`.
+/// The error of a run of one rank that loads the checkpoint in `place`, if it is refused.
 fn refusal(place: &Path) -> Option<CheckpointError> {
     let alone = RankGroup::single();
     let mut session = recipe().session(&alone, Sharding::default());
@@ -144,7 +144,7 @@ fn files_that_are_cut_lengthened_lost_emptied_or_exchanged_are_named() {
 fn a_manifest_without_a_digest_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let (place, files) = checkpoint(folder.path());
-    // What builds wrote that knew no digests.
+    // A manifest of a build that wrote no digests.
     let old = "{\n  \"config\": {},\n  \"step\": 1,\n  \"ranks\": 3\n}";
     fs::write(&files[0], old).unwrap();
     let said = refused(&place, &files[0], "a manifest of an older build");
@@ -173,7 +173,7 @@ fn all_ranks_refuse_for_the_reason_of_the_first() {
 fn ranks_that_see_different_checkpoints_by_one_path_go_no_further() {
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let places = folders.each_ref().map(|folder| checkpoint(folder.path()).0);
-    // As on a host whose folder is its own: another run with one more update.
+    // As on a host that does not share the folder: the checkpoint of a run with one more update.
     let manifest = places[1].join("manifest.json");
     let mut other =
         maypole_trainer::train::checkpoint::manifest::Manifest::read(&places[1]).unwrap();

@@ -2,7 +2,7 @@
 
 use maypole_kernels::memory::counting::CountingAllocator;
 
-/// Reading is to hold little more than what a rank updates.
+/// A test measures the memory that a rank holds while it reads.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 

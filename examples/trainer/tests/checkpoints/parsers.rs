@@ -1,6 +1,6 @@
-//! Everything that reads a file takes any bytes: it gives a value whose parts go together, or a
-//! sentence, and never panics. Bytes are arbitrary, or mutations of the files in `tests/corpus`,
-//! with lengths and digests made to fit, so that they come past the first check. Each test draws
+//! Every parser of a file takes any bytes: it returns a consistent value or an error in a sentence,
+//! and never panics. Bytes are arbitrary, or mutations of the files in `tests/corpus`,
+//! with lengths and digests made to fit, so that they pass the first check. Each test draws
 //! the same bytes in every run.
 //!
 //! `UPDATE=1` writes the corpus anew.
@@ -117,7 +117,7 @@ fn framed(header: &[u8], numbers: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header, numbers].concat()
 }
 
-/// What a part must be able to give, if it is one.
+/// Reads all runs of a part; false if the bytes are no part.
 fn use_part(bytes: &[u8]) -> bool {
     let Ok(part) = RankPart::from_bytes(bytes) else { return false };
     let whole = ParameterRun { start: 0, len: usize::MAX };
@@ -154,7 +154,7 @@ fn a_part_is_whole_or_refused() {
         };
         taken += u32::from(use_part(&bytes));
     }
-    assert!(taken > 1_000, "mutations come past the first checks: {taken} were parts");
+    assert!(taken > 1_000, "only {taken} mutations were parts");
 }
 
 /// A manifest with `body` before its digest, which fits.
@@ -183,10 +183,10 @@ fn a_manifest_is_whole_or_refused() {
             use_manifest(&manifest);
         }
     }
-    assert!(taken > 500, "mutations come past the digest: {taken} were manifests");
+    assert!(taken > 500, "only {taken} mutations were manifests");
 }
 
-/// What a manifest must be able to give, if it is one.
+/// Checks what a reader of a valid manifest relies on.
 fn use_manifest(manifest: &Manifest) {
     manifest.config.check().unwrap();
     assert!(!manifest.parts.is_empty());
@@ -232,14 +232,14 @@ fn names_of_schedules_meshes_and_mistakes_are_read_or_refused() {
         let ranks = 1 + draws.below(5);
         let micros = 1 + draws.below(9);
         if let Ok(plan) = schedule.plan(ranks, micros).and_then(|plan| {
-            // What is long is only slow.
+            // Longer plans are valid too, but slow to simulate.
             if plan.chunks > 64 { Err(String::new()) } else { Ok(plan) }
         }) {
             planned += 1;
             assert!(simulate(&plan, equal_stages(&plan)).unwrap().idle().is_finite());
         }
     }
-    assert!(planned > 1_000, "mutations are schedules: {planned}");
+    assert!(planned > 1_000, "only {planned} mutations were schedules");
     let longest = PipelineSchedule::Interleaved(usize::MAX).plan(1, 1).unwrap_err();
     assert!(longest.contains("more than 1048576 passes"), "{longest}");
 }

@@ -68,7 +68,7 @@ fn first_part(folder: &Path) -> Vec<u8> {
     fs::read(latest(folder).unwrap().unwrap().join("rank-000.safetensors")).unwrap()
 }
 
-/// Every form in which a dense model can be spread, on one to eight ranks.
+/// All ways to divide a dense model, on one to eight ranks.
 fn dense() -> Vec<Setup> {
     let with = |text: &str, sharding| Setup { sharding, ..mesh(text) };
     vec![
@@ -129,7 +129,8 @@ fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
     every_pair(&Task::small().with_experts(4).config, &experts());
 }
 
-/// A step on each mesh, from what the one before left, against as many in one process.
+/// One step on each mesh, from the checkpoint of the mesh before, compared with as many steps in
+/// one process.
 fn journey(config: &Config, setups: &[Setup]) {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = tempfile::tempdir().unwrap();
@@ -155,7 +156,7 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
 }
 
 #[test]
-fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
+fn masters_are_saved_and_move_from_mesh_to_mesh() {
     let config = Task::small().config;
     let narrow = (|worker| worker.narrow::<bf16>(7).unwrap()) as fn(&mut Worker<f32>);
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -176,7 +177,7 @@ fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
     }
 }
 
-/// Its own numbers and a flag for each: not the parts of other ranks, and nothing twice.
+/// A rank that reads holds its own numbers and a flag for each, and not the parts of other ranks.
 #[test]
 fn a_rank_holds_what_it_updates_and_little_more_while_it_reads() {
     let folder = tempfile::tempdir().unwrap();

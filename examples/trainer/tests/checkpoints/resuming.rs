@@ -1,5 +1,5 @@
-//! What a run says of the checkpoints that it finds: from which it goes on, which it passes over,
-//! what has changed since, what is damaged; and what stays on the disk.
+//! What a run prints about the checkpoints that it finds: from which it resumes, which it passes
+//! over, what has changed since, what is damaged; and which checkpoints stay on the disk.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_incomplete_checkpoint_is_said_and_passed_over() {
+fn an_incomplete_checkpoint_is_reported_and_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     trained(folder, "--steps 4 --save-every 2 --shape constant");
@@ -71,7 +71,7 @@ fn an_incomplete_checkpoint_is_said_and_passed_over() {
 }
 
 #[test]
-fn what_is_changed_is_announced_and_what_makes_no_sense_is_refused() {
+fn changed_settings_are_printed_and_another_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("rings"), "a ring of ranks, and a ring of rings. ".repeat(50)).unwrap();
@@ -108,7 +108,7 @@ fn what_is_changed_is_announced_and_what_makes_no_sense_is_refused() {
         ),
         ("--data trees --steps 4 --optimizer sgd", "and this run plain SGD"),
         ("--data trees --steps 4 --heads 2", "and this run 1 blocks of width 16 with 2 heads"),
-        ("--data trees --steps 2", "has 3 steps behind it, and --steps 2 is fewer"),
+        ("--data trees --steps 2", "was saved after 3 steps, and --steps 2 is fewer"),
     ] {
         let error = failed(folder, words);
         assert!(error.contains(part) && error.contains("saved/step-00000003"), "{error}");
@@ -120,7 +120,7 @@ fn what_is_changed_is_announced_and_what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_damaged_file_is_named_once_whatever_ranks_are() {
+fn a_damaged_file_is_named_once_with_any_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mesh = "--mesh dp=2 --sharding zero1 --shape constant";
@@ -148,8 +148,8 @@ fn a_damaged_file_is_named_once_whatever_ranks_are() {
         !output.status.success() && error.contains("rank-001.safetensors, the part"),
         "{error}"
     );
-    assert!(!folder.join("model.safetensors").exists(), "no file of nothing stays");
-    // What the sentence says to do helps.
+    assert!(!folder.join("model.safetensors").exists(), "no partial file stays");
+    // The remedy in the error works.
     fs::remove_dir_all(folder.join("saved/step-00000002")).unwrap();
     trained(folder, &format!("{mesh} --steps 4"));
 }
@@ -183,15 +183,15 @@ fn the_last_checkpoints_are_kept_and_nothing_else_is_touched() {
     assert!(failed(folder, "--keep 0").contains("--keep needs a positive number"));
     let words = "run --width 16 --keep 2 --steps 1".split(' ').collect::<Vec<_>>();
     let error = said(&plain(folder, &words));
-    assert!(error.contains("--keep says how many checkpoints stay, and --save where"), "{error}");
+    assert!(error.contains("--keep needs --save, the folder for checkpoints"), "{error}");
 }
 
 #[test]
-fn checkpoints_that_cannot_be_listed_are_an_error_and_no_new_beginning() {
+fn a_checkpoint_that_cannot_be_read_is_an_error_and_no_new_beginning() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     trained(folder, "--steps 1");
-    // A folder that leads nowhere cannot be listed by anyone, root included.
+    // A manifest that is a folder cannot be read by any user, root included.
     let manifest = folder.join("saved/step-00000001/manifest.json");
     fs::remove_file(&manifest).unwrap();
     fs::create_dir(&manifest).unwrap();
@@ -199,8 +199,8 @@ fn checkpoints_that_cannot_be_listed_are_an_error_and_no_new_beginning() {
     assert!(error.contains("saved/step-00000001/manifest.json: Is a directory"), "{error}");
 }
 
-/// Runs a script with a file system of 400 KiB in the folder `small`, which no one else sees; none
-/// where the system does not let this user make one.
+/// Runs a script with a private file system of 400 KiB in the folder `small`. Returns `None` where
+/// this user may not mount one.
 fn on_a_small_disk(folder: &Path, script: &str) -> Option<Output> {
     let mount = "mkdir -p small && mount -t tmpfs -o size=400k none small";
     let unshare = |script: &str| {
@@ -232,7 +232,7 @@ fn a_full_disk_is_the_cause_on_all_ranks_and_nothing_partial_stays() {
         let cause = "No space left on device";
         assert!(out.ends_with("status 1\nstep-00000002\n"), "{out}{error}");
         assert_eq!(error.matches(cause).count(), 1, "{error}");
-        // Of processes that print by themselves, one that was told may be the first to print.
+        // Processes print in any order: a rank that stopped because of another may print first.
         let is_told =
             |line: &str| line.is_empty() || line.starts_with("train: stopped, because rank");
         let first = error.lines().find(|line| !is_told(line)).unwrap();

@@ -1,5 +1,5 @@
-//! Checkpoints: resumed runs go on to the bit, any sharding can read any other's, and nothing half
-//! written is read.
+//! Checkpoints: resumed runs are bitwise the uninterrupted ones, any sharding reads the checkpoints
+//! of any other, and no half-written checkpoint is read.
 
 use half::f16;
 use maypole::Communicator;
@@ -54,7 +54,7 @@ fn run_as(
         let mut session = recipe.session(&group, sharding);
         prepare(&mut session, &group);
         resume(&mut session, &group, folder);
-        // Nobody writes the next before everybody has read the last.
+        // A barrier: no rank writes a checkpoint before all ranks have read the last one.
         group.sum(0.0).unwrap();
         let mut outcome = recipe
             .follow(&mut session, |text, step| {
@@ -125,7 +125,7 @@ fn training_goes_on_on_another_mesh() {
     }
 }
 
-/// The scale of losses has a memory: how long nothing overflowed.
+/// The scale of losses has a state: the number of steps since it last changed.
 #[test]
 fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
     for sharding in [DATA, FSDP] {
@@ -155,7 +155,7 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
 }
 
 #[test]
-fn what_is_half_written_is_not_read() {
+fn half_written_checkpoints_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     run(&recipe(1), 2, DATA, folder.path());
     let whole = latest(folder.path()).unwrap();
@@ -169,7 +169,7 @@ fn what_is_half_written_is_not_read() {
 }
 
 #[test]
-fn damage_and_other_models_are_said() {
+fn damage_and_other_models_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
@@ -198,7 +198,7 @@ fn damage_and_other_models_are_said() {
     let error = load(&mut session, &alone, &place_of_tokens).unwrap_err();
     assert!(
         matches!(error, CheckpointError::Other { .. }),
-        "tokens stand for something else: {error}"
+        "the vocabulary is another one: {error}"
     );
     session.settings = of(1, 1);
     assert_eq!(load(&mut session, &alone, &place_of_tokens).unwrap(), []);
@@ -219,7 +219,7 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
     let errors = Communicator::run_local(2, |comm| {
         let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe(1).session(&group, DATA);
-        // What rank 0 is to make a folder of is a file.
+        // Rank 0 cannot make this folder: there is a file of this name.
         let below = folder.path().join("file");
         fs::write(&below, "").unwrap();
         save(&mut session, &group, group.shard(), &below).unwrap_err()
@@ -259,7 +259,7 @@ fn exported_tensors_have_names_and_shapes() {
     assert_eq!(table, outcome.weights[..table.len()]);
 }
 
-/// `train` with these words; what it said, and whether it went well.
+/// Runs `train` with these words; returns whether it succeeded, and what it printed.
 fn train(words: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_train"))
         .args(words)

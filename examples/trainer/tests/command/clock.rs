@@ -1,6 +1,5 @@
-//! One clock: on every line that a run prints of its time, the shares sum to 100 and none is
-//! negative, whatever the run does between its steps; and where ranks share cores, each line says
-//! so.
+//! On every line that a run prints about its time, the shares sum to 100 % and none is negative,
+//! whatever the run does between its steps; and where ranks share cores, each line says so.
 
 use std::path::Path;
 use std::process::Command;

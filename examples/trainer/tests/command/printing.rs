@@ -1,5 +1,5 @@
-//! What `train` prints has a reader: one that has seen enough ends it without a word, and a file
-//! that takes no more is an error that names it.
+//! Output that cannot be written: if a reader closes the pipe, `train` ends without a message; if a
+//! file is full, the error names the file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -33,11 +33,11 @@ fn command(words: &str) -> Command {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_every_command_without_a_word() {
+fn a_closed_pipe_ends_every_command_without_a_message() {
     for words in commands() {
         let mut child =
             command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The pipe is closed after the first line; what comes later has nobody to read it.
+        // The pipe is closed after the first line; later lines have no reader.
         let mut line = String::new();
         BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(!line.is_empty(), "{words} prints a line");
@@ -45,7 +45,7 @@ fn a_reader_that_has_seen_enough_ends_every_command_without_a_word() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(error, "", "{words}");
         let code = output.status.code();
-        // What was printed at once may have been written before the pipe was closed.
+        // A short output may have been written whole before the pipe was closed.
         assert!(code == Some(141) || code == Some(0), "{words}: {code:?}");
         assert!(code == Some(141) || !words.contains("4000"), "{words}: it had more to say");
     }
@@ -63,7 +63,7 @@ fn a_pipe_without_a_reader_is_found_at_the_first_line() {
 }
 
 #[test]
-fn a_file_that_takes_no_more_is_named() {
+fn a_full_file_is_named() {
     for words in commands() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
@@ -76,7 +76,7 @@ fn a_file_that_takes_no_more_is_named() {
 }
 
 #[test]
-fn an_error_that_nobody_can_be_told_is_no_panic() {
+fn an_error_that_cannot_be_printed_is_no_panic() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
     for words in ["run --data nowhere", "plan --ranks 0"] {
         let status =

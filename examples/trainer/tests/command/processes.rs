@@ -1,4 +1,4 @@
-//! The same on real processes: `train run --processes` prints the losses of one process.
+//! Ranks that are processes: `train run --processes` prints the losses of one process.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -50,7 +50,8 @@ fn meshes_of_processes_train_as_one_process() {
     assert_ne!(experts, dense);
 }
 
-/// Processes that `parent` started and that still run, by number.
+/// The numbers of the processes whose parent is `parent`, with those that have ended and were not
+/// waited for.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let numbers = fs::read_dir("/proc")
         .unwrap()
@@ -71,7 +72,7 @@ fn runs(number: u32) -> bool {
     state(number).is_some_and(|(_, state)| !"ZX".contains(state))
 }
 
-/// Looks again and again until `done`, for a minute at most.
+/// Waits until `done` returns true. Fails after a minute.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -85,7 +86,7 @@ pub(crate) fn signal(name: &str, number: u32) {
     Command::new("kill").args([&format!("-{name}"), &number.to_string()]).status().unwrap();
 }
 
-/// What a test that fails does not leave behind.
+/// Processes that are killed if the test fails.
 struct Started(Vec<u32>);
 
 impl Drop for Started {

@@ -1,5 +1,5 @@
-//! What `train` refuses, it refuses before it works, in a sentence that says what, where and what
-//! to give instead.
+//! `train` refuses impossible options before it begins to work, with a sentence that names the
+//! option and says what to give instead.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ fn train(folder: &Path, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Each of these fails, says its part, and neither panics nor trains.
+/// Runs `command` with the words of each case. It must fail with an error that contains the case's
+/// second text, and neither panic nor print anything else.
 fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
     for (words, part) in cases {
         let words: Vec<&str> = [command].into_iter().chain(words.split_whitespace()).collect();
@@ -24,7 +25,7 @@ fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn sizes_and_numbers_that_cannot_be() {
+fn impossible_sizes_and_numbers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();
     fs::write(folder.path().join("zero.toml"), "width = 0\n").unwrap();
@@ -45,7 +46,7 @@ fn sizes_and_numbers_that_cannot_be() {
             ("--heads 5", "5 heads do not divide a width of 128: give --width 130 or --heads 4"),
             ("--width 18446744073709551615 --heads 3", "is the most: give less"),
             ("--experts 100000000000", "is the most: give less"),
-            ("--rows 99999999999", "too much for a step"),
+            ("--rows 99999999999", "too many for a step"),
             ("--mesh dp=4294967296,ep=4294967296", "has too many ranks"),
             ("--pipeline interleaved:99999999999", "--pipeline interleaved:99999999999 makes"),
             ("--bucket 99999999999999999", "--bucket 99999999999999999"),
@@ -87,7 +88,7 @@ fn sizes_and_numbers_that_cannot_be() {
 }
 
 #[test]
-fn choices_that_do_not_go_together() {
+fn choices_that_do_not_go_together_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(
         folder.path(),
@@ -143,7 +144,7 @@ fn choices_that_do_not_go_together() {
             ),
         ],
     );
-    // What the sentences say to give is taken.
+    // The values that the sentences suggest are accepted.
     for words in [
         "--mesh pp=3 --rows 8 --micros 4 --context 12",
         "--mesh cp=2 --context 24 --experts 4 --group 6",
@@ -158,7 +159,7 @@ fn choices_that_do_not_go_together() {
 }
 
 #[test]
-fn options_that_would_change_nothing() {
+fn options_that_would_change_nothing_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("sequence.toml"), "sequence = true\n").unwrap();
     refused(
@@ -172,13 +173,13 @@ fn options_that_would_change_nothing() {
             ),
             ("--exchange ring", "the ranks of cp exchange, and the mesh has one: see --mesh"),
             ("--division zig-zag", "--division divides positions over cp"),
-            ("--capacity 1.5", "--capacity is of experts, and the model has none"),
+            ("--capacity 1.5", "--capacity needs experts, and the model has none"),
             ("--group 4", "the model has none: see --experts"),
             ("--rebalance 5 --mesh ep=2", "the model has none: see --experts"),
             ("--rebalance 5 --experts 4", "the mesh has one: see --mesh"),
             ("--mesh ep=2", "ep divides experts, and the model has none"),
-            ("--bucket 100 --sharding zero1 --mesh dp=2", "--bucket is of replicated gradients"),
-            ("--save-every 5", "--save where is missing"),
+            ("--bucket 100 --sharding zero1 --mesh dp=2", "--bucket needs replicated gradients"),
+            ("--save-every 5", "--save-every needs --save"),
             ("--shape constant --warm-up 5", "--shape constant keeps"),
             (
                 "--fault local-mean",
@@ -198,7 +199,7 @@ fn options_that_would_change_nothing() {
 }
 
 #[test]
-fn places_that_cannot_be_written() {
+fn paths_that_cannot_be_written_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     refused(
@@ -227,7 +228,7 @@ fn places_that_cannot_be_written() {
 }
 
 #[test]
-fn launchers_and_checkpoints_of_something_else() {
+fn other_launchers_and_checkpoints_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let launched = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train"));

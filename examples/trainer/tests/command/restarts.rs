@@ -1,5 +1,5 @@
 //! `maypole run --restarts`: a run whose ranks are killed at random steps ends with the losses of a
-//! run that nobody has disturbed, to the bit.
+//! run that was not disturbed, to the bit.
 
 use crate::processes::{children, signal, wait_until};
 use maypole_trainer::tensor::random::random;

@@ -1,11 +1,11 @@
-//! `train` as its user meets it: real processes, files, and errors in a sentence.
+//! `train` as a user runs it: real processes, files, and errors in a sentence.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Runs `train` with these words, bounded.
+/// Runs `train` with these words; its calls time out after 60 s.
 fn train(folder: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
     command.args(words).current_dir(folder).env("MAYPOLE_TIMEOUT", "60").env("RUST_BACKTRACE", "0");
@@ -27,8 +27,8 @@ fn losses(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a model has learnt, as `train` says it.
-fn judged(text: &str) -> &str {
+/// The line with the validation loss in what `train` printed.
+fn validation_line(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("validation loss ")).expect("every run ends with it")
 }
 
@@ -71,7 +71,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     }
     let processes = run(&["--steps", "6", "--processes", "--sharding", "zero1"]);
     assert_eq!(losses(&processes), losses(&threads));
-    assert_eq!(judged(&processes), judged(&threads));
+    assert_eq!(validation_line(&processes), validation_line(&threads));
 
     let save = ["--save", "saved", "--losses", "resumed.jsonl"];
     let first = run(&[&["--steps", "3", "--sharding", "fsdp"], &save[..]].concat());
@@ -79,7 +79,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
         run(&[&["--steps", "6", "--sharding", "zero2", "--processes"], &save[..]].concat());
     assert!(second.contains("from saved/step-00000003"), "{second}");
     assert_eq!([losses(&first), losses(&second)].concat(), losses(&threads));
-    assert_eq!(judged(&second), judged(&threads));
+    assert_eq!(validation_line(&second), validation_line(&threads));
     let resumed = recorded(&folder.join("resumed.jsonl"));
     let whole = recorded(&folder.join("threads.jsonl"));
     assert_eq!(whole.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
@@ -131,9 +131,9 @@ fn experts_move_while_a_model_trains() {
     let stay = run(&["--steps", "6"]);
     let moving = run(&["--steps", "6", "--rebalance", "2", "--processes"]);
     assert_eq!(losses(&moving), losses(&stay));
-    assert_eq!(judged(&moving), judged(&stay));
+    assert_eq!(validation_line(&moving), validation_line(&stay));
     assert_eq!(stay.lines().filter(|line| line.starts_with("expert ")).count(), 8, "{stay}");
-    // A run that goes on from a step at which experts moved goes on as it would have.
+    // A run that resumes from a step at which experts moved has the losses of an unbroken run.
     for (steps, folder, losses) in
         [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")]
     {
@@ -149,7 +149,7 @@ fn experts_move_while_a_model_trains() {
         .filter(|line| line.contains("rows of the busiest rank over the mean"))
         .collect();
     assert!(told.len() == 3 && told[0].starts_with("after step 2: "), "{moving}");
-    assert!(told.iter().any(|line| line.contains("->")), "somebody moves: {told:?}");
+    assert!(told.iter().any(|line| line.contains("->")), "some experts move: {told:?}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn unequal_ranks_train_with_the_losses_of_equal_ones() {
     let layers = run(&["--mesh", "pp=2", "--stages", "measured", "--layers", "4", "--micros", "4"]);
     assert!(layers.contains("layers of each stage, by what they cost: "), "{layers}");
     assert_eq!(losses(&layers), losses(&run(&["--layers", "4"])));
-    // Measured for real, and whatever comes of it.
+    // With measured times any division may follow, and the losses are the same.
     let clock = ["--mesh", "dp=2", "--rows-by-speed", "1", "--deterministic", "false"];
     assert_eq!(losses(&run(&clock)), losses(&one));
 }
@@ -250,7 +250,7 @@ fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
     assert!(!good && text.contains("is not a number: try a --rate below 1e30, --clip 1"), "{text}");
     assert!(
         fs::read_dir(folder.path().join("saved")).unwrap().next().is_none(),
-        "what is lost is not saved"
+        "weights that are no numbers are not saved"
     );
 }
 

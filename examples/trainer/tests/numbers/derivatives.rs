@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 const ROWS: usize = 3;
 const STEP: f64 = 1e-5;
-/// The auxiliary loss weighs as much as the other, so that it cannot be forgotten.
+/// The auxiliary loss has the same weight as the main loss, so that a mistake in it shows.
 const ROUTER: Router = Router { experts: 4, top: 2, group: 6, capacity: None, balance: 1.0 };
 
 /// A model, its weights and its only batch.
@@ -51,7 +51,7 @@ impl Subject {
         let config = Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts };
         let layout = ParameterLayout::whole(&config);
         let mut weights: Vec<f64> = layout.initial(1);
-        // Away from where norms and biases are trivial.
+        // Away from ones and zeros, with which norms and biases change nothing.
         weights
             .iter_mut()
             .enumerate()
@@ -75,7 +75,7 @@ impl Subject {
         Self { gpt, store, batch: batch(&config), layout, routing }
     }
 
-    /// The routing as it is when a step begins, so that the forward pass writes what it sees.
+    /// Sets the routing record as at the beginning of a step. The forward pass then fills it.
     fn begin(&self) {
         let Config { context, layers, experts, .. } = self.layout.config;
         let share = ROUTER.group as f64 / (ROWS * context) as f64;
@@ -125,7 +125,8 @@ impl Subject {
             for at in entry.range().step_by(if entry.len() < 50 { 1 } else { 7 }) {
                 let (more, up) = self.moved(at, STEP);
                 let (less, down) = self.moved(at, -STEP);
-                // Across another choice the loss jumps, and a difference says nothing.
+                // Where a router's choice changes, the loss jumps, and a difference is no
+                // derivative.
                 assert!(
                     up == decisions && down == decisions,
                     "{}: element {at} changes a choice",
@@ -184,10 +185,10 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
     }
 }
 
-/// What the differences are worth: a router that does not learn from the experts' outputs shows, in
-/// its own tensor and in those of layers before it.
+/// Checks the comparison itself: it detects a router that does not learn from the experts' outputs,
+/// in the router's tensor and in those of layers before it.
 #[test]
-fn a_forgotten_gate_is_no_finite_difference() {
+fn a_missing_gate_gradient_is_detected() {
     let errors = Subject::new(Some(ROUTER), Some(PlantedFault::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
     assert!(

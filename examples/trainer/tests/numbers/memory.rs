@@ -107,7 +107,7 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
     }
 }
 
-/// Counted by the allocator, on meshes of all axes, and with the input of blocks alone.
+/// Counted by the allocator, on meshes of all axes, with and without recomputation.
 #[test]
 fn activations_and_units_are_what_the_formulas_say() {
     let meshes = [

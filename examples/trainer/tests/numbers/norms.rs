@@ -39,7 +39,7 @@ fn every_sharding_clips_by_the_norm_of_the_whole() {
 }
 
 #[test]
-fn a_norm_that_counts_copies_or_parts_wrongly_is_seen() {
+fn a_norm_that_counts_copies_or_parts_wrongly_is_detected() {
     let recipe = Recipe { clip: Some(0.5), steps: 3, ..Recipe::default() };
     let alone = recipe.alone(1, 1, SumFirst::MicroBatches);
     for (sharding, copies) in [(DATA, 1), (Sharding::Zero2, 2)] {

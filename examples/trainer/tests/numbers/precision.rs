@@ -63,8 +63,7 @@ fn sixteen_bits_are_the_same_bits_in_every_sharding() {
         assert!(outcome.difference(&all).bitwise, "{sharding:?}");
     }
     let wide = recipe.each_rank((2, 1), DATA, |_, _| (), |_, group| group.payload()).1;
-    // Besides gradients each step tells the loss, and the weights that were rounded were not
-    // gathered.
+    // Each step sums gradients and the loss (8 bytes); it gathers no weights.
     let losses = 8 * recipe.steps;
     assert_eq!((sent[0] - losses) * 2, wide[0] - losses, "half as many bytes leave");
 }
@@ -87,7 +86,7 @@ fn masters_are_updated_as_in_32_bits() {
     assert_ne!(rounded, weights, "masters have more bits than layers see");
 }
 
-/// What 16 bits would leave in one element of a gradient, if it is too large for them.
+/// Makes one element of a gradient infinite, as an overflow of 16 bits does.
 #[derive(Debug)]
 struct Overflowing;
 

@@ -1,5 +1,5 @@
-//! Mixed precision on meshes: numbers are rounded where one process rounds them, and an overflow
-//! stops nobody.
+//! Mixed precision on meshes: numbers are rounded where one process rounds them, and after an
+//! overflow on one rank all ranks skip the step.
 
 use crate::support::{Run, SEED, Task, mesh, router, train_by};
 use half::{bf16, f16};
@@ -21,8 +21,8 @@ use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::sync::Arc;
 
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
-/// whole step.
+/// With a large epsilon: with a small one, rounding in a gradient near zero would change a weight
+/// by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
@@ -31,7 +31,7 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
     numbers
 }
 
-/// The share of the numbers that are the same, of which all of `a` must be 16-bit ones.
+/// The share of numbers that are equal in `a` and `b`. Fails unless all of `a` are 16-bit numbers.
 fn same(a: &[f32], b: &[f32]) -> f64 {
     let mut rounded = a.to_vec();
     bf16::coarsen(&mut rounded);
@@ -67,7 +67,7 @@ fn the_ring_rounds_as_attention_of_one_process() {
         let mut ring = RingAttention { group, division, rules: ExactRing };
         let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
         let share = same(&my_y, &part(&y));
-        assert!(share > 0.999, "but for numbers on the edge between two: {share}");
+        assert!(share > 0.999, "only numbers halfway between two may differ: {share}");
         let my_dqkv = ring.backward(&on, heads, &qkv, (&my_y, &kept), &dy).unwrap();
         // The mean under the softmax is taken of other, rounded numbers.
         let share = same(&my_dqkv, &part(&dqkv));
@@ -98,7 +98,8 @@ fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
     });
 }
 
-/// [`HalfPrecisionDevice`], but for products if they are left wide: the layer after each rounds.
+/// [`HalfPrecisionDevice`], except that `wide_products` leaves products in 32 bits; the layer after
+/// each product then rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Partly {
     on: HalfPrecisionDevice<bf16>,
@@ -198,9 +199,9 @@ fn apart(a: f64, b: f64) -> f64 {
     (a - b).abs() / b
 }
 
-/// Stages exchange what they have, so nothing is rounded otherwise. The terms of tensor parallelism
-/// are rounded one by one, and of the ring's sums some fall on the other side of an edge. One
-/// number that does is as good as many: it moves others over their edges, and these all later ones.
+/// Stages exchange 16-bit numbers, so `pp` rounds as one process does. `tp` rounds the terms of a
+/// sum one by one, and sums of the ring may be rounded to the other neighbour. A single number that
+/// differs changes the rounding of many later ones.
 #[test]
 fn sixteen_bits_train_on_meshes_as_in_one_process() {
     let last = |losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0;
@@ -219,8 +220,8 @@ fn sixteen_bits_train_on_meshes_as_in_one_process() {
     }
 }
 
-/// The terms of a sum that are rounded one by one are all that tensor parallelism makes otherwise:
-/// without that the first loss is that of one process, as near as 32 bits are.
+/// Tensor parallelism differs from one process only in that it rounds the terms of a sum one by
+/// one: without this rounding the first losses are equal within the precision of 32 bits.
 #[test]
 fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
     for text in ["tp=2", "tp=4"] {
@@ -235,7 +236,7 @@ fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
     }
 }
 
-/// A layer whose result is too large for 16 bits.
+/// Makes one result of a norm infinite, as an overflow of 16 bits does.
 #[derive(Debug)]
 struct Overflowing;
 
@@ -246,7 +247,7 @@ impl Device<f32> for Overflowing {
     }
 }
 
-/// On one rank a forward pass overflows before the routers, which then choose by what is no number.
+/// On one rank a forward pass overflows before the routers, which then choose by NaN.
 #[test]
 fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
     let task = Task::small().with_experts(4);

@@ -1,4 +1,4 @@
-//! What a rank holds and what it sends is what arithmetic says.
+//! The bytes that a rank holds and sends are those of theory.
 
 use crate::support::{Task, mesh, router, train};
 use maypole_trainer::check::theory::RankTheory;

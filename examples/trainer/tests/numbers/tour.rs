@@ -1,4 +1,4 @@
-//! Every check of the tour is as one process, and holds and sends what theory says.
+//! Every check of the tour trains as one process, and holds and sends what theory says.
 
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::tour::checks;
@@ -7,7 +7,7 @@ use maypole_trainer::check::tour::row::{TourRow, heading};
 use std::collections::BTreeSet;
 
 #[test]
-fn every_stop_holds() {
+fn every_row_of_the_tour_passes() {
     let rows: Vec<_> = checks().iter().map(|check| check.run().unwrap()).collect();
     println!("{}", heading());
     rows.iter().for_each(|row| println!("{}", row.line()));
@@ -25,11 +25,11 @@ fn with_fault(axis: &str, fault: PlantedFault) -> TourRow {
     check.run(2).unwrap()
 }
 
-/// What is wrong on one rank alone, or with one token alone, is not lost among the others.
+/// A mistake on a single rank, or with a single token, is enough to fail a row.
 #[test]
 fn a_mistake_fails_its_row() {
     for (axis, fault) in [
-        // The last of the tokens that were learnt, since ranks do not divide how many there are.
+        // Ranks do not divide this vocabulary. The mistake loses only its last token.
         ("tensor, byte pairs", PlantedFault::VocabularyRemainder),
         ("tensor, tokens divided", PlantedFault::NormsNotSummed),
         ("tensor, rows divided", PlantedFault::PositionsOfFirst),
@@ -84,7 +84,7 @@ fn a_mistake_that_changes_no_number_fails_its_row() {
 }
 
 #[test]
-fn rows_have_the_names_that_readers_of_the_file_know() {
+fn json_rows_have_the_promised_names() {
     let row = checks().into_iter().find(|check| check.axis == "ZeRO-1").unwrap().run().unwrap();
     let value = serde_json::to_value(row).unwrap();
     let keys: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();

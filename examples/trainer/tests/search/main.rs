@@ -91,8 +91,8 @@ fn a_trial_that_diverges_crashes_or_makes_no_model_is_a_row() {
     let crash = |trial: usize, step: u64| {
         assert!(trial != 5 || step < 3, "a disk was full");
     };
-    // A width of 15 has no two heads. Trial 5 has to be one that trains until it crashes, and some
-    // other trial too.
+    // Two heads do not divide a width of 15. The seed must let trial 5 train until it crashes, and
+    // trial 0 train to the end.
     let trains = |space: &SearchSpace, trial: usize| {
         let settings = space.settings(trial);
         settings.width == 16 && settings.rate < 1.0
@@ -179,7 +179,7 @@ fn settings_depend_on_the_seed_and_the_trial_alone() {
 }
 
 #[test]
-fn spaces_that_cannot_be_are_named() {
+fn impossible_spaces_are_named() {
     for (text, part) in [
         ("trials = 0", "trials = 0"),
         ("keep = 1", "keep = 1"),

@@ -1,4 +1,4 @@
-//! Trains one model on any mesh, as threads of this process, and compares what comes out.
+//! Trains one model on any mesh, on threads of this process, and compares the results.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use maypole::{Communicator, Result};
@@ -22,7 +22,7 @@ use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
 use std::collections::HashMap;
 
-/// Of the weights.
+/// The seed of the weights.
 pub const SEED: u64 = 7;
 
 /// What is trained, and for how long.
@@ -60,8 +60,8 @@ impl Task {
     }
 
     /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are
-    /// letters to `z`, whose number is 122: nothing divides the vocabulary, and its last line is
-    /// used.
+    /// letters up to `z`, whose number is 122: two or four ranks do not divide the vocabulary, and
+    /// its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
         Self { config, steps: 3, rate: 0.5, ..Self::full() }
@@ -74,7 +74,8 @@ impl Task {
     }
 }
 
-/// All tokens are kept, and groups are short enough for any division of positions in these tests.
+/// A router that drops no token. Groups are short enough for any division of positions in these
+/// tests.
 pub fn router(experts: usize) -> Router {
     Router { experts, top: 2, group: 4, capacity: None, balance: 0.05 }
 }
@@ -83,8 +84,8 @@ pub fn mesh(text: &str) -> Setup {
     Setup::of(Mesh::parse(text).unwrap())
 }
 
-/// What a run gave: the loss of each step, and the weights of the whole model at the end, with the
-/// experts' first numbers.
+/// The result of a run: the loss of each step, and the weights of the whole model at the end, with
+/// each expert at its initial place.
 #[derive(Clone, Debug)]
 pub struct Run<T> {
     pub losses: Vec<f64>,
@@ -117,7 +118,7 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
     train_by(task, setup, |_| ())
 }
 
-/// [`train`], after `change` had its way with each rank.
+/// [`train`], after `change` was applied to each rank.
 pub fn train_by<T: Real>(
     task: &Task,
     setup: &Setup,
@@ -153,7 +154,7 @@ pub fn train_by<T: Real>(
     run
 }
 
-/// A number for the bits of each of a rank's pieces.
+/// A hash of the bits of each of a rank's pieces.
 fn fingerprints<T: Real>(layout: &ParameterLayout, weights: &[T]) -> Vec<u64> {
     let mix = |print: u64, weight: &T| {
         (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -161,8 +162,8 @@ fn fingerprints<T: Real>(layout: &ParameterLayout, weights: &[T]) -> Vec<u64> {
     layout.pieces().map(|piece| weights[piece.local..][..piece.len].iter().fold(0, mix)).collect()
 }
 
-/// For each layer and place which place to look in for the expert that was there before all of
-/// `moves`.
+/// For each layer and place: the place at which the expert that was there before all `moves` is
+/// now.
 fn homeward(config: &Config, moves: &[ExpertMove]) -> Vec<Vec<usize>> {
     let mut home: Vec<Vec<usize>> = vec![(0..config.experts).collect(); config.layers];
     for it in moves {
@@ -207,19 +208,19 @@ pub fn text(config: &Config) -> Text {
 
 type Rank<T> = (Vec<f64>, ParameterLayout, Vec<T>, Seen);
 
-/// What a rank had at the end.
+/// What a rank did and held.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Of the last step.
+    /// The outcome of the last step.
     pub outcome: StepOutcome,
     pub bytes: StoreBytes,
     pub state: usize,
     pub routing: RoutingRecord,
-    /// What the last step sent.
+    /// Bytes that the last step sent.
     pub sent: Traffic,
-    /// All that experts did.
+    /// All moves of experts.
     pub moves: Vec<ExpertMove>,
-    /// After each step a number for the bits of each piece of the rank's layout.
+    /// After each step, a hash of the bits of each piece of the rank's layout.
     pub prints: Vec<Vec<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes that are almost what a parser expects: mutations of a corpus, by their number.
+//! Bytes that are almost what a parser expects: mutations of a corpus, the same in every run.
 
 #![allow(unreachable_pub, reason = "a module of test files")]
 
@@ -22,7 +22,7 @@ const NUMBERS: [&str; 14] = [
     "[]",
 ];
 
-/// Draws one after the other.
+/// A sequence of random draws, equal for equal seeds.
 pub struct Draws {
     seed: u64,
     nth: u64,

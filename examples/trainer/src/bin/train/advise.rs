@@ -45,7 +45,7 @@ pub(crate) struct MemoryArgs {
     /// What is computed again: nothing, attention, fused (attention that stays on the chip), blocks.
     #[arg(long, default_value = "fused", value_parser = Recomputation::parse)]
     recompute: Recomputation,
-    /// Do not divide tokens over tp where layers are not.
+    /// No sequence parallelism: do not divide tokens over tp where layers are not divided.
     #[arg(long)]
     no_sequence: bool,
     /// Print one JSON object instead of text.
@@ -65,8 +65,8 @@ pub(crate) struct AdviseArgs {
     /// Tokens of a step; K and M are 2^10 and 2^20.
     #[arg(long, default_value = "4M", value_parser = count)]
     tokens: usize,
-    /// What a rank computes with, where the cluster does not say it or says another: a100, h100,
-    /// h200, b200, mi300x, a40, core.
+    /// The accelerator of a rank, for hosts from a file or instead of the named cluster's own:
+    /// a100, h100, h200, b200, mi300x, a40, core.
     #[arg(long, value_parser = Accelerator::named)]
     accelerator: Option<Accelerator>,
     /// Tflop/s of a rank on dense matrices of 16-bit numbers.
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     Ok(output::print(advice_text(&advice, args.best).as_bytes())?)
 }
 
-/// Predictions beside what was published.
+/// Prints predictions beside published figures.
 fn published() -> anyhow::Result<()> {
     output::line(format_args!(
         "{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}\n{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}",
@@ -213,7 +213,7 @@ impl AdviseArgs {
             None => AcceleratorCluster::named(&self.cluster).map_err(anyhow::Error::msg)?,
             Some(path) => {
                 let accelerator = self.accelerator.with_context(|| {
-                    format!("--cluster {}: say what a GPU is by --accelerator", self.cluster)
+                    format!("--cluster {}: give its kind of GPU as --accelerator", self.cluster)
                 })?;
                 let text = read("--cluster", path.as_ref(), Description::LONGEST)?;
                 AcceleratorCluster::described(&text, hosts, self.gigabits, accelerator)
@@ -240,7 +240,7 @@ impl AdviseArgs {
             accelerator.narrow = tera * 1e12;
         }
         if let Some(reached) = self.efficiency {
-            ensure!(reached <= 1.0, "--efficiency {reached}: it is a part, at most 1");
+            ensure!(reached <= 1.0, "--efficiency {reached}: give a part of at most 1");
             accelerator.reached = reached;
         }
         if let Some(memory) = self.memory {
@@ -254,13 +254,13 @@ impl AdviseArgs {
 fn model(name: &str) -> anyhow::Result<Transformer> {
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') {
-        return Transformer::preset(name).map_err(|why| anyhow!("--model: {why}, and files.toml"));
+        return Transformer::preset(name).map_err(|why| anyhow!("--model: {why}, and TOML files"));
     }
     let text = read("--model", path, Transformer::LONGEST)?;
     Transformer::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
 }
 
-/// Reads a file of the user's, and no more of it than `most` bytes and one.
+/// Reads a text file. Refuses one of more than `most` bytes, of which it reads `most + 1`.
 fn read(flag: &str, path: &Path, most: usize) -> anyhow::Result<String> {
     let cannot = || format!("{flag}: cannot read {}", path.display());
     let file = File::open(path).with_context(cannot)?;
@@ -272,7 +272,8 @@ fn read(flag: &str, path: &Path, most: usize) -> anyhow::Result<String> {
         path.display(),
         most >> 10
     );
-    String::from_utf8(bytes).with_context(|| format!("{flag}: {} is no text", path.display()))
+    String::from_utf8(bytes)
+        .with_context(|| format!("{flag}: {} is not UTF-8 text", path.display()))
 }
 
 /// Reads `4096`, `512K` or `4M`.

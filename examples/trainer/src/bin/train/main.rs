@@ -59,7 +59,7 @@ enum TrainCommand {
 
 fn main() -> ExitCode {
     let done = match TrainCommand::try_parse() {
-        Ok(command) => obey(command).map(|()| ExitCode::SUCCESS),
+        Ok(command) => dispatch(command).map(|()| ExitCode::SUCCESS),
         Err(text) => explain(&text),
     };
     done.unwrap_or_else(|error| output::failure(&error))
@@ -77,7 +77,7 @@ fn explain(text: &clap::Error) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn obey(command: TrainCommand) -> anyhow::Result<()> {
+fn dispatch(command: TrainCommand) -> anyhow::Result<()> {
     match command {
         TrainCommand::Run(args) if args.lists_faults() => {
             Ok(output::print(PlantedFault::list().as_bytes())?)

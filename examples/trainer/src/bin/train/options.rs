@@ -54,7 +54,7 @@ macro_rules! options {
 }
 
 options! {
-    /// The text to train on, but for its last tenth, by which the model is judged at the end
+    /// The text to train on; its last tenth is held out for the validation loss at the end
     /// [default: two plays].
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
@@ -101,7 +101,8 @@ options! {
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...;
     /// list explains all of them.
     fault: String,
-    /// Train the same in one process beside, and say of each step which gradient differs: one.
+    /// With `one`: train the same model in one process too, and print after each step which
+    /// gradients differ.
     against: String,
     /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
     pipeline: String,
@@ -115,7 +116,7 @@ options! {
     optimizer: String,
     /// The highest learning rate [default: 0.003].
     rate: f64,
-    /// How the rate goes: constant, cosine, wsd, linear, plateau (halved when the loss no longer
+    /// How the rate changes: constant, cosine, wsd, linear, plateau (halved when the loss no longer
     /// falls) [default: cosine].
     shape: String,
     /// Steps until the highest rate [default: a tenth].
@@ -124,22 +125,22 @@ options! {
     clip: f64,
     /// f32, bf16 or f16 [default: f32].
     precision: String,
-    /// Keep a block's input alone and compute the rest again.
+    /// Keep only the input of each block, and compute the rest again in the backward pass.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     recompute: bool,
-    /// Add in the order of ranks, so that runs are equal to the bit.
+    /// Sum in the order of ranks, so that equal runs give equal bits.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     deterministic: bool,
     /// Seed of the initial weights and of the rows [default: 1].
     seed: u64,
-    /// Folder for checkpoints; a run goes on from the last complete one there.
+    /// Folder for checkpoints; a run resumes from the last complete one there.
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
     /// Checkpoints to keep: older ones are removed when a new one is whole [default: all].
     keep: usize,
-    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on
-    /// goes on with it, from the step of the checkpoint.
+    /// A file for the loss, norm and rate of each step, one JSON object a line; a resumed run
+    /// continues the file from the step of its checkpoint.
     losses: PathBuf,
     /// Folder for pictures: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
     svg: PathBuf,
@@ -172,7 +173,7 @@ pub(crate) struct TrainingJob {
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sample: usize,
     pub(crate) processes: bool,
-    /// Whether one process trains beside.
+    /// Whether the run is compared with the same training in one process.
     pub(crate) against: bool,
     pub(crate) text: Text,
     /// The text for the validation loss: the end of the text.
@@ -226,22 +227,22 @@ impl TrainArgs {
 
 impl TrainOptions {
     fn settle(self) -> anyhow::Result<TrainingJob> {
-        self.can_be()?;
+        self.check_numbers()?;
         let steps = self.steps.unwrap_or(200);
         let seed = self.seed.unwrap_or(1);
         let rows = self.rows.unwrap_or(16);
         let mut config = self.model();
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
-        Self::stages_have_layers(&config, &setup)?;
+        Self::check_stages(&config, &setup)?;
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
         let rule =
             named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
-        self.all_matter(&config, &setup, rule)?;
+        self.check_effects(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
-        // The process that starts the others has one too.
+        // The process that starts the others holds a copy of the text too.
         let processes =
             if self.processes == Some(true) { setup.mesh.world() as u64 + 1 } else { 1 };
         let (bpe, text, held_out) = self.text(config.context, seed, processes)?;
@@ -273,7 +274,7 @@ impl TrainOptions {
         })
     }
 
-    /// The model, with the vocabulary that is wanted: a text may give less.
+    /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.
     fn model(&self) -> Config {
         Config {
             vocab: self.bpe.unwrap_or(256),
@@ -309,7 +310,7 @@ impl TrainOptions {
         Ok(precision)
     }
 
-    /// Under a launcher every rank is told where results go, and rank 0 writes them.
+    /// Checks that files and folders of results can be written. Only rank 0 writes them.
     fn try_outputs(&self) -> anyhow::Result<()> {
         if crate::ranks::place()?.0 > 0 {
             return Ok(());
@@ -424,13 +425,13 @@ mod tests {
     /// Everything that is settled before a text is read.
     fn settle(text: &str) -> anyhow::Result<()> {
         let options: TrainOptions = toml::from_str(text)?;
-        options.can_be()?;
+        options.check_numbers()?;
         let config = options.model();
         config.check().map_err(anyhow::Error::msg)?;
         let setup = options.setup(&config)?;
-        TrainOptions::stages_have_layers(&config, &setup)?;
+        TrainOptions::check_stages(&config, &setup)?;
         setup.check(&config, options.rows.unwrap_or(16)).map_err(anyhow::Error::msg)?;
-        options.all_matter(&config, &setup, Rule::ADAMW)?;
+        options.check_effects(&config, &setup, Rule::ADAMW)?;
         options.precision(&setup)?;
         let schedule = options.schedule(options.steps.unwrap_or(200))?;
         assert!([0, 1, u64::MAX].iter().all(|step| schedule.rate(*step) >= 0.0));
@@ -463,6 +464,6 @@ mod tests {
             }
             settled += u32::from(settle(&String::from_utf8_lossy(&bytes)).is_ok());
         }
-        assert!(settled > 200, "files come past all checks: {settled} did");
+        assert!(settled > 200, "only {settled} files of options passed all checks");
     }
 }

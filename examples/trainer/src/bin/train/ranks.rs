@@ -55,8 +55,8 @@ pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     first_cause(Communicator::run_local(ranks, |comm| rank(comm, job)))
 }
 
-/// The error of a run of several ranks: a cause, if a rank has one, before what followed from it on
-/// others.
+/// Chooses the error to report of a run of several ranks: a cause, if a rank has one, rather than
+/// an error that followed from it on other ranks.
 fn first_cause(results: Vec<anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut errors: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
     errors.sort_by_key(|error| match error {
@@ -67,7 +67,7 @@ fn first_cause(results: Vec<anyhow::Result<()>>) -> anyhow::Result<()> {
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// True if an error tells that another rank failed, or may do so.
+/// True if an error says, or may mean, that another rank failed.
 fn follows(error: &anyhow::Error) -> bool {
     let relayed = matches!(
         error.downcast_ref(),
@@ -77,15 +77,15 @@ fn follows(error: &anyhow::Error) -> bool {
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does
-/// the end of this process. The output of the ranks goes through this process, so that they all end when
-/// no process reads it any more. Must be called by the main thread: the ranks end when the thread that
-/// started them ends.
+/// the end of this process. The output of the ranks goes through this process, so that they all end
+/// when no process reads it any more. Must be called by the main thread: the ranks end when the
+/// thread that started them ends.
 fn processes(ranks: usize) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("this program has no path")?;
+    let program = std::env::current_exe().context("the path of this program is not known")?;
     // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
     // again while the port is taken.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let (mut printed, printer) = pipe().context("no pipe to the ranks")?;
+    let (mut printed, printer) = pipe().context("cannot make a pipe for the ranks' output")?;
     let mut children = Vec::new();
     for rank in 0..ranks {
         let mut command = Command::new(&program);
@@ -100,7 +100,7 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
         command.env("MAYPOLE_JOB", format!("train-{}", std::process::id()));
         children.push(in_own_group(&mut command).spawn().context("a rank cannot be started")?);
     }
-    // The ranks have it now: the pipe ends when they do.
+    // Only the ranks hold the writing end now: the pipe ends when they end.
     drop(printer);
     let unprinted = Arc::new(AtomicBool::new(false));
     let failed = Arc::clone(&unprinted);
@@ -118,7 +118,7 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
     }
 }
 
-/// Prints the output of all ranks, until they have ended or it cannot be printed.
+/// Prints the output of all ranks until all have ended, or until printing fails.
 fn relay(printed: &mut PipeReader) -> Result<(), PrintError> {
     let mut bytes = [0; 8192];
     loop {

@@ -23,7 +23,7 @@ pub(crate) struct SearchArgs {
     /// Ranks, as threads of this process; under a launcher each process is one.
     #[arg(long, default_value_t = 2)]
     ranks: usize,
-    /// The text to learn from; its last tenth judges [default: two plays].
+    /// The text to learn from; its last tenth is held out for validation [default: two plays].
     #[arg(long)]
     data: Option<PathBuf>,
     /// Folder for the journal and the trials that go on; a search that was stopped resumes there.

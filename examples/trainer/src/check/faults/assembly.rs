@@ -1,8 +1,8 @@
 //! Adds a planted mistake to a rank: the rank's parts pass through here while it is assembled.
 //!
 //! What it does: each method takes the right part and returns the part itself, or a decorator
-//! around it that makes the mistake. Without a mistake every method returns its argument unchanged. So the
-//! code of an axis contains no mistake, and the code of a mistake contains nothing else.
+//! around it that makes the mistake. Without a mistake every method returns its argument unchanged.
+//! So the code of an axis contains no mistake, and the code of a mistake contains nothing else.
 
 use crate::check::faults::PlantedFault;
 use crate::check::faults::batches;
@@ -41,7 +41,7 @@ impl Assembly {
         self.0 == Some(fault)
     }
 
-    /// The ways into and out of layers that are divided over `tp`.
+    /// The entry to and the exit from layers that are divided over `tp`.
     pub fn region<T: Real>(self, right: TensorParallelRegion) -> Box<dyn ParallelRegion<T>> {
         match self.0 {
             Some(PlantedFault::NoSumAfterRow) => {
@@ -139,7 +139,7 @@ impl Assembly {
         if wrong { PipelineSchedule::GPipe } else { right }
     }
 
-    /// Whether blocks keep their input alone.
+    /// Whether blocks keep only their input and compute the rest again.
     pub fn recompute(self, right: bool) -> bool {
         right && !self.makes(PlantedFault::ActivationsKept)
     }
@@ -185,8 +185,8 @@ impl Assembly {
         }
     }
 
-    /// The weights of tokens where replicas have unequal rows; a replica would have `even` of them
-    /// if all had equally many.
+    /// The weights of tokens where replicas have unequal rows; `even` is the rows of a replica if
+    /// all had equal numbers.
     pub fn weights(self, all: &mut [TokenBatch], even: f64) {
         if self.makes(PlantedFault::OwnRowsMean) {
             batches::weigh_by_own_rows(all, even);

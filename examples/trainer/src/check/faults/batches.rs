@@ -15,7 +15,8 @@ pub(super) fn weigh_by_own_rows(batches: &mut [TokenBatch], even: f64) {
     batches.iter_mut().for_each(|batch| batch.weight *= even / own as f64);
 }
 
-/// Positions are numbered as if the sequence were divided plainly and this were part `part`.
+/// Positions are numbered as if the sequence were divided into contiguous parts and this were part
+/// number `part`.
 pub(super) fn number_plainly(batches: &mut [TokenBatch], part: usize) {
     for batch in batches {
         let columns = batch.positions.len() / batch.rows;

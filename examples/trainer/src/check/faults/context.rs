@@ -30,7 +30,7 @@ impl RingRules for FirstMask {
 }
 
 /// The gradients of keys and values stay with the rank that added the last term. The ring has sent
-/// them on to their owner, so here they go round until they are one rank before it again.
+/// them on to their owner, so here they are shifted on until they are at the rank before the owner.
 #[derive(Debug)]
 pub(super) struct KeysNotReturned(pub(super) RingAttention);
 

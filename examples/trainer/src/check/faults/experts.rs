@@ -50,7 +50,7 @@ pub(super) fn left_behind<T: Real>(
     store.share()
 }
 
-/// The numbers of routers that this rank owns: weights, then each average.
+/// The elements of routers that this rank owns: weights, then each average.
 fn routers<'a, T: Real>(
     layout: &'a ParameterLayout,
     store: &'a mut dyn Store<T>,

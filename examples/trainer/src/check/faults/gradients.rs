@@ -31,7 +31,7 @@ pub(super) fn whole_on_each_rank(entry: &LayoutEntry) -> bool {
     entry.cut.is_none() && entry.expert.is_none()
 }
 
-/// A store that keeps a copy of each unit that was asked for until the end of the step.
+/// A store that keeps a copy of each unit of a forward pass until the end of the step.
 pub(super) struct KeptUnits<T> {
     pub(super) inner: Box<dyn Store<T>>,
     pub(super) kept: Vec<Vec<T>>,

@@ -5,8 +5,9 @@
 //! its parts pass through [`assembly`], which returns each part unchanged or inside a decorator
 //! that makes one mistake. The tests plant every mistake and check that the comparison with one
 //! process detects it. The last four of the list change no number: the tour detects them by memory,
-//! by the order of passes, and by what runs beside them. A learner plants a mistake with `train run --fault NAME` and looks for it in the
-//! losses; `train run --fault list` explains each mistake.
+//! by the order of passes, and by what runs beside them. A learner plants a mistake with
+//! `train run --fault NAME` and looks for it in the losses; `train run --fault list` explains each
+//! mistake.
 //!
 //! What is sharded, which collective runs where: as without the mistake, except for a collective
 //! that the mistake leaves out. Cost: nothing without a mistake.
@@ -57,7 +58,7 @@ faults! {
         Each rank has only terms of them.",
     NormsNotSummed: "With --sequence, gradients of norms, biases and \
         positions are not summed over tp. \
-        Each rank saw its own tokens alone.",
+        Each rank has gradients of its own tokens only.",
     PositionsOfFirst: "With --sequence, each rank of tp embeds its tokens at the positions of the \
         first rank's. \
         Each rank has its own tokens.",
@@ -102,8 +103,8 @@ faults! {
     PlannedAsGpipe: "The passes of 1F1B run in the order of GPipe. \
         The loss is the same, but more activations wait.",
     ActivationsKept: "With --recompute, blocks keep all activations. \
-        Their input alone is to be kept.",
-    UnitsKept: "FSDP keeps the units that it has gathered. Each has to go after its pass.",
+        They should keep only their input.",
+    UnitsKept: "FSDP keeps the units that it has gathered. Each has to be dropped after its pass.",
     SumsAfterwards: "Sums and gathers wait until the pass that could hide them is over. \
         They can run beside it.",
 }

@@ -1,5 +1,5 @@
-//! Mistakes of tensor parallelism: a sum that is left out, positions of another rank, a remainder that no rank owns, a maximum
-//! over too few logits.
+//! Mistakes of tensor parallelism: a sum that is left out, positions of another rank, a remainder
+//! that no rank owns, a maximum over too few logits.
 
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, greatest};
@@ -63,7 +63,7 @@ impl<T: Real> ParallelRegion<T> for ForgottenSum {
     }
 }
 
-/// Each rank takes its tokens for those of the first rank: as many, from the first on.
+/// Each rank numbers its tokens as if they were the first rank's, from 0 on.
 #[derive(Debug)]
 pub(super) struct FirstTokens(pub(super) TensorParallelRegion);
 

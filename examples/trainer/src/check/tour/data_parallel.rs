@@ -211,7 +211,7 @@ impl DataParallelCheck {
             ObservedStore::wrap(&mut session.store, &timeline)
         };
         let (outcome, seen) =
-            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look(&recipe));
+            recipe.watched((self.ranks, self.micro), self.sharding, prepare, measure_rank(&recipe));
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) =
             criterion.compare(&outcome, &recipe.alone(self.ranks, self.micro, first));
@@ -281,7 +281,7 @@ impl DataParallelCheck {
 }
 
 /// What a rank held in its last step, and the bytes that it has sent.
-fn look(
+fn measure_rank(
     recipe: &Recipe,
 ) -> impl Fn(&mut TrainingSession<f32>, &RankGroup, PassCounter) -> (StepMeasure, u64) + Sync {
     let steps = recipe.steps.max(1);
@@ -305,7 +305,7 @@ fn resharded(axis: &'static str) -> TourRow {
     let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
     let start = Instant::now();
-    let stay = |ranks, sharding, recipe: &Recipe| {
+    let load_and_train = |ranks, sharding, recipe: &Recipe| {
         let outcomes = Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Ranks);
             let mut session = recipe.session(&group, sharding);
@@ -313,7 +313,7 @@ fn resharded(axis: &'static str) -> TourRow {
             if let Some(place) = last {
                 load(&mut session, &group, &place).expect("it was written just now");
             }
-            // No rank writes before all ranks have read.
+            // A barrier: no rank writes before all ranks have read.
             group.sum(0.0).expect("all ranks are here");
             let rows = |text: &crate::train::text::Text, step| {
                 vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
@@ -327,16 +327,16 @@ fn resharded(axis: &'static str) -> TourRow {
             save(&mut session, &group, group.shard(), &folder)
                 .expect("the folder for temporary files is writable");
             let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
-            let (step, _) = look(&done)(&mut session, &group, passes);
+            let (step, _) = measure_rank(&done)(&mut session, &group, passes);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, (step, sent))
         });
         let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
         (outcomes.swap_remove(0), seen)
     };
-    let first = stay(2, shown.sharding, &half).0;
-    stay(4, FSDP, &half);
-    let (last, seen) = stay(2, shown.sharding, &whole);
+    let first = load_and_train(2, shown.sharding, &half).0;
+    load_and_train(4, FSDP, &half);
+    let (last, seen) = load_and_train(2, shown.sharding, &whole);
     let seconds = start.elapsed().as_secs_f64();
     // If removing fails, the files stay in the system's folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);

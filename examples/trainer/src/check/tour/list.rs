@@ -23,7 +23,7 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// Checks of each axis alone, and of several axes together.
 pub fn checks() -> Vec<MeshCheck> {
-    let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
+    let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("the tour names valid meshes"));
     let check = |axis, setup| MeshCheck {
         axis,
         config: Config::default(),
@@ -44,7 +44,7 @@ pub fn checks() -> Vec<MeshCheck> {
         config: Config { experts: 4, layers: 2, ..Config::default() },
         ..check(axis, Setup { router: Some(router), ..setup(mesh) })
     };
-    // A clock that is pretended: what each rank holds and sends is known beforehand.
+    // With pretended times it is known beforehand what each rank holds and sends.
     let by_speed = |mesh, seconds| {
         let clock = SpeedClock::Pretended(seconds);
         Setup { rows: RowDivision::BySpeed { every: 1, clock }, ..setup(mesh) }

@@ -7,7 +7,8 @@ use crate::train::session::{StepPeaks, TrainingSession};
 
 /// The greatest share by which activations and units may differ from theory.
 const NEAR: f64 = 0.05;
-/// Bytes by which they may differ whatever they are: lists of buffers, and boxes.
+/// Bytes by which activations and units may differ from theory at any size: lists of buffers, and
+/// boxes.
 const LISTS: f64 = 8192.0;
 
 /// The memory of one rank, and its overlapped passes; measured, or by theory.

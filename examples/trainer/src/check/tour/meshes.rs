@@ -12,7 +12,7 @@ use crate::check::theory::RankTheory;
 use crate::check::tour::measure::StepMeasure;
 use crate::check::tour::pipeline::PipelineCheck;
 use crate::check::tour::row::TourRow;
-use crate::check::verify::greater;
+use crate::check::verify::nan_as_infinity;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::ExpertMove;
 use crate::model::config::Config;
@@ -60,7 +60,7 @@ pub struct MeshCheck {
     pub rebalance: Option<u64>,
     /// The most that the gradient's norm may be.
     pub clip: Option<f64>,
-    /// True if blocks keep their input alone.
+    /// True if blocks keep only their input.
     pub recompute: bool,
 }
 
@@ -125,18 +125,18 @@ impl MeshCheck {
         let step = StepMeasure { memory, activations, units: site.units(false), passes };
         let mut sent = site.traffic(routing);
         if self.clip.is_some() {
-            // The norm is told as the loss is.
+            // The norm takes as many bytes as the loss.
             sent.world *= 2;
         }
         if self.setup.rows != RowDivision::Equal {
-            // So is the time of a row, after each step.
+            // The time of a row takes as many again, after each step.
             sent.world += 8 * (mesh.world() as u64 - 1);
         }
         (step, sent)
     }
 
-    /// The rows of a batch in which every replica has as many as replica `replica` has by the clock
-    /// that is pretended.
+    /// The rows of a batch in which every replica has as many rows as replica `replica` gets from
+    /// the pretended times.
     fn rows_like(&self, replica: usize) -> usize {
         let RowDivision::BySpeed { clock: SpeedClock::Pretended(seconds), .. } = &self.setup.rows
         else {
@@ -204,20 +204,20 @@ impl MeshCheck {
 /// The greatest relative difference of a loss or of a norm, or difference of a weight, on any rank.
 fn difference(seen: &[RankResult], reference: &RankResult) -> f64 {
     let relative = |a: &[f64], b: &[f64]| -> f64 {
-        let both = a.iter().zip(b).map(|(a, b)| greater((a - b).abs() / b.abs()));
+        let both = a.iter().zip(b).map(|(a, b)| nan_as_infinity((a - b).abs() / b.abs()));
         both.fold(if a.len() == b.len() { 0.0 } else { f64::INFINITY }, f64::max)
     };
     let of = |rank: &RankResult| {
         let own = rank.layout.gather_from(&reference.weights);
         let weights = rank.weights.iter().zip(&own).map(|(a, b)| f64::from((a - b).abs()));
-        let weights = weights.map(greater).fold(0.0, f64::max);
+        let weights = weights.map(nan_as_infinity).fold(0.0, f64::max);
         let losses = relative(&rank.losses, &reference.losses);
         weights.max(losses).max(relative(&rank.norms, &reference.norms))
     };
     seen.iter().map(of).fold(0.0, f64::max)
 }
 
-/// What a rank saw.
+/// What a rank computed, held and sent.
 pub(crate) struct RankResult {
     pub(crate) losses: Vec<f64>,
     pub(crate) weights: Vec<f32>,

@@ -1,4 +1,4 @@
-//! The tour's look at a pipeline: whether passes ran in the order of the plan, and how long ranks
+//! The tour's check of a pipeline: whether passes ran in the order of the plan, and how long ranks
 //! waited for one another.
 //!
 //! What it does: ranks share cores here, so wall time would also count waiting for a core. Instead

@@ -1,4 +1,4 @@
-//! Out to other tools: the weights of a checkpoint as one safetensors file, tensors by name.
+//! Export to other tools: the weights of a checkpoint as one safetensors file, tensors by name.
 
 use crate::model::layout::ParameterLayout;
 use crate::train::checkpoint::files::replace;
@@ -11,8 +11,8 @@ use safetensors::tensor::TensorView;
 use std::io;
 use std::path::Path;
 
-/// Writes the weights of the checkpoint in `place` to `file`, which is whole or not there. Every
-/// file of the checkpoint is compared with its digest first.
+/// Writes the weights of the checkpoint in `place` to `file` atomically: on failure no part of it
+/// is there. Every file of the checkpoint is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`].

@@ -6,21 +6,21 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a new file, down to the disk. What is written of it is removed if that fails.
+/// Writes a new file and flushes it to the disk. Removes the file if this fails.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let written = File::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
     written.map_err(|why| {
-        // The cause is that it cannot be written: whether it can be removed changes nothing.
+        // The error of writing is returned. A failure to remove the file adds nothing.
         let _ = fs::remove_file(path);
         failed(path)(why)
     })
 }
 
-/// Writes a file in place of the one that is there, if there is one, in one moment. What is no
-/// regular file, such as a pipe or a device, is written to.
+/// Writes a file, in place of an existing one, atomically. If `path` is no regular file, such as a
+/// pipe or a device, writes to it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     // The file that a link leads to is written, and the link stays.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -35,8 +35,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> 
     sync_folder(target.parent().unwrap_or(Path::new("")))
 }
 
-/// Gives a folder its name in one moment, in place of the folder that has it, if there is one. What
-/// was there has the other name then.
+/// Renames folder `from` to `to` atomically. If there is a folder `to`, the two exchange names.
 pub(super) fn rename_folder(from: &Path, to: &Path) -> Result<(), CheckpointError> {
     if !to.exists() {
         return fs::rename(from, to).map_err(failed(to));
@@ -61,7 +60,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// Makes the names in a folder stay, even if the power goes.
+/// Flushes the names in a folder to the disk, so that they survive a loss of power.
 pub(super) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path))

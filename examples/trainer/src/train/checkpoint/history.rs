@@ -1,9 +1,9 @@
 //! The checkpoints in a folder: the last that is complete, those that are not, and how many are
 //! kept.
 //!
-//! A checkpoint is complete if its manifest is there, which is written last. Whether its files are
-//! what was written is found out when they are read: a damaged checkpoint is an error and is not
-//! passed over, so that no run goes back in silence.
+//! A checkpoint is complete if its manifest is there, which is written last. Its files
+//! are checked when they are read: a damaged checkpoint is an error and is not passed over, so that
+//! no run resumes from an older step without notice.
 
 use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::files::remove_folder;
@@ -137,7 +137,7 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
 }
 
 /// Returns the history of `folder` as rank 0 sees it, and the checkpoint from which all ranks of
-/// `world` go on. Rank 0 chooses it, because hosts may see a shared folder at different ages. All
+/// `world` go on. Rank 0 chooses it, because hosts may see different states of a shared folder. All
 /// ranks call it; the other ranks get an empty history.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ pub fn agreed(
     let empty = CheckpointHistory::default();
     let own = if world.rank() == 0 { CheckpointHistory::read(folder) } else { Ok(empty) };
     let history = agree(world, own)?;
-    // Steps count from 0, and no run begins with a checkpoint of step 2^64 - 1.
+    // 2^64 - 1 stands for no checkpoint: no run has so many steps.
     let step = world.gather(&[history.complete.last().copied().unwrap_or(u64::MAX)])?[0];
     let place = (step != u64::MAX).then(|| folder.join(folder_name(step)));
     Ok((history, place))

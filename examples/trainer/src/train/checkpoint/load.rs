@@ -1,4 +1,4 @@
-//! Reading: a session on any mesh is put where a checkpoint was left.
+//! Reading: restores a session on any mesh from a checkpoint.
 
 use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
@@ -9,13 +9,13 @@ use crate::train::checkpoint::{CheckpointError, agree, damaged};
 use crate::train::session::TrainingSession;
 use std::path::Path;
 
-/// Puts `session`, which may be on any mesh, where the checkpoint in `place` was left, and returns
-/// the settings that differ from those of the run that wrote it. All ranks of `world` call it. Every
+/// Restores `session`, which may be on any mesh, from the checkpoint in `place`, and returns the
+/// settings that differ from those of the run that wrote it. All ranks of `world` call it. Every
 /// file is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
-/// The session is as it was then, unless ranks lost one another.
+/// The session is then unchanged, unless a collective failed.
 pub fn load(
     session: &mut TrainingSession<f32>,
     world: &RankGroup,

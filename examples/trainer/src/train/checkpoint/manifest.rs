@@ -10,8 +10,8 @@
 //! }
 //! ```
 //!
-//! The digest is of the text and not of what it means, so that no byte can change without notice,
-//! not even a space.
+//! The digest is of the bytes of the text, so that a change of any byte is detected, even of a
+//! space.
 
 use crate::model::config::Config;
 use crate::tensor::precision::LossScale;
@@ -56,7 +56,7 @@ pub struct Manifest {
     /// What lowered the rate so far, if the schedule adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauRate>,
-    /// The size of each step.
+    /// The learning rate of each step.
     pub schedule: RateSchedule,
     /// The most that the norm of a gradient was allowed to be.
     pub clip: Option<f64>,
@@ -71,7 +71,7 @@ pub struct Manifest {
 pub struct PartDigest {
     /// Its name in the folder: [`part_name`] of its rank.
     pub file: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// The digest of all its bytes.
     #[serde(with = "hexadecimal")]
@@ -97,7 +97,7 @@ pub fn part_name(rank: usize) -> String {
 }
 
 impl PartDigest {
-    /// Of the file of `rank`, which has these bytes.
+    /// The entry of `rank`, whose file has these bytes.
     pub fn new(rank: usize, bytes: &[u8]) -> Self {
         Self { file: part_name(rank), bytes: bytes.len() as u64, blake3: blake3::hash(bytes) }
     }

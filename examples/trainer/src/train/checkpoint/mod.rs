@@ -11,38 +11,37 @@
 //!
 //! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
 //! rank, which says in its header which runs of the whole model its numbers are (see [`reshard`]).
-//! It appears in one moment: files are written and flushed in `step-00000100.partial`, and the
+//! It appears atomically: files are written and flushed in `step-00000100.partial`, and the
 //! folder gets its name when all ranks are done. A run that is killed while it writes leaves a
 //! folder that is never read. A run that cannot write removes what it has written.
 //!
-//! # What is believed
+//! # What is checked
 //!
-//! Nothing is. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
+//! Everything. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
 //! own. Every file is compared with them before a number of it is used, whether to resume, to move
 //! to another mesh or to export. A file that was changed, cut short, lengthened, lost or exchanged
 //! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
 //! too, because they cannot be told from damaged ones.
 //!
-//! The manifest also has the [settings] of the run. A run that goes on with others is
-//! told which ones differ; it is refused where it would make no sense: another model, another
-//! optimizer, another vocabulary.
+//! The manifest also has the [settings] of the run. A run that resumes with other
+//! settings prints which ones differ. With another model, optimizer or vocabulary it is refused.
 //!
 //! # What a resumed run is
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
-//! rates are functions of the step, so there is no state besides, but for the scale of losses in
-//! `f16` and for a rate that falls on a plateau, which the manifest has. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
-//! Experts [move](crate::expert_parallel::rebalance) by loads that are counted from the last
-//! move on: a checkpoint of a step at which they did not move has lost the count, so that they may
-//! move otherwise, which changes losses by rounding alone.
+//! rates are functions of the step, and the manifest has the scale of losses in `f16` and the state
+//! of a rate that falls on a plateau. Local SGD is the exception: its ranks have an optimizer each,
+//! and a checkpoint has one. Experts [move](crate::expert_parallel::rebalance) by loads that are
+//! counted from the last move on: a checkpoint of a step at which they did not move has lost the
+//! count, so that they may move differently, which changes losses only by rounding.
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`manifest`] | the page that a checkpoint begins with, and its digest |
+//! | [`manifest`] | the model, the state and the settings of a run, and the digest of each file |
 //! | [`part`] | the file of one rank |
-//! | `ranges` | reading of all parts what a rank wants |
+//! | `ranges` | reads from all parts the numbers that a rank needs |
 //! | [`reshard`] | from the parts of any mesh to those of any other |
-//! | [`settings`] | what decides a run beside its weights, and what a change of it means |
+//! | [`settings`] | the settings that decide a run's result, and what a change of each means |
 //! | [`history`] | which checkpoints are in a folder, and which of them are kept |
 //! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
 
@@ -66,7 +65,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// A file cannot be written or read: the disk's fault, or the path's.
+    /// A file cannot be written or read, because of the disk or of the path.
     #[error("{path}: {why}{}", remedy(why))]
     File {
         /// The file.
@@ -151,7 +150,7 @@ pub(crate) fn agree<T>(
 ) -> Result<T, CheckpointError> {
     let failures = match world.gather(&[u8::from(mine.is_err())]) {
         Ok(failures) => failures,
-        // A rank that has a cause of its own does not name the loss of its peers instead.
+        // A rank that has an error of its own returns that one.
         Err(lost) => return mine.and(Err(lost.into())),
     };
     let Some(rank) = failures.iter().position(|failed| *failed != 0) else { return mine };
@@ -175,7 +174,8 @@ fn damaged(path: &Path, rank: Option<usize>, why: impl Display) -> CheckpointErr
     CheckpointError::Damaged { path: path.to_owned(), rank, why: why.to_string() }
 }
 
-/// A file of a checkpoint that cannot be read: one that is lost is damage, all else is the disk's.
+/// The error of a file of a checkpoint that cannot be read: [`CheckpointError::Damaged`] if it is
+/// missing, else [`CheckpointError::File`].
 fn unreadable(path: &Path, rank: Option<usize>) -> impl Fn(io::Error) -> CheckpointError + use<> {
     let path = path.to_owned();
     move |why| match why.kind() {

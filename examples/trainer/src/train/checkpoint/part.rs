@@ -29,7 +29,7 @@ impl RankPart<'_> {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// A sentence of the format's: its header has more than 100 MB.
+    /// A sentence of the safetensors library, if the header has more than 100 MB.
     pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
         let runs: Vec<[usize; 2]> = self.runs.iter().map(|run| [run.start, run.len]).collect();
         let runs = serde_json::to_string(&runs).expect("numbers are JSON");
@@ -42,7 +42,7 @@ impl RankPart<'_> {
         safetensors::serialize(views, Some(header)).map_err(|why| why.to_string())
     }
 
-    /// Reads the bytes of a file. All sizes in the result go together.
+    /// Reads the bytes of a file. All sizes in the result agree.
     ///
     /// # Errors
     /// A sentence that says what is wrong with them.
@@ -80,7 +80,7 @@ impl RankPart<'_> {
     }
 }
 
-/// The runs that the header of a part names. Each ends at a number.
+/// The runs that the header of a part names. No run ends beyond `usize::MAX`.
 pub(super) fn parse_runs(
     header: Option<&HashMap<String, String>>,
 ) -> Result<Vec<ParameterRun>, String> {
@@ -110,8 +110,8 @@ pub(super) fn read_parts(
     Ok(())
 }
 
-/// Opens a file that has the length and the digest that were written down. The digest is computed
-/// piece by piece.
+/// Opens a file that has the length and the digest that the manifest records. The digest is
+/// computed piece by piece.
 pub(super) fn open_part(
     path: &Path,
     rank: usize,

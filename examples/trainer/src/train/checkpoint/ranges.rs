@@ -1,5 +1,4 @@
-//! Reading of a checkpoint what a rank wants of it, and nothing else, straight to where it is
-//! wanted.
+//! Reads from a checkpoint only the numbers that a rank needs, directly into the rank's buffers.
 //!
 //! What it does: a part's file is compared with its digest piece by piece; its header says which
 //! runs of the whole model it has; and of these the elements that are wanted are read from their
@@ -22,11 +21,11 @@ use std::path::Path;
 /// The most bytes of a header, which is the format's own limit.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// The numbers that a rank wants, and whether they have been read.
+/// The numbers that a rank needs, and whether they have been read.
 #[derive(Clone, Debug)]
 pub(super) struct WantedNumbers {
-    /// Runs of the whole model that do not touch one another's elements, ascending, and where each
-    /// begins in the buffers.
+    /// Runs of the whole model that do not overlap, ascending, and where each begins in the
+    /// buffers.
     wanted: Vec<(ParameterRun, usize)>,
     /// Weights, and both averages.
     pub(super) buffers: [Vec<f32>; 3],
@@ -71,7 +70,7 @@ impl WantedNumbers {
         Ok(())
     }
 
-    /// True if everything was read.
+    /// Checks that everything was read.
     ///
     /// # Errors
     /// The first run of the whole model that no part has.
@@ -134,7 +133,7 @@ fn header(file: &File, length: u64) -> std::io::Result<Option<(Vec<u8>, u64)>> {
     Ok(Some((header, 8 + size)))
 }
 
-/// The runs of a part, and where its tensors begin. All sizes go together.
+/// The runs of a part, and where its tensors begin. All sizes agree.
 fn parse(
     header: &[u8],
     data: u64,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_anything_are_refused_with_a_sentence() {
+    fn damaged_headers_are_refused_with_a_sentence() {
         for text in ["", "{}", "[]", "{\"__metadata__\":{\"runs\":\"[[0,1]]\"}}"] {
             assert!(!parse(text.as_bytes(), 100, 1000).unwrap_err().is_empty(), "{text}");
         }
@@ -192,6 +191,6 @@ mod tests {
             let names = NAMES.map(tensor).join(",");
             format!("{{\"__metadata__\":{{\"runs\":\"[[0,2]]\"}},{names}}}")
         };
-        assert!(parse(of("[0,8]").as_bytes(), 100, 1000).is_err(), "tensors lie on one another");
+        assert!(parse(of("[0,8]").as_bytes(), 100, 1000).is_err(), "tensors overlap");
     }
 }

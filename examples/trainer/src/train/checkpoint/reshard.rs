@@ -2,8 +2,8 @@
 //! flat buffer.
 //!
 //! A rank of a tensor group has some rows of a matrix, a stage of a pipeline some layers, a rank of
-//! FSDP the third quarter of a block. All of these are *runs*: so many elements from this element
-//! of the whole model on. A checkpoint is a set of runs with their numbers; reading it on another
+//! FSDP the third quarter of a block. All of these are *runs*: consecutive elements of the whole
+//! model. A checkpoint is a set of runs with their numbers; reading it on another
 //! mesh is finding, for each run that is wanted, the runs that cover it. No case is special, so
 //! there is no table of which mesh can become which.
 
@@ -37,8 +37,8 @@ impl ParameterRun {
     }
 }
 
-/// Numbers of some runs, by where they lie in the whole model: one for each of some buffers, `N` of
-/// which go together.
+/// Runs of the whole model with their numbers: `N` numbers for each element, each from its own
+/// buffer.
 #[derive(Clone, Debug)]
 pub struct RunPool<const N: usize> {
     /// The elements to keep: runs that do not touch, ascending.
@@ -60,7 +60,7 @@ impl fmt::Display for MissingParameters {
 }
 
 impl<const N: usize> RunPool<N> {
-    /// A pool that keeps the elements of these runs, whatever is added.
+    /// A pool that keeps only the elements of these runs.
     pub fn wanting(runs: &[ParameterRun]) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort();

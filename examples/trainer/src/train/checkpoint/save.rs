@@ -1,4 +1,4 @@
-//! Writing: all ranks at once, and the checkpoint appears in one moment.
+//! Writing: all ranks write at once, and the checkpoint appears atomically.
 
 use crate::ranks::group::RankGroup;
 use crate::ranks::shard::Shard;
@@ -15,7 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Writes a checkpoint of `session` below `folder` and returns where. All ranks of `world` call it,
+/// Writes a checkpoint of `session` in `folder` and returns its path. All ranks of `world` call it,
 /// with the same step; `copy` says which of the ranks that update the same parameters this one is.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub fn save(
     let partial = folder.join(partial_name(session.step));
     let saved = write_all(session, world, copy, &partial, &place);
     if world.rank() == 0 && saved.is_err() {
-        // Every rank is done with it, or lost. The cause is in `saved`.
+        // No rank writes there any more. A failure to remove it is ignored: `saved` has the cause.
         let _ = remove_folder(&partial);
     }
     saved.map(|()| place)
@@ -139,7 +139,7 @@ fn gather_digests(world: &RankGroup, own: &PartDigest) -> Result<Vec<PartDigest>
         .collect())
 }
 
-/// Gives the folder its name, so that it stays even if the power goes.
+/// Gives the folder its name, so that the checkpoint survives a loss of power.
 fn appear(partial: &Path, place: &Path) -> Result<(), CheckpointError> {
     sync_folder(partial)?;
     rename_folder(partial, place)?;

@@ -2,8 +2,8 @@
 //!
 //! Without the same model, optimizer and vocabulary the numbers of a checkpoint mean nothing: such
 //! a run is refused. With another rate, other rows or another precision they mean the same, but the
-//! run is no continuation of the one before: each change is announced. Where ranks and their mesh
-//! change nothing but the rounding, nothing is said.
+//! run is no continuation of the one before: each change is announced. Another mesh
+//! changes only rounding, and is not announced.
 
 use crate::expert_parallel::router::Router;
 use crate::tensor::precision::Precision;
@@ -57,7 +57,7 @@ impl Display for SettingChange {
 /// The effect of every change of how rows are drawn.
 const OTHER_ROWS: &str = "this run draws other rows of the text";
 
-/// Refuses a session whose numbers mean something else than those of a checkpoint.
+/// Refuses a session with another model, optimizer or vocabulary than the checkpoint's.
 pub(super) fn refuse_others(
     manifest: &Manifest,
     session: &TrainingSession<f32>,

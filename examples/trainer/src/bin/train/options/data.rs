@@ -1,8 +1,8 @@
 //! The text of a run: read whole, if it fits in memory.
 //!
 //! Rows begin anywhere in the text, so all of it stays in memory: a byte each, or what a token of
-//! the vocabulary takes. A text that is too long for the machine is refused before it is read, with
-//! the arithmetic; the kernel would end the run without a word.
+//! the vocabulary takes. A text that is too long for the machine is refused before it is read, and
+//! the error gives the sizes. Otherwise the kernel would kill the run without a message.
 
 use super::TrainOptions;
 use anyhow::{Context, ensure};
@@ -20,7 +20,8 @@ const PLAYS: &[&[u8]] = &[
 
 /// Bytes of memory that a byte of text takes: itself, and the last tenth while it is cut off.
 const OF_BYTES: u64 = 2;
-/// With a vocabulary to learn: itself, and its tokens before and after a merge, of 4 bytes each.
+/// The same with a vocabulary to learn: [`OF_BYTES`], and a token of 4 bytes both before and after
+/// a merge.
 const OF_TOKENS: u64 = 10;
 
 impl TrainOptions {
@@ -51,7 +52,7 @@ impl TrainOptions {
     }
 }
 
-/// The text of a file, or the plays, in bytes: to learn from, and to judge by.
+/// Returns the text to learn from and the text to validate on: bytes of a file, or of the plays.
 pub(crate) fn read_text(
     data: Option<&Path>,
     context: usize,
@@ -98,8 +99,8 @@ fn read(path: &Path, factor: u64, available: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes of memory that this machine, or the group that limits this process, has to give. All there
-/// could be, where the system does not say.
+/// Bytes of memory that are available on this machine or in the control group of this process, the
+/// smaller of the two; `u64::MAX` where the system gives no number.
 fn available_memory() -> u64 {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = text("/proc/meminfo");
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_the_machines_or_the_groups() {
+    fn available_memory_is_the_smaller_of_machine_and_control_group() {
         let machine = "MemTotal: 9 kB\nMemAvailable:    2048 kB\nBuffers: 1 kB\n";
         assert_eq!(available(machine, ["", ""]), 2 << 20);
         assert_eq!(available(machine, ["max\n", "77\n"]), 2 << 20);

@@ -14,7 +14,7 @@ use maypole_trainer::unequal_ranks::rows::RowDivision;
 
 impl TrainOptions {
     /// Refuses numbers that are impossible with any other options.
-    pub(super) fn can_be(&self) -> anyhow::Result<()> {
+    pub(super) fn check_numbers(&self) -> anyhow::Result<()> {
         let positive = [
             ("micros", self.micros == Some(0)),
             ("rows", self.rows == Some(0)),
@@ -33,7 +33,7 @@ impl TrainOptions {
             );
         }
         if let Some(kib) = self.bucket {
-            ensure!(kib <= usize::MAX >> 10, "--bucket {kib}: so many KiB are in no memory");
+            ensure!(kib <= usize::MAX >> 10, "--bucket {kib}: no memory has so many KiB");
         }
         if let Some(capacity) = self.capacity {
             let even = "1 is the even share, and without --capacity experts take all";
@@ -53,7 +53,7 @@ impl TrainOptions {
     }
 
     /// Refuses a pipeline with stages that have no layers.
-    pub(super) fn stages_have_layers(config: &Config, setup: &Setup) -> anyhow::Result<()> {
+    pub(super) fn check_stages(config: &Config, setup: &Setup) -> anyhow::Result<()> {
         let stages = setup.mesh.size(MeshAxis::Pp).saturating_mul(setup.schedule.chunks());
         ensure!(
             setup.schedule.chunks() == 1 || stages <= config.layers,
@@ -66,7 +66,7 @@ impl TrainOptions {
     }
 
     /// Refuses options that change nothing in this model or on this mesh.
-    pub(super) fn all_matter(
+    pub(super) fn check_effects(
         &self,
         config: &Config,
         setup: &Setup,
@@ -97,12 +97,12 @@ impl TrainOptions {
             (
                 self.capacity.is_some(),
                 experts,
-                "--capacity is of experts, and the model has none: see --experts",
+                "--capacity needs experts, and the model has none: see --experts",
             ),
             (
                 self.group.is_some(),
                 experts,
-                "--group is of the routing to experts, and the model has none: see --experts",
+                "--group needs experts, and the model has none: see --experts",
             ),
             (
                 self.rebalance.is_some(),
@@ -134,17 +134,17 @@ impl TrainOptions {
             (
                 self.bucket.is_some(),
                 replicated,
-                "--bucket is of replicated gradients, and --sharding divides them",
+                "--bucket needs replicated gradients, and --sharding divides them",
             ),
             (
                 self.save_every.is_some(),
                 self.save.is_some(),
-                "--save-every says when, and --save where is missing",
+                "--save-every needs --save, the folder for checkpoints",
             ),
             (
                 self.keep.is_some(),
                 self.save.is_some(),
-                "--keep says how many checkpoints stay, and --save where is missing",
+                "--keep needs --save, the folder for checkpoints",
             ),
             (
                 warms,
@@ -154,21 +154,21 @@ impl TrainOptions {
         ] {
             ensure!(!given || matters, why);
         }
-        self.divides_unequally(config, setup)?;
-        self.compares(setup)?;
+        self.check_division(config, setup)?;
+        self.check_comparison(setup)?;
         let Some(fault) = setup.fault else { return Ok(()) };
-        let (shows, needs) = self.shows(fault, config, setup, rule);
-        ensure!(shows, "--fault {} would change nothing: it needs {needs}", fault.name());
+        let (has_effect, needs) = self.fault_effect(fault, config, setup, rule);
+        ensure!(has_effect, "--fault {} would change nothing: it needs {needs}", fault.name());
         Ok(())
     }
 
-    /// Refuses to compare with one process what is no training of one process.
-    fn compares(&self, setup: &Setup) -> anyhow::Result<()> {
+    /// Refuses `--against` for runs that one process cannot repeat step by step.
+    fn check_comparison(&self, setup: &Setup) -> anyhow::Result<()> {
         let Some(with) = self.against.as_deref() else { return Ok(()) };
         ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
         ensure!(
             !setup.sharding.diverges() && !setup.sharding.is_late(),
-            "--against one: averages and stale sums are no training of one process; \
+            "--against one: one process cannot repeat averages of weights or stale sums; \
              give another --sharding"
         );
         ensure!(
@@ -184,7 +184,7 @@ impl TrainOptions {
     }
 
     /// Returns true if a mistake can change this run, and the options that the mistake needs.
-    fn shows(
+    fn fault_effect(
         &self,
         fault: PlantedFault,
         config: &Config,

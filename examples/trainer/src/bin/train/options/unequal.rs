@@ -28,7 +28,7 @@ impl TrainOptions {
     }
 
     /// Refuses divisions by measured times where they would break a promise or cannot be measured.
-    pub(super) fn divides_unequally(&self, config: &Config, setup: &Setup) -> anyhow::Result<()> {
+    pub(super) fn check_division(&self, config: &Config, setup: &Setup) -> anyhow::Result<()> {
         let measured =
             matches!(setup.rows, RowDivision::BySpeed { clock: SpeedClock::Measured, .. });
         ensure!(

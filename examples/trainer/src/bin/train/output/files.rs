@@ -6,8 +6,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Makes sure that the file that `flag` names can be written. What is in it stays, and where there
-/// was no file there is none.
+/// Makes sure that the file that `flag` names can be written. The content of an existing
+/// file stays, and a file that this trial made is removed.
 pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
     let metadata = fs::metadata(path);
     if metadata.as_ref().is_ok_and(|file| file.file_type().is_fifo()) {

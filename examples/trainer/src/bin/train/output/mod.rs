@@ -1,8 +1,8 @@
 //! Standard output: the one writer of everything that `train` prints.
 //!
-//! A reader that has seen enough, such as `head`, closes the pipe. Then there is nothing left to do
-//! and nothing to say: the program ends at once, with the status that a shell reports of a tool
-//! that such a pipe ends. Any other failure, such as a full disk, is an error.
+//! A reader such as `head` closes the pipe early. Then the program prints no error and ends at
+//! once, with the status that shells report for a program that `SIGPIPE` ended. Any other failure,
+//! such as a full disk, is an error.
 
 pub(crate) mod files;
 
@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Standard output takes nothing more.
+/// Standard output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrintError {
     /// No program reads it any more.
@@ -41,29 +41,29 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), PrintError> {
     })
 }
 
-/// The file that standard output is, where the system says so.
+/// The path of standard output, where the system gives one.
 fn name() -> PathBuf {
     let file = read_link("/proc/self/fd/1").ok().filter(|path| path.is_absolute());
     file.unwrap_or_else(|| "standard output".into())
 }
 
-/// The status of a program that ends with `error`, after it was said on standard error. If that is
-/// closed too, no one can be told.
+/// Prints `error` on standard error and returns the exit status of the program. A failure to print
+/// it is ignored. Prints nothing if the reader of standard output has closed it.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     if is_closed(error) {
         return ExitCode::from(ENDED_BY_PIPE);
     }
     let sentence = match error.downcast_ref() {
-        // That rank says why: a cause is said once.
+        // The failed rank prints the cause, so that the cause appears once.
         Some(CheckpointError::Rank { rank, .. }) => format!("stopped, because rank {rank} failed"),
         _ => format!("{error:#}"),
     };
-    // In one piece: other ranks may write there too.
+    // In one write: other ranks may write there at the same time.
     let _ = io::stderr().write_all(format!("train: {sentence}\n").as_bytes());
     ExitCode::FAILURE
 }
 
-/// True if the reader of standard output has seen enough.
+/// True if the error is that the reader of standard output has closed it.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(PrintError::Closed(_)))
 }

@@ -57,8 +57,8 @@ fn mib(bytes: u64, wide: usize) -> String {
     format!("{:>wide$.2}", bytes as f64 / f64::from(1 << 20))
 }
 
-/// Weights, gradients and optimizer by theory. Ranks whose parts differ by an element a unit are
-/// taken to be alike.
+/// Weights, gradients and optimizer by theory. It takes the shards of a unit to be equal; they
+/// differ by one element where the ranks do not divide the unit.
 fn theory_between_steps(worker: &Worker<f32>, job: &TrainingJob) -> RankMemory {
     let copies = worker.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
     let parameters = worker.session.store.layout().len();

@@ -35,7 +35,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-/// Trains, saves, draws, judges and writes.
+/// Runs the job on one rank: trains, saves, reports; rank 0 also validates and writes a sample.
 pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
@@ -77,8 +77,8 @@ fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) -> maypole::Result<()> {
     Ok(())
 }
 
-/// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
-/// taken to be as this one.
+/// Whether a host has more ranks than cores, so that ranks may wait for a core. All hosts are taken
+/// to have as many cores as this one.
 fn share_cores(hosts: &Hosts) -> bool {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     hosts.sizes().into_iter().any(|ranks| ranks > cores)
@@ -132,8 +132,8 @@ fn train(
             let seen = clock.record(RankActivity::Validation, compare)?;
             progress.say(worker.session.step, &seen.to_string())?;
         }
-        // Only a scale keeps such a step from the weights: without one there is nothing left to
-        // train or to save.
+        // With a loss scale such a step is skipped. Without one it has spoilt the weights, and
+        // nothing is left to train or to save.
         if !last.loss.is_finite() && worker.session.scale.is_none() {
             break;
         }
@@ -152,14 +152,14 @@ fn train(
     Ok((losses, last))
 }
 
-/// One process that trains beside, if the job says so.
+/// The training in one process to compare with, if the job asks for it.
 fn against(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<OneProcess<f32>>> {
     let optimizer = (job.rule, job.schedule);
     let begin = || OneProcess::beside(worker, &job.config, job.seed, optimizer);
     Ok(job.against.then(begin).transpose()?)
 }
 
-/// A step, and what is shown of it.
+/// Does a step; returns its outcome, and the record of it for the report.
 fn one_step(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
@@ -188,7 +188,8 @@ fn save_and_remove(
     Ok(if worker.groups.world.rank() == 0 { resume::remove_old(job) } else { None })
 }
 
-/// How uneven the ranks of `ep` were by layer, and how even they are where experts moved.
+/// Says for each layer how uneven the ranks of `ep` were and, where experts moved, how uneven they
+/// are now.
 fn balance(moves: &[ExpertMove]) -> String {
     let layer = |it: &ExpertMove| {
         let [before, after] = it.uneven;
@@ -200,7 +201,7 @@ fn balance(moves: &[ExpertMove]) -> String {
     )
 }
 
-/// The whole model, trained, on rank 0 alone.
+/// Returns the whole trained model on rank 0, `None` on other ranks. All ranks call it.
 fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<Worker<f32>>> {
     let world = worker.groups.world.clone();
     let weights = whole_weights(&mut worker.session, &world)?;

@@ -14,7 +14,7 @@ pub(super) struct StepProgress {
     began: Instant,
     steps: u64,
     tokens: u64,
-    /// Lines instead of a bar: one every so many steps.
+    /// Steps between lines, if lines are printed instead of a bar.
     lines: Option<u64>,
     quiet: bool,
     /// Whether ranks share cores.
@@ -31,7 +31,7 @@ impl StepProgress {
             ProgressBar::hidden()
         };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left");
-        bar.set_style(style.expect("the template is right"));
+        bar.set_style(style.expect("the template is valid"));
         let lines = (!terminal).then_some((steps / 20).max(1));
         Self { bar, began: Instant::now(), steps: 0, tokens: 0, lines, quiet, shared }
     }
@@ -80,9 +80,9 @@ impl StepProgress {
     }
 }
 
-/// The shares of a period, which sum to 100. Where ranks share cores, every share may be another
-/// rank's work: a rank that waits for another stage may wait for a core that another rank has,
-/// which is not the bubble of the pipeline.
+/// The shares of a period in %, which sum to 100. Where ranks share cores, every share may include
+/// another rank's work: a rank that waits for another stage may also wait for a core, which is not
+/// the bubble of the pipeline.
 pub(super) fn split(shares: &TimeShares, shared: bool) -> String {
     let bubble = ShareKind::Activity(RankActivity::Bubble);
     let name = |kind: ShareKind| match kind == bubble && shared {

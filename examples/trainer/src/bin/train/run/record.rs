@@ -31,8 +31,8 @@ struct EarlierLine {
 const MOST_BYTES: u64 = 1_024;
 
 impl LossRecord {
-    /// A new file, or, if `done` steps were done before, the one that is there up to that step; and
-    /// the losses in it, of the last steps before that one without a gap.
+    /// Begins a new file. If `done` steps were done before, continues the existing file after step
+    /// `done`, and returns the losses in it: those of the last steps up to `done` without a gap.
     pub(super) fn new(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, LossCurve)> {
         let none = LossCurve::new(done + 1);
         let Some(path) = path else { return Ok((Self(None), none)) };
@@ -54,9 +54,8 @@ impl LossRecord {
     }
 }
 
-/// Takes out of a file what comes after step `done`: a run that was killed did steps after its last
-/// checkpoint, which are done again. Pipes, terminals and wherever `/dev/stdout` leads have no
-/// past.
+/// Removes from a file what comes after step `done`: a run that was killed did steps after its last
+/// checkpoint, which are done again. Pipes, terminals and paths under `/dev` are not cut.
 fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
     if !path.is_file() || path.starts_with("/dev") {
         return Ok(LossCurve::new(done + 1));
@@ -66,7 +65,7 @@ fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
     new.push(".partial");
     let new = Path::new(&new);
     let kept = keep_until(&path, new, done).and_then(|(losses, changed)| {
-        // In one moment, so that a run that is killed here leaves the old file or the new one.
+        // Renaming is atomic: a run that is killed here leaves the old file or the new one.
         if changed {
             fs::rename(new, &path)?
         } else {
@@ -82,7 +81,7 @@ fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
 }
 
 /// Copies the lines of steps up to `done` to another file: their losses, and whether any line was
-/// left out. Reads line by line, however long the file is.
+/// left out. Holds one line at a time, so the file may be longer than memory.
 fn keep_until(from: &Path, to: &Path, done: u64) -> io::Result<(LossCurve, bool)> {
     let mut text = BufReader::new(File::open(from)?);
     let mut kept = BufWriter::new(File::create(to)?);
@@ -104,12 +103,12 @@ fn keep_until(from: &Path, to: &Path, done: u64) -> io::Result<(LossCurve, bool)
         kept.write_all(b"\n")?;
     }
     kept.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    // What is drawn goes on with the next step.
+    // The curve is continued with the losses of step `done + 1` and later.
     Ok((if losses.next() == done + 1 { losses } else { LossCurve::new(done + 1) }, changed))
 }
 
-/// Reads the next line; false at the end. Of a line that is too long to be one of ours only the
-/// beginning is kept, which is no JSON.
+/// Reads the next line; false at the end. Of a line of more than [`MOST_BYTES`] only the beginning
+/// is kept, which is not valid JSON.
 fn read_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     text.take(MOST_BYTES).read_until(b'\n', line)?;
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_anything_is_cut_back_to_its_lines() {
+    fn a_damaged_file_is_cut_back_to_its_valid_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("losses");
         let long = format!("{{\"step\":2,\"loss\":1.5,\"more\":\"{}\"}}\n", "x".repeat(100_000));

@@ -1,4 +1,4 @@
-//! What a run says of its ranks when all steps are done: bytes, time, load of experts, pictures.
+//! The report of a run after its last step: bytes and time of each rank, load of experts, pictures.
 
 use super::LastStep;
 use super::memory;
@@ -19,8 +19,8 @@ use maypole_trainer::train::worker::Worker;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes and time of every rank, and pictures. All ranks call it; `time` is that of all steps of
-/// this rank.
+/// Reports bytes and time of every rank, and draws. All ranks call it; `time` is that of all steps
+/// of this rank.
 pub(super) fn report(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
@@ -41,8 +41,8 @@ pub(super) fn report(
     for (rank, time) in times.enumerate().filter(|_| last.pipeline.is_some()) {
         output::line(format!("rank {rank}: {}", time_line(&time, last.shared)))?;
     }
-    say_skipped(worker)?;
-    say_load(&load, job)?;
+    print_skipped(worker)?;
+    print_load(&load, job)?;
     match &job.svg {
         Some(folder) => {
             let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
@@ -59,7 +59,7 @@ pub(super) fn time_line(time: &TimeShares, shared: bool) -> String {
     format!("{:.1} s: {}", time.total().as_secs_f64(), split(time, shared))
 }
 
-fn say_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
+fn print_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
     let Some(LossScale { factor, skipped, .. }) = worker.session.scale else { return Ok(()) };
     let steps = worker.session.step;
     Ok(output::line(format_args!(
@@ -68,8 +68,8 @@ fn say_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
     ))?)
 }
 
-/// Tokens of each expert. There are none right after a move.
-fn say_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
+/// Prints the tokens of each expert. Right after a move all are 0, and nothing is printed.
+fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     if load.iter().all(|load| *load == 0) {
         return Ok(());
     }
@@ -109,8 +109,8 @@ fn draw(
     files::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, title))
 }
 
-/// The plan of rank 0's pipeline, if it is one of several stages, with the mean processor time of
-/// each operation in the last step: what it would be if nobody shared a core, and messages took no
+/// Draws the plan of rank 0's pipeline, if it has several ranks, with the mean processor time of
+/// each operation in the last step: the pipeline as if no ranks shared a core and messages took no
 /// time.
 fn draw_pipeline(
     folder: &Path,

@@ -1,4 +1,4 @@
-//! Where a run begins: at the last checkpoint, if there is one, and what it says of it.
+//! Resumes a run from its last complete checkpoint, if there is one, and prints where it begins.
 
 use crate::options::TrainingJob;
 use crate::output;
@@ -10,9 +10,9 @@ use maypole_trainer::train::checkpoint::settings::SettingChange;
 use maypole_trainer::train::worker::Worker;
 use std::path::Path;
 
-/// Puts `worker` where the last complete checkpoint was left, if the job has a folder of them. All
-/// ranks call it; rank 0 says from where the run goes on, which checkpoints it passes over, and
-/// what it does otherwise.
+/// Loads the last complete checkpoint into `worker`, if the job has a folder of them. All ranks
+/// call it; rank 0 prints which checkpoint is loaded, whether a later one is incomplete, and which
+/// settings have changed since.
 pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<()> {
     let Some(folder) = &job.save else { return Ok(()) };
     let world = worker.groups.world.clone();
@@ -24,7 +24,7 @@ pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Res
     let changes = load(&mut worker.session, &world, &place)?;
     let step = worker.session.step;
     if let Some(why) = too_few(step, job.schedule.steps, &place) {
-        // Every rank finds this; one says it.
+        // Every rank finds this error; rank 0 reports it.
         return match world.rank() {
             0 => Err(anyhow::Error::msg(why)),
             _ => Err(CheckpointError::Rank { rank: 0, why }.into()),
@@ -40,7 +40,7 @@ pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Res
 fn too_few(done: u64, steps: u64, place: &Path) -> Option<String> {
     (done > steps).then(|| {
         format!(
-            "{} has {done} steps behind it, and --steps {steps} is fewer: \
+            "{} was saved after {done} steps, and --steps {steps} is fewer: \
              give --steps {done} or more, or another --save",
             place.display()
         )
@@ -60,8 +60,8 @@ fn say(place: &Path, changes: &[SettingChange]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes all but the last `--keep` checkpoints, if that is given; returns what went wrong. Rank 0
-/// calls it. A checkpoint too many is no reason to stop a run.
+/// Removes all but the last `--keep` checkpoints, if that is given. Rank 0 calls it. Returns what
+/// went wrong as text: a checkpoint that stays is no reason to stop a run.
 pub(super) fn remove_old(job: &TrainingJob) -> Option<String> {
     let keep = job.keep?;
     let folder = job.save.as_deref()?;

@@ -1,4 +1,4 @@
-//! What a run says of unequal shares, and the measurement before its first step.
+//! Measures layers before the first step, and prints how rows and layers are divided unequally.
 
 use crate::options::TrainingJob;
 use crate::output;
@@ -7,8 +7,8 @@ use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::unequal_ranks::layers::{LayerDivision, measured};
 
-/// The setup of `job`, with layers divided by what they cost, if the job says so. All ranks call
-/// it; rank 0 says the layers of each stage.
+/// The setup of `job`, with layers divided by their measured cost, if the job asks for it. All
+/// ranks call it; rank 0 prints the layers of each stage.
 pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Setup> {
     if !job.measures_layers {
         return Ok(job.setup.clone());
@@ -26,7 +26,7 @@ pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Resul
     Ok(Setup { layers, ..job.setup.clone() })
 }
 
-/// How rows were divided anew, if they were.
+/// Describes the new division of rows, if it changed.
 pub(super) fn change_of_rows(before: &[usize], after: &[usize]) -> Option<String> {
     let changed = !before.is_empty() && before != after;
     changed.then(|| format!("rows by speed: {} -> {}", list(before), list(after)))
