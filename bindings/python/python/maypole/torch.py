@@ -1,0 +1,637 @@
+"""The backend "maypole" of ``torch.distributed``, for tensors on the CPU.
+
+``torch.distributed.init_process_group("maypole")`` finds it by the package's entry point, so nobody imports
+this module. It is PyTorch's backend interface (``torch._C._distributed_c10d.Backend``) over
+:class:`maypole.Communicator`: a call that the caller waits for at once runs on the caller's thread, any
+other call runs on the communicator's thread, in the order of the calls.
+
+Messages between two ranks run on two communicators of their own: one for messages to higher ranks, one for
+messages to lower ones. So a rank's receive never waits behind a send to the same peer.
+"""
+
+import json
+import os
+import secrets
+import socket
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Backend as _Backend
+from torch._C._distributed_c10d import ReduceOp
+from torch.futures import Future
+
+from . import Communicator, MaypoleError
+
+_TYPES = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+_OPERATIONS = {
+    "SUM": "sum",
+    "AVG": "avg",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "and",
+    "BOR": "or",
+    "BXOR": "xor",
+}
+# PyTorch adds and multiplies truth values as "or" and "and".
+_OF_BOOL = {"sum": "or", "max": "or", "product": "and", "min": "and", "and": "and", "or": "or", "xor": "xor"}
+# Tensors that are combined together and have no more bytes than this are one call.
+_FUSED = 1 << 20
+_NOTHING = (None, None)
+
+
+def _operation(op):
+    """The name of a reduction, and the factor of a pre-multiplied sum."""
+    for theirs, ours in _OPERATIONS.items():
+        if op == getattr(ReduceOp, theirs):
+            return ours, None
+    if op == ReduceOp.PREMUL_SUM:
+        factor = op.__getstate__()[1]
+        return "sum", float(factor)
+    raise RuntimeError(f"maypole has no reduction {op}")
+
+
+def _place(tensor):
+    """Address and bytes of a contiguous tensor."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+
+_EMPTY = (0, 0)
+
+
+def _dense(tensor):
+    if tensor.is_sparse:
+        raise RuntimeError("maypole moves dense tensors only: pass tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise RuntimeError(f"maypole moves tensors on the CPU, and this one is on {tensor.device}")
+    return tensor.detach()
+
+
+def _flat(tensor):
+    """The elements one behind the other: the tensor itself, or a copy."""
+    tensor = _dense(tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.contiguous()
+
+
+class _Call:
+    """A collective on addresses, the tensors that keep them, and what is to be copied afterwards."""
+
+    def __init__(self, name, source, target, root=0, op="sum", factor=None, counts=_NOTHING, moves=True):
+        tensor = source if source is not None else target
+        if moves:
+            type_name, scale = "uint8", tensor.element_size()
+        elif tensor.dtype.is_complex:
+            if op not in ("sum", "avg"):
+                raise RuntimeError(f"maypole has no {op} of complex numbers")
+            type_name, scale = ("float32" if tensor.dtype == torch.complex64 else "float64"), 2
+        elif tensor.dtype in _TYPES:
+            type_name, scale = _TYPES[tensor.dtype], 1
+        else:
+            raise RuntimeError(f"maypole moves {tensor.dtype}, but does not combine it")
+        if type_name == "bool":
+            if op not in _OF_BOOL:
+                raise RuntimeError(f"maypole has no {op} of bool")
+            op = _OF_BOOL[op]
+        counts = tuple(of and [count * scale for count in of] for of in counts)
+        places = (_EMPTY if source is None else _place(source), _EMPTY if target is None else _place(target))
+        self.raw = ((name, root, type_name, op, factor), places, counts)
+        self.kept = (source, target)
+
+
+class MaypoleWork(dist.Work):
+    """A call under way, or over. Its future has the list of the tensors."""
+
+    def __init__(self, tensors, request=None):
+        super().__init__()
+        self._tensors = tensors
+        self._request = request
+        self._future = Future()
+        self._error = None
+        self._over = request is None and tensors is not None
+        self._source = -1
+        self._afterwards = ()
+        if self._over:
+            self._future.set_result(tensors)
+
+    def _done(self, error):
+        """Called on the communicator's thread."""
+        if error is None:
+            for copy in self._afterwards:
+                copy()
+            self._over = True
+            self._future.set_result(self._tensors)
+        else:
+            self._error = _explained(error)
+            self._over = True
+            self._future.set_exception(self._error)
+
+    def wait(self, timeout=timedelta(0)):
+        if self._request is not None and timeout is not None and timeout > timedelta(0):
+            _wait_for(self._request, timeout)
+        elif self._request is not None:
+            request, self._request = self._request, None
+            try:
+                request.wait()
+            except MaypoleError as error:
+                raise _explained(error) from None
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self):
+        return self._future
+
+    def is_completed(self):
+        return self._over
+
+    def is_success(self):
+        return self._over and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self._tensors or []
+
+    def synchronize(self):
+        self.wait()
+
+    def source_rank(self):
+        return self._source
+
+
+class _WorkOfMany(dist.Work):
+    """Several calls as one."""
+
+    def __init__(self, works):
+        super().__init__()
+        self._works = works
+        self._future = Future()
+        tensors = [tensor for work in works for tensor in work.result()]
+        if not works:
+            self._future.set_result(tensors)
+            return
+
+        def finish(_):
+            error = next((work.exception() for work in works if work.exception() is not None), None)
+            self._future.set_result(tensors) if error is None else self._future.set_exception(error)
+
+        torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(finish)
+
+    def wait(self, timeout=timedelta(0)):
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def get_future(self):
+        return self._future
+
+    def is_completed(self):
+        return self._future.done()
+
+    def exception(self):
+        return next((work.exception() for work in self._works if work.exception() is not None), None)
+
+    def result(self):
+        return [tensor for work in self._works for tensor in work.result()]
+
+
+def _wait_for(request, timeout):
+    import time
+
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not request.test():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Timed out after {timeout.total_seconds()} s: the call is still under way")
+        time.sleep(50e-6)
+
+
+def _explained(error):
+    """PyTorch's programs look for the words "timed out" in the text."""
+    if getattr(error, "kind", "") != "timed out" or str(error).startswith("Timed out"):
+        return error
+    said = MaypoleError(f"Timed out: {error}")
+    said.kind, said.culprit, said.retryable = error.kind, error.culprit, error.retryable
+    return said
+
+
+def _address():
+    """Where rank 0 of a group listens: this host's address on the way to the master, or loopback."""
+    master = os.environ.get("MASTER_ADDR", "localhost")
+    try:
+        probe = socket.socket(socket.AF_INET6 if ":" in master else socket.AF_INET, socket.SOCK_DGRAM)
+        with probe:
+            probe.connect((master, 9))
+            return probe.getsockname()[0]
+    except OSError:
+        return "127.0.0.1"
+
+
+def _join(store, rank, world, timeout):
+    """All ranks of a group meet at the address that rank 0 leaves in the group's store."""
+    seconds = timeout.total_seconds()
+    if rank == 0:
+        meeting = {"address": _address(), "job": secrets.token_hex(8), "key": secrets.token_hex(32)}
+        store.set("maypole/meeting", json.dumps(meeting))
+    meeting = json.loads(store.get("maypole/meeting"))
+    key = bytes.fromhex(meeting["key"])
+    return Communicator.join_at(rank, world, meeting["address"], job=meeting["job"], key=key, timeout=seconds)
+
+
+class MaypoleBackend(_Backend):
+    """One process group. Methods have PyTorch's names and arguments."""
+
+    def __init__(self, store, rank, world, timeout):
+        super().__init__(rank, world)
+        self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
+        self._options = _Backend.Options("maypole", timeout)
+        self._comm = _join(store, rank, world, timeout)
+        # Messages to higher ranks, and to lower ones.
+        self._upward = self._comm.duplicate()
+        self._downward = self._comm.duplicate()
+        self._sequence = 0
+        self._barriers = 0
+        self._batch = None
+
+    # What the group is.
+
+    def getBackendName(self):
+        return "maypole"
+
+    name = getBackendName
+
+    @property
+    def options(self):
+        return self._options
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    @property
+    def supports_splitting(self):
+        return False
+
+    def _set_sequence_number_for_group(self):
+        self._sequence = 0
+
+    def _get_sequence_number_for_group(self):
+        return self._sequence
+
+    def set_timeout(self, timeout):
+        for comm in (self._comm, self._upward, self._downward):
+            comm.set_timeout(timeout.total_seconds())
+
+    def abort(self):
+        self._comm.abort("torch.distributed aborted the group")
+
+    def shutdown(self):
+        for comm in (self._upward, self._downward, self._comm):
+            comm.close()
+
+    def supports_tensor_alloc(self, _device=None):
+        return True
+
+    def allocate_tensor(self, size, *, dtype, device=None):
+        """A tensor in memory that the other ranks of the host reach in place. All ranks call it."""
+        count = size if isinstance(size, int) else int(torch.Size(size).numel())
+        memory = self._comm.alloc(max(count * dtype.itemsize, 1))
+        return torch.frombuffer(memory, dtype=dtype, count=count).view(size)
+
+    # Running calls.
+
+    def _run(self, calls, tensors, opts=None, afterwards=()):
+        """Runs `calls` in order, then `afterwards`. On this thread if the caller waits at once."""
+        self._sequence += 1
+        if self._batch is None and getattr(opts, "asyncOp", True) is False:
+            try:
+                for call in calls:
+                    self._comm._call(*call.raw)
+            except MaypoleError as error:
+                raise _explained(error) from None
+            for copy in afterwards:
+                copy()
+            return MaypoleWork(tensors)
+        work = MaypoleWork(None)
+        work._tensors, work._afterwards = tensors, afterwards
+        if self._batch is not None:
+            self._batch.append((calls, work))
+            return work
+        kept = [call.kept for call in calls]
+        work._request = self._comm._start([call.raw for call in calls], kept, work._done)
+        return work
+
+    def _into(self, tensor):
+        """A contiguous place for the result `tensor`, and what copies it there afterwards."""
+        tensor = _dense(tensor)
+        if tensor.is_contiguous():
+            return tensor, ()
+        place = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        return place, (lambda: tensor.copy_(place),)
+
+    def start_coalescing(self, *_device):
+        self._batch = []
+
+    def end_coalescing(self, *_device):
+        """One work for all calls since `start_coalescing`: the collectives are one request."""
+        batch, self._batch = self._batch or [], None
+        messages = [work for calls, work in batch if calls is None]
+        collectives = [(calls, work) for calls, work in batch if calls is not None]
+        works = list(messages)
+        if collectives:
+            whole = MaypoleWork(None)
+            whole._tensors = [tensor for _, work in collectives for tensor in work._tensors]
+            whole._afterwards = [copy for _, work in collectives for copy in work._afterwards]
+            calls = [call for calls, _ in collectives for call in calls]
+            kept = [call.kept for call in calls]
+
+            def done(error):
+                whole._done(error)
+                for _, work in collectives:
+                    work._afterwards = ()
+                    work._done(error)
+
+            whole._request = self._comm._start([call.raw for call in calls], kept, done)
+            works.append(whole)
+        return works[0] if len(works) == 1 else _WorkOfMany(works)
+
+    # Collectives.
+
+    def broadcast(self, tensors, opts):
+        tensor = tensors[getattr(opts, "rootTensor", 0)]
+        place, after = self._into(tensor)
+        if after:
+            place.copy_(tensor)
+        call = _Call("broadcast", place, place, root=opts.rootRank)
+        return self._run([call], tensors, opts, after)
+
+    def _sum_in_place(self, tensors, op):
+        """Calls that combine each tensor in place; small ones of one type are one call."""
+        name, factor = _operation(op)
+        calls, after = [], []
+        small = [tensor for tensor in tensors if tensor.dtype == tensors[0].dtype]
+        bytes_of_all = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if len(tensors) > 1 and len(small) == len(tensors) and bytes_of_all <= _FUSED:
+            fused = torch.cat([_flat(tensor).view(-1) for tensor in tensors])
+            parts = fused.split([tensor.numel() for tensor in tensors])
+            after = [
+                lambda tensor=_dense(tensor), part=part: tensor.copy_(part.view(tensor.shape))
+                for tensor, part in zip(tensors, parts)
+            ]
+            return [_Call("all_reduce", fused, fused, op=name, factor=factor, moves=False)], after
+        for tensor in tensors:
+            place, copies = self._into(tensor)
+            if copies:
+                place.copy_(tensor)
+            calls.append(_Call("all_reduce", place, place, op=name, factor=factor, moves=False))
+            after.extend(copies)
+        return calls, after
+
+    def allreduce(self, tensors, opts=None):
+        op = getattr(opts, "reduceOp", ReduceOp.SUM)
+        calls, after = self._sum_in_place(tensors, op)
+        return self._run(calls, tensors, opts, after)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors, opts):
+        tensor = tensors[getattr(opts, "rootTensor", 0)]
+        name, factor = _operation(opts.reduceOp)
+        source = _flat(tensor)
+        if self._rank != opts.rootRank:
+            call = _Call("reduce", source, None, opts.rootRank, name, factor, moves=False)
+            return self._run([call], tensors, opts)
+        place, after = self._into(tensor)
+        if after:
+            place.copy_(tensor)
+        call = _Call("reduce", place, place, opts.rootRank, name, factor, moves=False)
+        return self._run([call], tensors, opts, after)
+
+    def _gathered(self, outs, tensor):
+        """A call that gathers `tensor` of all ranks in `outs`, and the copies afterwards."""
+        source = _flat(tensor)
+        whole = torch.empty(len(outs) * source.numel(), dtype=source.dtype)
+        parts = whole.chunk(len(outs)) if source.numel() else [whole] * len(outs)
+        after = [
+            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs, parts)
+        ]
+        return _Call("all_gather", source, whole), after
+
+    def allgather(self, outs, ins, opts=None):
+        gathered = [self._gathered(out, tensor) for out, tensor in zip(outs, ins)]
+        after = [copy for _, copies in gathered for copy in copies]
+        return self._run([call for call, _ in gathered], list(outs[0]), opts, after)
+
+    def allgather_coalesced(self, outs, ins, opts=None):
+        by_input = [[outs[rank][at] for rank in range(self._world)] for at in range(len(ins))]
+        return self.allgather(by_input, ins, opts)
+
+    def _gathered_single(self, out, tensor):
+        place, after = self._into(out)
+        source = _flat(tensor)
+        if self._is_block_of(source, place):
+            source = place
+        return _Call("all_gather", source, place), after
+
+    def _is_block_of(self, part, whole):
+        """True if `part` is this rank's block of `whole`, so that the call works in place."""
+        bytes_of_part = part.numel() * part.element_size()
+        return part.numel() > 0 and part.data_ptr() == whole.data_ptr() + self._rank * bytes_of_part
+
+    def all_gather_single(self, out, tensor, opts=None):
+        call, after = self._gathered_single(out, tensor)
+        return self._run([call], [out], opts, after)
+
+    def all_gather_single_coalesced(self, outs, ins, opts=None):
+        gathered = [self._gathered_single(out, tensor) for out, tensor in zip(outs, ins)]
+        after = [copy for _, copies in gathered for copy in copies]
+        return self._run([call for call, _ in gathered], list(outs), opts, after)
+
+    def _scattered_sum(self, out, source, op):
+        name, factor = _operation(op)
+        place, after = self._into(out)
+        if self._is_block_of(place, source):
+            return _Call("reduce_scatter", source, source, op=name, factor=factor, moves=False), after
+        return _Call("reduce_scatter", source, place, op=name, factor=factor, moves=False), after
+
+    def reduce_scatter(self, outs, ins, opts):
+        sources = [torch.cat([_flat(part).view(-1) for part in parts]) for parts in ins]
+        sums = [self._scattered_sum(out, source, opts.reduceOp) for out, source in zip(outs, sources)]
+        after = [copy for _, copies in sums for copy in copies]
+        return self._run([call for call, _ in sums], list(outs), opts, after)
+
+    def reduce_scatter_single(self, out, tensor, opts=None):
+        op = getattr(opts, "reduceOp", ReduceOp.SUM)
+        call, after = self._scattered_sum(out, _flat(tensor), op)
+        return self._run([call], [out], opts, after)
+
+    def reduce_scatter_single_coalesced(self, outs, ins, opts=None):
+        op = getattr(opts, "reduceOp", ReduceOp.SUM)
+        sums = [self._scattered_sum(out, _flat(tensor), op) for out, tensor in zip(outs, ins)]
+        after = [copy for _, copies in sums for copy in copies]
+        return self._run([call for call, _ in sums], list(outs), opts, after)
+
+    def gather(self, outs, ins, opts):
+        source = _flat(ins[0])
+        if self._rank != opts.rootRank:
+            return self._run([_Call("gather", source, None, root=opts.rootRank)], [], opts)
+        whole = torch.empty(self._world * source.numel(), dtype=source.dtype)
+        parts = whole.chunk(self._world) if source.numel() else [whole] * self._world
+        after = [
+            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs[0], parts)
+        ]
+        call = _Call("gather", source, whole, root=opts.rootRank)
+        return self._run([call], list(outs[0]), opts, after)
+
+    def gather_single(self, out, tensor, opts):
+        if self._rank != opts.rootRank:
+            return self._run([_Call("gather", _flat(tensor), None, root=opts.rootRank)], [out], opts)
+        place, after = self._into(out)
+        call = _Call("gather", _flat(tensor), place, root=opts.rootRank)
+        return self._run([call], [out], opts, after)
+
+    def scatter(self, outs, ins, opts):
+        place, after = self._into(outs[0])
+        source = None
+        if self._rank == opts.rootRank:
+            source = torch.cat([_flat(part).view(-1) for part in ins[0]])
+        call = _Call("scatter", source, place, root=opts.rootRank)
+        return self._run([call], list(outs), opts, after)
+
+    def all_to_all_single(self, out, tensor, out_splits, in_splits, opts=None):
+        source = _flat(tensor)
+        place, after = self._into(out)
+        counts = _NOTHING
+        if out_splits or in_splits:
+            counts = (self._rows(source, in_splits), self._rows(place, out_splits))
+        elif source.dim() and source.size(0) % self._world or place.dim() and place.size(0) % self._world:
+            raise RuntimeError("the first dimension does not divide equally over the ranks")
+        call = _Call("all_to_all", source, place, counts=counts)
+        return self._run([call], [out], opts, after)
+
+    def _rows(self, tensor, splits):
+        """Elements for each rank, of `splits` rows or of equal parts."""
+        rows = tensor.size(0)
+        splits = list(splits) or [rows // self._world] * self._world
+        if sum(splits) != rows:
+            raise RuntimeError(f"the splits {splits} do not sum to the {rows} rows of the tensor")
+        width = tensor.numel() // rows if rows else 0
+        return [count * width for count in splits]
+
+    def alltoall(self, outs, ins, opts=None):
+        source = torch.cat([_flat(part).view(-1) for part in ins])
+        counts = [part.numel() for part in outs]
+        place = torch.empty(sum(counts), dtype=source.dtype)
+        after = [
+            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape))
+            for out, part in zip(outs, place.split(counts))
+        ]
+        counts = ([part.numel() for part in ins], counts)
+        call = _Call("all_to_all", source, place, counts=counts)
+        return self._run([call], list(outs), opts, after)
+
+    def barrier(self, opts=None):
+        nothing = torch.empty(0, dtype=torch.uint8)
+        return self._run([_Call("barrier", nothing, nothing)], [], opts)
+
+    def monitored_barrier(self, opts=None, wait_all_ranks=False):
+        """A barrier through the group's store, which names the ranks that do not come in time."""
+        timeout = getattr(opts, "timeout", self._timeout)
+        timeout = timeout if timeout > timedelta(0) else self._timeout
+        self._barriers += 1
+        place = f"maypole/barrier/{self._barriers}"
+        milliseconds = int(timeout.total_seconds() * 1000)
+        if self._rank != 0:
+            self._store.set(f"{place}/{self._rank}", "here")
+            try:
+                self._store.wait([f"{place}/passed"], timeout)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"Rank {self._rank} successfully reached monitoredBarrier, but rank 0 did not answer within "
+                    f"{milliseconds} ms: look at what rank 0 says (Timed out)"
+                ) from error
+            return
+        missing = []
+        for rank in range(1, self._world):
+            try:
+                self._store.wait([f"{place}/{rank}"], timeout)
+            except RuntimeError:
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            ranks = ", ".join(map(str, missing))
+            plural = "s" if len(missing) > 1 else ""
+            raise RuntimeError(f"Rank{plural} {ranks} failed to pass monitoredBarrier in {milliseconds} ms")
+        self._store.set(f"{place}/passed", "all")
+
+    # Messages.
+
+    def _message(self, sends, tensor, peer, tag):
+        comm = self._downward
+        if peer is None:
+            comm = self._of_any_source()
+        elif (peer > self._rank) == sends:
+            comm = self._upward
+        place, after = (_flat(tensor), ()) if sends else self._into(tensor)
+        work = MaypoleWork(None)
+        work._tensors, work._afterwards = [tensor], after
+        work._source = -1 if peer is None else peer
+        raw = _place(place)
+        work._request = comm._start_message(sends, "uint8", raw, peer, tag, [place], work._done)
+        if self._batch is not None:
+            self._batch.append((None, work))
+        return work
+
+    def _of_any_source(self):
+        """The communicator on which messages from all other ranks come."""
+        if self._rank == self._world - 1:
+            return self._upward
+        if self._rank == 0:
+            return self._downward
+        raise RuntimeError(
+            f"maypole: rank {self._rank} of {self._world} cannot receive from any rank: only the first and "
+            "the last rank can; name the source"
+        )
+
+    def send(self, tensors, dst, tag=0):
+        return self._message(True, tensors[0], dst, tag)
+
+    def recv(self, tensors, src, tag=0):
+        return self._message(False, tensors[0], src, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self._message(False, tensors[0], None, tag)
+
+    # Names of earlier versions of PyTorch.
+    recvAnysource = recv_anysource
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+
+def _create(options, _backend_options=None):
+    return MaypoleBackend(options.store, options.group_rank, options.group_size, options.timeout)
+
+
+def register():
+    """Makes the backend known to PyTorch. Called by PyTorch, through the package's entry point."""
+    if "maypole" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("maypole", _create, extended_api=True, devices=["cpu"])
