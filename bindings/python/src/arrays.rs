@@ -95,8 +95,9 @@ impl ArrayMemory {
             // SAFETY: a string that lives as long as the view.
             false => unsafe { CStr::from_ptr(view.0.format) }.to_string_lossy().into_owned(),
         };
-        let data_type = of_format(&format, view.0.itemsize as usize)
-            .ok_or_else(|| invalid(format!("{name} has elements of the unknown format '{format}'")))?;
+        let data_type = of_format(&format, view.0.itemsize as usize).ok_or_else(|| {
+            invalid(format!("{name} has elements of the unknown format '{format}'"))
+        })?;
         let (start, len) = (view.0.buf.cast(), view.0.len as usize);
         Ok(Self { start, len, data_type, keeper: ArrayKeeper::View { _view: view } })
     }

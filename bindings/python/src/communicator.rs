@@ -7,7 +7,7 @@ use crate::raw::{RawBytes, RawCall, collective, data_type, operation};
 use crate::request::{Request, RequestBuffers};
 use maypole::schedule::collective::Collective;
 use maypole::world::bootstrap::JoinConfig;
-use maypole::{AbortHandle, ErasedBuffers, ErasedCall, Local, RegisteredBuffer, Transport};
+use maypole::{AbortHandle, ErasedBuffers, ErasedCall, Local, RegisteredBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{ffi, pyclass};
@@ -108,7 +108,8 @@ impl Communicator {
     ) -> PyResult<R> {
         let waiting = InterruptibleWait::begin(&self.shared.abort);
         let done = py.detach(|| {
-            let mut communicator = self.shared.communicator.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut communicator =
+                self.shared.communicator.lock().unwrap_or_else(PoisonError::into_inner);
             let communicator = communicator.as_mut()?;
             Some(catch_unwind(AssertUnwindSafe(|| call(communicator))))
         });
@@ -117,9 +118,7 @@ impl Communicator {
             None => Err(invalid("the communicator is closed")),
             Some(Ok(Ok(result))) => Ok(result),
             // An interrupted wait fails, too, and that is told as Python tells it.
-            Some(Ok(Err(error))) => {
-                Err(py.check_signals().err().unwrap_or_else(|| raise(&error)))
-            }
+            Some(Ok(Err(error))) => Err(py.check_signals().err().unwrap_or_else(|| raise(&error))),
             Some(Err(panic)) => Err(panicked(&*panic)),
         }
     }
@@ -142,10 +141,7 @@ impl Communicator {
     }
 
     /// The arrays of a call: `data` alone, or `data` and `out`, which have elements of one type.
-    fn arrays(
-        data: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<CallArrays> {
+    fn arrays(data: &Bound<'_, PyAny>, out: Option<&Bound<'_, PyAny>>) -> PyResult<CallArrays> {
         let Some(out) = out.filter(|out| !out.is(data)) else {
             return Ok((None, ArrayMemory::of(data, "data", true)?));
         };
@@ -243,7 +239,7 @@ impl Communicator {
     }
 
     /// Joins as rank `rank` of `world` ranks: rank 0 listens at `address`. All ranks pass the same
-    /// `job` and the same `key` of 32 bytes.
+    /// `job` and the same `key` of 32 bytes. The environment says the rest, such as MAYPOLE_TRANSPORT.
     #[staticmethod]
     #[pyo3(signature = (rank, world, address, *, job, key=None, timeout=300.0))]
     fn join_at(
@@ -251,14 +247,14 @@ impl Communicator {
         rank: usize,
         world: usize,
         address: &str,
-        job: String,
+        job: &str,
         key: Option<[u8; 32]>,
         timeout: f64,
     ) -> PyResult<Self> {
         let timeout = seconds(timeout)?;
-        let defaults = JoinConfig::new(rank, world, address);
-        let config = JoinConfig { job, key, timeout, join_timeout: timeout, ..defaults };
-        let made = py.detach(|| maypole::Communicator::join(config, Transport::Auto));
+        let meeting = JoinConfig::new(rank, world, address).with_job(job);
+        let config = JoinConfig { key, timeout, join_timeout: timeout, ..meeting };
+        let made = py.detach(|| maypole::Communicator::join_by_env(config));
         Ok(Self::of(py, made.map_err(|error| raise(&error))?))
     }
 
@@ -431,13 +427,7 @@ impl Communicator {
 
     /// Sends `data` to rank `to`, which receives it with the same `tag`.
     #[pyo3(signature = (data, to, tag=0))]
-    fn send(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
-        to: usize,
-        tag: u32,
-    ) -> PyResult<()> {
+    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: usize, tag: u32) -> PyResult<()> {
         let data = ArrayMemory::of(data, "data", false)?;
         // SAFETY: as in `call`.
         self.with(py, |comm| unsafe { comm.send_erased(data.data_type, data.bytes(), to, tag) })
@@ -485,7 +475,8 @@ impl Communicator {
             counts,
             receive_counts: None,
         };
-        let buffers = RequestBuffers::Arrays { _arrays: input.into_iter().chain([output]).collect() };
+        let buffers =
+            RequestBuffers::Arrays { _arrays: input.into_iter().chain([output]).collect() };
         let in_flight = InFlight::new(&self.shared);
         let request = self.with(py, move |comm| {
             Ok(comm.start(buffers, move |comm, _| {
@@ -640,10 +631,11 @@ impl Communicator {
         kept: Py<PyAny>,
         done: Option<Py<PyAny>>,
     ) -> PyResult<Request> {
-        let raw = |(call, buffers, counts): ((String, usize, String, String, Option<f64>), _, _)| {
-            let (name, root, type_name, op, factor) = &call;
-            Self::raw_call((name, *root, type_name, op, *factor), buffers, counts)
-        };
+        let raw =
+            |(call, buffers, counts): ((String, usize, String, String, Option<f64>), _, _)| {
+                let (name, root, type_name, op, factor) = &call;
+                Self::raw_call((name, *root, type_name, op, *factor), buffers, counts)
+            };
         let calls = calls.into_iter().map(raw).collect::<PyResult<Vec<RawCall>>>()?;
         let in_flight = InFlight::new(&self.shared);
         let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
@@ -740,9 +732,8 @@ impl Memory {
         };
         let len = this.get().nbytes as ffi::Py_ssize_t;
         // SAFETY: the view keeps `this`, and `this` keeps the memory, which never moves.
-        let filled = unsafe {
-            ffi::PyBuffer_FillInfo(view, this.as_ptr(), start.cast(), len, 0, flags)
-        };
+        let filled =
+            unsafe { ffi::PyBuffer_FillInfo(view, this.as_ptr(), start.cast(), len, 0, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(this.py())) }
     }
 }

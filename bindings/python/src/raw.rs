@@ -33,7 +33,11 @@ impl RawBytes {
     pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
         let start = std::ptr::with_exposed_provenance_mut(self.start);
         // SAFETY: the caller's promise.
-        if self.len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(start, self.len) } }
+        if self.len == 0 {
+            &mut []
+        } else {
+            unsafe { std::slice::from_raw_parts_mut(start, self.len) }
+        }
     }
 }
 

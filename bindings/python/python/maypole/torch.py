@@ -552,10 +552,13 @@ class MaypoleBackend(_Backend):
     def monitored_barrier(self, opts=None, wait_all_ranks=False):
         """A barrier through the group's store, which names the ranks that do not come in time."""
         timeout = getattr(opts, "timeout", self._timeout)
-        timeout = timeout if timeout > timedelta(0) else self._timeout
+        # PyTorch passes a negative time where the caller has named none.
+        timeout = timeout if timeout >= timedelta(0) else self._timeout
         self._barriers += 1
         place = f"maypole/barrier/{self._barriers}"
         milliseconds = int(timeout.total_seconds() * 1000)
+        if milliseconds == 0:
+            raise RuntimeError(f"Rank {self._rank} timed out in monitoredBarrier after 0 ms")
         if self._rank != 0:
             self._store.set(f"{place}/{self._rank}", "here")
             try:

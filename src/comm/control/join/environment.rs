@@ -71,25 +71,31 @@ impl Environment {
             let found = pmi.exchange("maypole-address", mine.as_deref());
             address = Some(found.map_err(|error| Error::Join(error.to_string()))?);
         }
-        let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
-        let value = |name: &str| std::env::var(name).unwrap_or_default();
-        Ok(JoinConfig {
-            rank: launch.rank,
-            world: launch.world,
+        Ok(self.complete(JoinConfig {
             address,
             ports: launch.ports,
-            interface: self.interface.clone(),
-            data_ports: self.data_ports.clone(),
             job: launch.job,
             key: launch.key.as_ref().map(|key| *key.bytes()),
+            join_timeout: launch.timeout,
+            timeout: launch.timeout,
+            ..JoinConfig::new(launch.rank, launch.world, "")
+        }))
+    }
+
+    /// `config` with these settings: everything but who meets whom, where, and how long that takes.
+    pub(super) fn complete(&self, config: JoinConfig) -> JoinConfig {
+        let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
+        let value = |name: &str| std::env::var(name).unwrap_or_default();
+        JoinConfig {
+            interface: self.interface.clone(),
+            data_ports: self.data_ports.clone(),
             host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
             equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
             insecure_without_key: false,
             encrypt: self.encrypts,
             verbs: self.verbs.clone(),
-            join_timeout: launch.timeout,
-            timeout: launch.timeout,
-        })
+            ..config
+        }
     }
 
     /// Sets what concerns the calls of the world's communicator.

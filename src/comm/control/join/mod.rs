@@ -125,6 +125,23 @@ impl Communicator {
         // must not look like a death to the others.
         let environment = Environment::read()?;
         let config = environment.configuration(launch)?;
+        Self::join_in(&environment, config)
+    }
+
+    /// Joins the world that `config` describes, with what the environment says of everything but rank
+    /// and world, where rank 0 is, and the job: `MAYPOLE_TRANSPORT`, `MAYPOLE_DETERMINISTIC` and so
+    /// on. For programs whose ranks meet in a way of their own. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another in time, or a variable has a value that
+    /// it cannot have.
+    pub fn join_by_env(config: JoinConfig) -> Result<Self> {
+        let environment = Environment::read()?;
+        let config = environment.complete(config);
+        Self::join_in(&environment, config)
+    }
+
+    fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
         let timeout = config.timeout;
         let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
         let interface = interface_report(&service, environment.interface.as_ref());

@@ -1,0 +1,236 @@
+"""The backend of PyTorch. Ranks are processes, as PyTorch starts them; nobody imports maypole."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+LIMIT = 180
+HEAD = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from datetime import timedelta
+
+rank, world, meeting = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MEETING"]
+dist.init_process_group(
+    "maypole", init_method="file://" + meeting, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+)
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+
+def rows(step, of=None):
+    generator = torch.Generator().manual_seed(100 * step + (rank if of is None else of))
+    return torch.randn(4, 8, generator=generator)
+"""
+
+
+def run(ranks, program, codes=None):
+    """Runs `program` on `ranks` processes; returns what each prints. Codes are those expected, by rank."""
+    text = HEAD + textwrap.dedent(program) + "\ndist.destroy_process_group()\n"
+    with tempfile.TemporaryDirectory() as folder:
+        def start(rank):
+            shared = {"WORLD_SIZE": str(ranks), "MEETING": f"{folder}/meeting", "OMP_NUM_THREADS": "1"}
+            env = {**os.environ, **shared, "RANK": str(rank)}
+            pipe = subprocess.PIPE
+            return subprocess.Popen([sys.executable, "-c", text], env=env, stdout=pipe, stderr=pipe, text=True)
+
+        processes = [start(rank) for rank in range(ranks)]
+        said = [process.communicate(timeout=LIMIT) for process in processes]
+    expected = codes or [0] * ranks
+    for rank, (process, (out, err)) in enumerate(zip(processes, said)):
+        assert process.returncode == expected[rank], (rank, process.returncode, out, err)
+    return [out for out, _ in said]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_collective_and_type(ranks):
+    run(ranks, """
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.uint8):
+            mine = torch.arange(5).to(dtype) + rank
+            total = sum(torch.arange(5).to(dtype) + other for other in range(world))
+            summed = mine.clone()
+            dist.all_reduce(summed)
+            assert torch.equal(summed, total), (dtype, summed, total)
+            gathered = [torch.empty_like(mine) for _ in range(world)]
+            dist.all_gather(gathered, mine)
+            assert all(torch.equal(it, torch.arange(5).to(dtype) + other) for other, it in enumerate(gathered))
+        for dtype in (torch.bool, torch.complex64, torch.float8_e4m3fn):
+            data = torch.ones(5).to(dtype) if rank == 1 else torch.zeros(5).to(dtype)
+            dist.broadcast(data, 1)
+            assert torch.equal(data.to(torch.complex64), torch.ones(5, dtype=torch.complex64))
+        whole = torch.empty(4 * world)
+        dist.all_gather_into_tensor(whole, torch.full((4,), float(rank)))
+        assert whole.tolist() == [float(at // 4) for at in range(4 * world)]
+        part = torch.empty(4)
+        dist.reduce_scatter_tensor(part, whole.clone())
+        assert torch.equal(part, world * torch.full((4,), float(rank)))
+        parts = [torch.full((3,), float(10 * rank + to)) for to in range(world)]
+        got = torch.empty(3)
+        dist.reduce_scatter(got, parts)
+        assert torch.equal(got, sum(torch.full((3,), float(10 * other + rank)) for other in range(world)))
+        received = torch.empty(3 * world)
+        dist.all_to_all_single(received, torch.cat(parts))
+        assert torch.equal(received, torch.cat([torch.full((3,), float(10 * other + rank)) for other in range(world)]))
+        splits = [to + 1 for to in range(world)]
+        uneven = torch.empty(world * (rank + 1))
+        dist.all_to_all_single(uneven, torch.full((sum(splits),), float(rank)), [rank + 1] * world, splits)
+        assert uneven.tolist() == [float(at // (rank + 1)) for at in range(world * (rank + 1))]
+        outs = [torch.empty(2) for _ in range(world)]
+        dist.all_to_all(outs, [torch.full((2,), float(rank)) for _ in range(world)])
+        assert [out[0].item() for out in outs] == list(map(float, range(world)))
+        dist.reduce(got, 0)
+        lists = [torch.empty(3) for _ in range(world)] if rank == 0 else None
+        dist.gather(torch.full((3,), float(rank)), lists, 0)
+        assert rank != 0 or [it[0].item() for it in lists] == list(map(float, range(world)))
+        dist.scatter(got, parts if rank == 1 else None, 1)
+        assert torch.equal(got, torch.full((3,), float(10 + rank)))
+        column = torch.ones(4, 3)[:, 1]
+        assert not column.is_contiguous()
+        dist.all_reduce(column)
+        assert torch.equal(column, world * torch.ones(4))
+        objects = [None] * world
+        dist.all_gather_object(objects, {"rank": rank})
+        assert objects == [{"rank": other} for other in range(world)]
+        dist.barrier()
+    """)
+
+
+def test_messages_in_both_directions_and_in_batches():
+    run(3, """
+        right, left = (rank + 1) % world, (rank - 1) % world
+        for count in (3, 500_000):
+            got = torch.empty(count)
+            receive = dist.irecv(got, left)
+            send = dist.isend(torch.full((count,), float(rank)), right)
+            receive.wait()
+            send.wait()
+            assert torch.equal(got, torch.full((count,), float(left)))
+            mine, theirs = torch.full((count,), float(rank)), torch.empty(count)
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, theirs, left)]):
+                work.wait()
+            assert torch.equal(theirs, torch.full((count,), float(left)))
+    """)
+
+
+def test_ddp_trains_as_one_process_does():
+    run(2, """
+        from torch.nn.parallel import DistributedDataParallel
+        model = DistributedDataParallel(network())
+        alone = network()
+        for each in (model, alone):
+            optimizer = torch.optim.SGD(each.parameters(), 0.1)
+            for step in range(5):
+                batch = rows(step) if each is model else torch.cat([rows(step, other) for other in range(world)])
+                each(batch).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        for mine, theirs in zip(model.parameters(), alone.parameters()):
+            assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+    """)
+
+
+def test_bits_do_not_depend_on_the_size_of_buckets(monkeypatch):
+    monkeypatch.setenv("MAYPOLE_DETERMINISTIC", "1")
+    run(3, """
+        from torch.nn.parallel import DistributedDataParallel
+        def train(megabytes):
+            model = DistributedDataParallel(network(), bucket_cap_mb=megabytes)
+            for step in range(3):
+                model(rows(step)).square().mean().backward()
+            return torch.cat([it.grad.flatten() for it in model.parameters()])
+        few, many = train(25), train(0.001)
+        assert torch.equal(few, many), (few - many).abs().max()
+    """)
+
+
+def test_fsdp_and_registered_memory():
+    run(2, """
+        from torch.distributed.fsdp import fully_shard
+        model, alone = network(), network()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer)
+        fully_shard(model)
+        for each in (model, alone):
+            optimizer = torch.optim.AdamW(each.parameters(), 0.01)
+            for step in range(4):
+                batch = rows(step) if each is model else torch.cat([rows(step, other) for other in range(world)])
+                each(batch).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        for mine, theirs in zip(model.parameters(), alone.parameters()):
+            assert torch.allclose(mine.full_tensor(), theirs, rtol=1e-4, atol=1e-6)
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        memory = backend.allocate_tensor(300_000, dtype=torch.bfloat16)
+        memory.fill_(1)
+        dist.all_reduce(memory)
+        assert torch.equal(memory, torch.full((300_000,), float(world), dtype=torch.bfloat16))
+    """)
+
+
+def test_coalesced_calls_and_groups():
+    run(3, """
+        tensors = [torch.ones(3) * (at + 1) for at in range(4)]
+        with dist._coalescing_manager(device=torch.device("cpu")):
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        assert [tensor[0].item() for tensor in tensors] == [float(world * (at + 1)) for at in range(4)]
+        outer = dist.new_group([0, 2])
+        if rank != 1:
+            tensor = torch.ones(2) * (rank + 1)
+            dist.all_reduce(tensor, group=outer)
+            assert tensor[0] == 4
+        dist.barrier()
+    """)
+
+
+def test_a_killed_rank_is_an_exception_that_names_it():
+    said = run(3, """
+        dist.all_reduce(torch.ones(4))
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        since = time.monotonic()
+        try:
+            for _ in range(1000):
+                dist.all_reduce(torch.ones(4))
+        except RuntimeError as error:
+            print("culprit", error.culprit, "soon", time.monotonic() - since < 2, error, flush=True)
+        os._exit(0)
+    """, codes=[0, -9, 0])
+    assert all("culprit 1 soon True" in said[rank] for rank in (0, 2)), said
+
+
+def test_a_rank_that_does_not_come_is_named_by_the_monitored_barrier():
+    said = run(2, """
+        if rank == 0:
+            try:
+                dist.monitored_barrier(timeout=timedelta(seconds=1))
+            except RuntimeError as error:
+                print(error)
+        dist.barrier()
+    """)
+    assert "Rank 1 failed to pass monitoredBarrier in 1000 ms" in said[0]
+
+
+def test_the_interpreter_ends_with_work_in_flight():
+    said = run(2, """
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(1000), async_op=True)
+            print("leaving", flush=True)
+            sys.exit(0)
+        try:
+            dist.barrier()
+        except RuntimeError as error:
+            print("told", error, flush=True)
+        os._exit(0)
+    """)
+    assert "leaving" in said[0] and "told" in said[1], said
