@@ -97,6 +97,9 @@ def test_every_collective_and_type(ranks):
         assert not column.is_contiguous()
         dist.all_reduce(column)
         assert torch.equal(column, world * torch.ones(4))
+        sparse = torch.sparse_coo_tensor([[rank, world]], [1.0, 2.0], (world + 1,))
+        dist.all_reduce(sparse)
+        assert sparse.to_dense().tolist() == [1.0] * world + [2.0 * world]
         objects = [None] * world
         dist.all_gather_object(objects, {"rank": rank})
         assert objects == [{"rank": other} for other in range(world)]

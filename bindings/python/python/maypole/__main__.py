@@ -6,6 +6,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 # How long the other ranks may go on after one has failed, so that they can say what they saw.
@@ -33,7 +34,21 @@ def parse(arguments):
 
 def start(rank, ranks, program, shared):
     here = {"MAYPOLE_RANK": str(rank), "MAYPOLE_WORLD": str(ranks), "MAYPOLE_ADDRESS": "127.0.0.1"}
-    return subprocess.Popen([sys.executable, *program], env={**os.environ, **shared, **here})
+    pipe = subprocess.PIPE
+    environment = {**os.environ, **shared, **here}
+    return subprocess.Popen([sys.executable, *program], env=environment, stdout=pipe, stderr=pipe)
+
+
+def forward_lines(source, target, lock):
+    """Passes whole lines on, so that ranks do not write into one another's."""
+    for line in source:
+        with lock:
+            try:
+                target.write(line if line.endswith(b"\n") else line + b"\n")
+                target.flush()
+            except BrokenPipeError:
+                # Nobody reads any more. The ranks go on, and their output is dropped.
+                continue
 
 
 def code_of(process):
@@ -76,9 +91,19 @@ def main(arguments=None):
     # Ctrl-C reaches the ranks by the terminal; the launcher waits for them.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, forward)
+    lock = threading.Lock()
+    readers = []
     for rank in range(parsed.ranks):
-        processes.append(start(rank, parsed.ranks, parsed.program, shared))
+        process = start(rank, parsed.ranks, parsed.program, shared)
+        processes.append(process)
+        for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
+            reader = threading.Thread(target=forward_lines, args=(source, target, lock), daemon=True)
+            reader.start()
+            readers.append(reader)
     failed = wait(processes)
+    for reader in readers:
+        # A process that a rank has left behind may hold its pipe open.
+        reader.join(GRACE)
     if failed is None:
         return 0
     rank, code = failed

@@ -220,11 +220,14 @@ def _wait_for(request, timeout):
         time.sleep(50e-6)
 
 
+# Programs on PyTorch look for the word in the text.
+_TIMED_OUT = "; a longer timeout would wait for longer"
+
+
 def _explained(error):
-    """PyTorch's programs look for the words "timed out" in the text."""
-    if getattr(error, "kind", "") != "timed out" or str(error).startswith("Timed out"):
+    if getattr(error, "kind", "") != "timed out" or str(error).endswith(_TIMED_OUT):
         return error
-    said = MaypoleError(f"Timed out: {error}")
+    said = MaypoleError(f"{error}{_TIMED_OUT}")
     said.kind, said.culprit, said.retryable = error.kind, error.culprit, error.retryable
     return said
 
@@ -401,12 +404,43 @@ class MaypoleBackend(_Backend):
             after.extend(copies)
         return calls, after
 
+    def _gather_rows(self, rows, counts):
+        """The rows of all ranks, one behind the other; rank r has counts[r]."""
+        width = rows[0].numel() if rows.size(0) else rows.numel() or int(torch.Size(rows.shape[1:]).numel())
+        whole = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
+        call = _Call("all_gather", rows, whole, counts=([count * width for count in counts], None))
+        self._comm._call(*call.raw)
+        return whole
+
+    def _sum_sparse(self, tensor, op):
+        """Adds sparse tensors: every rank gets all indices and values, and adds them in rank order."""
+        if op != ReduceOp.SUM:
+            raise RuntimeError("maypole adds sparse tensors, and has no other reduction of them")
+        mine = tensor.detach().coalesce()
+        counts = torch.empty(self._world, dtype=torch.int64)
+        count = torch.tensor([mine.values().size(0)])
+        self._comm._call(*_Call("all_gather", count, counts).raw)
+        counts = counts.tolist()
+        indices = self._gather_rows(mine.indices().t().contiguous(), counts)
+        values = self._gather_rows(mine.values().contiguous(), counts)
+        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
+        # A detached sparse tensor would keep the result for itself.
+        with torch.no_grad():
+            tensor.copy_(total)
+
     def allreduce(self, tensors, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
+        if any(tensor.is_sparse for tensor in tensors):
+            for tensor in tensors:
+                self._sum_sparse(tensor, op)
+            return MaypoleWork(tensors)
         calls, after = self._sum_in_place(tensors, op)
         return self._run(calls, tensors, opts, after)
 
     def allreduce_coalesced(self, tensors, opts=None):
+        return self.allreduce(tensors, opts)
+
+    def allreduce_sparse(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors, opts):
