@@ -453,7 +453,6 @@ impl Communicator {
     /// Starts the collective `name` ("all_reduce", ...) and returns a Request at once. All ranks
     /// start requests in the same order, and no array of the call is touched before it is over.
     #[pyo3(signature = (name, data, op="sum", *, out=None, root=0, counts=None))]
-    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn start(
         &self,
         py: Python<'_>,

@@ -24,19 +24,21 @@ impl RawBytes {
     /// The bytes must be readable, and nobody may write them, until the slice is dropped.
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         let start = std::ptr::with_exposed_provenance(self.start);
-        // SAFETY: the caller's promise.
-        if self.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, self.len) } }
+        match self.len {
+            0 => &[],
+            // SAFETY: the caller's promise.
+            len => unsafe { std::slice::from_raw_parts(start, len) },
+        }
     }
 
     /// # Safety
     /// The bytes must be writable, and nobody else may use them, until the slice is dropped.
     pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
         let start = std::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: the caller's promise.
-        if self.len == 0 {
-            &mut []
-        } else {
-            unsafe { std::slice::from_raw_parts_mut(start, self.len) }
+        match self.len {
+            0 => &mut [],
+            // SAFETY: the caller's promise.
+            len => unsafe { std::slice::from_raw_parts_mut(start, len) },
         }
     }
 }

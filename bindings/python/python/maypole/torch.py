@@ -69,6 +69,9 @@ def _place(tensor):
 
 
 _EMPTY = (0, 0)
+# PyTorch keeps the C++ half of a backend. Without this reference Python would drop the other half, and the
+# group would have no methods. shutdown() takes a backend out.
+_in_use = set()
 
 
 def _dense(tensor):
@@ -269,6 +272,7 @@ class MaypoleBackend(_Backend):
         self._sequence = 0
         self._barriers = 0
         self._batch = None
+        _in_use.add(self)
 
     # What the group is.
 
@@ -303,6 +307,7 @@ class MaypoleBackend(_Backend):
         self._comm.abort("torch.distributed aborted the group")
 
     def shutdown(self):
+        _in_use.discard(self)
         for comm in (self._upward, self._downward, self._comm):
             comm.close()
 
@@ -599,8 +604,8 @@ class MaypoleBackend(_Backend):
                 self._store.wait([f"{place}/passed"], timeout)
             except RuntimeError as error:
                 raise RuntimeError(
-                    f"Rank {self._rank} successfully reached monitoredBarrier, but rank 0 did not answer within "
-                    f"{milliseconds} ms: look at what rank 0 says (Timed out)"
+                    f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting "
+                    f"for send/recv from rank 0: no answer within {milliseconds} ms; see what rank 0 says"
                 ) from error
             return
         missing = []
