@@ -5,6 +5,7 @@
 //! functions called `check` read the machine.
 
 mod accelerators;
+mod bindings;
 mod kernel_text;
 mod machine;
 mod network;
@@ -100,6 +101,7 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     findings.extend(machine::check(ranks));
     findings.extend(accelerators::check());
     findings.extend(verbs::check());
+    findings.extend(bindings::check());
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();
