@@ -175,7 +175,8 @@ impl TrialRun {
         let rows = JUDGED.div_ceil(session.gpt.config.context);
         let units = session.gpt.units();
         let mut loss = 0.0;
-        for batch in held_out.spread(rows, 8) {
+        let judged = held_out.spread(rows, 8).expect("the text of a search is in memory");
+        for batch in judged {
             loss += session.gpt.forward(0..units, &mut *session.store, &batch, Vec::new())?.1.loss;
         }
         Ok(loss)

@@ -3,15 +3,18 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`setup`] | how a model is spread over a mesh, and whether that is possible |
-//! | [`worker`], [`session`] | one rank of a mesh; its model, weights and optimizer |
+//! | [`worker`], `assemble` | one rank of a mesh, and its parts |
+//! | [`session`] | the model, weights and optimizer of a rank |
 //! | [`passes`] | the training loop: all micro-batches of a step through the stages of a rank |
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
 //! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
+//! | [`stream`] | text on disk: a folder longer than memory, as tokens in files |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
 //! | [`checkpoint`] | to disk and back; from any mesh to any other |
 //! | [`chart`] | pictures of a run |
 
+mod assemble;
 pub mod bpe;
 pub mod chart;
 pub mod checkpoint;
@@ -23,6 +26,7 @@ pub mod sample;
 pub mod schedule;
 pub mod session;
 pub mod setup;
+pub mod stream;
 pub mod text;
 pub mod validation;
 pub mod worker;

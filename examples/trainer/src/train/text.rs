@@ -6,11 +6,17 @@
 //!
 //! Validation needs text that the model has not seen: [`Text::divided`] keeps the end of a text out
 //! of training.
+//!
+//! A text is in memory, or on disk in [shards](crate::train::stream), of which each call reads the
+//! rows that it returns. Equal tokens give equal rows from either.
 
 use crate::model::batch::TokenBatch;
 use crate::tensor::random::{fingerprint, random};
+use crate::train::stream::DataError;
+use crate::train::stream::shards::Shards;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Fingerprints of what a run trains on.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -24,11 +30,13 @@ pub struct DataFingerprint {
 
 /// Tokens, each in as few bytes as the largest of them needs: the text may be the largest object in
 /// memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Tokens {
     Bytes(Vec<u8>),
     Short(Vec<u16>),
     Long(Vec<u32>),
+    /// On disk.
+    Shards(Shards),
 }
 
 impl Tokens {
@@ -45,39 +53,40 @@ impl Tokens {
             Self::Bytes(tokens) => tokens.len(),
             Self::Short(tokens) => tokens.len(),
             Self::Long(tokens) => tokens.len(),
+            Self::Shards(shards) => shards.tokens(),
         }
     }
 
     /// Appends those in `range` to `to`.
-    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) {
+    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) -> Result<(), DataError> {
         match self {
             Self::Bytes(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
             Self::Short(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
             Self::Long(tokens) => to.extend_from_slice(&tokens[range]),
+            Self::Shards(shards) => return shards.read(range, to),
         }
+        Ok(())
     }
 
-    fn split_off(&mut self, at: usize) -> Self {
+    /// A number that stands for those in `range`.
+    fn fingerprint(&self, range: Range<usize>) -> u64 {
         match self {
-            Self::Bytes(tokens) => Self::Bytes(tokens.split_off(at)),
-            Self::Short(tokens) => Self::Short(tokens.split_off(at)),
-            Self::Long(tokens) => Self::Long(tokens.split_off(at)),
-        }
-    }
-
-    fn fingerprint(&self) -> u64 {
-        match self {
-            Self::Bytes(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
-            Self::Short(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
-            Self::Long(tokens) => fingerprint(tokens.iter().map(|token| u64::from(*token))),
+            Self::Bytes(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
+            Self::Short(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
+            Self::Long(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
+            Self::Shards(shards) => {
+                fingerprint([shards.fingerprint(), range.start as u64, range.end as u64])
+            }
         }
     }
 }
 
-/// A text as tokens, and how rows are drawn from it.
+/// A text as tokens, and how rows are drawn from it. A clone shares the tokens.
 #[derive(Clone, Debug)]
 pub struct Text {
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
+    /// The part of the tokens that this text is.
+    part: Range<usize>,
     context: usize,
     seed: u64,
 }
@@ -92,12 +101,22 @@ impl Text {
     }
 
     fn of(tokens: Tokens, context: usize, seed: u64) -> Self {
-        assert!(
-            tokens.len() > context,
-            "a text of {} tokens has no row of {context} and a target",
-            tokens.len()
-        );
-        Self { tokens, context, seed }
+        let part = 0..tokens.len();
+        Self::part_of(Arc::new(tokens), part, context, seed)
+    }
+
+    fn part_of(tokens: Arc<Tokens>, part: Range<usize>, context: usize, seed: u64) -> Self {
+        let count = part.len();
+        assert!(count > context, "a text of {count} tokens has no row of {context} and a target");
+        Self { tokens, part, context, seed }
+    }
+
+    /// Tokens on disk.
+    ///
+    /// # Panics
+    /// If the text is not longer than a row.
+    pub fn of_shards(shards: Shards, context: usize, seed: u64) -> Self {
+        Self::of(Tokens::Shards(shards), context, seed)
     }
 
     /// Bytes as tokens.
@@ -128,21 +147,29 @@ impl Text {
 
     /// The first nine tenths of the text, to train on, and the last tenth, to validate on: no
     /// row of the one has a token of the other. `None`, if the last tenth is not longer than a row.
-    pub fn divided(mut self) -> Option<(Self, Self)> {
-        let held = self.tokens.split_off(self.tokens.len() - self.tokens.len() / 10);
-        (held.len() > self.context).then(|| {
-            let held = Self::of(held, self.context, self.seed);
-            (self, held)
+    pub fn divided(self) -> Option<(Self, Self)> {
+        let Self { tokens, part, context, seed } = self;
+        let middle = part.end - part.len() / 10;
+        (part.end - middle > context).then(|| {
+            let held = Self::part_of(tokens.clone(), middle..part.end, context, seed);
+            (Self::part_of(tokens, part.start..middle, context, seed), held)
         })
     }
 
-    /// A hash of all tokens.
+    /// A hash of all tokens. A text in memory and the same text on disk have different hashes.
     pub fn fingerprint(&self) -> u64 {
-        self.tokens.fingerprint()
+        self.tokens.fingerprint(self.part.clone())
     }
 
     /// Rows number `rows` of the run; the weight of each token is `weight`.
+    ///
+    /// # Panics
+    /// If the text is on disk and cannot be read: see [`part`](Self::part).
     pub fn batch(&self, rows: Range<u64>, weight: f64) -> TokenBatch {
+        self.read_batch(rows, weight).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn read_batch(&self, rows: Range<u64>, weight: f64) -> Result<TokenBatch, DataError> {
         let starts: Vec<usize> =
             rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
         self.rows_from(&starts, weight)
@@ -151,9 +178,12 @@ impl Text {
     /// `rows` rows that begin at equal distances, in batches of at most `each`: the same whatever
     /// the seed. Weights are such that the losses of all batches add up to the mean.
     ///
+    /// # Errors
+    /// As [`part`](Self::part).
+    ///
     /// # Panics
     /// If there are no rows, or none in a batch.
-    pub fn spread(&self, rows: usize, each: usize) -> Vec<TokenBatch> {
+    pub fn spread(&self, rows: usize, each: usize) -> Result<Vec<TokenBatch>, DataError> {
         assert!(rows > 0, "a mean needs at least one row");
         let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
         let weight = 1.0 / (rows * self.context) as f64;
@@ -162,34 +192,42 @@ impl Text {
 
     /// Returns the number of places where a row can begin.
     fn places(&self) -> u64 {
-        (self.tokens.len() - self.context) as u64
+        (self.part.len() - self.context) as u64
     }
 
-    fn rows_from(&self, starts: &[usize], weight: f64) -> TokenBatch {
+    fn rows_from(&self, starts: &[usize], weight: f64) -> Result<TokenBatch, DataError> {
         let empty = || Vec::with_capacity(starts.len() * self.context);
         let mut tokens = empty();
         let mut targets = empty();
         let mut positions = empty();
+        let mut row = Vec::new();
         for start in starts {
-            let end = start + self.context;
-            self.tokens.read(*start..end, &mut tokens);
-            self.tokens.read(start + 1..end + 1, &mut targets);
+            let start = self.part.start + start;
+            row.clear();
+            // A row and the target of its last token.
+            self.tokens.read(start..start + self.context + 1, &mut row)?;
+            tokens.extend_from_slice(&row[..self.context]);
+            targets.extend_from_slice(&row[1..]);
             positions.extend(0..self.context as u32);
         }
-        TokenBatch { rows: starts.len(), tokens, targets, positions, weight }
+        Ok(TokenBatch { rows: starts.len(), tokens, targets, positions, weight })
     }
 
     /// The global batch of `rows` rows of step `step`, cut into `parts` batches of equally many
     /// rows: by data-parallel rank and then by micro-batch.
     ///
     /// # Panics
-    /// If `parts` does not divide `rows`.
+    /// If `parts` does not divide `rows`, or if the text is on disk and cannot be read.
     pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<TokenBatch> {
-        self.part(step, rows, 0..rows, parts)
+        self.part(step, rows, 0..rows, parts).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// The rows number `part` of the global batch of `rows` rows of step `step`, cut into `parts`
     /// batches of equally many rows.
+    ///
+    /// # Errors
+    /// If the text is on disk and cannot be read any more: the error names the file. Never of a text
+    /// in memory.
     ///
     /// # Panics
     /// If `parts` does not divide the number of these rows.
@@ -199,14 +237,14 @@ impl Text {
         rows: usize,
         part: Range<usize>,
         parts: usize,
-    ) -> Vec<TokenBatch> {
+    ) -> Result<Vec<TokenBatch>, DataError> {
         let own = part.len();
         assert!(own.is_multiple_of(parts), "{own} rows are no {parts} equal parts");
         let first = step * rows as u64 + part.start as u64;
         let each = (own / parts) as u64;
         let weight = 1.0 / (rows * self.context) as f64;
         (0..parts as u64)
-            .map(|part| self.batch(first + part * each..first + (part + 1) * each, weight))
+            .map(|part| self.read_batch(first + part * each..first + (part + 1) * each, weight))
             .collect()
     }
 }
@@ -242,7 +280,7 @@ mod tests {
         let (train, held) = Text::new(tokens, context, 5).divided().unwrap();
         let batch = train.batch(0..2_000, 1.0);
         assert_eq!(batch.targets.iter().max(), Some(&179), "nine tenths, to their end");
-        let judged = held.spread(4, 3);
+        let judged = held.spread(4, 3).unwrap();
         assert_eq!(judged.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [3, 1]);
         assert_eq!(
             judged.iter().flat_map(|batch| batch.tokens[0..1].to_vec()).collect::<Vec<_>>(),

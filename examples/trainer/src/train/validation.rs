@@ -6,11 +6,12 @@
 //! ([`whole_weights`](crate::train::sample::whole_weights)) and the same rows, so two losses differ
 //! only if the weights do.
 
+use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
 use crate::tensor::math::Real;
+use crate::train::stream::DataError;
 use crate::train::text::Text;
-use maypole::Result;
 
 /// The least number of tokens that the loss is a mean of: 512 rows of 64, whatever the length of a
 /// row.
@@ -19,18 +20,26 @@ const TOKENS: usize = 1 << 15;
 /// Rows of a batch. A forward pass keeps activations of so many rows, which are never used here.
 const EACH: usize = 8;
 
-/// The mean loss of a token, in nats, over rows that are spread evenly over `text`.
+/// Rows that are spread evenly over `text`, in batches for a model with rows of `context` tokens.
+///
+/// # Errors
+/// As [`Text::spread`].
+pub fn judged_rows(text: &Text, context: usize) -> Result<Vec<TokenBatch>, DataError> {
+    text.spread(TOKENS.div_ceil(context), EACH)
+}
+
+/// The mean loss of a token, in nats, over [`judged_rows`].
 ///
 /// # Errors
 /// As the collectives of the model, if it has any.
 pub fn validation_loss<T: Real>(
     gpt: &mut Gpt<T>,
     store: &mut dyn Store<T>,
-    text: &Text,
-) -> Result<f64> {
+    judged: &[TokenBatch],
+) -> maypole::Result<f64> {
     let mut loss = 0.0;
-    for batch in text.spread(TOKENS.div_ceil(gpt.config.context), EACH) {
-        loss += gpt.forward(0..gpt.units(), store, &batch, Vec::new())?.1.loss;
+    for batch in judged {
+        loss += gpt.forward(0..gpt.units(), store, batch, Vec::new())?.1.loss;
     }
     Ok(loss)
 }

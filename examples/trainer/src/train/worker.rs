@@ -16,39 +16,30 @@
 //! own.
 
 use crate::check::faults::assembly::Assembly;
-use crate::context_parallel::ring::{ExactRing, RingAttention};
-use crate::context_parallel::ulysses::UlyssesAttention;
-use crate::data_parallel::partial::{PartialSumStore, applied_to_own_tokens, dense};
-use crate::expert_parallel::layer::{ExactExperts, ExpertLayer, RoutingRecord};
+use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load};
-use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
-use crate::model::feed_forward::DenseFeedForward;
 use crate::model::gpt::Gpt;
-use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
-use crate::model::store::Store;
+use crate::model::layout::{ModelPart, ParameterLayout};
 use crate::pipeline_parallel::execute::own_activations;
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::{MeshAxis, MeshGroups};
 use crate::ranks::traffic::Traffic;
-use crate::tensor::math::{FloatElement, Real};
+use crate::tensor::math::Real;
 use crate::tensor::precision::HalfFloat;
-use crate::tensor_parallel::region::{ParallelRegion, SingleRank, TensorParallelRegion};
-use crate::tensor_parallel::vocab::{VocabParallel, Vocabulary};
-use crate::train::clip::GradientNorm;
+use crate::train::assemble::{axes, balance, norm, stages, store};
 use crate::train::optim::Rule;
 use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepOutcome, TrainingSession};
-use crate::train::setup::{ContextExchange, Setup};
+use crate::train::setup::Setup;
+use crate::train::stream::DataError;
 use crate::train::text::Text;
 use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Communicator, Result};
-use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -112,18 +103,49 @@ impl<T: Real> Worker<T> {
         Ok(Self { setup, groups, session, balance, expert_load, epoch: Instant::now() })
     }
 
-    /// One step over the next batch of `rows` rows.
+    /// One step over the next batch of `rows` rows of `text`, which is in memory. Of a text on disk
+    /// see [`read`](Self::read).
     ///
     /// # Errors
     /// As every collective.
+    ///
+    /// # Panics
+    /// If the text is on disk and cannot be read any more.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<StepOutcome> {
         let start = Instant::now();
-        let batches = self.batches(text, self.session.step, rows);
+        let batches = self.read(text, rows).unwrap_or_else(|why| panic!("{why}"));
+        self.step_over(&batches, rows, start)
+    }
+
+    /// This rank's part of the next batch of `rows` rows of `text`: its positions of its rows, by
+    /// micro-batch. Only these rows are read, if the text is on disk.
+    ///
+    /// # Errors
+    /// As [`Text::part`].
+    pub fn read(
+        &mut self,
+        text: &Text,
+        rows: usize,
+    ) -> std::result::Result<Vec<TokenBatch>, DataError> {
+        self.batches(text, self.session.step, rows)
+    }
+
+    /// One step over the micro-batches that [`read`](Self::read) has returned for `rows` rows. The
+    /// step began at `start`.
+    ///
+    /// # Errors
+    /// As every collective.
+    pub fn step_over(
+        &mut self,
+        batches: &[TokenBatch],
+        rows: usize,
+        start: Instant,
+    ) -> Result<StepOutcome> {
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
         let share = scale / self.routing_groups(rows) as f64;
         let load = vec![0; self.expert_load.len()];
         self.session.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
-        let outcome = self.session.step(&batches, start)?;
+        let outcome = self.session.step(batches, start)?;
         let routing = self.session.routing.borrow();
         self.expert_load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
         drop(routing);
@@ -223,11 +245,15 @@ impl<T: Real> Worker<T> {
         Ok(PipelineTrace { spans, ..*trace }.from_zero())
     }
 
-    /// Returns this rank's micro-batches: its positions of its rows.
-    fn batches(&mut self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
+    fn batches(
+        &mut self,
+        text: &Text,
+        step: u64,
+        rows: usize,
+    ) -> std::result::Result<Vec<TokenBatch>, DataError> {
         let setup = &self.setup;
         let slice = self.groups.rows();
-        let mine = text.part(step, rows, self.balance.range(rows), setup.micros);
+        let mine = text.part(step, rows, self.balance.range(rows), setup.micros)?;
         let rank = self.groups.cp.rank();
         let ranks = self.groups.cp.world();
         let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
@@ -237,7 +263,7 @@ impl<T: Real> Worker<T> {
         let assembly = Assembly(setup.fault);
         assembly.batches(&mut batches, slice.of * ranks, rank, ends);
         assembly.weights(&mut batches, rows as f64 / slice.of as f64);
-        batches
+        Ok(batches)
     }
 
     /// Routing groups of a batch of `rows` rows.
@@ -264,115 +290,4 @@ impl Worker<f32> {
         self.session.stages.links.narrow::<H>();
         Ok(())
     }
-}
-
-/// The division of rows over the replicas of the mesh.
-fn balance(setup: &Setup, groups: &MeshGroups) -> RowBalance {
-    let mesh = groups.mesh;
-    let replicas = (0..mesh.world()).map(|rank| mesh.rows(mesh.place(rank)).index).collect();
-    RowBalance::new(setup.rows.clone(), replicas, mesh.rank(groups.place), setup.micros)
-}
-
-/// Returns the units of each stage of a rank.
-fn stages(
-    layout: &ParameterLayout,
-    config: &Config,
-    setup: &Setup,
-    groups: &MeshGroups,
-) -> Vec<Range<usize>> {
-    let rank = groups.pp.rank();
-    let ranks = groups.pp.world();
-    let last = setup.schedule.chunks() - 1;
-    let mut from = 0;
-    let mut stage = |chunk: usize| {
-        let layers = setup.layers(config, chunk * ranks + rank);
-        let here = |part: ModelPart| match part {
-            ModelPart::Embed => chunk == 0,
-            ModelPart::Block(layer) => layers.contains(&layer),
-            ModelPart::Head => chunk == last,
-        };
-        let start = from;
-        from += layout.units[start..].iter().take_while(|unit| here(unit.part)).count();
-        start..from
-    };
-    (0..=last).map(&mut stage).collect()
-}
-
-/// Returns the parts of the model that exchange with other ranks.
-fn axes<T: Real>(
-    config: &Config,
-    setup: &Setup,
-    groups: &MeshGroups,
-    routing: &Rc<RefCell<RoutingRecord>>,
-) -> Axes<T> {
-    let assembly = Assembly(setup.fault);
-    let mut region: Box<dyn ParallelRegion<T>> = Box::new(SingleRank);
-    let mut vocabulary: Box<dyn Vocabulary<T>> = Box::new(SingleRank);
-    if groups.tp.world() > 1 {
-        let group = groups.tp.clone();
-        region = assembly.region(TensorParallelRegion { group, sequence: setup.sequence });
-        let group = groups.tp.clone();
-        vocabulary = assembly.vocabulary(VocabParallel { group, vocabulary: config.vocab });
-    }
-    let group = groups.cp.clone();
-    let division = setup.division;
-    let attention: Box<dyn Attention<T>> = match setup.exchange {
-        _ if group.world() == 1 => Box::new(SingleRank),
-        ContextExchange::Ring => assembly.ring(RingAttention { group, division, rules: ExactRing }),
-        ContextExchange::Ulysses => assembly.ulysses(UlyssesAttention { group, division }),
-    };
-    let experts = |router| {
-        let ep = groups.ep.clone();
-        let tp = groups.tp.clone();
-        let routing = Rc::clone(routing);
-        assembly.experts(ExpertLayer { router, ep, tp, routing, rules: ExactExperts })
-    };
-    let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
-        Some(router) => experts(router),
-        None => Box::new(DenseFeedForward),
-    };
-    Axes { region, attention, feed_forward, vocabulary }
-}
-
-/// The store of this rank's weights, with every sum that their gradients need.
-fn store<T: FloatElement>(
-    layout: ParameterLayout,
-    weights: Vec<T>,
-    setup: &Setup,
-    groups: &MeshGroups,
-) -> Result<Box<dyn Store<T>>> {
-    let assembly = Assembly(setup.fault);
-    let mut sums = Vec::new();
-    if setup.sequence {
-        sums.extend(assembly.sum_of_tokens((groups.tp.clone(), applied_to_own_tokens)));
-    }
-    sums.push(assembly.sum_over_experts((groups.ep.clone(), dense)));
-    let sharding = assembly.sharding(setup.sharding);
-    let inner = sharding.store(layout, weights, assembly.copies(groups))?;
-    let right = Box::new(PartialSumStore::new(inner, sums, sharding));
-    Ok(assembly.store(right, groups.copies.world()))
-}
-
-/// The norm over the mesh, or over the ranks of one replica in local SGD: a parameter is
-/// counted on every rank that has the same one, and divided by the number of these ranks.
-fn norm<T: Real>(
-    store: &dyn Store<T>,
-    groups: &MeshGroups,
-    assembly: Assembly,
-) -> Result<GradientNorm> {
-    let world = &groups.world;
-    let model = if store.diverges() {
-        world.split(groups.copies.rank(), world.rank())?
-    } else {
-        world.clone()
-    };
-    let copies = store.copies();
-    let tp = groups.tp.world();
-    let ep = assembly.copies_of_dense(groups.ep.world());
-    let brought = |entry: &LayoutEntry| {
-        let tensor = entry.cut.is_none();
-        let expert = entry.expert.is_none();
-        copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
-    };
-    Ok(GradientNorm::new(store.layout(), model, brought))
 }

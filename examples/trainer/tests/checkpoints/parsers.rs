@@ -283,7 +283,7 @@ fn a_text_of_any_bytes_gives_rows_that_are_in_it() {
             assert!(bytes.windows(context).any(|window| window == row));
         }
         if let Some((train, held)) = text.divided() {
-            assert!(train.batch(0..2, 1.0).rows == 2 && held.spread(1, 1).len() == 1);
+            assert!(train.batch(0..2, 1.0).rows == 2 && held.spread(1, 1).unwrap().len() == 1);
         }
     }
 }

@@ -269,7 +269,7 @@ pub fn unequal(answers: &Answers) {
     let layout = ParameterLayout::whole(&config);
     let gradients = |part: Range<usize>, weight: Option<TokenWeight>| {
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f64>(1));
-        let mut batch = text.part(0, rows, part, 1).remove(0);
+        let mut batch = text.part(0, rows, part, 1).unwrap().remove(0);
         batch.weight = weight.map_or(batch.weight, |weight| weight(&batch, rows, 2));
         Gpt::new(&layout, Axes::single_rank()).train(&mut store, &batch, true).unwrap();
         store.gradients

@@ -82,7 +82,10 @@ fn dispatch(command: TrainCommand) -> anyhow::Result<()> {
         TrainCommand::Run(args) if args.lists_faults() => {
             Ok(output::print(PlantedFault::list().as_bytes())?)
         }
-        TrainCommand::Run(args) => ranks::start(&args.resolve()?),
+        TrainCommand::Run(args) => {
+            let (job, joined) = args.resolve()?;
+            ranks::start(&job, joined)
+        }
         TrainCommand::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
         TrainCommand::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
         TrainCommand::Export(args) => export::run(&args),

@@ -3,11 +3,13 @@
 mod data;
 mod sense;
 mod sharding;
+mod streaming;
 mod unequal;
 
 pub(crate) use data::read_text;
 
 use crate::output::files;
+use crate::ranks::JoinedRanks;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
@@ -54,9 +56,12 @@ macro_rules! options {
 }
 
 options! {
-    /// The text to train on; its last tenth is held out for the validation loss at the end
-    /// [default: two plays].
+    /// The text to train on; its last tenth is held out for the validation loss at the end. A file,
+    /// or a folder of UTF-8 files, which may be larger than memory [default: two plays].
     data: PathBuf,
+    /// Folder for the tokens of a --data that streams: a folder, or a file of more than 64 MiB, or
+    /// any file if this is given [default: ~/.cache/maypole-trainer].
+    data_cache: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
     /// Width of the model: numbers in the vector of a token [default: 128].
@@ -212,7 +217,7 @@ impl TrainArgs {
     }
 
     /// Fills in defaults, and refuses options that do not go together.
-    pub(crate) fn resolve(self) -> anyhow::Result<TrainingJob> {
+    pub(crate) fn resolve(self) -> anyhow::Result<(TrainingJob, JoinedRanks)> {
         let file = match &self.config {
             None => TrainOptions::default(),
             Some(path) => {
@@ -226,7 +231,7 @@ impl TrainArgs {
 }
 
 impl TrainOptions {
-    fn settle(self) -> anyhow::Result<TrainingJob> {
+    fn settle(self) -> anyhow::Result<(TrainingJob, JoinedRanks)> {
         self.check_numbers()?;
         let steps = self.steps.unwrap_or(200);
         let seed = self.seed.unwrap_or(1);
@@ -245,10 +250,11 @@ impl TrainOptions {
         // The process that starts the others holds a copy of the text too.
         let processes =
             if self.processes == Some(true) { setup.mesh.world() as u64 + 1 } else { 1 };
-        let (bpe, text, held_out) = self.text(config.context, seed, processes)?;
+        let mut ranks = JoinedRanks::new(setup.mesh);
+        let (bpe, text, held_out) = self.text(config.context, seed, processes, &mut ranks)?;
         config.vocab = bpe.vocab();
         setup.sharding = self.sharding(&config)?;
-        Ok(TrainingJob {
+        let job = TrainingJob {
             rule,
             schedule,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
@@ -271,7 +277,8 @@ impl TrainOptions {
             rows,
             seed,
             bpe,
-        })
+        };
+        Ok((job, ranks))
     }
 
     /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.

@@ -6,7 +6,9 @@ use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
 use maypole::world::launch::from_vars;
+use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::checkpoint::CheckpointError;
+use maypole_trainer::train::stream::DataError;
 use maypole_transports::process::in_own_group;
 use std::io::{ErrorKind, PipeReader, Read, pipe};
 use std::net::{Ipv4Addr, TcpListener};
@@ -35,19 +37,47 @@ pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The communicator of a rank that a launcher started. It is made when it is first needed: by a
+/// text that streams, or else by the training.
+pub(crate) struct JoinedRanks {
+    mesh: Mesh,
+    joined: Option<Communicator>,
+}
+
+impl JoinedRanks {
+    /// Ranks that train on `mesh`.
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh, joined: None }
+    }
+
+    /// Joins the other ranks, if a launcher started several; `None` if this process starts them.
+    pub(crate) fn join(&mut self) -> anyhow::Result<Option<&mut Communicator>> {
+        if self.started()? > 1 && self.joined.is_none() {
+            self.joined = Some(Communicator::from_env()?);
+        }
+        Ok(self.joined.as_mut())
+    }
+
+    /// The number of ranks that were started, if it suits the mesh.
+    fn started(&self) -> anyhow::Result<usize> {
+        let mesh = self.mesh;
+        let ranks = mesh.world();
+        let (_, started) = place()?;
+        ensure!(
+            started == 1 || started == ranks,
+            "the mesh {mesh} has {ranks} ranks, but {started} were started: \
+             start {ranks} (maypole run -n {ranks}), or give a \
+             --mesh of {started}, as dp={started}"
+        );
+        Ok(started)
+    }
+}
+
 /// Runs `job` on all ranks of its mesh.
-pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
+pub(crate) fn start(job: &TrainingJob, joined: JoinedRanks) -> anyhow::Result<()> {
     let ranks = job.setup.mesh.world();
-    let mesh = job.setup.mesh;
-    let (_, started) = place()?;
-    ensure!(
-        started == 1 || started == ranks,
-        "the mesh {mesh} has {ranks} ranks, but {started} were started: \
-         start {ranks} (maypole run -n {ranks}), or give a \
-         --mesh of {started}, as dp={started}"
-    );
-    if started > 1 || ranks == 1 {
-        return rank(Communicator::from_env()?, job);
+    if joined.started()? > 1 || ranks == 1 {
+        return rank(joined.joined.map_or_else(Communicator::from_env, Ok)?, job);
     }
     if job.processes {
         return processes(ranks);
@@ -73,7 +103,9 @@ fn follows(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(CheckpointError::Rank { .. } | CheckpointError::Collective(_))
     );
-    relayed || error.downcast_ref::<maypole::Error>().is_some()
+    let data =
+        matches!(error.downcast_ref(), Some(DataError::Rank { .. } | DataError::Collective(_)));
+    relayed || data || error.downcast_ref::<maypole::Error>().is_some()
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does

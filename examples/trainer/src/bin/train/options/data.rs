@@ -1,11 +1,13 @@
-//! The text of a run: read whole, if it fits in memory.
+//! The text of a run: read whole from a file that fits in memory.
 //!
 //! Rows begin anywhere in the text, so all of it stays in memory: a byte each, or what a token of
 //! the vocabulary takes. A text that is too long for the machine is refused before it is read, and
-//! the error gives the sizes. Otherwise the kernel would kill the run without a message.
+//! the error gives the sizes. Otherwise the kernel would kill the run without a message. A folder, or
+//! a long file, is not read into memory at all: see `streaming`.
 
 use super::TrainOptions;
-use anyhow::{Context, ensure};
+use crate::ranks::JoinedRanks;
+use anyhow::{Context, bail, ensure};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::text::Text;
 use std::fs::{self, File};
@@ -18,7 +20,7 @@ const PLAYS: &[&[u8]] = &[
     include_bytes!("../../../../text/richard-iii.txt"),
 ];
 
-/// Bytes of memory that a byte of text takes: itself, and the last tenth while it is cut off.
+/// Bytes of memory that a byte of text takes: itself, and as much while a pipe is read.
 const OF_BYTES: u64 = 2;
 /// The same with a vocabulary to learn: [`OF_BYTES`], and a token of 4 bytes both before and after
 /// a merge.
@@ -26,8 +28,26 @@ const OF_TOKENS: u64 = 10;
 
 impl TrainOptions {
     /// Returns the vocabulary, the text to learn from, and the text to validate on. Each of
-    /// `processes` holds a copy.
+    /// `processes` holds a copy, unless the text streams.
     pub(super) fn text(
+        &self,
+        context: usize,
+        seed: u64,
+        processes: u64,
+        ranks: &mut JoinedRanks,
+    ) -> anyhow::Result<(Bpe, Text, Text)> {
+        if let Some(path) = self.streams()? {
+            let (bpe, shards) = self.tokens(path, ranks)?;
+            let length = shards.tokens();
+            ensure!(length > context, too_short(length, context));
+            let text = Text::of_shards(shards, context, seed);
+            let (text, held_out) = text.divided().with_context(|| too_short(length, context))?;
+            return Ok((bpe, text, held_out));
+        }
+        self.in_memory(context, seed, processes)
+    }
+
+    fn in_memory(
         &self,
         context: usize,
         seed: u64,
@@ -58,8 +78,14 @@ pub(crate) fn read_text(
     context: usize,
     seed: u64,
 ) -> anyhow::Result<(Text, Text)> {
+    if let Some(path) = data.filter(|path| path.is_dir()) {
+        bail!(
+            "--data {}: it is a folder, and a search reads its text into memory: give a file",
+            path.display()
+        );
+    }
     let options = TrainOptions { data: data.map(Path::to_owned), ..TrainOptions::default() };
-    let (_, text, held_out) = options.text(context, seed, 1)?;
+    let (_, text, held_out) = options.in_memory(context, seed, 1)?;
     Ok((text, held_out))
 }
 

@@ -7,6 +7,7 @@
 pub(crate) mod files;
 
 use maypole_trainer::train::checkpoint::CheckpointError;
+use maypole_trainer::train::stream::DataError;
 use std::fmt::Display;
 use std::fs::read_link;
 use std::io::{self, ErrorKind, Write};
@@ -53,9 +54,11 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     if is_closed(error) {
         return ExitCode::from(ENDED_BY_PIPE);
     }
-    let sentence = match error.downcast_ref() {
+    let sentence = match (error.downcast_ref(), error.downcast_ref()) {
         // The failed rank prints the cause, so that the cause appears once.
-        Some(CheckpointError::Rank { rank, .. }) => format!("stopped, because rank {rank} failed"),
+        (Some(CheckpointError::Rank { rank, .. }), _) | (_, Some(DataError::Rank { rank, .. })) => {
+            format!("stopped, because rank {rank} failed")
+        }
         _ => format!("{error:#}"),
     };
     // In one write: other ranks may write there at the same time.

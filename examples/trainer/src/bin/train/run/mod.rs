@@ -27,13 +27,14 @@ use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
 use maypole_trainer::train::session::{StepOutcome, TrainingSession};
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::validation::validation_loss;
+use maypole_trainer::train::validation::{judged_rows, validation_loss};
 use maypole_trainer::train::worker::Worker;
 use progress::StepProgress;
 use record::LossRecord;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 /// Runs the job on one rank: trains, saves, reports; rank 0 also validates and writes a sample.
 pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
@@ -167,7 +168,9 @@ fn one_step(
 ) -> anyhow::Result<(StepOutcome, LastStep)> {
     let timeline = worker.session.timeline.clone();
     let start = timeline.now();
-    let outcome = worker.step(&job.text, job.rows)?;
+    let began = Instant::now();
+    let batches = worker.read(&job.text, job.rows)?;
+    let outcome = worker.step_over(&batches, job.rows, began)?;
     let noted = timeline.take();
     let pipeline = worker.gather_trace(&outcome)?;
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
@@ -225,7 +228,8 @@ fn finish(
     shared: bool,
 ) -> anyhow::Result<()> {
     let TrainingSession { mut gpt, mut store, .. } = session;
-    let judge = || validation_loss(&mut gpt, &mut *store, &job.held_out);
+    let judged = judged_rows(&job.held_out, job.config.context)?;
+    let judge = || validation_loss(&mut gpt, &mut *store, &judged);
     let loss = clock.record(RankActivity::Validation, judge)?;
     ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
     output::line(format_args!(
