@@ -135,7 +135,7 @@ impl Recipe {
     pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
-        let mut gpt = Gpt::new(&layout, Axes::single_rank());
+        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
         let mut outcome =
             TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
@@ -215,7 +215,7 @@ impl Recipe {
     /// A session of this recipe on a rank of a data-parallel group.
     pub fn session(&self, group: &RankGroup, sharding: Sharding) -> TrainingSession<f32> {
         let layout = ParameterLayout::whole(&self.config);
-        let gpt = Gpt::new(&layout, Axes::single_rank());
+        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         let weights = layout.initial(self.seed);
         let store = sharding.store(layout, weights, group.clone());
         let mut session = TrainingSession::new(gpt, store, self.rule, self.schedule, group);

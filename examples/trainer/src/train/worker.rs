@@ -24,7 +24,7 @@ use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load};
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
-use crate::model::feed_forward::DenseFeedForward;
+use crate::model::feed_forward;
 use crate::model::gpt::Gpt;
 use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use crate::model::store::Store;
@@ -322,7 +322,7 @@ fn axes<T: Real>(
     };
     let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
         Some(router) => experts(router),
-        None => Box::new(DenseFeedForward),
+        None => feed_forward::dense(config),
     };
     Axes { region, attention, feed_forward, vocabulary }
 }

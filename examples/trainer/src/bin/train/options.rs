@@ -1,6 +1,7 @@
 //! The options of a run: from flags, else from a file, else defaults.
 
 mod data;
+mod model;
 mod sense;
 mod sharding;
 mod unequal;
@@ -59,6 +60,12 @@ options! {
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
+    /// What blocks are made of: gpt; llama (RMS norms, rotary positions, SwiGLU, grouped queries,
+    /// no biases) [default: gpt].
+    model: String,
+    /// Heads of keys and values of a llama, each of which several heads of queries use [default: the
+    /// most up to half of --heads that divide them].
+    kv_heads: usize,
     /// Width of the model: numbers in the vector of a token [default: 128].
     width: usize,
     /// Tokens of a row [default: 64].
@@ -230,7 +237,7 @@ impl TrainOptions {
         let steps = self.steps.unwrap_or(200);
         let seed = self.seed.unwrap_or(1);
         let rows = self.rows.unwrap_or(16);
-        let mut config = self.model();
+        let mut config = self.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
         Self::stages_have_layers(&config, &setup)?;
@@ -271,18 +278,6 @@ impl TrainOptions {
             seed,
             bpe,
         })
-    }
-
-    /// The model, with the vocabulary that is wanted: a text may give less.
-    fn model(&self) -> Config {
-        Config {
-            vocab: self.bpe.unwrap_or(256),
-            context: self.context.unwrap_or(64),
-            width: self.width.unwrap_or(128),
-            heads: self.heads.unwrap_or(4),
-            layers: self.layers.unwrap_or(4),
-            experts: self.experts.unwrap_or(0),
-        }
     }
 
     fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
@@ -400,7 +395,7 @@ mod tests {
     use maypole_trainer::tensor::random::random;
 
     /// A file of options, with every kind of value.
-    const SEED: &str = "width = 128\ncontext = 64\nheads = 4\nlayers = 4\nexperts = 4\n\
+    const SEED: &str = "model = \"llama\"\nkv-heads = 2\nwidth = 128\ncontext = 64\nheads = 4\nlayers = 4\nexperts = 4\n\
         mesh = \"dp=2,pp=2\"\nsharding = \"local:4\"\nbucket = 25600\nsequence = true\n\
         capacity = 1.25\ngroup = 8\npipeline = \"interleaved:2\"\nmicros = 4\nsteps = 200\n\
         rows = 16\noptimizer = \"adamw\"\nrate = 3e-3\nshape = \"cosine\"\nwarm-up = 20\n\
@@ -425,7 +420,7 @@ mod tests {
     fn settle(text: &str) -> anyhow::Result<()> {
         let options: TrainOptions = toml::from_str(text)?;
         options.can_be()?;
-        let config = options.model();
+        let config = options.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let setup = options.setup(&config)?;
         TrainOptions::stages_have_layers(&config, &setup)?;
