@@ -66,7 +66,7 @@ impl Options {
 
     pub(crate) fn config(&self) -> Config {
         let Self { width, context, layers, .. } = *self;
-        Config { vocab: 256, context, width, heads: 4, layers, experts: 0 }
+        Config { vocab: 256, context, width, heads: 4, layers, experts: 0, ..Config::default() }
     }
 
     /// Tokens of a rank in a step.

@@ -36,7 +36,7 @@ pub fn processor_time() -> Duration {
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
-    let mut gpt = Gpt::new(&layout, Axes::single_rank());
+    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
     let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
     let text = Text::invented(config.context, 1);
     let mut optimizer = Optimizer::new(Rule::ADAMW);

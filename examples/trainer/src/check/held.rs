@@ -19,6 +19,10 @@
 //! with recomputation: the input alone                                      n d / s
 //! ```
 //!
+//! A Llama keeps one number of each norm instead of two, and of each of its `m` hidden numbers
+//! three, `3 n m / t`: both that come in and the one that comes out. Its keys are written out for
+//! all heads of queries.
+//!
 //! All of them take the bytes of a layer's numbers: 2 in 16 bits. Means, deviations and logarithms
 //! take 4 even then.
 //!
@@ -44,6 +48,7 @@ use crate::check::theory::RankTheory;
 use crate::data_parallel::partial::{applied_to_own_tokens, dense};
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
+use crate::model::config::Architecture;
 use crate::model::layout::{LayoutEntry, ParameterLayout};
 use crate::pipeline_parallel::plan::PassKind;
 use crate::ranks::mesh::MeshAxis;
@@ -88,7 +93,7 @@ impl RankTheory<'_> {
             let layers = self.setup.layers(self.config, stage).len();
             let blocks = (0..layers).map(|_| self.block(rows.next().unwrap_or(0)));
             let head = if stage + 1 == plan.stages() { self.head() } else { 0 };
-            let exact = layers * self.exact() + if head > 0 { 2 * self.outside() } else { 0 };
+            let exact = layers * self.exact() + if head > 0 { self.statistics() } else { 0 };
             let bytes = width * (blocks.sum::<usize>() + head) + self.element * exact;
             waiting.insert(place, bytes);
             held += bytes;
@@ -105,7 +110,16 @@ impl RankTheory<'_> {
         }
         let in_a_ring = self.size(MeshAxis::Cp) > 1 && self.setup.exchange == ContextExchange::Ring;
         let heads = self.config.heads / self.size(MeshAxis::Tp);
-        4 * self.outside() + if in_a_ring { self.tokens() * heads } else { 0 }
+        2 * self.statistics() + if in_a_ring { self.tokens() * heads } else { 0 }
+    }
+
+    /// Numbers that a norm keeps of the rank's tokens: mean and deviation of each, or what a root of
+    /// squares is divided by alone.
+    fn statistics(&self) -> usize {
+        match self.config.architecture {
+            Architecture::Gpt => 2 * self.outside(),
+            Architecture::Llama { .. } => self.outside(),
+        }
     }
 
     /// Tokens of a micro-batch that the rank has outside of regions.
@@ -124,10 +138,19 @@ impl RankTheory<'_> {
             return outside * d;
         }
         let hidden = match self.setup.router {
-            None => 8 * n * d / tp,
+            None => self.hidden() * n / tp,
             Some(router) => n * (router.experts + router.top * d) + rows * (d + 8 * d / tp),
         };
         outside * 2 * d + 2 * n * d + 4 * n * d / tp + self.attention() + hidden
+    }
+
+    /// Hidden numbers of a token that a feed-forward part keeps, on all ranks of `tp` together.
+    fn hidden(&self) -> usize {
+        let hidden = self.config.hidden();
+        match self.config.architecture {
+            Architecture::Gpt => 2 * hidden,
+            Architecture::Llama { .. } => 3 * hidden,
+        }
     }
 
     /// Numbers of a layer's width that attention keeps besides its input and its result.

@@ -137,7 +137,7 @@ impl Recipe {
     pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
-        let mut gpt = Gpt::new(&layout, Axes::single_rank());
+        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
         let mut outcome =
             TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
@@ -220,7 +220,7 @@ impl Recipe {
     /// If another rank does not.
     pub fn session(&self, group: &RankGroup, sharding: Sharding) -> TrainingSession<f32> {
         let layout = ParameterLayout::whole(&self.config);
-        let gpt = Gpt::new(&layout, Axes::single_rank());
+        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         let weights = layout.initial(self.seed);
         let store = sharding.store(layout, weights, group.clone());
         let store = store.expect("all ranks call the same");

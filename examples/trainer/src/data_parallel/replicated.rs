@@ -221,6 +221,7 @@ mod tests {
             heads: 1,
             layers: 2,
             experts: 0,
+            ..Config::default()
         });
         let of =
             |units: Range<usize>| layout.units[units].iter().map(|unit| unit.range.len()).sum();

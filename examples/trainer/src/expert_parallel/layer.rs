@@ -174,8 +174,10 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let mut outputs = ParallelRegion::leave(&mut self.inner(), outputs)?;
         let mut rest = &mut *outputs;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
-            let bias = FeedForwardLayers::new(p).down.bias;
-            device.bias(take_mut(&mut rest, load * width), bias);
+            let y = take_mut(&mut rest, load * width);
+            if let Some(bias) = FeedForwardLayers::new(p).down.bias {
+                device.bias(y, bias);
+            }
         }
         let outputs = routes.combine(&self.ep, width, &outputs, routed.choices.len())?;
 
@@ -219,8 +221,10 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
             let dy = take(&mut rest, load * width);
-            let gradients = FeedForwardLayers::of_gradients(g);
-            device.bias_backward(gradients.down.bias, dy);
+            let mut gradients = FeedForwardLayers::of_gradients(g);
+            if let Some(bias) = gradients.down.bias.as_deref_mut() {
+                device.bias_backward(bias, dy);
+            }
             drows.extend(FeedForwardLayers::new(p).backward(gradients, device, kept, dy));
         }
         let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;

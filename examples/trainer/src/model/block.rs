@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! x ----------------------------------+-----------------------------------------+--> y
-//!   \-> norm1 -> [qkv -> attention -> projection] -/ \-> norm2 -> [feed-forward] -/
+//!   \-> norm1 -> [q k v -> attention -> projection] -/ \-> norm2 -> [feed-forward] -/
 //! ```
 //!
 //! Brackets are the region of [`Axes`]. Within them a rank of a tensor group has some of the heads
@@ -12,10 +12,12 @@
 //! [`BlockActivations`]: this struct *is* the activation memory of a block.
 
 use crate::model::axes::Axes;
+use crate::model::config::Architecture;
+use crate::model::norm::Norm;
+use crate::model::queries::Queries;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
-use crate::tensor::norm::NormInputs;
 use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::row::RowParallelLinear;
@@ -85,46 +87,60 @@ impl<T: Real> BlockActivations<T> {
     }
 }
 
-/// The tensors of a block, or their gradients. `F` are the tensors of its feed-forward part.
-struct BlockTensors<S, F> {
-    norm1: [S; 2],
-    qkv: ColumnParallelLinear<S>,
-    projection: RowParallelLinear<S>,
-    norm2: [S; 2],
-    feed_forward: F,
+/// What attention of a block has to know besides its tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionShape<'a> {
+    /// What the block is made of.
+    pub architecture: Architecture,
+    /// Heads of this rank.
+    pub heads: Heads,
+    /// The position of each token in its row.
+    pub positions: &'a [u32],
 }
 
-impl<'a, 'b, T> BlockTensors<&'a [T], &'b [&'a [T]]> {
-    /// The `tensors` of a block of which this rank has `heads`, in the order of the flat buffer.
-    fn new(tensors: &'b [&'a [T]], heads: Heads) -> Self {
-        let &[w1, b1, qkv, qkv_bias, projection, bias, w2, b2, ref feed_forward @ ..] = tensors
-        else {
-            unreachable!("a block has eight tensors and those of its feed-forward part")
-        };
-        let width = w1.len();
-        Self {
-            norm1: [w1, b1],
-            qkv: ColumnParallelLinear { weight: qkv, bias: Some(qkv_bias), inputs: width },
-            projection: RowParallelLinear { weight: projection, bias, inputs: heads.width() },
-            norm2: [w2, b2],
-            feed_forward,
-        }
+/// The tensors of a block without those of its feed-forward part, or their gradients: `S` is a
+/// slice.
+struct BlockTensors<S> {
+    norm1: Norm<S>,
+    queries: Queries<S>,
+    projection: RowParallelLinear<S>,
+    norm2: Norm<S>,
+}
+
+/// Tensors of a block before those of its feed-forward part.
+fn before_feed_forward(architecture: Architecture) -> usize {
+    match architecture {
+        Architecture::Gpt => 8,
+        Architecture::Llama { .. } => 6,
     }
 }
 
-impl<'a, 'b, T> BlockTensors<&'b mut [T], &'b mut [&'a mut [T]]> {
-    /// [`new`](BlockTensors::new) for gradients, which are written.
-    fn of_gradients(tensors: &'b mut [&'a mut [T]], heads: Heads) -> Self {
-        let [w1, b1, qkv, qkv_bias, projection, bias, w2, b2, feed_forward @ ..] = tensors else {
-            unreachable!("a block has eight tensors and those of its feed-forward part")
-        };
-        let width = w1.len();
-        Self {
-            norm1: [w1, b1],
-            qkv: ColumnParallelLinear { weight: qkv, bias: Some(qkv_bias), inputs: width },
-            projection: RowParallelLinear { weight: projection, bias, inputs: heads.width() },
-            norm2: [w2, b2],
-            feed_forward,
+impl<S> BlockTensors<S> {
+    /// The `tensors` of a block, in the order of the flat buffer, for tokens of `width` numbers.
+    fn new(mut tensors: impl Iterator<Item = S>, shape: AttentionShape<'_>, width: usize) -> Self {
+        let mut next = || tensors.next().expect("a block has as many tensors as the layout says");
+        let inputs = shape.heads.width();
+        match shape.architecture {
+            Architecture::Gpt => Self {
+                norm1: Norm { weight: next(), bias: Some(next()) },
+                queries: Queries::Fused(ColumnParallelLinear {
+                    weight: next(),
+                    bias: Some(next()),
+                    inputs: width,
+                }),
+                projection: RowParallelLinear { weight: next(), bias: Some(next()), inputs },
+                norm2: Norm { weight: next(), bias: Some(next()) },
+            },
+            Architecture::Llama { .. } => Self {
+                norm1: Norm { weight: next(), bias: None },
+                queries: Queries::Grouped([(); 3].map(|()| ColumnParallelLinear {
+                    weight: next(),
+                    bias: None,
+                    inputs: width,
+                })),
+                projection: RowParallelLinear { weight: next(), bias: None, inputs },
+                norm2: Norm { weight: next(), bias: None },
+            },
         }
     }
 }
@@ -137,34 +153,23 @@ impl<'a, 'b, T> BlockTensors<&'b mut [T], &'b mut [&'a mut [T]]> {
 pub fn forward<T: Real>(
     device: &dyn Device<T>,
     axes: &mut Axes<T>,
-    heads: Heads,
+    shape: AttentionShape<'_>,
     p: &[&[T]],
     x: Vec<T>,
 ) -> Result<(Vec<T>, BlockActivations<T>)> {
-    let w = BlockTensors::new(p, heads);
-    let (h1, stats1) = normalise(device, &x, w.norm1);
-    let (h1, qkv) = w.qkv.forward(device, &mut *axes.region, h1)?;
-    let (y, attention) = axes.attention.forward(device, heads, &qkv)?;
+    let (own, feed_forward) = p.split_at(before_feed_forward(shape.architecture));
+    let w = BlockTensors::new(own.iter().copied(), shape, own[0].len());
+    let (h1, stats1) = w.norm1.forward(device, &x);
+    let (h1, qkv) = w.queries.forward(device, &mut *axes.region, shape, h1)?;
+    let (y, attention) = axes.attention.forward(device, shape.heads, &qkv)?;
     let mut x2 = w.projection.forward(device, &mut *axes.region, &y)?;
     device.add(&mut x2, &x);
 
-    let (h2, stats2) = normalise(device, &x2, w.norm2);
+    let (h2, stats2) = w.norm2.forward(device, &x2);
     let (mut out, feed_forward) =
-        axes.feed_forward.forward(device, &mut *axes.region, w.feed_forward, h2)?;
+        axes.feed_forward.forward(device, &mut *axes.region, feed_forward, h2)?;
     device.add(&mut out, &x2);
     Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
-}
-
-/// Returns the normalised rows of `x`, and the mean and `rstd` of each row.
-pub(crate) fn normalise<T: Real>(
-    device: &dyn Device<T>,
-    x: &[T],
-    [w, b]: [&[T]; 2],
-) -> (Vec<T>, Vec<T>) {
-    let mut h = vec![T::zero(); x.len()];
-    let mut stats = vec![T::zero(); 2 * x.len() / w.len()];
-    device.norm(&mut h, &mut stats, x, w, b);
-    (h, stats)
 }
 
 /// Returns the gradient of the block's input from `dx`, the gradient of its result. `p` are the
@@ -175,26 +180,26 @@ pub(crate) fn normalise<T: Real>(
 pub fn backward<T: Real>(
     device: &dyn Device<T>,
     axes: &mut Axes<T>,
-    heads: Heads,
+    shape: AttentionShape<'_>,
     (p, g): (&[&[T]], &mut [&mut [T]]),
     kept: &BlockActivations<T>,
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
-    let w = BlockTensors::new(p, heads);
-    let d = BlockTensors::of_gradients(g, heads);
-    let feed_forward = (w.feed_forward, d.feed_forward);
+    let count = before_feed_forward(shape.architecture);
+    let (own, feed_forward) = p.split_at(count);
+    let (own_gradients, dfeed_forward) = g.split_at_mut(count);
+    let width = own[0].len();
+    let w = BlockTensors::new(own.iter().copied(), shape, width);
+    let d = BlockTensors::new(own_gradients.iter_mut().map(|g| &mut **g), shape, width);
+    let weights = (feed_forward, dfeed_forward);
     let region = &mut *axes.region;
-    let dh2 = axes.feed_forward.backward(device, region, feed_forward, &kept.feed_forward, &dx)?;
-    let before = NormInputs { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] };
-    let [dw, db] = d.norm2;
-    device.norm_backward(&mut dx, dw, db, &dh2, before);
+    let dh2 = axes.feed_forward.backward(device, region, weights, &kept.feed_forward, &dx)?;
+    w.norm2.backward(d.norm2, device, &mut dx, &dh2, (&kept.x2, &kept.stats2));
 
     let dy = w.projection.backward(d.projection, device, region, &kept.y, &dx)?;
-    let dqkv =
-        axes.attention.backward(device, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
-    let dh1 = w.qkv.backward(d.qkv, device, region, &kept.h1, &dqkv)?;
-    let before = NormInputs { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] };
-    let [dw, db] = d.norm1;
-    device.norm_backward(&mut dx, dw, db, &dh1, before);
+    let attended = (&*kept.y, &*kept.attention);
+    let dqkv = axes.attention.backward(device, shape.heads, &kept.qkv, attended, &dy)?;
+    let dh1 = w.queries.backward(d.queries, device, region, shape, (&kept.h1, &dqkv))?;
+    w.norm1.backward(d.norm1, device, &mut dx, &dh1, (&kept.x, &kept.stats1));
     Ok(dx)
 }

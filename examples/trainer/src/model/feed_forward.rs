@@ -1,4 +1,4 @@
-//! The feed-forward part of a block: a matrix to four times the width, GELU, and a matrix back.
+//! The feed-forward part of a GPT's block: a matrix to four times the width, GELU, and a matrix back.
 //!
 //! `y = gelu(h up^T + up_bias) down^T + down_bias`. The first matrix is column parallel and the
 //! second row parallel, so a rank of a tensor group has some of the hidden numbers. GELU works on
@@ -6,6 +6,8 @@
 //! ranks.
 
 use crate::model::axes::FeedForward;
+use crate::model::config::{Architecture, Config};
+use crate::model::gated::GatedFeedForward;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
 use crate::tensor_parallel::column::ColumnParallelLinear;
@@ -19,6 +21,14 @@ pub const TENSORS: usize = 4;
 /// One feed-forward part that every token goes through.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseFeedForward;
+
+/// The feed-forward part of a block without experts.
+pub fn dense<T: Real>(config: &Config) -> Box<dyn FeedForward<T>> {
+    match config.architecture {
+        Architecture::Gpt => Box::new(DenseFeedForward),
+        Architecture::Llama { .. } => Box::new(GatedFeedForward { width: config.width }),
+    }
+}
 
 impl<T: Real> FeedForward<T> for DenseFeedForward {
     fn forward(
@@ -70,7 +80,7 @@ impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
         let &[up, up_bias, down, down_bias] = p else { panic!("a feed-forward part has four") };
         Self {
             up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: down_bias.len() },
-            down: RowParallelLinear { weight: down, bias: down_bias, inputs: up_bias.len() },
+            down: RowParallelLinear { weight: down, bias: Some(down_bias), inputs: up_bias.len() },
         }
     }
 
@@ -111,7 +121,7 @@ impl<'a, T: Real> FeedForwardLayers<&'a mut [T]> {
         let hidden = up_bias.len();
         Self {
             up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: width },
-            down: RowParallelLinear { weight: down, bias: down_bias, inputs: hidden },
+            down: RowParallelLinear { weight: down, bias: Some(down_bias), inputs: hidden },
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The model: embedding, blocks, head, run unit by unit over a [`Store`], forward and backward.
+//! The model, a GPT or a Llama: embedding, blocks, head, run unit by unit over a [`Store`], forward
+//! and backward.
 //!
 //! A rank may have only some units, and may run only some of those: a stage of a pipeline is a
 //! range of units, which takes and returns vectors. The forward pass keeps [`Activations`] for the
@@ -6,19 +7,19 @@
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
-use crate::model::block::{self, normalise};
+use crate::model::block::{self, AttentionShape};
 use crate::model::config::Config;
 use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
+use crate::model::norm::Norm;
 use crate::model::store::Store;
 use crate::ranks::memory::MemoryKind;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::Real;
-use crate::tensor::norm::NormInputs;
 use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use maypole::Result;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// The part of the model that a rank runs, without its weights.
@@ -234,8 +235,13 @@ impl<T: Real> Gpt<T> {
         Ok(self.logits(&p, x)?.logits)
     }
 
-    fn of_heads(&self, batch: &TokenBatch) -> Heads {
-        Heads { rows: batch.rows, heads: self.heads, size: self.config.width / self.config.heads }
+    fn shape<'a>(&self, batch: &'a TokenBatch) -> AttentionShape<'a> {
+        let size = self.config.width / self.config.heads;
+        AttentionShape {
+            architecture: self.config.architecture,
+            heads: Heads { rows: batch.rows, heads: self.heads, size },
+            positions: &batch.positions,
+        }
     }
 
     fn block(
@@ -244,8 +250,8 @@ impl<T: Real> Gpt<T> {
         batch: &TokenBatch,
         x: Vec<T>,
     ) -> Result<(Vec<T>, block::BlockActivations<T>)> {
-        let heads = self.of_heads(batch);
-        block::forward(&*self.device, &mut self.axes, heads, p, x)
+        let shape = self.shape(batch);
+        block::forward(&*self.device, &mut self.axes, shape, p, x)
     }
 
     fn block_backward(
@@ -255,19 +261,21 @@ impl<T: Real> Gpt<T> {
         kept: &block::BlockActivations<T>,
         dx: Vec<T>,
     ) -> Result<Vec<T>> {
-        let heads = self.of_heads(batch);
-        block::backward(&*self.device, &mut self.axes, heads, weights, kept, dx)
+        let shape = self.shape(batch);
+        block::backward(&*self.device, &mut self.axes, shape, weights, kept, dx)
     }
 
     /// Returns for each token its row of the token table, summed over the ranks, plus its row of
-    /// the position table.
+    /// the position table if there is one.
     fn embed(&mut self, p: &[&[T]], batch: &TokenBatch) -> Result<Vec<T>> {
-        let &[tokens, positions] = p else { unreachable!("the embedding has two tables") };
+        let (tokens, positions) = p.split_first().expect("the embedding has a table");
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];
         self.device.embed(&mut x, tokens, self.axes.vocabulary.first(), &batch.tokens);
         let mut x = self.axes.region.leave(x)?;
-        let mine = self.axes.region.tokens(batch.tokens.len());
-        self.device.embed(&mut x, positions, 0, &batch.positions[mine]);
+        for positions in positions {
+            let mine = self.axes.region.tokens(batch.tokens.len());
+            self.device.embed(&mut x, positions, 0, &batch.positions[mine]);
+        }
         Ok(x)
     }
 
@@ -277,9 +285,11 @@ impl<T: Real> Gpt<T> {
         batch: &TokenBatch,
         dx: Vec<T>,
     ) -> Result<Vec<T>> {
-        let [tokens, positions] = g else { unreachable!("the embedding has two tables") };
-        let mine = self.axes.region.tokens(batch.tokens.len());
-        self.device.embed_backward(positions, 0, &batch.positions[mine], &dx);
+        let (tokens, positions) = g.split_first_mut().expect("the embedding has a table");
+        for positions in positions {
+            let mine = self.axes.region.tokens(batch.tokens.len());
+            self.device.embed_backward(positions, 0, &batch.positions[mine], &dx);
+        }
         let dx = self.axes.region.leave_backward(dx)?;
         self.device.embed_backward(tokens, self.axes.vocabulary.first(), &batch.tokens, &dx);
         Ok(Vec::new())
@@ -288,9 +298,8 @@ impl<T: Real> Gpt<T> {
     /// Runs the last norm and the matrix that gives logits. The matrix is column parallel: a rank
     /// gets the logits of its part of the vocabulary.
     fn logits(&mut self, p: &[&[T]], x: Vec<T>) -> Result<HeadActivations<T>> {
-        let &[w, b, weight] = p else { unreachable!("the head has a norm and a matrix") };
-        let (h, stats) = normalise(&*self.device, &x, [w, b]);
-        let linear = ColumnParallelLinear { weight, bias: None, inputs: w.len() };
+        let (norm, linear) = head(p.iter().copied());
+        let (h, stats) = norm.forward(&*self.device, &x);
         let (h, logits) = linear.forward(&*self.device, &mut *self.axes.region, h)?;
         Ok(HeadActivations { x, stats, h, logits })
     }
@@ -298,18 +307,27 @@ impl<T: Real> Gpt<T> {
     fn logits_backward(
         &mut self,
         (p, g): (&[&[T]], &mut [&mut [T]]),
-        head: &HeadActivations<T>,
+        kept: &HeadActivations<T>,
     ) -> Result<Vec<T>> {
-        let &[w, _, weight] = p else { unreachable!("the head has a norm and a matrix") };
-        let [dw, db, dweight] = g else { unreachable!("the head has a norm and a matrix") };
-        let inputs = w.len();
-        let linear = ColumnParallelLinear { weight, bias: None, inputs };
-        let gradients = ColumnParallelLinear { weight: &mut **dweight, bias: None, inputs };
+        let (norm, linear) = head(p.iter().copied());
+        let (dnorm, dlinear) = head(g.iter_mut().map(|g| &mut **g));
         let region = &mut *self.axes.region;
-        let dh = linear.backward(gradients, &*self.device, region, &head.h, &head.logits)?;
-        let mut dx = vec![T::zero(); head.x.len()];
-        let before = NormInputs { x: &head.x, stats: &head.stats, w };
-        self.device.norm_backward(&mut dx, dw, db, &dh, before);
+        let dh = linear.backward(dlinear, &*self.device, region, &kept.h, &kept.logits)?;
+        let mut dx = vec![T::zero(); kept.x.len()];
+        norm.backward(dnorm, &*self.device, &mut dx, &dh, (&kept.x, &kept.stats));
         Ok(dx)
     }
+}
+
+/// The last norm and the matrix of the head, or their gradients. Of three tensors the second is the
+/// bias of the norm.
+fn head<T, S: Deref<Target = [T]>>(
+    mut tensors: impl ExactSizeIterator<Item = S>,
+) -> (Norm<S>, ColumnParallelLinear<S>) {
+    let biased = tensors.len() == 3;
+    let mut next = || tensors.next().expect("the head has a norm and a matrix");
+    let weight = next();
+    let inputs = weight.len();
+    let norm = Norm { weight, bias: biased.then(&mut next) };
+    (norm, ColumnParallelLinear { weight: next(), bias: None, inputs })
 }

@@ -187,6 +187,7 @@ impl SearchSpace {
             heads: self.heads,
             layers: self.layers,
             experts: 0,
+            ..Config::default()
         }
     }
 

@@ -11,7 +11,8 @@ use crate::tensor::attention::{self, Heads};
 use crate::tensor::math::{self, Real};
 use crate::tensor::norm::NormInputs;
 use crate::tensor::packed::PackedNumbers;
-use crate::tensor::{embed, gelu, linear, loss, norm};
+use crate::tensor::rotary::{Rotation, Turn};
+use crate::tensor::{embed, gelu, linear, loss, norm, rms_norm, swiglu};
 use std::fmt::Debug;
 
 /// Layers, forward and backward. Each method has the shapes of the function of its layer's file.
@@ -56,6 +57,18 @@ pub trait Device<T: Real>: Send + Sync + Debug {
         norm::backward(dx, dw, db, dy, before);
     }
 
+    fn rms_norm(&self, y: &mut [T], stats: &mut [T], x: &[T], w: &[T]) {
+        rms_norm::forward(y, stats, x, w);
+    }
+
+    fn rms_norm_backward(&self, dx: &mut [T], dw: &mut [T], dy: &[T], before: NormInputs<'_, T>) {
+        rms_norm::backward(dx, dw, dy, before);
+    }
+
+    fn turn(&self, x: &mut [T], rotation: &Rotation<'_, T>, turn: Turn) {
+        rotation.turn(x, turn);
+    }
+
     fn attention(&self, heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
         attention::forward(heads, qkv)
     }
@@ -70,6 +83,14 @@ pub trait Device<T: Real>: Send + Sync + Debug {
 
     fn gelu_backward(&self, dx: &mut [T], x: &[T]) {
         gelu::backward(dx, x);
+    }
+
+    fn swiglu(&self, y: &mut [T], gate: &[T], up: &[T]) {
+        swiglu::forward(y, gate, up);
+    }
+
+    fn swiglu_backward(&self, dgate: &mut [T], dup: &mut [T], gate: &[T], up: &[T]) {
+        swiglu::backward(dgate, dup, gate, up);
     }
 
     fn embed(&self, x: &mut [T], table: &[T], first: usize, ids: &[u32]) {

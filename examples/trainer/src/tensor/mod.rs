@@ -6,7 +6,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`math`], [`matmul`] | number types, loops compiled for this processor, matrix products |
-//! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers |
+//! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers of a GPT |
+//! | [`rms_norm`], [`swiglu`], [`rotary`], [`grouped`] | the layers that a Llama has instead or besides |
 //! | [`device`], [`precision`] | the layers of a device; the same in 16 bits, with loss scaling |
 //! | [`packed`] | activations until their backward pass, in 16 bits where that loses nothing |
 //! | [`random`] | random numbers by position, equal on every mesh |
@@ -15,6 +16,7 @@ pub mod attention;
 pub mod device;
 pub mod embed;
 pub mod gelu;
+pub mod grouped;
 pub mod linear;
 pub mod loss;
 pub mod math;
@@ -23,3 +25,6 @@ pub mod norm;
 pub mod packed;
 pub mod precision;
 pub mod random;
+pub mod rms_norm;
+pub mod rotary;
+pub mod swiglu;

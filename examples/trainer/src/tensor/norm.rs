@@ -8,6 +8,9 @@
 
 use crate::tensor::math::{Real, sum_of, vectorized};
 
+/// The number that is added to the variance of a row, so that a row of equal numbers has a `rstd`.
+pub const EPSILON: f64 = 1e-5;
+
 /// Writes the normalised rows of `x` to `y`, and the mean and `rstd` of each row to `stats`. Rows
 /// have `w.len()` elements.
 pub fn forward<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
@@ -26,7 +29,7 @@ fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
     let width = T::of(w.len() as f64);
     let mean = sum_of(x, x, |x, _| x) / width;
     let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width;
-    let rstd = T::one() / (variance + T::of(1e-5)).sqrt();
+    let rstd = T::one() / (variance + T::of(EPSILON)).sqrt();
     stats[0] = mean;
     stats[1] = rstd;
     for ((y, x), (w, b)) in y.iter_mut().zip(x).zip(w.iter().zip(b)) {
@@ -39,7 +42,7 @@ fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
 pub struct NormInputs<'a, T> {
     /// The input.
     pub x: &'a [T],
-    /// Mean and `rstd` of each row.
+    /// Mean and `rstd` of each row; `rstd` alone, of [`rms_norm`](crate::tensor::rms_norm).
     pub stats: &'a [T],
     /// The weights.
     pub w: &'a [T],

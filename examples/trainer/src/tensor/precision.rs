@@ -27,6 +27,7 @@ use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::FloatElement;
 use crate::tensor::norm::NormInputs;
 use crate::tensor::packed::{self, PackedNumbers};
+use crate::tensor::rotary::{Rotation, Turn};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,27 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         H::coarsen(dx);
     }
 
+    fn rms_norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32]) {
+        CpuDevice.rms_norm(y, stats, x, w);
+        H::coarsen(y);
+    }
+
+    fn rms_norm_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        dy: &[f32],
+        before: NormInputs<'_, f32>,
+    ) {
+        CpuDevice.rms_norm_backward(dx, dw, dy, before);
+        H::coarsen(dx);
+    }
+
+    fn turn(&self, x: &mut [f32], rotation: &Rotation<'_, f32>, turn: Turn) {
+        CpuDevice.turn(x, rotation, turn);
+        H::coarsen(x);
+    }
+
     fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (mut y, mut probabilities) = CpuDevice.attention(heads, qkv);
         H::coarsen(&mut y);
@@ -182,6 +204,17 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
         CpuDevice.gelu_backward(dx, x);
         H::coarsen(dx);
+    }
+
+    fn swiglu(&self, y: &mut [f32], gate: &[f32], up: &[f32]) {
+        CpuDevice.swiglu(y, gate, up);
+        H::coarsen(y);
+    }
+
+    fn swiglu_backward(&self, dgate: &mut [f32], dup: &mut [f32], gate: &[f32], up: &[f32]) {
+        CpuDevice.swiglu_backward(dgate, dup, gate, up);
+        H::coarsen(dgate);
+        H::coarsen(dup);
     }
 
     fn add(&self, y: &mut [f32], x: &[f32]) {

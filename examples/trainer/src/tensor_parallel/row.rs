@@ -37,8 +37,8 @@ use maypole::Result;
 pub struct RowParallelLinear<S> {
     /// This rank's columns of the matrix: a row for each output, each of `inputs` numbers.
     pub weight: S,
-    /// One number for each output, the same on every rank.
-    pub bias: S,
+    /// One number for each output, the same on every rank, if the layer has a bias.
+    pub bias: Option<S>,
     /// Numbers of a token before the layer that this rank has.
     pub inputs: usize,
 }
@@ -56,7 +56,9 @@ impl<T: Real> RowParallelLinear<&[T]> {
     ) -> Result<Vec<T>> {
         let terms = self.multiply(device, x);
         let mut y = region.leave(terms)?;
-        device.bias(&mut y, self.bias);
+        if let Some(bias) = self.bias {
+            device.bias(&mut y, bias);
+        }
         Ok(y)
     }
 
@@ -81,7 +83,9 @@ impl<T: Real> RowParallelLinear<&[T]> {
         x: &[T],
         dy: &[T],
     ) -> Result<Vec<T>> {
-        device.bias_backward(gradients.bias, dy);
+        if let Some(bias) = gradients.bias {
+            device.bias_backward(bias, dy);
+        }
         let dy = region.leave_backward(dy.to_vec())?;
         Ok(self.multiply_backward(gradients.weight, device, x, &dy))
     }

@@ -7,7 +7,7 @@ use crate::data_parallel::partial::{PartialSumStore, applied_to_own_tokens, dens
 use crate::expert_parallel::layer::{ExactExperts, ExpertLayer, RoutingRecord};
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::config::Config;
-use crate::model::feed_forward::DenseFeedForward;
+use crate::model::feed_forward;
 use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use crate::model::store::Store;
 use crate::ranks::mesh::MeshGroups;
@@ -85,7 +85,7 @@ pub(super) fn axes<T: Real>(
     };
     let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
         Some(router) => experts(router),
-        None => Box::new(DenseFeedForward),
+        None => feed_forward::dense(config),
     };
     Axes { region, attention, feed_forward, vocabulary }
 }

@@ -172,6 +172,16 @@ impl Setup {
                 "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: {give}"
             ));
         }
+        let keys = config.kv_heads();
+        if !keys.is_multiple_of(tp) {
+            let fits = |give: &usize| give.is_multiple_of(tp) && heads.is_multiple_of(*give);
+            let more = (keys..=heads).find(fits).unwrap_or(heads);
+            return Err(format!(
+                "each rank of tp has whole heads of keys, and {keys} are no multiple of tp={tp}: \
+                 give --kv-heads {more}, or tp={} in --mesh",
+                divisor(keys, tp)
+            ));
+        }
         let left = heads / tp;
         if self.exchange == ContextExchange::Ulysses && !left.is_multiple_of(cp) {
             let give = format!("give --exchange ring, or cp={} in --mesh", divisor(left, cp));

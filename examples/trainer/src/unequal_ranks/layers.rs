@@ -97,7 +97,7 @@ impl PartSeconds {
     pub fn measure(config: &Config, rows: usize) -> Self {
         let config = Config { layers: 1, experts: 0, ..config.clone() };
         let layout = ParameterLayout::whole(&config);
-        let mut gpt = Gpt::new(&layout, Axes::single_rank());
+        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
         let tokens = rows * config.context;
         let batch = TokenBatch {

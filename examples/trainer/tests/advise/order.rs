@@ -58,7 +58,15 @@ const CASES: [Case; 16] = [
 ];
 
 fn config() -> Config {
-    Config { vocab: 256, context: 128, width: 256, heads: 4, layers: 4, experts: 0 }
+    Config {
+        vocab: 256,
+        context: 128,
+        width: 256,
+        heads: 4,
+        layers: 4,
+        experts: 0,
+        ..Config::default()
+    }
 }
 
 impl Case {

@@ -16,7 +16,15 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::session::TrainingSession;
 
 fn recipe(steps: u64) -> Recipe {
-    let config = Config { vocab: 123, context: 16, width: 16, heads: 2, layers: 2, experts: 0 };
+    let config = Config {
+        vocab: 123,
+        context: 16,
+        width: 16,
+        heads: 2,
+        layers: 2,
+        experts: 0,
+        ..Config::default()
+    };
     let schedule = RateSchedule::constant(1e-3);
     Recipe { config, rule: Rule::ADAMW, schedule, steps, ..Recipe::default() }
 }
@@ -47,7 +55,7 @@ impl Simulation {
             let flat = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
             (flat, Optimizer::new(recipe.rule))
         };
-        let gpt = Gpt::new(&layout, Axes::single_rank());
+        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
         Self { ranks: (0..ranks).map(rank).collect(), gpt }
     }
 
@@ -187,7 +195,7 @@ fn late_sums_are_bitwise_gradients_of_earlier_weights() {
     let recipe = Recipe { rule: Rule::Sgd, schedule: RateSchedule::constant(0.1), ..recipe(6) };
     let outcome = recipe.ranks(2, 1, Sharding::Stale { late });
     let layout = ParameterLayout::whole(&recipe.config);
-    let mut gpt = Gpt::new(&layout, Axes::single_rank());
+    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
     let mut store = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
     let mut sums: Vec<Vec<f32>> = Vec::new();
     for step in 0..recipe.steps {

@@ -154,7 +154,7 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
     let layout = ParameterLayout::whole(&task.config);
     let text = crate::support::text(&task.config);
-    let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank());
+    let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank(&layout.config));
     let weights = layout.initial(7);
     let mut store = FlatStore::new(layout, weights);
     let mut optimizer = Optimizer::new(task.rule);

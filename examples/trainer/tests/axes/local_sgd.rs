@@ -43,7 +43,7 @@ fn compare_with_its_simulation(clip: Option<f64>) {
 
     let layout = ParameterLayout::whole(&recipe.config);
     let text = recipe.text();
-    let mut gpt = Gpt::new(&layout, Axes::single_rank());
+    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
             (

@@ -9,6 +9,7 @@ mod context;
 mod data_parallel;
 mod experts;
 mod hybrid;
+mod llama;
 mod local_sgd;
 mod moving;
 mod overlap;

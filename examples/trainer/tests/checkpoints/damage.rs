@@ -19,7 +19,15 @@ const RANKS: usize = 3;
 const ZERO1: Sharding = Sharding::Zero1;
 
 fn recipe() -> Recipe {
-    let config = Config { vocab: 128, context: 8, width: 8, heads: 2, layers: 1, experts: 0 };
+    let config = Config {
+        vocab: 128,
+        context: 8,
+        width: 8,
+        heads: 2,
+        layers: 1,
+        experts: 0,
+        ..Config::default()
+    };
     Recipe { rule: Rule::ADAMW, steps: 1, rows: 6, config, ..Recipe::default() }
 }
 

@@ -56,7 +56,15 @@ fn part(runs: &[[usize; 2]], averages: bool) -> RankPart<'static> {
 fn saved_manifest() -> Manifest {
     let folder = tempfile::tempdir().unwrap();
     let alone = RankGroup::single();
-    let config = Config { vocab: 8, context: 4, width: 4, heads: 1, layers: 1, experts: 2 };
+    let config = Config {
+        vocab: 8,
+        context: 4,
+        width: 4,
+        heads: 1,
+        layers: 1,
+        experts: 2,
+        ..Config::default()
+    };
     let recipe = Recipe { config, rule: Rule::ADAMW, clip: Some(1.0), ..Recipe::default() };
     let mut session = recipe.session(&alone, Sharding::default());
     session.settings = Some(RunSettings {

@@ -271,7 +271,9 @@ pub fn unequal(answers: &Answers) {
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f64>(1));
         let mut batch = text.part(0, rows, part, 1).unwrap().remove(0);
         batch.weight = weight.map_or(batch.weight, |weight| weight(&batch, rows, 2));
-        Gpt::new(&layout, Axes::single_rank()).train(&mut store, &batch, true).unwrap();
+        Gpt::new(&layout, Axes::single_rank(&layout.config))
+            .train(&mut store, &batch, true)
+            .unwrap();
         store.gradients
     };
     let expected = gradients(0..rows, None);

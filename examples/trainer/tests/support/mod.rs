@@ -63,7 +63,15 @@ impl Task {
     /// letters up to `z`, whose number is 122: two or four ranks do not divide the vocabulary, and
     /// its last line is used.
     pub fn small() -> Self {
-        let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
+        let config = Config {
+            vocab: 123,
+            context: 16,
+            width: 16,
+            heads: 4,
+            layers: 4,
+            experts: 0,
+            ..Config::default()
+        };
         Self { config, steps: 3, rate: 0.5, ..Self::full() }
     }
 

@@ -29,7 +29,8 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let BenchArgs { width, context, heads, layers, rows, steps } = *args;
-    let config = Config { vocab: 256, context, width, heads, layers, experts: 0 };
+    let config =
+        Config { vocab: 256, context, width, heads, layers, experts: 0, ..Config::default() };
     config
         .check()
         .and_then(|()| Setup::default().check(&config, rows))

@@ -1,6 +1,7 @@
 //! The options of a run: from flags, else from a file, else defaults.
 
 mod data;
+mod model;
 mod sense;
 mod sharding;
 mod streaming;
@@ -64,6 +65,12 @@ options! {
     data_cache: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
+    /// What blocks are made of: gpt; llama (RMS norms, rotary positions, SwiGLU, grouped queries,
+    /// no biases) [default: gpt].
+    model: String,
+    /// Heads of keys and values of a llama, each of which several heads of queries use [default: the
+    /// most up to half of --heads that divide them].
+    kv_heads: usize,
     /// Width of the model: numbers in the vector of a token [default: 128].
     width: usize,
     /// Tokens of a row [default: 64].
@@ -236,7 +243,7 @@ impl TrainOptions {
         let steps = self.steps.unwrap_or(200);
         let seed = self.seed.unwrap_or(1);
         let rows = self.rows.unwrap_or(16);
-        let mut config = self.model();
+        let mut config = self.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
         Self::check_stages(&config, &setup)?;
@@ -279,18 +286,6 @@ impl TrainOptions {
             bpe,
         };
         Ok((job, ranks))
-    }
-
-    /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.
-    fn model(&self) -> Config {
-        Config {
-            vocab: self.bpe.unwrap_or(256),
-            context: self.context.unwrap_or(64),
-            width: self.width.unwrap_or(128),
-            heads: self.heads.unwrap_or(4),
-            layers: self.layers.unwrap_or(4),
-            experts: self.experts.unwrap_or(0),
-        }
     }
 
     fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
@@ -408,7 +403,7 @@ mod tests {
     use maypole_trainer::tensor::random::random;
 
     /// A file of options, with every kind of value.
-    const SEED: &str = "width = 128\ncontext = 64\nheads = 4\nlayers = 4\nexperts = 4\n\
+    const SEED: &str = "model = \"llama\"\nkv-heads = 2\nwidth = 128\ncontext = 64\nheads = 4\nlayers = 4\nexperts = 4\n\
         mesh = \"dp=2,pp=2\"\nsharding = \"local:4\"\nbucket = 25600\nsequence = true\n\
         capacity = 1.25\ngroup = 8\npipeline = \"interleaved:2\"\nmicros = 4\nsteps = 200\n\
         rows = 16\noptimizer = \"adamw\"\nrate = 3e-3\nshape = \"cosine\"\nwarm-up = 20\n\
@@ -433,7 +428,7 @@ mod tests {
     fn settle(text: &str) -> anyhow::Result<()> {
         let options: TrainOptions = toml::from_str(text)?;
         options.check_numbers()?;
-        let config = options.model();
+        let config = options.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let setup = options.setup(&config)?;
         TrainOptions::check_stages(&config, &setup)?;

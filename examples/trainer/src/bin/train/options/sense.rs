@@ -5,7 +5,7 @@ use anyhow::ensure;
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::config::Config;
+use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
@@ -220,9 +220,9 @@ impl TrainOptions {
                 let rows = setup.micro_rows(self.rows.unwrap_or(16));
                 let divided = !rows.is_multiple_of(setup.mesh.size(Tp));
                 (
-                    tp && setup.sequence && divided,
-                    "--sequence, ranks along tp, and so many --micros that tp does not divide the \
-                     rows of one",
+                    tp && setup.sequence && divided && config.architecture == Architecture::Gpt,
+                    "--model gpt, --sequence, ranks along tp, and so many --micros that tp does \
+                     not divide the rows of one",
                 )
             }
             PlantedFault::RouterSummed => (
