@@ -71,8 +71,8 @@ fn bandwidths_follow_from_times() {
 fn a_call_left_out_in_a_hundred_is_noticed() {
     for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
         let output = run(&format!(
-            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 \
-             --json -"
+            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --iters 300 \
+             --sabotage 100 --json -"
         ));
         assert_eq!(output.status.code(), Some(1), "{collective}");
         assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
@@ -234,7 +234,7 @@ fn hosts_that_are_set_apart_are_counted() {
 
 #[test]
 fn processes_notice_a_call_left_out_in_a_hundred() {
-    let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
+    let output = run("perf all-reduce -n 2 --iters 300 --sizes 8,64K --sabotage 100 --json -");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     for size in objects(&text(&output.stdout))
         .chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
