@@ -2,14 +2,15 @@
 
     cargo build --release -p maypole-trainer
     python examples/trainer/pytorch/compare.py
+    python examples/trainer/pytorch/compare.py --model llama --kv-heads 2
     python examples/trainer/pytorch/compare.py --optimizer sgd --rate 0.1 --mesh dp=2,tp=2
 
-Needs PyTorch and NumPy. Nothing is taken from `train` but the losses that it writes: the model is made of `torch.nn`,
-its gradients are those of autograd, the optimizer is that of `torch.optim`. What both start from, weights and rows,
-are functions of a seed and of a number (`src/random.rs`), which are written here a second time. So if the two agree,
-the layers, their derivatives, the clipping, the optimizer and the schedule are what PyTorch means by these words; and
-with --mesh, the collectives too. With --double PyTorch computes in float64: what differs then are the roundings of
-`train` alone.
+Needs PyTorch, NumPy and the package safetensors. Nothing is taken from `train` but the losses that it writes: the model
+is made of `torch.nn` (`model.py`), its gradients are those of autograd, the optimizer is that of `torch.optim`. What
+both start from, weights and rows, are functions of a seed and of a number (`src/tensor/random.rs`), which are written
+here a second time. So if the two agree, the layers, their derivatives, the clipping, the optimizer and the schedule are
+what PyTorch means by these words; and with --mesh, the collectives too. With --double PyTorch computes in float64: what
+differs then are the roundings of `train` alone.
 
 Ends with status 1 if a loss differs by more than --tolerance, as a part of the loss, or the norm of the first
 gradient: AdamW takes the same steps when all gradients are too large by a factor, so losses alone would not show
@@ -30,6 +31,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from model import Config, Model
 
 CRATE = Path(__file__).resolve().parents[1]
 SEED, LAYERS, HEADS, CONTEXT, ROWS, VOCAB = 1, 4, 4, 64, 16, 256
@@ -54,57 +57,34 @@ def centred(first, count):
     return (uniform - 0.5) * math.sqrt(12.0)
 
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        rows, tokens, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(rows, tokens, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.projection(attended.transpose(1, 2).reshape(rows, tokens, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+@torch.no_grad()
+def start(model):
+    """Weight i of the model is number i of the stream, times the deviation of its tensor."""
+    first = 0
+    for name, p in model.named_parameters():
+        if name.endswith("bias"):
+            p.zero_()
+        elif p.dim() == 2:
+            weights = deviation(name, p.shape[1], model.config.layers) * centred(first, p.numel())
+            p.copy_(torch.from_numpy(weights.astype(np.float32)).view_as(p))
+        first += p.numel()
 
 
-class Gpt(nn.Module):
-    """Parameters are registered in the order in which they lie in the trainer's flat buffer."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.token = nn.Embedding(VOCAB, width)
-        self.position = nn.Embedding(CONTEXT, width)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, VOCAB, bias=False)
-
-    def forward(self, tokens):
-        x = self.token(tokens) + self.position(torch.arange(CONTEXT))
-        return self.head(self.norm(self.blocks(x)))
-
-    @torch.no_grad()
-    def start(self):
-        """Weight i of the model is number i of the stream, times the deviation of its tensor."""
-        first = 0
-        for name, p in self.named_parameters():
-            if name.endswith("bias"):
-                p.zero_()
-            elif p.dim() == 2:
-                weights = deviation(name, p.shape[1]) * centred(first, p.numel())
-                p.copy_(torch.from_numpy(weights.astype(np.float32)).view_as(p))
-            first += p.numel()
-
-
-def deviation(name, inputs):
-    if name in ("token.weight", "position.weight"):
+def deviation(name, inputs, layers):
+    if name.startswith("embed."):
         return 0.02
     residual = name.endswith(("projection.weight", "down.weight"))
-    return 0.5 / math.sqrt(inputs * (2 * LAYERS if residual else 1))
+    return 0.5 / math.sqrt(inputs * (2 * layers if residual else 1))
+
+
+def sizes(args):
+    """The model of `train run` with these options."""
+    llama = args.model == "llama"
+    hidden = 4 * args.width
+    if llama:
+        hidden = math.ceil(math.ceil(8 * args.width / 3) / HEADS) * HEADS
+    kv_heads = args.kv_heads if llama else HEADS
+    return Config(args.model, VOCAB, CONTEXT, args.width, HEADS, kv_heads, LAYERS, hidden)
 
 
 def batches(steps):
@@ -131,8 +111,8 @@ def rate(step, args):
 def pytorch(args):
     """The loss before each step, and the norm of its gradient."""
     torch.set_default_dtype(torch.float64 if args.double else torch.float32)
-    model = Gpt(args.width)
-    model.start()
+    model = Model(sizes(args))
+    start(model)
     optimizer = {
         "adamw": lambda p: torch.optim.AdamW(p, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1),
         "sgd": torch.optim.SGD,
@@ -152,7 +132,9 @@ def maypole(args):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "losses.jsonl"
         options = ["--sample", 0, "--losses", file]
-        for name in ("mesh", "width", "steps", "optimizer", "rate", "clip"):
+        if args.model == "llama":
+            options += ["--kv-heads", args.kv_heads]
+        for name in ("model", "mesh", "width", "steps", "optimizer", "rate", "clip"):
             options += [f"--{name}", getattr(args, name)]
         done = subprocess.run([args.train, "run", *map(str, options)], stdout=subprocess.DEVNULL)
         if done.returncode != 0:
@@ -173,6 +155,8 @@ def main():
     parser = argparse.ArgumentParser(description=about, epilog=how, formatter_class=formatter)
     parser.add_argument("--train", default=CRATE.parents[1] / "target/release/train", help="the program")
     parser.add_argument("--mesh", default="", help="ranks of train along each axis, as dp=2,tp=2")
+    parser.add_argument("--model", choices=("gpt", "llama"), default="gpt")
+    parser.add_argument("--kv-heads", type=int, default=2, help="heads of keys of a llama")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")

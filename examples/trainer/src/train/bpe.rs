@@ -6,11 +6,14 @@
 //! fewer tokens for a text, and a larger table: then splitting the table over ranks saves more.
 
 use crate::tensor::random::fingerprint;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// A learnt vocabulary: the 256 bytes, then one token for each merge.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Bpe {
+    /// The two tokens that token 256, 257 and so on are made of.
     merges: Vec<(u32, u32)>,
 }
 
@@ -39,6 +42,23 @@ impl Bpe {
     /// Returns the number of tokens.
     pub fn vocab(&self) -> usize {
         256 + self.merges.len()
+    }
+
+    /// True if no token is more than a byte.
+    pub fn is_bytes(&self) -> bool {
+        self.merges.is_empty()
+    }
+
+    /// Checks that each merge is of tokens before it, so that every token has an end.
+    ///
+    /// # Errors
+    /// A sentence that names the first merge that is not.
+    pub fn check(&self) -> Result<(), String> {
+        let mut merges = (256u32..).zip(&self.merges);
+        let wrong = merges.find(|(token, (left, right))| left.max(right) >= token);
+        wrong.map_or(Ok(()), |(token, (left, right))| {
+            Err(format!("token {token} is made of {left} and {right}, which are not before it"))
+        })
     }
 
     /// A hash of all merges, equal for equal vocabularies.
@@ -104,6 +124,14 @@ mod tests {
         let tokens = bpe.encode(&play[20_000..40_000]);
         assert!(tokens.len() < 15_000, "{} tokens are hardly shorter", tokens.len());
         assert_eq!(bpe.decode(&tokens), &play[20_000..40_000]);
+    }
+
+    #[test]
+    fn a_token_of_itself_is_refused() {
+        let bpe = |merges: &str| serde_json::from_str::<Bpe>(merges).unwrap();
+        assert_eq!(bpe("[[97,98],[256,256]]").check(), Ok(()));
+        let why = bpe("[[97,98],[97,257]]").check().unwrap_err();
+        assert_eq!(why, "token 257 is made of 97 and 257, which are not before it");
     }
 
     #[test]

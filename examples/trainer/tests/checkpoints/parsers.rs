@@ -74,6 +74,7 @@ fn saved_manifest() -> Manifest {
         router: Some(Router { experts: 2, top: 2, group: 4, capacity: Some(1.25), balance: 0.01 }),
         fault: Some("norms-not-summed".to_owned()),
         data: DataFingerprint { vocabulary: 3, text: u64::MAX },
+        bpe: Bpe::default(),
     });
     let place = save(&mut session, &alone, Shard::WHOLE, folder.path()).unwrap();
     Manifest::read(&place).unwrap()

@@ -8,6 +8,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::precision::{LossScale, Precision};
+use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::checkpoint::export::export;
 use maypole_trainer::train::checkpoint::history;
@@ -186,7 +187,8 @@ fn damage_and_other_models_are_reported() {
     let of = |vocabulary, text| {
         let data = DataFingerprint { vocabulary, text };
         let precision = Precision::F32;
-        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data })
+        let bpe = Bpe::default();
+        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data, bpe })
     };
     let tokens = tempfile::tempdir().unwrap();
     let steps = recipe(1);

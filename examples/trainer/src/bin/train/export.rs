@@ -27,7 +27,10 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         format!("there is no checkpoint in {}: see --save", checkpoint.display())
     })?;
     files::try_file("export", file)?;
-    export(&place, file).with_context(|| format!("export to {}", file.display()))?;
-    let text = format!("{} holds the weights of {}", file.display(), place.display());
+    let config = export(&place, file).with_context(|| format!("export to {}", file.display()))?;
+    let mut text = format!("{} holds the weights of {}", file.display(), place.display());
+    if config.merges.is_none() {
+        text += ", but not what its tokens stand for: the checkpoint does not say";
+    }
     Ok(output::line(text)?)
 }

@@ -158,6 +158,8 @@ options! {
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
     sample: usize,
+    /// The divisor of logits when they are drawn; 0 takes the likeliest [default: 0.8].
+    temperature: f64,
     /// Start the ranks as processes instead of threads.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     processes: bool,
@@ -184,6 +186,7 @@ pub(crate) struct TrainingJob {
     pub(crate) keep: Option<usize>,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sample: usize,
+    pub(crate) temperature: f64,
     pub(crate) processes: bool,
     /// Whether the run is compared with the same training in one process.
     pub(crate) against: bool,
@@ -213,6 +216,7 @@ impl TrainingJob {
             router: self.setup.router,
             fault: self.setup.fault.map(PlantedFault::name),
             data,
+            bpe: self.bpe.clone(),
         }
     }
 }
@@ -274,6 +278,7 @@ impl TrainOptions {
             keep: self.keep,
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
+            temperature: self.temperature.unwrap_or(0.8),
             processes: self.processes.unwrap_or(false),
             against: self.against.is_some(),
             losses: self.losses,

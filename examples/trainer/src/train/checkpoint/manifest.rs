@@ -198,6 +198,14 @@ impl Manifest {
         if self.parts.is_empty() {
             return Err("it names no parts".to_owned());
         }
+        if let Some(settings) = &self.settings {
+            settings.bpe.check()?;
+            let tokens = settings.bpe.vocab();
+            if !settings.bpe.is_bytes() && tokens != self.config.vocab {
+                let vocab = self.config.vocab;
+                return Err(format!("its merges make {tokens} tokens, and its model has {vocab}"));
+            }
+        }
         self.config.check()
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::expert_parallel::router::Router;
 use crate::tensor::precision::Precision;
+use crate::train::bpe::Bpe;
 use crate::train::checkpoint::CheckpointError;
 use crate::train::checkpoint::manifest::Manifest;
 use crate::train::schedule::{RateSchedule, RateShape};
@@ -31,6 +32,10 @@ pub struct RunSettings {
     pub fault: Option<String>,
     /// The text and its vocabulary.
     pub data: DataFingerprint,
+    /// What each token stands for. Checkpoints of older builds have no merges, whatever the
+    /// vocabulary.
+    #[serde(default, skip_serializing_if = "Bpe::is_bytes")]
+    pub bpe: Bpe,
 }
 
 /// A setting that differs from that of the run that wrote the checkpoint.

@@ -42,7 +42,9 @@ impl TrainOptions {
                 "--capacity {capacity} is no share of tokens: {even}"
             );
         }
-        for (name, number) in [("rate", self.rate), ("clip", self.clip)] {
+        for (name, number) in
+            [("rate", self.rate), ("clip", self.clip), ("temperature", self.temperature)]
+        {
             let number = number.unwrap_or(0.0);
             ensure!(
                 number.is_finite() && number >= 0.0,
@@ -145,6 +147,11 @@ impl TrainOptions {
                 self.keep.is_some(),
                 self.save.is_some(),
                 "--keep needs --save, the folder for checkpoints",
+            ),
+            (
+                self.temperature.is_some(),
+                self.sample != Some(0),
+                "--temperature is of the text at the end, and --sample 0 writes none",
             ),
             (
                 warms,

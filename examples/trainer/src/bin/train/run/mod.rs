@@ -240,7 +240,7 @@ fn finish(
         return Ok(());
     }
     let prompt = job.bpe.encode(b"KING.\n");
-    let draw = Sampling { temperature: 0.8, seed: job.seed };
+    let draw = Sampling { temperature: job.temperature, seed: job.seed };
     let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
     let text = job.bpe.decode(&[prompt, tokens].concat());
     Ok(output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?)
