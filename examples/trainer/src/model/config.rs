@@ -175,7 +175,12 @@ impl Config {
     }
 }
 
-/// Returns the greatest number up to `most` that divides `whole`, at least 1.
+/// The most heads that are looked at: no model has as many.
+const MOST_HEADS: usize = 1 << 16;
+
+/// Returns the greatest number up to `most` that divides `whole`, at least 1. Looks no further than
+/// [`MOST_HEADS`], so that an absurd number of heads is refused at once.
 pub fn divisor(whole: usize, most: usize) -> usize {
-    (1..=most.min(whole)).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
+    let most = most.min(whole).min(MOST_HEADS);
+    (1..=most).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
 }
