@@ -3,9 +3,9 @@
     cargo test -p maypole-trainer --test pytorch
 
 writes the files that this script reads: the weights of a model by their names, `tokens` and `targets`, what the trainer
-makes of them (`loss`, and `gradient.NAME` of each weight), and the metadata of
-`train export`. Ends with
-status 1 if a gradient differs by more than --tolerance, as a part of the largest of its tensor, or the loss.
+makes of them (`loss`, and `gradient.NAME` of each weight), and the metadata of `train export`. Ends with status 1 if a
+gradient differs by more than --tolerance, as a part of the largest of its tensor, or the loss. Needs PyTorch and the
+package safetensors.
 """
 
 import argparse

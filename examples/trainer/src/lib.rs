@@ -1,4 +1,4 @@
-//! A small GPT, trained over every axis of parallelism, one folder an axis and one file an idea.
+//! A small GPT or Llama, trained over every axis of parallelism, one folder an axis and one file an idea.
 //!
 //! # What is here to be learnt
 //!
@@ -17,7 +17,7 @@
 //! | [`tensor`] | numbers, matrix products, layers forward and backward, devices |
 //! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
-//! | [`model`] | the GPT, the place of each parameter in one flat buffer, stores of weights |
+//! | [`model`] | the GPT and the Llama, the place of each parameter in one flat buffer, stores of weights |
 //! | [`averaging`] | ranks that train apart for a while: local SGD, DiLoCo, gossip, stale sums |
 //! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
@@ -29,8 +29,8 @@
 //! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
 //! | [`check`] | theory, memory, equality with one process, the tour, deliberate mistakes |
 //!
-//! Training in one process is the reference for every mesh. `pytorch/compare.py` compares training
-//! in one process with PyTorch.
+//! Training in one process is the reference for every mesh. One process itself is compared with
+//! PyTorch: its gradients by `tests/pytorch`, its losses by `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
 pub mod advise;

@@ -6,10 +6,12 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`config`], [`tensors`], [`layout`] | sizes; the tensors of a GPT and of a Llama; the offset of each, here and in the whole model |
+//! | [`config`] | the sizes, and the two architectures |
+//! | `tensors`, [`layout`] | the tensors of each; the offset of each, here and in the whole model |
 //! | [`batch`] | rows of tokens with their targets |
 //! | [`axes`] | the traits of the axes that communicate within a layer |
-//! | [`norm`], [`queries`], [`feed_forward`], [`gated`] | the parts of a block: those of a GPT, and those of a Llama |
+//! | `norm`, `queries` | the norm before a part of a block; queries, keys and values |
+//! | [`feed_forward`], [`gated`] | the feed-forward part of a GPT, and that of a Llama |
 //! | [`block`], [`gpt`] | a block, the whole model |
 //! | [`store`], [`mixed`] | a rank's weights and gradients; 16 bits with `f32` masters |
 

@@ -1,7 +1,8 @@
 //! A Llama-shaped model over every axis: it trains what one process trains, by the same bounds as a
 //! GPT, and what it holds and sends is what the formulas say.
 
-use crate::support::{Run, Task, alone, mesh, train};
+use crate::support::{Run, SEED, Task, alone, mesh, train, train_by};
+use half::bf16;
 use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
@@ -106,6 +107,20 @@ fn every_schedule_of_a_pipeline_has_the_bits_of_one_process() {
             }
         }
     }
+}
+
+/// Stages exchange what they have, so nothing is rounded otherwise.
+#[test]
+fn sixteen_bits_over_a_pipeline_are_those_of_one_process() {
+    let narrow = |setup: &Setup| -> Run<f32> {
+        train_by(&small(), setup, |worker| worker.narrow::<bf16>(SEED))
+    };
+    let reference = narrow(&Setup { micros: 4, ..Setup::default() });
+    let run = narrow(&Setup { micros: 4, ..mesh("pp=2") });
+    assert_eq!(run.losses, reference.losses);
+    let wide: Run<f32> = train(&small(), &Setup { micros: 4, ..Setup::default() });
+    let (loss, _) = wide.difference(&reference);
+    assert!(loss > 1e-6 && loss < 1e-2, "as in 32 bits, but for rounding: {loss:e}");
 }
 
 #[test]

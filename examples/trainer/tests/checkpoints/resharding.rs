@@ -6,7 +6,7 @@ use half::bf16;
 use maypole::Communicator;
 use maypole_kernels::memory::counting;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::config::Config;
+use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
@@ -144,6 +144,16 @@ fn journey(config: &Config, setups: &[Setup]) {
             setup.mesh
         );
     }
+}
+
+#[test]
+fn any_mesh_reads_a_llama_that_any_other_wrote_to_the_bit() {
+    let architecture = Architecture::Llama { kv_heads: 2 };
+    let config = Config { architecture, ..Task::small().config };
+    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2") };
+    let setups = [Setup::default(), mesh("tp=2"), mesh("pp=2"), fsdp, mesh("dp=2,tp=2")];
+    every_pair(&config, &setups);
+    journey(&config, &setups);
 }
 
 #[test]

@@ -259,6 +259,36 @@ fn exported_tensors_have_names_and_shapes() {
         tensors.tensor("embed.token.weight").unwrap().data(),
     );
     assert_eq!(table, outcome.weights[..table.len()]);
+    let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let told = &metadata.metadata().as_ref().unwrap()["config"];
+    let expected = r#"{"architecture":"gpt","vocab":256,"context":64,"width":64,"heads":4,"#
+        .to_owned()
+        + r#""kv_heads":4,"layers":2,"hidden":256,"activation":"gelu_tanh","norm":"layer_norm","#
+        + r#""eps":0.00001,"rope_base":null,"tied":false,"experts":0,"experts_per_token":0,"#
+        + r#""step":1}"#;
+    assert_eq!(*told, expected, "and no merges: the session has no settings");
+}
+
+#[test]
+fn a_vocabulary_that_is_none_is_refused() {
+    let settings = |merges: &str| {
+        let data = DataFingerprint { vocabulary: 1, text: 1 };
+        let bpe = serde_json::from_str(merges).unwrap();
+        let precision = Precision::F32;
+        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data, bpe })
+    };
+    for (merges, why) in [
+        ("[[97,257]]", "token 256 is made of 97 and 257, which are not before it"),
+        ("[[97,98]]", "its merges make 257 tokens, and its model has 256"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        run_as(&recipe(1), 1, DATA, folder.path(), |session, _| {
+            session.settings = settings(merges)
+        });
+        let place = latest(folder.path()).unwrap();
+        let error = export(&place, &folder.path().join("model")).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 /// Runs `train` with these words; returns whether it succeeded, and what it printed.
@@ -299,6 +329,12 @@ fn a_run_can_be_handed_to_other_tools_and_goes_on_with_its_own_tokens_only() {
     let bytes = fs::read(path("model.safetensors")).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(tensors.tensor("embed.token.weight").unwrap().shape(), [260, 16]);
+    let seen: Vec<u8> = "a ring of ranks, and a ring of rings. ".repeat(200).into_bytes();
+    let bpe = Bpe::learn(&seen[..seen.len() - seen.len() / 10], 260);
+    let merges = format!(r#""merges":{}"#, serde_json::to_string(&bpe).unwrap());
+    let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let told = &metadata.metadata().as_ref().unwrap()["config"];
+    assert!(told.contains(&merges), "{told} has not {merges}");
     let (well, said) = train(&["export", folder.path().to_str().unwrap(), &path("nothing")]);
     assert!(!well && said.contains("no checkpoint"), "{said}");
 }

@@ -7,7 +7,7 @@ use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
-use maypole_trainer::model::config::Config;
+use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::RankGroup;
@@ -181,10 +181,14 @@ fn compare(config: &Config, setup: &Setup, recompute: bool) {
 /// and the logarithms of a ring have 32 bits. Counted by the allocator.
 #[test]
 fn activations_of_sixteen_bits_take_sixteen_bits() {
+    let llama = Architecture::Llama { kv_heads: 2 };
     for text in ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"] {
-        for recompute in [false, true] {
+        for (recompute, architecture) in
+            [(false, Architecture::Gpt), (true, Architecture::Gpt), (false, llama)]
+        {
             let setup = Setup { micros: 4, ..mesh(text) };
-            let task = Task { steps: 2, recompute, ..Task::full() };
+            let mut task = Task { steps: 2, recompute, ..Task::full() };
+            task.config.architecture = architecture;
             let run = train_by::<f32>(&task, &setup, |worker| worker.narrow::<bf16>(SEED).unwrap());
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
+/// Trains a small GPT or Llama over every axis of parallelism, on ranks that it starts itself or that a
 /// launcher started.
 #[derive(clap::Parser)]
 #[command(version, max_term_width = 120)]
@@ -38,8 +38,8 @@ enum TrainCommand {
     Tour(tour::TourArgs),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::BenchArgs),
-    /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other
-    /// tools read.
+    /// Write the weights of a checkpoint as one safetensors file, tensors by name, with the sizes and
+    /// the tokens of the model in its metadata.
     Export(export::ExportArgs),
     /// Draw pipelines, and print the share of time in which ranks wait.
     Plan(plan::PlanArgs),
