@@ -113,7 +113,7 @@ fn every_schedule_of_a_pipeline_has_the_bits_of_one_process() {
 #[test]
 fn sixteen_bits_over_a_pipeline_are_those_of_one_process() {
     let narrow = |setup: &Setup| -> Run<f32> {
-        train_by(&small(), setup, |worker| worker.narrow::<bf16>(SEED))
+        train_by(&small(), setup, |worker| worker.narrow::<bf16>(SEED).unwrap())
     };
     let reference = narrow(&Setup { micros: 4, ..Setup::default() });
     let run = narrow(&Setup { micros: 4, ..mesh("pp=2") });
