@@ -59,8 +59,8 @@ fn a_flipped_byte_anywhere_is_found_and_its_file_named() {
 }
 
 fn index(folder: &Path) -> PathBuf {
-    let files = fs::read_dir(folder.join("cache")).unwrap().map(|it| it.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|it| it == "json")).next().unwrap()
+    let mut files = fs::read_dir(folder.join("cache")).unwrap().map(|it| it.unwrap().path());
+    files.find(|path| path.extension().is_some_and(|it| it == "json")).unwrap()
 }
 
 #[test]

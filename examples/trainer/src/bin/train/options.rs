@@ -11,7 +11,7 @@ pub(crate) use data::read_text;
 
 use crate::output::files;
 use crate::ranks::JoinedRanks;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::expert_parallel::router::Router;
@@ -291,30 +291,6 @@ impl TrainOptions {
             bpe,
         };
         Ok((job, ranks))
-    }
-
-    fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
-        let precisions =
-            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
-        let precision = named(&self.precision, "precision", &precisions)?;
-        let local = setup.sharding.diverges();
-        ensure!(
-            !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
-             leave out --save"
-        );
-        ensure!(
-            !setup.sharding.is_late() || self.save.is_none(),
-            "a checkpoint has no sums that are under way: leave out --save, or give another \
-             --sharding than stale"
-        );
-        ensure!(
-            !local || precision == Precision::F32,
-            "local SGD averages weights, and averages of 16-bit weights would lose \
-             the precision of the 32-bit masters; \
-             train in f32, or with another sharding"
-        );
-        Ok(precision)
     }
 
     /// Checks that files and folders of results can be written. Only rank 0 writes them.
