@@ -149,6 +149,13 @@ impl Mesh {
         (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
     }
 
+    /// `ranks` ranks along `dp`.
+    pub fn replicas(ranks: usize) -> Self {
+        let mut mesh = Self::ONE;
+        mesh.sizes[MeshAxis::Dp as usize] = ranks;
+        mesh
+    }
+
     /// Which part of the rows of a batch the rank at `place` trains on, if all parts are equal: rows
     /// are divided over `dp` and `ep` together.
     pub fn rows(&self, place: MeshCoordinates) -> Shard {

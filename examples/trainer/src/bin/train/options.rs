@@ -4,13 +4,14 @@ mod data;
 mod sense;
 mod sharding;
 mod streaming;
+mod survival;
 mod unequal;
 
 pub(crate) use data::read_text;
 
 use crate::output::files;
 use crate::ranks::JoinedRanks;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::expert_parallel::router::Router;
@@ -143,6 +144,9 @@ options! {
     save_every: u64,
     /// Checkpoints to keep: older ones are removed when a new one is whole [default: all].
     keep: usize,
+    /// What the other ranks do when one dies: stop, or shrink (go on without it, in the same step and
+    /// with every number; of dp alone, replicated, zero1 or zero2) [default: stop].
+    on_failure: String,
     /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on
     /// goes on with it, from the step of the checkpoint.
     losses: PathBuf,
@@ -177,6 +181,8 @@ pub(crate) struct TrainingJob {
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sample: usize,
     pub(crate) processes: bool,
+    /// Whether the other ranks go on when one has died.
+    pub(crate) shrinks: bool,
     /// Whether one process trains beside.
     pub(crate) against: bool,
     pub(crate) text: Text,
@@ -244,6 +250,7 @@ impl TrainOptions {
             named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
         self.all_matter(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
+        let shrinks = self.shrinks(&setup, precision)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
         // The process that starts the others has one too.
@@ -267,6 +274,7 @@ impl TrainOptions {
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
+            shrinks,
             against: self.against.is_some(),
             losses: self.losses,
             text,
@@ -290,30 +298,6 @@ impl TrainOptions {
             layers: self.layers.unwrap_or(4),
             experts: self.experts.unwrap_or(0),
         }
-    }
-
-    fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
-        let precisions =
-            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
-        let precision = named(&self.precision, "precision", &precisions)?;
-        let local = setup.sharding.diverges();
-        ensure!(
-            !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
-             leave out --save"
-        );
-        ensure!(
-            !setup.sharding.is_late() || self.save.is_none(),
-            "a checkpoint has no sums that are under way: leave out --save, or give another \
-             --sharding than stale"
-        );
-        ensure!(
-            !local || precision == Precision::F32,
-            "local SGD averages weights, and averages of 16-bit weights would lose \
-             the precision of the 32-bit masters; \
-             train in f32, or with another sharding"
-        );
-        Ok(precision)
     }
 
     /// Under a launcher every rank is told where results go, and rank 0 writes them.
