@@ -18,6 +18,10 @@ use maypole_trainer::train::worker::Worker;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// The deadline of a call. A test that waits for it has failed.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls of a store until a rank dies.
 pub(crate) type Lifetime = Rc<Cell<Option<u64>>>;
@@ -125,6 +129,7 @@ impl Mortals {
 
     fn rank(&self, mut comm: Communicator) -> Option<std::result::Result<Seen, RecoveryError>> {
         let name = comm.rank();
+        comm.set_timeout(TIMEOUT);
         let (task, text) = (task(), text(&task().config));
         let mut survivors = Survivors::new(&mut comm).unwrap();
         let mut worker = self.worker(comm).unwrap();

@@ -143,7 +143,7 @@ fn what_cannot_shrink_is_refused() {
         ("--on-failure shrink --mesh tp=2", "tp divides it: give a --mesh of dp alone"),
         ("--on-failure shrink --mesh dp=2 --sharding fsdp", "give --sharding replicated"),
         ("--on-failure shrink --mesh dp=2 --precision bf16", "leave out --precision"),
-        ("--on-failure shrink --mesh dp=2 --rows-by-speed 5", "leave out --rows-by-speed"),
+        ("--on-failure shrink --mesh dp=2 --rows-by-speed 5:1,2", "leave out --rows-by-speed"),
         ("--on-failure shrink --mesh dp=2 --against one", "leave out one of them"),
     ] {
         let output = train(folder.path(), STEPS, words).output().unwrap();
