@@ -16,16 +16,21 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         k: u32,
         publication: Publication,
     ) -> Result<(), Box<ExecuteError>> {
-        self.await_readers(at, k, publication.audience, |board| board.writable(publication))
+        // The slot holds an earlier publication, which may have had other readers.
+        let holders = |board: &Board| match board.holders(publication) {
+            0 => publication.audience,
+            holders => holders,
+        };
+        self.await_readers(at, k, holders, |board| board.writable(publication))
     }
 
-    /// Waits until the local ranks of `audience` have consumed what `is_done` asks for.
+    /// Waits until the local ranks that `audience` returns have consumed what `is_done` asks for.
     #[inline(always)]
     pub(super) fn await_readers(
         &mut self,
         at: usize,
         k: u32,
-        audience: u64,
+        audience: impl Fn(&Board) -> u64,
         is_done: impl Fn(&Board) -> bool,
     ) -> Result<(), Box<ExecuteError>> {
         let executor = &mut *self.executor;
@@ -36,8 +41,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let windows = (k, self.program.windows);
         let locals = &executor.locals;
         let readers = || {
+            let audience = audience(board);
             let locals = locals.iter().enumerate();
-            let read = locals.filter(|(local, _)| audience >> local & 1 == 1);
+            let read = locals.filter(move |(local, _)| audience >> local & 1 == 1);
             read.map(|(_, rank)| *rank)
         };
         let mut polls = PollCounter::default();

@@ -240,7 +240,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let me = self.executor.me;
         let nth = self.program.numberings[me].position(drain.nth, drain.stage, k);
         let end = self.executor.positions[me] + nth + 1;
-        self.await_readers(at, k, drain.audience, |board| board.is_consumed(drain.audience, end))
+        self.await_readers(
+            at,
+            k,
+            |_| drain.audience,
+            |board| board.is_consumed(drain.audience, end),
+        )
     }
 
     /// Tells the writers of the sources that this rank has read them.
@@ -268,7 +273,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let end = executor.positions[executor.me] + self.program.totals[executor.me] + END;
         let after_last = self.program.folds.len();
         let k = self.program.windows;
-        self.await_readers(after_last, k, audience, |board| board.is_consumed(audience, end))
+        self.await_readers(after_last, k, |_| audience, |board| board.is_consumed(audience, end))
     }
 }
 

@@ -305,6 +305,12 @@ impl Board {
         self.protocol.writable(out)
     }
 
+    /// Returns the readers of what the slots of `out` held last: bit `r` stands for local rank `r`.
+    /// While the slots are not [`writable`](Self::writable), some of them have not consumed it.
+    pub fn holders(&self, out: Publication) -> u64 {
+        self.protocol.holders(out)
+    }
+
     /// Returns the memory for the payload of `out`, once `out` is [`writable`](Self::writable).
     ///
     /// # Panics

@@ -93,6 +93,13 @@ impl<W: BoardWords> BoardProtocol<W> {
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
+    /// Returns the readers of what the slots of `out` held last. These are the ranks that the writer
+    /// waits for while the slots are not [`writable`](Self::writable).
+    pub fn holders(&self, out: Publication) -> u64 {
+        let data = self.data_slot(out).map_or(0, |slot| slot.get().audience);
+        self.lines[line(out.position)].get().audience | data
+    }
+
     /// Makes `out` readable. Its payload must be in place.
     #[inline(always)]
     pub fn commit(&self, out: Publication) {

@@ -48,9 +48,17 @@ pub fn all_to_all_v<T: Element + Default>(
 /// # Panics
 /// If this is the group of one.
 pub fn shift<T: Element + Default>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
+    shift_v(group, data, data.len())
+}
+
+/// [`shift`] of lists of different lengths, of which the previous rank's has `from` elements.
+///
+/// # Errors
+/// As the library's.
+pub fn shift_v<T: Element + Default>(group: &RankGroup, data: &[T], from: usize) -> Result<Vec<T>> {
     let rank = group.rank();
     let world = group.world();
-    let mut got = vec![T::default(); data.len()];
+    let mut got = vec![T::default(); from];
     group.call(|comm| {
         comm.exchange(data, (rank + 1) % world, &mut got, (rank + world - 1) % world, 0)
     })?;

@@ -150,6 +150,13 @@ impl Mesh {
         (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
     }
 
+    /// Returns a mesh of `ranks` ranks along `dp`.
+    pub fn replicas(ranks: usize) -> Self {
+        let mut mesh = Self::ONE;
+        mesh.sizes[MeshAxis::Dp as usize] = ranks;
+        mesh
+    }
+
     /// Returns the part of a batch's rows that the rank at `place` trains on, if all parts are
     /// equal. Rows are divided over `dp` and `ep` together.
     pub fn rows(&self, place: MeshCoordinates) -> Shard {

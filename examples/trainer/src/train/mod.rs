@@ -10,6 +10,7 @@
 //! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`stream`] | text on disk: a folder longer than memory, as tokens in files |
+//! | [`survivors`] | a rank dies, and the others go on without it |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
 //! | [`checkpoint`] | to disk and back; from any mesh to any other |
 //! | [`chart`] | pictures of a run |
@@ -27,6 +28,7 @@ pub mod schedule;
 pub mod session;
 pub mod setup;
 pub mod stream;
+pub mod survivors;
 pub mod text;
 pub mod validation;
 pub mod worker;

@@ -18,6 +18,7 @@ use crate::train::optim::{Optimizer, Rule};
 use crate::train::passes::{LocalStages, Passes};
 use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
+use crate::train::survivors::keeper::StateKeeper;
 use maypole::Result;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -37,6 +38,8 @@ pub struct TrainingSession<T> {
     pub schedule: RateSchedule,
     /// What lowers the rate when the loss no longer falls, if the schedule says so.
     pub plateau: Option<PlateauRate>,
+    /// What this rank keeps to go on without another one, if it does.
+    pub keeper: Option<StateKeeper<T>>,
     /// The norm of the whole gradient, from the parts of all ranks.
     pub norm: GradientNorm,
     /// The most that the norm may be.
@@ -126,6 +129,7 @@ impl<T: Real> TrainingSession<T> {
             optimizer,
             schedule,
             plateau: schedule.plateau(),
+            keeper: None,
             norm,
             clip: None,
             scale: None,
@@ -171,6 +175,10 @@ impl<T: Real> TrainingSession<T> {
     /// As the collectives in it.
     pub fn update(&mut self, loss: f64) -> Result<StepReport> {
         MemoryKind::Units.hold(|| self.store.finish())?;
+        if let Some(keeper) = &mut self.keeper {
+            let now = (self.step, self.plateau);
+            keeper.remember(&mut *self.store, &self.optimizer, now)?;
+        }
         let factor_of_rate = self.plateau.map_or(1.0, |plateau| plateau.factor());
         let rate = (self.schedule.rate(self.step) * factor_of_rate).max(self.lowest_rate());
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
@@ -180,6 +188,9 @@ impl<T: Real> TrainingSession<T> {
         let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.update(norm));
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.follow(&owned, rate, factor)?;
+            }
             self.timeline
                 .record(RankActivity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
@@ -188,6 +199,9 @@ impl<T: Real> TrainingSession<T> {
         let loss = self.losses.sum(loss / scale)?;
         if let Some(plateau) = &mut self.plateau {
             plateau.observe(loss);
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.end_step();
         }
         Ok(StepReport { loss, norm, rate })
     }

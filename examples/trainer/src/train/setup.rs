@@ -136,6 +136,37 @@ impl Setup {
         self.schedule.plan(stages, self.micros).map(drop)
     }
 
+    /// Whether the other ranks can go on when one dies: see
+    /// [`survivors`](crate::train::survivors).
+    ///
+    /// # Errors
+    /// A sentence that says what would be lost, and what to give instead.
+    pub fn can_lose_ranks(&self) -> Result<(), String> {
+        let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
+        if let Some(axis) = others.into_iter().find(|axis| self.mesh.size(*axis) > 1) {
+            return Err(format!(
+                "--on-failure shrink needs ranks of which each has the whole model, and {0} divides \
+                 it: give a --mesh of dp alone, or --save and restarts",
+                axis.name()
+            ));
+        }
+        let twice = matches!(
+            self.sharding,
+            Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Zero2
+        );
+        if !twice {
+            let why = "--on-failure shrink needs weights that are on every rank, equal: give \
+                       --sharding replicated, zero1 or zero2";
+            return Err(why.to_owned());
+        }
+        if self.rows != RowDivision::Equal {
+            let why = "--on-failure shrink divides rows evenly over the ranks that are left: leave \
+                       out --rows-by-speed";
+            return Err(why.to_owned());
+        }
+        Ok(())
+    }
+
     fn check_unequal(&self, config: &Config) -> Result<(), String> {
         self.layers.check(config.layers, self.stages())?;
         self.rows.check(self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]))?;

@@ -16,6 +16,7 @@
 //! own.
 
 use crate::check::faults::assembly::Assembly;
+use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load};
 use crate::model::batch::TokenBatch;
@@ -37,6 +38,7 @@ use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepOutcome, TrainingSession};
 use crate::train::setup::Setup;
 use crate::train::stream::DataError;
+use crate::train::survivors::keeper::StateKeeper;
 use crate::train::text::Text;
 use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Communicator, Result};
@@ -151,6 +153,25 @@ impl<T: Real> Worker<T> {
         drop(routing);
         self.divide_rows(outcome.work)?;
         Ok(outcome)
+    }
+
+    /// From now on keeps what it takes to go on when another rank has died: see
+    /// [`survivors`](crate::train::survivors). Collective.
+    ///
+    /// # Errors
+    /// As the shift of the optimizer's averages.
+    ///
+    /// # Panics
+    /// If weights are divided, differ between ranks or are of 16 bits, or if the mesh has another
+    /// axis than `dp`: there is no second copy of these.
+    pub fn keep_states(&mut self) -> Result<()> {
+        let can = self.setup.can_lose_ranks();
+        can.unwrap_or_else(|why| panic!("{why}"));
+        assert!(self.session.scale.is_none(), "16-bit numbers have no second copy");
+        let sharded = matches!(self.setup.sharding, Sharding::Zero1 | Sharding::Zero2);
+        let copies = self.groups.copies.clone();
+        self.session.keeper = Some(StateKeeper::new(&mut self.session, &copies, sharded)?);
+        Ok(())
     }
 
     /// The rows of each replica in the next step, if it has as many as the last one; empty before

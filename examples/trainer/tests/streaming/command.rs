@@ -121,9 +121,9 @@ fn tokens_are_whole_or_absent_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::create_dir(folder.join("data")).unwrap();
-    fs::write(folder.join("data/a"), play().repeat(40)).unwrap();
+    fs::write(folder.join("data/a"), play().repeat(60)).unwrap();
     // Byte pairs take long enough to be killed in between.
-    let words = "--steps 1 --data data --data-cache cache --bpe 400";
+    let words = "--steps 1 --data data --data-cache cache --bpe 262";
     let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
     command.args(MODEL.split_whitespace().chain(words.split_whitespace())).current_dir(folder);
     let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -5,6 +5,7 @@ mod model;
 mod sense;
 mod sharding;
 mod streaming;
+mod survival;
 mod unequal;
 
 pub(crate) use data::read_text;
@@ -151,6 +152,9 @@ options! {
     save_every: u64,
     /// Checkpoints to keep: older ones are removed when a new one is whole [default: all].
     keep: usize,
+    /// What the other ranks do when one dies: stop, or shrink (go on without it, in the same step and
+    /// with every number; of dp alone, replicated, zero1 or zero2) [default: stop].
+    on_failure: String,
     /// A file for the loss, norm and rate of each step, one JSON object a line; a resumed run
     /// continues the file from the step of its checkpoint.
     losses: PathBuf,
@@ -188,6 +192,8 @@ pub(crate) struct TrainingJob {
     pub(crate) sample: usize,
     pub(crate) temperature: f64,
     pub(crate) processes: bool,
+    /// Whether the other ranks go on when one has died.
+    pub(crate) shrinks: bool,
     /// Whether the run is compared with the same training in one process.
     pub(crate) against: bool,
     pub(crate) text: Text,
@@ -256,6 +262,7 @@ impl TrainOptions {
             named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
         self.check_effects(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
+        let shrinks = self.shrinks(&setup, precision)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
         // The process that starts the others holds a copy of the text too.
@@ -280,6 +287,7 @@ impl TrainOptions {
             sample: self.sample.unwrap_or(300),
             temperature: self.temperature.unwrap_or(0.8),
             processes: self.processes.unwrap_or(false),
+            shrinks,
             against: self.against.is_some(),
             losses: self.losses,
             text,

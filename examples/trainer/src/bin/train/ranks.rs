@@ -80,7 +80,7 @@ pub(crate) fn start(job: &TrainingJob, joined: JoinedRanks) -> anyhow::Result<()
         return rank(joined.joined.map_or_else(Communicator::from_env, Ok)?, job);
     }
     if job.processes {
-        return processes(ranks);
+        return processes(ranks, job.shrinks);
     }
     first_cause(Communicator::run_local(ranks, |comm| rank(comm, job)))
 }
@@ -108,11 +108,11 @@ fn follows(error: &anyhow::Error) -> bool {
     relayed || data || error.downcast_ref::<maypole::Error>().is_some()
 }
 
-/// Starts this program again, once a rank. The first failure of a rank ends all ranks, and so does
-/// the end of this process. The output of the ranks goes through this process, so that they all end
-/// when no process reads it any more. Must be called by the main thread: the ranks end when the
-/// thread that started them ends.
-fn processes(ranks: usize) -> anyhow::Result<()> {
+/// Starts this program again, once a rank. The first failure of a rank ends all ranks, unless the
+/// others can go on without it (`shrinks`), and the end of this process ends all of them. The output
+/// of the ranks goes through this process, so that they all end when no process reads it any more.
+/// Must be called by the main thread: the ranks end when the thread that started them ends.
+fn processes(ranks: usize, shrinks: bool) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("the path of this program is not known")?;
     // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
     // again while the port is taken.
@@ -143,7 +143,7 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
         // report the failure of one another.
         (relayed, printed)
     });
-    let ended = supervise(children, &unprinted);
+    let ended = supervise(children, &unprinted, shrinks);
     match relay.join() {
         Ok((relayed, _)) => relayed.map_err(anyhow::Error::from).and(ended),
         Err(panic) => resume_unwind(panic),
@@ -163,30 +163,34 @@ fn relay(printed: &mut PipeReader) -> Result<(), PrintError> {
     }
 }
 
-/// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others.
-fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool) -> anyhow::Result<()> {
+/// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others. If
+/// they can go on without it (`shrinks`), one rank that succeeds is enough.
+fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool, shrinks: bool) -> anyhow::Result<()> {
     let mut failed = None;
+    let mut succeeded = false;
     while !running.is_empty() {
         let mut still = Vec::new();
         for mut child in running {
             match child.try_wait()? {
                 None => still.push(child),
-                Some(status) if status.success() => {}
+                Some(status) if status.success() => succeeded = true,
                 Some(status) => failed = failed.or(Some(status)),
             }
         }
         running = still;
         let unprinted = unprinted.load(Ordering::Acquire);
-        if failed.is_some() && !unprinted {
+        let over = failed.is_some() && !shrinks;
+        if over && !unprinted {
             // The other ranks detect the failure themselves. Give them a moment to report it.
             sleep(Duration::from_secs(2));
         }
-        if failed.is_some() || unprinted {
+        if over || unprinted {
             stop(&mut running);
         }
         sleep(Duration::from_millis(20));
     }
     match failed {
+        Some(_) if shrinks && succeeded => Ok(()),
         None => Ok(()),
         Some(status) => bail!("a rank failed: {status}"),
     }

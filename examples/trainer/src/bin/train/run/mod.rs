@@ -5,6 +5,7 @@ mod progress;
 mod record;
 mod report;
 mod resume;
+mod survive;
 mod unequal;
 
 use crate::options::TrainingJob;
@@ -27,10 +28,11 @@ use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
 use maypole_trainer::train::session::{StepOutcome, TrainingSession};
 use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::survivors::recovery::Survivors;
 use maypole_trainer::train::validation::{judged_rows, validation_loss};
 use maypole_trainer::train::worker::Worker;
 use progress::StepProgress;
-use record::LossRecord;
+use record::{LastReports, LossRecord};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread::available_parallelism;
@@ -40,6 +42,7 @@ use std::time::Instant;
 pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
+    let mut survivors = job.shrinks.then(|| Survivors::new(&mut comm)).transpose()?;
     let optimizer = (job.rule, job.schedule);
     let setup = unequal::setup(&mut comm, job)?;
     let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
@@ -50,18 +53,43 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
     }
     resume::resume(&mut worker, job)?;
     let mut clock = RunClock::start(&worker.session.timeline);
-    let (losses, last) = train(&mut worker, job, shared, &mut clock)?;
-    report::report(&mut worker, job, &last, &losses, &clock.run())?;
+    if survivors.is_some() {
+        worker.keep_states()?;
+    }
+    let mut reports = LastReports::default();
+    let whole = loop {
+        let ended = to_the_end(&mut worker, job, shared, &mut clock, &mut reports);
+        match (ended, &mut survivors) {
+            (Err(why), Some(survivors)) if survive::others_went(&why) => {
+                worker = survive::go_on(survivors, worker, job, why)?;
+                clock = RunClock::start(&worker.session.timeline);
+            }
+            (ended, _) => break ended?,
+        }
+    };
+    match whole {
+        Some(whole) => finish(whole.session, job, &mut clock, shared),
+        None => Ok(()),
+    }
+}
+
+/// All steps that are left, and what is said of them. Returns the whole model on rank 0.
+fn to_the_end(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    shared: bool,
+    clock: &mut RunClock,
+    reports: &mut LastReports,
+) -> anyhow::Result<Option<Worker<f32>>> {
+    let (losses, last) = train(worker, job, shared, (clock, reports))?;
+    report::report(worker, job, &last, &losses, &clock.run())?;
     ensure!(
         last.loss.is_finite(),
         "the loss of step {} is not a number: {}",
         worker.session.step,
         remedy(job)
     );
-    match alone(&mut worker, job)? {
-        Some(whole) => finish(whole.session, job, &mut clock, shared),
-        None => Ok(()),
-    }
+    alone(worker, job)
 }
 
 fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) -> maypole::Result<()> {
@@ -107,14 +135,14 @@ fn train(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
     shared: bool,
-    clock: &mut RunClock,
+    (clock, reports): (&mut RunClock, &mut LastReports),
 ) -> anyhow::Result<(LossCurve, LastStep)> {
     let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
     let me = worker.groups.world.rank();
     let mut progress = StepProgress::new(me, worker.session.step, steps, shared);
     let file = job.losses.as_deref().filter(|_| me == 0);
-    let (mut record, mut losses) = LossRecord::new(file, worker.session.step)?;
+    let (mut record, mut losses) = LossRecord::new(file, worker.session.step, reports)?;
     let tokens = (job.rows * job.config.context) as u64;
     let mut beside = against(worker, job)?;
     while worker.session.step < steps {
@@ -123,6 +151,7 @@ fn train(
         last = step;
         clock.end_period(&last.spans);
         losses.push(last.loss);
+        reports.push(worker.session.step, outcome.report);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, last.loss, tokens, clock)?;
         if let Some(change) = unequal::change_of_rows(&rows, worker.rows()) {

@@ -11,6 +11,20 @@ use std::path::{Path, PathBuf};
 /// The file of losses that rank 0 writes, if `--losses` names one.
 pub(super) struct LossRecord(Option<(File, PathBuf)>);
 
+/// The last two steps of this process: the ranks of a run are never further apart.
+#[derive(Debug, Default)]
+pub(super) struct LastReports([Option<(u64, StepReport)>; 2]);
+
+impl LastReports {
+    pub(super) fn push(&mut self, step: u64, report: StepReport) {
+        self.0 = [self.0[1], Some((step, report))];
+    }
+
+    fn of(&self, step: u64) -> Option<StepReport> {
+        self.0.iter().flatten().find(|it| it.0 == step).map(|it| it.1)
+    }
+}
+
 /// `{"step":1,"loss":5.58,"norm":1.2,"rate":0.0003}`: steps count from 1, and the loss is that
 /// before the step.
 #[derive(Serialize)]
@@ -32,8 +46,22 @@ const MOST_BYTES: u64 = 1_024;
 
 impl LossRecord {
     /// Begins a new file. If `done` steps were done before, continues the existing file after step
-    /// `done`, and returns the losses in it: those of the last steps up to `done` without a gap.
-    pub(super) fn new(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, LossCurve)> {
+    /// `done`, and returns the losses in it: those of the last steps up to `done` without a gap. A
+    /// rank that wrote the file until it died may have died before it wrote the last line: `reports`
+    /// have that step.
+    pub(super) fn new(
+        path: Option<&Path>,
+        done: u64,
+        reports: &LastReports,
+    ) -> anyhow::Result<(Self, LossCurve)> {
+        let Some(report) = reports.of(done) else { return Self::open(path, done) };
+        let (mut record, mut losses) = Self::open(path, done - 1)?;
+        record.step(done, report)?;
+        losses.push(report.loss);
+        Ok((record, losses))
+    }
+
+    fn open(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, LossCurve)> {
         let none = LossCurve::new(done + 1);
         let Some(path) = path else { return Ok((Self(None), none)) };
         let cannot = || format!("--losses: cannot write {}", path.display());

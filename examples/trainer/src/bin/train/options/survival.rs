@@ -1,0 +1,58 @@
+//! The options of what survives: numbers in few bits, and a run without one of its ranks.
+
+use super::{TrainOptions, named};
+use anyhow::{Context, ensure};
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::tensor::precision::Precision;
+use maypole_trainer::train::setup::Setup;
+
+impl TrainOptions {
+    /// Whether the other ranks go on when one has died.
+    pub(super) fn shrinks(&self, setup: &Setup, precision: Precision) -> anyhow::Result<bool> {
+        if !named(&self.on_failure, "reaction to a failure", &[("stop", false), ("shrink", true)])
+            .context("--on-failure")?
+        {
+            return Ok(false);
+        }
+        setup.can_lose_ranks().map_err(anyhow::Error::msg)?;
+        ensure!(
+            setup.mesh.size(MeshAxis::Dp) > 1,
+            "--on-failure shrink is of a run of several ranks, and the mesh has one: see --mesh"
+        );
+        ensure!(
+            precision == Precision::F32,
+            "--on-failure shrink needs every number twice, and the 32-bit weights behind 16-bit ones \
+             are on one rank each: leave out --precision"
+        );
+        ensure!(
+            self.against.is_none(),
+            "--against one compares rank by rank, and --on-failure shrink renumbers them: leave out \
+             one of them"
+        );
+        Ok(true)
+    }
+
+    pub(super) fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
+        let precisions =
+            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+        let precision = named(&self.precision, "precision", &precisions)?;
+        let local = setup.sharding.diverges();
+        ensure!(
+            !local || self.save.is_none(),
+            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
+             leave out --save"
+        );
+        ensure!(
+            !setup.sharding.is_late() || self.save.is_none(),
+            "a checkpoint has no sums that are under way: leave out --save, or give another \
+             --sharding than stale"
+        );
+        ensure!(
+            !local || precision == Precision::F32,
+            "local SGD averages weights, and averages of 16-bit weights would lose \
+             the precision of the 32-bit masters; \
+             train in f32, or with another sharding"
+        );
+        Ok(precision)
+    }
+}
