@@ -28,7 +28,7 @@ pub(super) fn go_on(
         let setup = Setup { mesh, ..job.setup.clone() };
         let optimizer = (job.rule, job.schedule);
         let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-        prepare(&mut worker, job);
+        prepare(&mut worker, job)?;
         Ok(worker)
     };
     let mut recovered = match survivors.go_on(worker, again) {
