@@ -2,7 +2,7 @@
 
 use super::spawn::World;
 use super::{LIMIT, start_sum};
-use maypole::{Communicator, Error, Local};
+use maypole::{Communicator, Error, Local, ReduceOp};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -141,5 +141,29 @@ fn detaches(mut world: Communicator) {
 fn requests_of_a_process_that_returns_complete() {
     for transport in ["shm", "tcp"] {
         World::new("detaches", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
+    }
+}
+
+/// Ranks 1 and 3 wait for room that ranks 0 and 2 would have to make, and each is the only reader of
+/// what the other one publishes next. Where that happens depends on which slots come next.
+#[test]
+fn readers_that_have_left_are_found_by_writers_for_other_readers() {
+    for (rounds, len) in (1..24).flat_map(|rounds| [(rounds, 8), (rounds, 200), (rounds, 900)]) {
+        Local::new(4).timeout(LIMIT).run(|mut comm| {
+            comm.set_deterministic(true);
+            let mut all = vec![1.0f32; 4 * len];
+            let mut own = vec![0.0f32; len];
+            let counts = [len; 4];
+            for _ in 0..rounds {
+                comm.reduce_scatter_v(&all, &mut own, &counts, ReduceOp::Sum).unwrap();
+                comm.all_gather_v(&own, &mut all, &counts).unwrap();
+            }
+            if comm.rank() % 2 == 0 {
+                return;
+            }
+            let since = Instant::now();
+            comm.reduce_scatter_v(&all, &mut own, &counts, ReduceOp::Sum).unwrap_err();
+            assert!(since.elapsed() < SOON, "{rounds} of {len}: {:?}", since.elapsed());
+        });
     }
 }

@@ -85,6 +85,15 @@ mod tests {
     }
 
     #[test]
+    fn a_plane_has_a_number_of_each_half_of_a_head() {
+        let mut x = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+        Rotation::<f64>::new(&[3], 4).turn(&mut x, Turn::Forth);
+        let slow = 3.0 / 100.0_f64;
+        let expected = [3f64.cos(), 0.0, 3f64.sin(), 0.0, 0.0, slow.cos(), 0.0, slow.sin()];
+        assert!(x.iter().zip(expected).all(|(x, y)| (x - y).abs() < 1e-15), "{x:?}");
+    }
+
+    #[test]
     fn turning_back_undoes_a_turn() {
         let before = [0.3, -1.2, 0.7, 2.0];
         let mut x = before;
