@@ -239,3 +239,26 @@ fn a_communicator_may_end_on_its_own_thread() {
     });
     (0..2).for_each(|_| ended.recv_timeout(LIMIT).unwrap());
 }
+
+/// A request cannot wait for itself: its thread leaves the group once it is over.
+#[test]
+fn a_request_may_close_its_own_communicator() {
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        Local::new(2).timeout(LIMIT).run(|comm| {
+            let shared = Arc::new(Mutex::new(Some(comm)));
+            let mine = Arc::clone(&shared);
+            let (go, gone) = channel();
+            let request = shared.lock().unwrap().as_mut().unwrap().start((), move |comm, ()| {
+                gone.recv().unwrap();
+                comm.barrier()?;
+                let own = mine.lock().unwrap().take();
+                own.unwrap().close()
+            });
+            go.send(()).unwrap();
+            request.wait().unwrap();
+        });
+        sender.send(()).unwrap();
+    });
+    ended.recv_timeout(SOON).unwrap();
+}

@@ -37,8 +37,11 @@ impl Communicator {
             return Ok(());
         }
         let departures = self.engine.control.departures();
-        let handed_over = !patient && !std::thread::panicking() && self.engine.hand_over();
-        let result = if handed_over { Ok(()) } else { self.depart(patient) };
+        // A request that owns its communicator cannot wait for itself.
+        let may_wait = patient || std::thread::panicking();
+        let hands_over = self.engine.runs_on_this_thread() || !may_wait;
+        let result =
+            if hands_over && self.engine.hand_over() { Ok(()) } else { self.depart(patient) };
         departures.close();
         result
     }

@@ -53,8 +53,7 @@ impl Departures {
             std::mem::take(&mut state.leaving)
         };
         // A request may own the last communicator. Its thread cannot wait for itself.
-        let others =
-            leaving.into_iter().filter(|it| it.thread.thread().id() != thread::current().id());
+        let others = leaving.into_iter().filter(|it| !it.is_this_thread());
         others.for_each(LeavingThread::join);
     }
 
@@ -65,6 +64,11 @@ impl Departures {
 }
 
 impl LeavingThread {
+    /// True on the thread itself.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.thread.thread().id() == thread::current().id()
+    }
+
     /// Waits for the end of the thread. Panics of its requests were caught there.
     pub(crate) fn join(self) {
         if let Some(end) = self.end {

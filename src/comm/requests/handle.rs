@@ -167,6 +167,11 @@ impl EngineHandle {
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
+    /// True on the thread that runs requests, while it runs one.
+    pub(crate) fn runs_on_this_thread(&self) -> bool {
+        self.progress.as_ref().is_some_and(Progress::is_this_thread)
+    }
+
     /// If requests are in flight, lets their thread leave the group after them, and returns true.
     pub(crate) fn hand_over(&mut self) -> bool {
         let is_busy = !self.is_here() && self.progress.as_ref().is_some_and(Progress::is_busy);

@@ -67,6 +67,11 @@ impl Progress {
         self.tell(ProgressCommand::Run(job));
     }
 
+    /// True on the thread itself.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.thread.is_this_thread()
+    }
+
     /// True while a job is running or queued.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Acquire) > 0

@@ -182,16 +182,18 @@ impl GroupActivity {
         self.state().departed.contains(&peer)
     }
 
-    /// Takes what `peer` tells about its calls before operation `end`. Returns the operation of
-    /// this rank that `peer` will never take part in, if this rank waits in such an operation now.
+    /// Notes that `peer` has said that it has left the group.
+    pub fn note_departure(&self, peer: usize) {
+        self.state().departed.insert(peer);
+    }
+
+    /// Returns the operation that a peer which has left will never take part in, if this rank waits
+    /// in such an operation now. `theirs` is what the peer has told about its calls before operation
+    /// `end`.
     ///
-    /// A message is no operation of the group: `peer` may have sent it before it left.
-    pub fn misses(&self, peer: usize, end: u64, theirs: &CallExcerpt) -> Option<MissedOperation> {
-        let mut state = self.state();
-        if !theirs.left {
-            return None;
-        }
-        state.departed.insert(peer);
+    /// A message is no operation of the group: the peer may have sent it before it left.
+    pub fn missed_operation(&self, end: u64, theirs: &CallExcerpt) -> Option<MissedOperation> {
+        let state = self.state();
         let (inside, sequence) = self.pulse.read()?;
         let waits = state.wait.as_ref().is_some_and(|wait| wait.sequence == sequence);
         let asked_there = sequence + 1 == end && theirs.told < end;

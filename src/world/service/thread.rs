@@ -232,9 +232,13 @@ impl ServiceThread {
             let me = self.shared.rank;
             let mismatch = activity.compare(peer, calls);
             let mismatch = mismatch.map(|found| Cause::mismatch(group, lead, me, found));
-            let missed = activity.misses(peer, question.end, calls);
-            let cause = mismatch.or(missed.map(|missed| Cause::departure(rank, me, &missed)));
-            if let Some(cause) = cause {
+            let departure = || {
+                activity.note_departure(peer);
+                let missed = activity.missed_operation(question.end, calls)?;
+                Some(Cause::departure(rank, me, &missed))
+            };
+            let departure = calls.left.then(departure).flatten();
+            if let Some(cause) = mismatch.or(departure) {
                 self.ask(ControlRequest::Abort(cause));
             }
         }

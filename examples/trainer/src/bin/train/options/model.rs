@@ -1,11 +1,13 @@
-//! The sizes of the model, and what its blocks are made of.
+//! The sizes of the model, what its blocks are made of, and its number format.
 
 use super::{TrainOptions, named};
 use anyhow::ensure;
 use maypole_trainer::model::config::{Architecture, Config, divisor};
+use maypole_trainer::tensor::precision::Precision;
+use maypole_trainer::train::setup::Setup;
 
 impl TrainOptions {
-    /// The model, with the vocabulary that is wanted: a text may give less.
+    /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.
     pub(super) fn sizes(&self) -> anyhow::Result<Config> {
         Ok(Config {
             vocab: self.bpe.unwrap_or(256),
@@ -33,5 +35,30 @@ impl TrainOptions {
              leave it out, or give --model llama"
         );
         Ok(architecture)
+    }
+
+    /// The number format of weights and activations.
+    pub(super) fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
+        let precisions =
+            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+        let precision = named(&self.precision, "precision", &precisions)?;
+        let local = setup.sharding.diverges();
+        ensure!(
+            !local || self.save.is_none(),
+            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
+             leave out --save"
+        );
+        ensure!(
+            !setup.sharding.is_late() || self.save.is_none(),
+            "a checkpoint has no sums that are under way: leave out --save, or give another \
+             --sharding than stale"
+        );
+        ensure!(
+            !local || precision == Precision::F32,
+            "local SGD averages weights, and averages of 16-bit weights would lose \
+             the precision of the 32-bit masters; \
+             train in f32, or with another sharding"
+        );
+        Ok(precision)
     }
 }

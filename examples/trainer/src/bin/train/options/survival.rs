@@ -1,4 +1,4 @@
-//! The options of what survives: numbers in few bits, and a run without one of its ranks.
+//! The option for what the other ranks do when one has died.
 
 use super::{TrainOptions, named};
 use anyhow::{Context, ensure};
@@ -30,29 +30,5 @@ impl TrainOptions {
              one of them"
         );
         Ok(true)
-    }
-
-    pub(super) fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
-        let precisions =
-            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
-        let precision = named(&self.precision, "precision", &precisions)?;
-        let local = setup.sharding.diverges();
-        ensure!(
-            !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
-             leave out --save"
-        );
-        ensure!(
-            !setup.sharding.is_late() || self.save.is_none(),
-            "a checkpoint has no sums that are under way: leave out --save, or give another \
-             --sharding than stale"
-        );
-        ensure!(
-            !local || precision == Precision::F32,
-            "local SGD averages weights, and averages of 16-bit weights would lose \
-             the precision of the 32-bit masters; \
-             train in f32, or with another sharding"
-        );
-        Ok(precision)
     }
 }
