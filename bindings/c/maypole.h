@@ -18,7 +18,7 @@
 // One rank's membership in a group of ranks.
 typedef struct maypole_comm maypole_comm;
 
-// What became of a call.
+// The result of a call.
 typedef uint32_t maypole_result_t;
 
 // One rank's membership in a group of ranks. NULL is refused everywhere.

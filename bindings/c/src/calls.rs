@@ -1,17 +1,17 @@
-//! Collectives and messages.
+//! The collectives whose counts are equal on all ranks, and what all calls have in common.
 
 use crate::buffers::{RawBuffer, block_of, either};
-use crate::communicator::{borrow, maypole_comm, maypole_comm_t, put};
+use crate::communicator::{borrow, maypole_comm, maypole_comm_t};
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, data_type, maypole_data_type_t, maypole_op_t, operation};
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ErasedBuffers, ErasedCall};
 use std::ffi::c_void;
 
-/// What every collective is given.
-struct Arguments<'a> {
-    comm: &'a maypole_comm,
-    data_type: DataType,
+/// The arguments that all calls have.
+pub(crate) struct Arguments<'a> {
+    pub(crate) comm: &'a maypole_comm,
+    pub(crate) data_type: DataType,
     op: maypole_op_t,
     send: *const c_void,
     recv: *mut c_void,
@@ -20,7 +20,7 @@ struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// # Safety
     /// As [`borrow`].
-    unsafe fn new(
+    pub(crate) unsafe fn new(
         comm: maypole_comm_t,
         data_type_number: maypole_data_type_t,
         op: maypole_op_t,
@@ -41,11 +41,11 @@ impl<'a> Arguments<'a> {
         whole.ok_or_else(|| Failure::invalid(format!("{count} elements a rank are too many")))
     }
 
-    fn sent(&self, count: usize) -> Result<RawBuffer, Failure> {
+    pub(crate) fn sent(&self, count: usize) -> Result<RawBuffer, Failure> {
         RawBuffer::new(self.send, count, self.size())
     }
 
-    fn received(&self, count: usize) -> Result<RawBuffer, Failure> {
+    pub(crate) fn received(&self, count: usize) -> Result<RawBuffer, Failure> {
         RawBuffer::new(self.recv, count, self.size())
     }
 
@@ -58,7 +58,7 @@ impl<'a> Arguments<'a> {
         self.call_with(collective, None, None, buffers)
     }
 
-    fn call_with(
+    pub(crate) fn call_with(
         &self,
         collective: Collective,
         counts: Option<&[usize]>,
@@ -69,21 +69,6 @@ impl<'a> Arguments<'a> {
         let call = ErasedCall { collective, data_type: self.data_type, op, counts, receive_counts };
         Ok(self.comm.lock()?.call_erased(call, buffers)?)
     }
-}
-
-/// # Safety
-/// `counts` must be NULL or one number for each of `world` ranks.
-unsafe fn counts_of<'a>(counts: *const usize, world: usize) -> Result<&'a [usize], Failure> {
-    if counts.is_null() {
-        return Err(Failure::invalid("the counts are NULL"));
-    }
-    // SAFETY: not null, and as long as the caller promises.
-    Ok(unsafe { std::slice::from_raw_parts(counts, world) })
-}
-
-fn total(counts: &[usize]) -> Result<usize, Failure> {
-    let total = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-    total.ok_or_else(|| Failure::invalid("the counts are too many elements together"))
 }
 
 /// Waits until all ranks have called this.
@@ -318,152 +303,6 @@ pub unsafe extern "C" fn maypole_exclusive_scan(
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let buffers = either(it.sent(count)?, it.received(count)?)?;
             it.call(Collective::ExclusiveScan, buffers)
-        }
-    })
-}
-
-/// As maypole_all_gather(), but rank r sends `counts[r]` elements: `recv` has room for all of them.
-/// All ranks pass the same `counts`, one a rank.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_all_gather_v(
-    send: *const c_void,
-    recv: *mut c_void,
-    counts: *const usize,
-    data_type: maypole_data_type_t,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
-        unsafe {
-            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let counts = counts_of(counts, it.comm.world())?;
-            let input = it.sent(counts[it.comm.rank()])?;
-            let buffers = either_apart(input, it.received(total(counts)?)?)?;
-            it.call_with(Collective::AllGather, Some(counts), None, buffers)
-        }
-    })
-}
-
-/// As maypole_reduce_scatter(), but rank r receives `counts[r]` elements: `send` has all of them.
-/// All ranks pass the same `counts`, one a rank.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_reduce_scatter_v(
-    send: *const c_void,
-    recv: *mut c_void,
-    counts: *const usize,
-    data_type: maypole_data_type_t,
-    op: maypole_op_t,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
-        unsafe {
-            let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let counts = counts_of(counts, it.comm.world())?;
-            let input = it.sent(total(counts)?)?;
-            let buffers = either_apart(input, it.received(counts[it.comm.rank()])?)?;
-            it.call_with(Collective::ReduceScatter, Some(counts), None, buffers)
-        }
-    })
-}
-
-/// As maypole_all_to_all(), but the block for rank r has `send_counts[r]` elements, and the block
-/// from rank s has `recv_counts[s]`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_all_to_all_v(
-    send: *const c_void,
-    send_counts: *const usize,
-    recv: *mut c_void,
-    recv_counts: *const usize,
-    data_type: maypole_data_type_t,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
-        unsafe {
-            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let sent = counts_of(send_counts, it.comm.world())?;
-            let received = counts_of(recv_counts, it.comm.world())?;
-            let buffers = either_apart(it.sent(total(sent)?)?, it.received(total(received)?)?)?;
-            it.call_with(Collective::AllToAll, Some(sent), Some(received), buffers)
-        }
-    })
-}
-
-/// # Safety
-/// As [`either`].
-unsafe fn either_apart<'a>(
-    input: RawBuffer,
-    output: RawBuffer,
-) -> Result<ErasedBuffers<'a>, Failure> {
-    // SAFETY: the caller's promise.
-    match unsafe { either(input, output) }? {
-        ErasedBuffers::InPlace([]) => Ok(ErasedBuffers::Apart(&[], &mut [])),
-        buffers => Ok(buffers),
-    }
-}
-
-/// Sends `send` (count elements) to rank `peer`, which receives it with the same `tag`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_send(
-    send: *const c_void,
-    count: usize,
-    data_type: maypole_data_type_t,
-    peer: usize,
-    tag: u32,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, and a buffer of that length.
-        unsafe {
-            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, std::ptr::null_mut()))?;
-            let data = it.sent(count)?.bytes();
-            Ok(it.comm.lock()?.send_erased(it.data_type, data, peer, tag)?)
-        }
-    })
-}
-
-/// Receives `recv` (count elements) from rank `peer`, which sends it with the same `tag`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_recv(
-    recv: *mut c_void,
-    count: usize,
-    data_type: maypole_data_type_t,
-    peer: usize,
-    tag: u32,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, and a buffer of that length.
-        unsafe {
-            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
-            let data = it.received(count)?.bytes_mut();
-            it.comm.lock()?.recv_erased(it.data_type, data, Some(peer), tag)?;
-            Ok(())
-        }
-    })
-}
-
-/// Receives a message of at most `count` elements from any rank. `peer` becomes the rank that it
-/// came from, and `received` how many elements it had.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn maypole_recv_any(
-    recv: *mut c_void,
-    count: usize,
-    data_type: maypole_data_type_t,
-    tag: u32,
-    peer: *mut usize,
-    received: *mut usize,
-    comm: maypole_comm_t,
-) -> maypole_result_t {
-    guarded(|| {
-        // SAFETY: the caller passes a communicator, a buffer of that length, and two places.
-        unsafe {
-            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
-            let data = it.received(count)?.bytes_mut();
-            let (from, elements) = it.comm.lock()?.recv_erased(it.data_type, data, None, tag)?;
-            put(peer, from, "the place for the rank")?;
-            put(received, elements, "the place for the count")
         }
     })
 }

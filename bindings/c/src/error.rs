@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call.
+/// The result of a call.
 pub type maypole_result_t = u32;
 /// The call did what it says.
 pub const MAYPOLE_SUCCESS: maypole_result_t = 0;

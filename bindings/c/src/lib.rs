@@ -10,9 +10,13 @@ mod buffers;
 mod calls;
 mod communicator;
 mod error;
+mod messages;
 mod types;
+mod variable;
 
 pub use calls::*;
 pub use communicator::*;
 pub use error::*;
+pub use messages::*;
 pub use types::*;
+pub use variable::*;

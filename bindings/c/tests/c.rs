@@ -69,7 +69,7 @@ fn skip(what: &str) {
 fn the_header_is_that_of_the_source() {
     let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
     let mut header = Vec::new();
-    let files = ["error", "types", "communicator", "calls"];
+    let files = ["error", "types", "communicator", "calls", "variable", "messages"];
     let builder = files.iter().fold(cbindgen::Builder::new().with_config(config), |it, name| {
         it.with_src(here().join(format!("src/{name}.rs")))
     });

@@ -15,6 +15,8 @@ impl Communicator {
     /// rank that returns early, as on an error, holds no other rank up: whoever waits for it in a
     /// group that it has dropped gets an error.
     ///
+    /// A request may close or drop the communicator that runs it. That does not wait either.
+    ///
     /// A communicator that is dropped by a panic waits at most 5 s for its requests. Then it fails on
     /// all ranks: this rank has not left in order, and the others learn that it panicked. In a forked
     /// child dropping does nothing, because the parent is the rank.

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import socket
+import time
 from datetime import timedelta
 
 import torch
@@ -118,16 +119,17 @@ class _Call:
 class MaypoleWork(dist.Work):
     """A call under way, or over. Its future has the list of the tensors."""
 
-    def __init__(self, tensors, request=None):
+    def __init__(self, tensors, afterwards=(), over=False):
         super().__init__()
         self._tensors = tensors
-        self._request = request
+        # What copies results to where they belong, once the call is over.
+        self._afterwards = afterwards
+        self._request = None
         self._future = Future()
         self._error = None
-        self._over = request is None and tensors is not None
+        self._over = over
         self._source = -1
-        self._afterwards = ()
-        if self._over:
+        if over:
             self._future.set_result(tensors)
 
     def _done(self, error):
@@ -214,8 +216,6 @@ class _WorkOfMany(dist.Work):
 
 
 def _wait_for(request, timeout):
-    import time
-
     deadline = time.monotonic() + timeout.total_seconds()
     while not request.test():
         if time.monotonic() > deadline:
@@ -333,9 +333,8 @@ class MaypoleBackend(_Backend):
                 raise _explained(error) from None
             for copy in afterwards:
                 copy()
-            return MaypoleWork(tensors)
-        work = MaypoleWork(None)
-        work._tensors, work._afterwards = tensors, afterwards
+            return MaypoleWork(tensors, over=True)
+        work = MaypoleWork(tensors, afterwards)
         if self._batch is not None:
             self._batch.append((calls, work))
             return work
@@ -361,17 +360,14 @@ class MaypoleBackend(_Backend):
         collectives = [(calls, work) for calls, work in batch if calls is not None]
         works = list(messages)
         if collectives:
-            whole = MaypoleWork(None)
-            whole._tensors = [tensor for _, work in collectives for tensor in work._tensors]
-            whole._afterwards = [copy for _, work in collectives for copy in work._afterwards]
+            whole = MaypoleWork([tensor for _, work in collectives for tensor in work._tensors])
             calls = [call for calls, _ in collectives for call in calls]
             kept = [call.kept for call in calls]
 
             def done(error):
-                whole._done(error)
                 for _, work in collectives:
-                    work._afterwards = ()
                     work._done(error)
+                whole._done(error)
 
             whole._request = self._comm._start([call.raw for call in calls], kept, done)
             works.append(whole)
@@ -391,9 +387,9 @@ class MaypoleBackend(_Backend):
         """Calls that combine each tensor in place; small ones of one type are one call."""
         name, factor = _operation(op)
         calls, after = [], []
-        small = [tensor for tensor in tensors if tensor.dtype == tensors[0].dtype]
+        are_alike = len({tensor.dtype for tensor in tensors}) == 1
         bytes_of_all = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        if len(tensors) > 1 and len(small) == len(tensors) and bytes_of_all <= _FUSED:
+        if len(tensors) > 1 and are_alike and bytes_of_all <= _FUSED:
             fused = torch.cat([_flat(tensor).view(-1) for tensor in tensors])
             parts = fused.split([tensor.numel() for tensor in tensors])
             after = [
@@ -411,7 +407,7 @@ class MaypoleBackend(_Backend):
 
     def _gather_rows(self, rows, counts):
         """The rows of all ranks, one behind the other; rank r has counts[r]."""
-        width = rows[0].numel() if rows.size(0) else rows.numel() or int(torch.Size(rows.shape[1:]).numel())
+        width = rows.shape[1:].numel()
         whole = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
         call = _Call("all_gather", rows, whole, counts=([count * width for count in counts], None))
         self._comm._call(*call.raw)
@@ -438,7 +434,7 @@ class MaypoleBackend(_Backend):
         if any(tensor.is_sparse for tensor in tensors):
             for tensor in tensors:
                 self._sum_sparse(tensor, op)
-            return MaypoleWork(tensors)
+            return MaypoleWork(tensors, over=True)
         calls, after = self._sum_in_place(tensors, op)
         return self._run(calls, tensors, opts, after)
 
@@ -631,8 +627,7 @@ class MaypoleBackend(_Backend):
         elif (peer > self._rank) == sends:
             comm = self._upward
         place, after = (_flat(tensor), ()) if sends else self._into(tensor)
-        work = MaypoleWork(None)
-        work._tensors, work._afterwards = [tensor], after
+        work = MaypoleWork([tensor], after)
         work._source = -1 if peer is None else peer
         raw = _place(place)
         work._request = comm._start_message(sends, "uint8", raw, peer, tag, [place], work._done)

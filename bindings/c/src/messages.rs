@@ -1,0 +1,72 @@
+//! Messages between two ranks.
+
+use crate::calls::Arguments;
+use crate::communicator::{maypole_comm_t, put};
+use crate::error::{guarded, maypole_result_t};
+use crate::types::{MAYPOLE_SUM, maypole_data_type_t};
+use std::ffi::c_void;
+
+/// Sends `send` (count elements) to rank `peer`, which receives it with the same `tag`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_send(
+    send: *const c_void,
+    count: usize,
+    data_type: maypole_data_type_t,
+    peer: usize,
+    tag: u32,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, and a buffer of that length.
+        unsafe {
+            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, std::ptr::null_mut()))?;
+            let data = it.sent(count)?.bytes();
+            Ok(it.comm.lock()?.send_erased(it.data_type, data, peer, tag)?)
+        }
+    })
+}
+
+/// Receives `recv` (count elements) from rank `peer`, which sends it with the same `tag`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_recv(
+    recv: *mut c_void,
+    count: usize,
+    data_type: maypole_data_type_t,
+    peer: usize,
+    tag: u32,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, and a buffer of that length.
+        unsafe {
+            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
+            let data = it.received(count)?.bytes_mut();
+            it.comm.lock()?.recv_erased(it.data_type, data, Some(peer), tag)?;
+            Ok(())
+        }
+    })
+}
+
+/// Receives a message of at most `count` elements from any rank. `peer` becomes the rank that it
+/// came from, and `received` how many elements it had.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_recv_any(
+    recv: *mut c_void,
+    count: usize,
+    data_type: maypole_data_type_t,
+    tag: u32,
+    peer: *mut usize,
+    received: *mut usize,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, a buffer of that length, and two places.
+        unsafe {
+            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
+            let data = it.received(count)?.bytes_mut();
+            let (from, elements) = it.comm.lock()?.recv_erased(it.data_type, data, None, tag)?;
+            put(peer, from, "the place for the rank")?;
+            put(received, elements, "the place for the count")
+        }
+    })
+}

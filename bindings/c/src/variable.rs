@@ -1,0 +1,105 @@
+//! The collectives whose blocks differ in length.
+
+use crate::buffers::{RawBuffer, either};
+use crate::calls::Arguments;
+use crate::communicator::maypole_comm_t;
+use crate::error::{Failure, guarded, maypole_result_t};
+use crate::types::{MAYPOLE_SUM, maypole_data_type_t, maypole_op_t};
+use maypole::ErasedBuffers;
+use maypole::schedule::collective::Collective;
+use std::ffi::c_void;
+
+/// # Safety
+/// `counts` must be NULL or one number for each of `world` ranks.
+unsafe fn counts_of<'a>(counts: *const usize, world: usize) -> Result<&'a [usize], Failure> {
+    if counts.is_null() {
+        return Err(Failure::invalid("the counts are NULL"));
+    }
+    // SAFETY: not null, and as long as the caller promises.
+    Ok(unsafe { std::slice::from_raw_parts(counts, world) })
+}
+
+fn total(counts: &[usize]) -> Result<usize, Failure> {
+    let total = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+    total.ok_or_else(|| Failure::invalid("the counts are too many elements together"))
+}
+
+/// As maypole_all_gather(), but rank r sends `counts[r]` elements: `recv` has room for all of them.
+/// All ranks pass the same `counts`, one a rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_all_gather_v(
+    send: *const c_void,
+    recv: *mut c_void,
+    counts: *const usize,
+    data_type: maypole_data_type_t,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
+        unsafe {
+            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
+            let counts = counts_of(counts, it.comm.world())?;
+            let input = it.sent(counts[it.comm.rank()])?;
+            let buffers = of_blocks(input, it.received(total(counts)?)?)?;
+            it.call_with(Collective::AllGather, Some(counts), None, buffers)
+        }
+    })
+}
+
+/// As maypole_reduce_scatter(), but rank r receives `counts[r]` elements: `send` has all of them.
+/// All ranks pass the same `counts`, one a rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_reduce_scatter_v(
+    send: *const c_void,
+    recv: *mut c_void,
+    counts: *const usize,
+    data_type: maypole_data_type_t,
+    op: maypole_op_t,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
+        unsafe {
+            let it = Arguments::new(comm, data_type, op, (send, recv))?;
+            let counts = counts_of(counts, it.comm.world())?;
+            let input = it.sent(total(counts)?)?;
+            let buffers = of_blocks(input, it.received(counts[it.comm.rank()])?)?;
+            it.call_with(Collective::ReduceScatter, Some(counts), None, buffers)
+        }
+    })
+}
+
+/// As maypole_all_to_all(), but the block for rank r has `send_counts[r]` elements, and the block
+/// from rank s has `recv_counts[s]`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn maypole_all_to_all_v(
+    send: *const c_void,
+    send_counts: *const usize,
+    recv: *mut c_void,
+    recv_counts: *const usize,
+    data_type: maypole_data_type_t,
+    comm: maypole_comm_t,
+) -> maypole_result_t {
+    guarded(|| {
+        // SAFETY: the caller passes a communicator, counts and buffers of those lengths.
+        unsafe {
+            let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
+            let sent = counts_of(send_counts, it.comm.world())?;
+            let received = counts_of(recv_counts, it.comm.world())?;
+            let buffers = of_blocks(it.sent(total(sent)?)?, it.received(total(received)?)?)?;
+            it.call_with(Collective::AllToAll, Some(sent), Some(received), buffers)
+        }
+    })
+}
+
+/// The buffers of blocks. Two that are empty are not one buffer in place.
+///
+/// # Safety
+/// As [`either`].
+unsafe fn of_blocks<'a>(input: RawBuffer, output: RawBuffer) -> Result<ErasedBuffers<'a>, Failure> {
+    // SAFETY: the caller's promise.
+    match unsafe { either(input, output) }? {
+        ErasedBuffers::InPlace([]) => Ok(ErasedBuffers::Apart(&[], &mut [])),
+        buffers => Ok(buffers),
+    }
+}
