@@ -1,7 +1,12 @@
-// What the kernel asks of the machine: loads and stores that other ranks see in order. A release
-// makes all stores of the block before it visible, because a barrier of the block precedes it.
+// What the kernel asks of the machine: loads and stores that other ranks see in order.
 #pragma once
 #include "program.h"
+
+// Sixteen bytes that are read or written at once.
+struct alignas(16) Sixteen {
+    u64 low;
+    u64 high;
+};
 
 #ifdef EMULATED
 #include "emulated/machine.h"
@@ -9,6 +14,8 @@
 
 #define DEVICE __device__ __forceinline__
 #define SHARED(type, name) __shared__ type name
+#define SHARED_WORDS(name, count) __shared__ u64 name[count]
+#define UNROLL _Pragma("unroll")
 #define PAUSE() do {} while (0)
 
 DEVICE u64 load_acquire(const u64* from) {
@@ -17,8 +24,18 @@ DEVICE u64 load_acquire(const u64* from) {
     return value;
 }
 
-DEVICE void store_release(u64* to, u64 value) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+// Whoever sees a counter that is published after this sees all that the block did before its last
+// barrier.
+DEVICE void release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+DEVICE void publish(u64* to, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+DEVICE u64 load_relaxed(const u64* from) {
+    u64 value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
 }
 
 DEVICE u32 load_relaxed(const u32* from) {
@@ -29,6 +46,17 @@ DEVICE u32 load_relaxed(const u32* from) {
 
 DEVICE void store_relaxed(u32* to, u32 value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" :: "l"(to), "r"(value) : "memory");
+}
+
+DEVICE void store_relaxed(u64* to, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+// Nanoseconds since some point in time.
+DEVICE u64 now() {
+    u64 time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
 }
 
 // Both halves of a line. Each is read or written at once, but not the two together.
@@ -59,6 +87,7 @@ DEVICE u64 bits_of(double value) { return (u64)__double_as_longlong(value); }
 DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 DEVICE double double_of(u64 bits) { return __longlong_as_double((long long)bits); }
 
+#define BY_VALUE const __grid_constant__
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(512, 1) name
 
 #endif

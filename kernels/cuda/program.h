@@ -54,6 +54,7 @@ struct Numbering {
 
 // The program of one rank. Lists begin so many bytes behind the header.
 struct Program {
+    // Of the header and all lists.
     u64 bytes;
     u64 folds;
     u64 sources;
@@ -70,14 +71,18 @@ struct Program {
 // The memory of a rank that other ranks reach. A counter is written by one thread and never goes
 // back, also not from one call to the next.
 struct Mailbox {
-    // `slots` slots of `slot_bytes` bytes. Publication p lies in slot p % slots. A slot has room for
-    // the longest publication, twice (a line is half flags), and 48 bytes for each lane.
+    // `slots` slots of `slot_bytes` bytes. Publication p lies in slot p % slots. Each lane has an equal
+    // piece of a slot, with room for its part of the longest publication: twice with `LOW_LATENCY`,
+    // where a line is half flags.
     u8* slots;
     // By publisher and lane: publications of that rank that may be read. That rank writes it.
     u64* arrived;
     // By reader and lane: publications of this rank that the reader is done with. The reader writes
     // it.
     u64* consumed;
+    // By rank: the call that it makes, the number of the call above its fingerprint. That rank writes
+    // it.
+    u64* announced;
 };
 
 enum Protocol : u32 {
@@ -88,29 +93,48 @@ enum Protocol : u32 {
     LOW_LATENCY = 1,
 };
 
-enum Status : u32 { OK = 0, ABORTED = 1, SPUN_TOO_LONG = 2 };
+// How a rank's part of a launch ended. The words of `Launch::report`.
+enum Status : u32 {
+    OK = 0,
+    // The host asked for it.
+    ABORTED = 1,
+    // A wait was longer than `patience`. The report names the rank that was awaited.
+    TIMED_OUT = 2,
+    // The rank that the report names makes another call.
+    MISMATCH = 3,
+};
 
 // One rank's part of a launch.
 struct Launch {
     const Program* program;
-    // The mailbox of each rank.
+    // The mailbox of each rank, as this rank reaches it.
     const Mailbox* mailboxes;
-    // By rank: its publications before this call.
-    const u64* published;
+    // By lane: by rank, its publications in earlier calls, and then the number of earlier calls. The
+    // lane counts on when its walk is done.
+    u64* published;
     // By lane and slot: the readers of what lies in the slot.
     u64* audiences;
     u8* input;
     u8* output;
     u8* scratch;
-    // Not zero: every wait gives up. The host writes it.
-    const u32* abort;
-    // The kernel writes a `Status` that is not OK.
-    u32* status;
-    // Looks at a word before a wait gives up.
-    u64 spin_limit;
+    // Not zero: every wait gives up. The host writes it, and a lane that gives up.
+    u32* abort;
+    // A `Status` that is not OK, and above its 32 bits a rank. A lane that gives up writes it.
+    u64* report;
+    // Nanoseconds of a wait.
+    u64 patience;
     u64 slot_bytes;
     u32 slots;
-    u32 lanes;
     u32 protocol;
+    // A hash of all that the ranks must agree on.
+    u32 fingerprint;
     u32 unused;
+};
+
+// What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.
+enum { MOST_LAUNCHES = 16 };
+struct Launches {
+    u32 lanes;
+    u32 unused;
+    Launch of[MOST_LAUNCHES];
 };

@@ -10,6 +10,9 @@
 // Counters lie where they are awaited, so a wait reads local memory only. They are numbers of
 // publications that never go back, so nothing has to be reset between two calls.
 //
+// Every wait ends: the host may ask for that, a wait has a longest time, and a rank that waits looks
+// now and then whether the awaited rank makes another call.
+//
 // The loops have no compiler-specific hints but `machine.h`, so that a C++ compiler runs the same text
 // on a CPU (`emulated/`).
 
@@ -29,12 +32,16 @@ DEVICE Range window(const Extent& extent, u32 element, u32 k) {
     return Range{extent.start + skipped * element, count * element};
 }
 
-// The part of `lane`, in elements of the window.
-DEVICE Range part(u64 count, u32 lanes, u32 lane) {
-    u64 quotient = count / lanes;
-    u64 remainder = count % lanes;
-    u64 start = lane * quotient + (lane < remainder ? lane : remainder);
-    return Range{start, quotient + (lane < remainder ? 1 : 0)};
+// The part of `lane` of `bytes` bytes. All parts but the last are multiples of sixteen bytes, so that a
+// part begins as aligned as the whole.
+DEVICE Range part(u64 bytes, u32 lanes, u32 lane) {
+    u64 packs = (bytes + 15) / 16;
+    u64 quotient = packs / lanes;
+    u64 remainder = packs % lanes;
+    u64 start = (lane * quotient + (lane < remainder ? lane : remainder)) * 16;
+    u64 length = (quotient + (lane < remainder ? 1 : 0)) * 16;
+    if (start >= bytes) return Range{bytes, 0};
+    return Range{start, length < bytes - start ? length : bytes - start};
 }
 
 // The list that begins `offset` bytes behind the header.
@@ -66,45 +73,36 @@ DEVICE u64 number(const Program* program, u32 rank, u32 nth, u32 stage, u32 k) {
         + (nth - below(numbering, before, ended));
 }
 
-// ---- Waiting
+// ---- What a lane knows
 
-// Gives up when the host says so, or after `spin_limit` looks.
-struct Patience {
-    u64 looks;
-
-    DEVICE u32 look(const Launch& launch) {
-        PAUSE();
-        looks += 1;
-        if (looks % 1024 == 0 && load_relaxed(launch.abort)) return ABORTED;
-        return launch.spin_limit && looks > launch.spin_limit ? SPUN_TOO_LONG : OK;
-    }
+enum {
+    MOST_SOURCES = 16,
+    MOST_RANKS = 64,
+    // Programs up to this are copied to the memory of the block, where they are read at once.
+    SHORT_PROGRAM = 16384,
 };
-
-// Waits until `*counter` is at least `target`.
-DEVICE u32 await(const Launch& launch, const u64* counter, u64 target) {
-    Patience patience = {0};
-    while (load_acquire(counter) < target) {
-        u32 status = patience.look(launch);
-        if (status != OK) return status;
-    }
-    return OK;
-}
-
-// ---- A fold
-
-enum { MOST_SOURCES = 16 };
 
 // What one lane knows while it walks.
 struct Lane {
     Launch launch;
-    Program program;
+    const Program* program;
+    u32 element;
+    u32 ranks;
+    u32 me;
     u32 lane;
+    u32 lanes;
+    // The number of earlier calls.
+    u64 calls;
+    // By rank: its publications in earlier calls.
+    u64 before[MOST_RANKS];
     // Publications of this rank in this call.
     u64 published;
     // Why the lane gives up. One thread writes `status` before all threads read it; any thread may
     // write `line_status` while others still read `status`.
     u32 status;
     u32 line_status;
+    // The rank that was awaited when the lane gave up.
+    u32 awaited;
     // Of the fold that runs: where its sources lie, and where its result goes.
     const u8* from[MOST_SOURCES];
     u64 number[MOST_SOURCES];
@@ -112,7 +110,51 @@ struct Lane {
     u8* into;
     u8* slot;
     u64 position;
+    // The flags of the slot are so old that they may look new.
+    u32 wipes;
 };
+
+// ---- Waiting
+
+// True if `peer` makes another call than this rank does. A call that has not begun, or that is over,
+// is not known.
+DEVICE bool is_other_call(const Lane& self, u32 peer) {
+    u64 told = load_relaxed(self.launch.mailboxes[self.me].announced + peer);
+    return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
+}
+
+// What a wait for `peer` does between two looks.
+struct Patience {
+    u32 peer;
+    u32 looks;
+    u64 since;
+
+    DEVICE u32 look(const Lane& self) {
+        PAUSE();
+        looks += 1;
+        if (looks % 1024 != 0) return OK;
+        if (load_relaxed(self.launch.abort)) return ABORTED;
+        if (is_other_call(self, peer)) return MISMATCH;
+        u64 time = now();
+        if (since == 0) since = time;
+        return time - since > self.launch.patience ? TIMED_OUT : OK;
+    }
+};
+
+// Waits until `*counter`, which `peer` writes, is at least `target`.
+DEVICE u32 await(Lane& self, const u64* counter, u64 target, u32 peer) {
+    Patience patience = {peer, 0, 0};
+    while (load_acquire(counter) < target) {
+        u32 status = patience.look(self);
+        if (status != OK) {
+            self.awaited = peer;
+            return status;
+        }
+    }
+    return OK;
+}
+
+// ---- A fold
 
 DEVICE u8* memory(const Launch& launch, u32 place) {
     return place == INPUT ? launch.input : place == OUTPUT ? launch.output : launch.scratch;
@@ -120,50 +162,50 @@ DEVICE u8* memory(const Launch& launch, u32 place) {
 
 // Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
 // publication is: lanes are not in step, so one may still read what another one writes over.
-DEVICE u64 within_slot(const Launch& launch, u32 lane) {
-    return launch.slot_bytes / launch.lanes / 16 * 16 * lane;
-}
+DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.lanes / 16 * 16; }
+
+// The place of a counter for this lane: counters of one rank lie side by side.
+DEVICE u64 counter_of(const Lane& self, u32 rank) { return (u64)rank * self.lanes + self.lane; }
 
 // Waits for one source and says where it lies.
 DEVICE u32 await_source(Lane& self, const Source& source, u32 at, u32 k, Range mine) {
     const Launch& launch = self.launch;
     if (source.place != BOARD) {
-        Range range = window(source.extent, self.program.element, k);
+        Range range = window(source.extent, self.element, k);
         self.from[at] = memory(launch, source.place) + range.start + mine.start;
         self.is_line[at] = 0;
         return OK;
     }
-    u64 position = launch.published[source.peer]
-        + number(launch.program, source.peer, source.publication, source.stage, k);
+    u64 position = self.before[source.peer]
+        + number(self.program, source.peer, source.publication, source.stage, k);
     const Mailbox& theirs = launch.mailboxes[source.peer];
     self.from[at] = theirs.slots + position % launch.slots * launch.slot_bytes
-        + within_slot(launch, self.lane);
+        + piece(self) * self.lane;
     self.number[at] = position + 1;
     self.is_line[at] = launch.protocol == LOW_LATENCY;
     if (launch.protocol == LOW_LATENCY) return OK;
-    const Mailbox& ours = launch.mailboxes[self.program.me];
-    u64* arrived = ours.arrived + (u64)source.peer * launch.lanes + self.lane;
-    return await(launch, arrived, position + 1);
+    const Mailbox& ours = launch.mailboxes[self.me];
+    return await(self, ours.arrived + counter_of(self, source.peer), position + 1, source.peer);
 }
 
 // Waits until the readers of what lies in the slot are done with it, and takes the slot.
 DEVICE u32 await_room(Lane& self, const Fold& fold) {
     const Launch& launch = self.launch;
-    const Mailbox& ours = launch.mailboxes[self.program.me];
-    self.position = launch.published[self.program.me] + self.published;
+    const Mailbox& ours = launch.mailboxes[self.me];
+    self.position = self.before[self.me] + self.published;
     u64 slot = self.position % launch.slots;
     u64* audience = launch.audiences + (u64)self.lane * launch.slots + slot;
     u64 done = self.position + 1 > launch.slots ? self.position + 1 - launch.slots : 0;
-    for (u32 reader = 0; reader < self.program.ranks; reader++) {
+    for (u32 reader = 0; reader < self.ranks; reader++) {
         if (*audience >> reader & 1) {
-            u64* consumed = ours.consumed + (u64)reader * launch.lanes + self.lane;
-            u32 status = await(launch, consumed, done);
+            u32 status = await(self, ours.consumed + counter_of(self, reader), done, reader);
             if (status != OK) return status;
         }
     }
     *audience = fold.audience;
-    self.slot = ours.slots + slot * launch.slot_bytes
-        + within_slot(launch, self.lane);
+    self.slot = ours.slots + slot * launch.slot_bytes + piece(self) * self.lane;
+    self.wipes = launch.protocol == LOW_LATENCY && self.position >> 31 != 0
+        && (self.position & 0x7fffffff) < launch.slots;
     return OK;
 }
 
@@ -175,25 +217,42 @@ DEVICE u32 prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, R
     }
     self.into = 0;
     if (fold.into != NOWHERE) {
-        Range range = window(fold.extent, self.program.element, k);
+        Range range = window(fold.extent, self.element, k);
         self.into = memory(self.launch, fold.into) + range.start + mine.start;
     }
     self.slot = 0;
+    self.wipes = 0;
     return fold.audience ? await_room(self, fold) : OK;
 }
 
-// Eight bytes of a source.
-template <class T> union Eight {
+// ---- Bytes
+
+// `N` bytes of a source.
+template <class T, int N> union Piece;
+template <class T> union Piece<T, 8> {
     u64 bits;
     typename T::Stored elements[8 / sizeof(typename T::Stored)];
 };
+template <class T> union Piece<T, 16> {
+    Sixteen bits;
+    typename T::Stored elements[16 / sizeof(typename T::Stored)];
+};
+
+// The first `count` elements of `sum`, each combined with that of `next`.
+template <class T, class Op, int N>
+DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
+    for (u32 i = 0; i < count; i++) {
+        typename T::Value a = T::load(sum.elements[i]);
+        sum.elements[i] = T::store(Op::of(a, T::load(next.elements[i])));
+    }
+}
 
 // Reads the eight bytes from `at` on from a line, as soon as it has arrived.
 template <class T>
-DEVICE u32 read_line(const Lane& self, u32 source, u64 at, Eight<T>& eight) {
-    const u64* line = (const u64*)(self.from[source] + at * 2);
-    u32 flag = (u32)self.number[source];
-    Patience patience = {0};
+DEVICE u32 read_line(const Lane& self, const Source& source, u32 nth, u64 at, Piece<T, 8>& eight) {
+    const u64* line = (const u64*)(self.from[nth] + at * 2);
+    u32 flag = (u32)self.number[nth];
+    Patience patience = {source.peer, 0, 0};
     for (;;) {
         u64 low, high;
         load_line(line, low, high);
@@ -201,38 +260,38 @@ DEVICE u32 read_line(const Lane& self, u32 source, u64 at, Eight<T>& eight) {
             eight.bits = (low & 0xffffffffull) | high << 32;
             return OK;
         }
-        u32 status = patience.look(self.launch);
+        u32 status = patience.look(self);
         if (status != OK) return status;
     }
 }
 
 // Reads the `count` elements from `at` on, which fit in eight bytes.
 template <class T>
-DEVICE u32 read(const Lane& self, u32 source, u64 at, u32 count, Eight<T>& eight) {
-    if (self.is_line[source]) return read_line<T>(self, source, at, eight);
-    const typename T::Stored* from = (const typename T::Stored*)(self.from[source] + at);
+DEVICE u32 read(Lane& self, const Source& source, u32 nth, u64 at, u32 count, Piece<T, 8>& eight) {
+    if (self.is_line[nth]) {
+        u32 status = read_line<T>(self, source, nth, at, eight);
+        if (status != OK) self.awaited = source.peer;
+        return status;
+    }
+    const typename T::Stored* from = (const typename T::Stored*)(self.from[nth] + at);
     for (u32 i = 0; i < count; i++) eight.elements[i] = from[i];
     return OK;
 }
 
-// Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.
-// Each thread takes eight bytes at a time.
+// Combines the bytes from `at` on of all sources, in their order, and stores the result where it
+// belongs. Each thread takes eight bytes at a time, wherever they lie.
 template <class T, class Op>
-DEVICE u32 combine(const Lane& self, const Fold& fold, u64 bytes) {
+DEVICE u32 fold_eights(Lane& self, const Fold& fold, const Source* sources, u64 at, u64 bytes) {
     const u32 element = sizeof(typename T::Stored);
-    u64 step = (u64)blockDim.x * 8;
-    for (u64 at = (u64)threadIdx.x * 8; at < bytes; at += step) {
+    for (at += (u64)threadIdx.x * 8; at < bytes; at += (u64)blockDim.x * 8) {
         u32 count = (u32)((bytes - at < 8 ? bytes - at : 8) / element);
-        Eight<T> sum, next;
+        Piece<T, 8> sum, next;
         sum.bits = 0;
         next.bits = 0;
-        u32 status = read<T>(self, 0, at, count, sum);
-        for (u32 source = 1; source < fold.count && status == OK; source++) {
-            status = read<T>(self, source, at, count, next);
-            for (u32 i = 0; i < count; i++) {
-                typename T::Value a = T::load(sum.elements[i]);
-                sum.elements[i] = T::store(Op::of(a, T::load(next.elements[i])));
-            }
+        u32 status = read<T>(self, sources[0], 0, at, count, sum);
+        for (u32 nth = 1; nth < fold.count && status == OK; nth++) {
+            status = read<T>(self, sources[nth], nth, at, count, next);
+            combine<T, Op, 8>(sum, next, count);
         }
         if (status != OK) return status;
         if (self.into) {
@@ -251,23 +310,79 @@ DEVICE u32 combine(const Lane& self, const Fold& fold, u64 bytes) {
     return OK;
 }
 
+// As `fold_eights`, `Rows` times sixteen bytes a thread, which are all on their way before the first
+// one is needed.
+template <class T, class Op, int Rows>
+DEVICE void fold_rows(const Lane& self, u32 count, u64 at, u64 step) {
+    Piece<T, 16> sum[Rows], next[Rows];
+    const u32 elements = 16 / sizeof(typename T::Stored);
+    UNROLL for (int row = 0; row < Rows; row++) {
+        sum[row].bits = *(const Sixteen*)(self.from[0] + at + row * step);
+    }
+    for (u32 nth = 1; nth < count; nth++) {
+        UNROLL for (int row = 0; row < Rows; row++) {
+            next[row].bits = *(const Sixteen*)(self.from[nth] + at + row * step);
+        }
+        UNROLL for (int row = 0; row < Rows; row++) {
+            combine<T, Op, 16>(sum[row], next[row], elements);
+        }
+    }
+    UNROLL for (int row = 0; row < Rows; row++) {
+        if (self.into) *(Sixteen*)(self.into + at + row * step) = sum[row].bits;
+        if (self.slot) *(Sixteen*)(self.slot + at + row * step) = sum[row].bits;
+    }
+}
+
+// True if everything that the fold reads and writes begins at a multiple of sixteen bytes.
+DEVICE bool is_aligned(const Lane& self, u32 count) {
+    u64 bits = (u64)self.into | (u64)self.slot;
+    for (u32 nth = 0; nth < count; nth++) bits |= (u64)self.from[nth];
+    return bits % 16 == 0;
+}
+
+// Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.
+template <class T, class Op>
+DEVICE u32 execute(Lane& self, const Fold& fold, const Source* sources, u64 bytes) {
+    if (self.launch.protocol == LOW_LATENCY || !is_aligned(self, fold.count)) {
+        return fold_eights<T, Op>(self, fold, sources, 0, bytes);
+    }
+    const int rows = 4;
+    u64 whole = bytes / 16 * 16;
+    u64 step = (u64)blockDim.x * 16;
+    u64 at = (u64)threadIdx.x * 16;
+    for (; at + (rows - 1) * step < whole; at += rows * step) {
+        fold_rows<T, Op, rows>(self, fold.count, at, step);
+    }
+    for (; at < whole; at += step) fold_rows<T, Op, 1>(self, fold.count, at, step);
+    return fold_eights<T, Op>(self, fold, sources, whole, bytes);
+}
+
+// Makes all flags of the lane's piece of the slot older than any flag that is awaited. They have 32
+// bits, so a line that was last written so many publications ago would look new.
+DEVICE void wipe(const Lane& self) {
+    for (u64 at = (u64)threadIdx.x * 16; at < piece(self); at += (u64)blockDim.x * 16) {
+        store_line((u64*)(self.slot + at), 0, 0);
+    }
+}
+
 // Tells the readers of the publication, and the writers of the sources. All threads of the block
 // are done with both.
 DEVICE void tell(Lane& self, const Fold& fold, const Source* sources) {
     const Launch& launch = self.launch;
-    u64 mine = (u64)self.program.me * launch.lanes + self.lane;
-    for (u32 at = 0; at < fold.count; at++) {
-        if (sources[at].place == BOARD) {
-            store_release(launch.mailboxes[sources[at].peer].consumed + mine, self.number[at]);
-        }
-    }
+    u64 mine = counter_of(self, self.me);
+    release();
     if (fold.audience) {
-        for (u32 reader = 0; reader < self.program.ranks && launch.protocol == SIMPLE; reader++) {
+        for (u32 reader = 0; reader < self.ranks && launch.protocol == SIMPLE; reader++) {
             if (fold.audience >> reader & 1) {
-                store_release(launch.mailboxes[reader].arrived + mine, self.position + 1);
+                publish(launch.mailboxes[reader].arrived + mine, self.position + 1);
             }
         }
         self.published += 1;
+    }
+    for (u32 at = 0; at < fold.count; at++) {
+        if (sources[at].place == BOARD) {
+            publish(launch.mailboxes[sources[at].peer].consumed + mine, self.number[at]);
+        }
     }
 }
 
@@ -275,55 +390,110 @@ DEVICE void tell(Lane& self, const Fold& fold, const Source* sources) {
 
 // Executes window `k` of a fold.
 template <class T, class Op> DEVICE bool step(Lane& self, const Fold& fold, u32 k) {
-    const Source* sources = list<Source>(self.launch.program, self.program.sources) + fold.first;
-    Range whole = window(fold.extent, self.program.element, k);
-    Range mine = part(whole.bytes / self.program.element, self.launch.lanes, self.lane);
-    mine.start *= self.program.element;
-    mine.bytes *= self.program.element;
+    const Source* sources = list<Source>(self.program, self.program->sources) + fold.first;
+    Range whole = window(fold.extent, self.element, k);
+    Range mine = part(whole.bytes, self.lanes, self.lane);
     if (threadIdx.x == 0) self.status = prepare(self, fold, sources, k, mine);
     __syncthreads();
     if (self.status != OK) return false;
-    u32 status = combine<T, Op>(self, fold, mine.bytes);
+    if (self.wipes) {
+        wipe(self);
+        __syncthreads();
+    }
+    u32 status = execute<T, Op>(self, fold, sources, mine.bytes);
     if (status != OK) self.line_status = status;
     __syncthreads();
     if (self.line_status != OK) return false;
     if (threadIdx.x == 0) tell(self, fold, sources);
-    __syncthreads();
     return true;
 }
 
-// Walks the program of rank `blockIdx.x / lanes` as lane `blockIdx.x % lanes`: all windows of all
-// folds in the order of their clocks, window k at clock k + stage.
-template <class T, class Op> DEVICE void walk(const Launch* launches, u32 lanes) {
-    SHARED(Lane, self);
-    const Launch* launch = launches + blockIdx.x / lanes;
+// Executes all windows of all folds in the order of their clocks: window k at clock k + stage.
+template <class T, class Op> DEVICE bool run(Lane& self) {
+    const Program* program = self.program;
+    const Fold* folds = list<Fold>(program, program->folds);
+    const u32* first_of = list<u32>(program, program->first_of);
+    u32 windows = program->windows;
+    u32 stages = program->stages;
+    for (u32 clock = 0; stages > 0 && clock + 1 < windows + stages; clock++) {
+        u32 oldest = clock + 1 > windows ? clock + 1 - windows : 0;
+        u32 newest = clock < stages - 1 ? clock : stages - 1;
+        for (u32 at = first_of[oldest]; at < first_of[newest + 1]; at++) {
+            if (!step<T, Op>(self, folds[at], clock - folds[at].stage)) return false;
+        }
+    }
+    return true;
+}
+
+// Reads what the lane needs, and tells the other ranks which call this is.
+DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
     if (threadIdx.x == 0) {
-        self.launch = *launch;
-        self.program = *launch->program;
+        const Program* program = launch.program;
+        self.launch = launch;
+        self.element = program->element;
+        self.ranks = program->ranks;
+        self.me = program->me;
         self.lane = blockIdx.x % lanes;
+        self.lanes = lanes;
         self.published = 0;
         self.status = OK;
         self.line_status = OK;
+        self.awaited = 0;
+        self.program = program->bytes <= SHORT_PROGRAM ? (const Program*)copy : program;
     }
     __syncthreads();
-    const Fold* folds = list<Fold>(launch->program, self.program.folds);
-    const u32* first_of = list<u32>(launch->program, self.program.first_of);
-    u32 windows = self.program.windows;
-    u32 stages = self.program.stages;
-    bool goes_on = true;
-    for (u32 clock = 0; goes_on && stages > 0 && clock + 1 < windows + stages; clock++) {
-        u32 oldest = clock + 1 > windows ? clock + 1 - windows : 0;
-        u32 newest = clock < stages - 1 ? clock : stages - 1;
-        for (u32 at = first_of[oldest]; goes_on && at < first_of[newest + 1]; at++) {
-            goes_on = step<T, Op>(self, folds[at], clock - folds[at].stage);
+    const u64* counts = launch.published + (u64)self.lane * (self.ranks + 1);
+    for (u32 rank = threadIdx.x; rank < self.ranks; rank += blockDim.x) {
+        self.before[rank] = counts[rank];
+        u64 call = (counts[self.ranks] + 1) << 32 | launch.fingerprint;
+        if (self.lane == 0) store_relaxed(launch.mailboxes[rank].announced + self.me, call);
+    }
+    if (threadIdx.x == 0) self.calls = counts[self.ranks];
+    if (self.program != launch.program) {
+        u64 words = launch.program->bytes / 8;
+        const u64* from = (const u64*)launch.program;
+        for (u64 at = threadIdx.x; at < words; at += blockDim.x) copy[at] = from[at];
+    }
+    __syncthreads();
+}
+
+// Counts the publications of all ranks, and the call. Makes sure that no rank made another one.
+DEVICE void count(Lane& self) {
+    const Numbering* numberings = list<Numbering>(self.program, self.program->numberings);
+    u64* counts = self.launch.published + (u64)self.lane * (self.ranks + 1);
+    for (u32 rank = threadIdx.x; rank < self.ranks; rank += blockDim.x) {
+        counts[rank] += (u64)numberings[rank].folds * numberings[rank].windows;
+        if (self.lane == 0 && is_other_call(self, rank)) {
+            self.awaited = rank;
+            self.line_status = MISMATCH;
         }
     }
-    if (!goes_on && threadIdx.x == 0) {
-        store_relaxed(launch->status, self.status != OK ? self.status : self.line_status);
+    if (threadIdx.x == 0) counts[self.ranks] += 1;
+}
+
+// Tells the host why the lane gives up, and then the other lanes that it does.
+DEVICE void give_up(const Lane& self) {
+    u32 status = self.status != OK ? self.status : self.line_status;
+    if (load_relaxed(self.launch.report) == OK) {
+        store_relaxed(self.launch.report, (u64)self.awaited << 32 | status);
     }
+    release();
+    store_relaxed(self.launch.abort, 1);
+}
+
+// Walks the program of launch `blockIdx.x / lanes` as lane `blockIdx.x % lanes`.
+template <class T, class Op> DEVICE void walk(const Launches& launches) {
+    SHARED(Lane, self);
+    SHARED_WORDS(copy, SHORT_PROGRAM / 8);
+    begin(self, launches.of[blockIdx.x / launches.lanes], launches.lanes, copy);
+    bool done = run<T, Op>(self);
+    __syncthreads();
+    if (done) count(self);
+    __syncthreads();
+    if (threadIdx.x == 0 && (self.status != OK || self.line_status != OK)) give_up(self);
 }
 
 #ifndef EMULATED
 // A module has one kernel: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
-KERNEL(NAME)(const Launch* launches, u32 lanes) { walk<TYPE, OPERATION>(launches, lanes); }
+KERNEL(NAME)(BY_VALUE Launches launches) { walk<TYPE, OPERATION>(launches); }
 #endif

@@ -32,6 +32,8 @@ pub(crate) struct Case {
     pub(crate) op: BinaryOp,
     /// On the emulator, this rank does nothing.
     pub(crate) idle_rank: Option<usize>,
+    /// On the emulator, this rank says that it makes another call.
+    pub(crate) other_rank: Option<usize>,
 }
 
 impl std::fmt::Debug for Case {
@@ -80,6 +82,7 @@ impl Case {
             kind: DataType::U64,
             op: BinaryOp::Sum,
             idle_rank: None,
+            other_rank: None,
         }
     }
 
@@ -107,6 +110,11 @@ impl Case {
             fingerprint: self.operation.fingerprint,
         };
         lower(&request, me, self.placement).expect("it completes in proof order")
+    }
+
+    /// What rank `rank` says that its call is.
+    pub(crate) fn fingerprint_of(&self, rank: usize) -> u32 {
+        self.operation.fingerprint as u32 + u32::from(self.other_rank == Some(rank))
     }
 
     fn held(&self, held: HeldChunks) -> Range<usize> {

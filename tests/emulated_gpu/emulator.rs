@@ -22,6 +22,34 @@ pub(crate) enum Protocol {
     LowLatency,
 }
 
+/// How calls run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) grid: Grid,
+    pub(crate) protocol: Protocol,
+    /// Draws the order of events.
+    pub(crate) seed: u64,
+    /// Publications of every rank before the first call.
+    pub(crate) before: u64,
+}
+
+/// Why calls did not end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Failure {
+    /// All threads waited for one another.
+    Deadlock,
+    /// A rank gave up: its `Status`, and the rank that it names.
+    GaveUp { status: u32, rank: u32 },
+}
+
+impl Failure {
+    fn gave_up(stderr: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(stderr);
+        let report: u64 = text.trim().parse().unwrap_or_else(|_| panic!("a report, not '{text}'"));
+        Self::GaveUp { status: report as u32, rank: (report >> 32) as u32 }
+    }
+}
+
 /// A compiled emulator, deleted when dropped.
 pub(crate) struct Emulator {
     folder: TempDir,
@@ -74,24 +102,24 @@ impl Emulator {
     pub(crate) fn run(
         &self,
         cases: &[Case],
-        grid: Grid,
-        protocol: Protocol,
-        seed: u64,
-    ) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
+        machine: Machine,
+    ) -> Result<Vec<Vec<Vec<u8>>>, Failure> {
         let mut child = Command::new(self.program())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let input = input(cases, grid, protocol, seed);
+        let input = input(cases, machine);
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
         // An emulator that gives up has not read everything.
         let written = writer.join().unwrap();
         match output.status.code() {
             Some(0) => written.unwrap(),
-            Some(3) => return Err("all threads waited for one another"),
+            Some(3) => return Err(Failure::Deadlock),
+            Some(4) => return Err(Failure::gave_up(&output.stderr)),
             other => panic!("the emulator ended with {other:?}"),
         }
         let mut rest = output.stdout.as_slice();
@@ -113,11 +141,13 @@ fn number(input: &mut Vec<u8>, number: usize) {
 }
 
 /// What the emulator reads; `main.cpp` says in which order.
-fn input(cases: &[Case], grid: Grid, protocol: Protocol, seed: u64) -> Vec<u8> {
+fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
+    let Machine { grid, protocol, seed, before } = machine;
     let mut input = Vec::new();
     let world = cases[0].world();
     let slots = cases[0].class().slots(world);
-    let slot_bytes = 2 * cases[0].class().bytes() + 48 * grid.lanes as usize;
+    let packs = cases[0].class().bytes().div_ceil(16).div_ceil(grid.lanes as usize);
+    let slot_bytes = 32 * packs * grid.lanes as usize;
     for word in [
         cases[0].kind as usize,
         cases[0].op as usize,
@@ -132,14 +162,9 @@ fn input(cases: &[Case], grid: Grid, protocol: Protocol, seed: u64) -> Vec<u8> {
     ] {
         number(&mut input, word);
     }
-    let mut published = vec![0; world];
+    number(&mut input, before as usize);
     for case in cases {
-        published.iter().for_each(|before| number(&mut input, *before));
-        for (rank, before) in published.iter_mut().enumerate() {
-            let program = case.lower(rank);
-            write_rank(&mut input, case, rank, &program);
-            *before += program.totals[rank] as usize;
-        }
+        (0..world).for_each(|rank| write_rank(&mut input, case, rank, &case.lower(rank)));
     }
     input
 }
@@ -150,6 +175,7 @@ fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize, program: &Program) 
     let device = DeviceProgram::new(program, rank, memory.places).expect("the kernel can walk it");
     let idle = vec![0; device.bytes().len()];
     let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
+    number(input, case.fingerprint_of(rank) as usize);
     number(input, bytes.len());
     input.extend_from_slice(bytes);
     number(input, memory.places.input);

@@ -1,7 +1,7 @@
 //! Mistakes planted in the text of the kernel. Each must end in wrong bytes or in a deadlock.
 
 use crate::case::{Case, cpu};
-use crate::emulator::{Emulator, Grid, Protocol};
+use crate::emulator::{Emulator, Grid, Machine, Protocol};
 use crate::skip;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
@@ -37,7 +37,10 @@ fn is_caught(emulator: &Emulator, protocol: Protocol) -> bool {
             [Grid { lanes: 1, threads: 3 }, Grid { lanes: 3, threads: 2 }][seed as usize % 2];
         cases
             .chunk_by(|a, b| a.class() == b.class())
-            .any(|alike| emulator.run(alike, grid, protocol, seed).as_ref() != Ok(&cpu(alike)))
+            .any(|alike| {
+                let machine = Machine { grid, protocol, seed, before: 0 };
+                emulator.run(alike, machine).as_ref() != Ok(&cpu(alike))
+            })
     })
 }
 
@@ -58,8 +61,8 @@ fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
 fn data_read_before_it_arrives_is_caught_emulated() {
     check(
         "a reader that waits for the publication before",
-        "return await(launch, arrived, position + 1);",
-        "return await(launch, arrived, position);",
+        "counter_of(self, source.peer), position + 1, source.peer);",
+        "counter_of(self, source.peer), position, source.peer);",
         Protocol::Simple,
     );
 }
@@ -68,13 +71,13 @@ fn data_read_before_it_arrives_is_caught_emulated() {
 fn a_counter_ahead_of_its_data_is_caught_emulated() {
     check(
         "a publication that is announced before it is written",
-        "    u32 status = combine<T, Op>(self, fold, mine.bytes);",
-        "    for (u32 reader = 0; reader < self.program.ranks && threadIdx.x == 0; reader++) {
-            if (fold.audience >> reader & 1) store_release(
-                self.launch.mailboxes[reader].arrived
-                    + (u64)self.program.me * self.launch.lanes + self.lane, self.position + 1);
+        "    u32 status = execute<T, Op>(self, fold, sources, mine.bytes);",
+        "    for (u32 reader = 0; reader < self.ranks && threadIdx.x == 0; reader++) {
+            if (fold.audience >> reader & 1) publish(
+                self.launch.mailboxes[reader].arrived + counter_of(self, self.me),
+                self.position + 1);
         }
-        u32 status = combine<T, Op>(self, fold, mine.bytes);",
+        u32 status = execute<T, Op>(self, fold, sources, mine.bytes);",
         Protocol::Simple,
     );
 }
@@ -103,8 +106,8 @@ fn half_of_a_line_is_caught_emulated() {
 fn sources_in_another_order_are_caught_emulated() {
     check(
         "sources from the last to the first",
-        "status = read<T>(self, source, at, count, next);",
-        "status = read<T>(self, fold.count - source, at, count, next);",
+        "status = read<T>(self, sources[nth], nth, at, count, next);",
+        "status = read<T>(self, sources[fold.count - nth], fold.count - nth, at, count, next);",
         Protocol::Simple,
     );
 }
@@ -113,8 +116,8 @@ fn sources_in_another_order_are_caught_emulated() {
 fn lanes_without_pieces_of_their_own_are_caught_emulated() {
     check(
         "lanes whose pieces of a slot overlap",
-        "return launch.slot_bytes / launch.lanes / 16 * 16 * lane;",
-        "return launch.slot_bytes / launch.lanes * 0 + 48 * lane;",
+        "return self.launch.slot_bytes / self.lanes / 16 * 16; }",
+        "return self.launch.slot_bytes * 0 + 48; }",
         Protocol::Simple,
     );
 }

@@ -37,6 +37,7 @@ Fiber* active;
 Event last;
 const std::function<void()>* body;
 uint64_t random_state;
+uint64_t turns;
 
 uint64_t random_number() {
     random_state ^= random_state << 13;
@@ -99,6 +100,8 @@ void* shared_memory(size_t bytes) {
     return active->block->shared.get();
 }
 
+uint64_t now() { return turns; }
+
 void pause() { leave(Event::Looked); }
 
 void give_way() {
@@ -137,6 +140,7 @@ bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
             Fiber* fiber = ready[random_number() % ready.size()];
             if (fiber->state != State::Ready) continue;
             if (random_number() % fiber->block->slowness != 0) continue;
+            turns += 1;
             active = fiber;
             swapcontext(&scheduler, &fiber->context);
             idle = last == Event::Looked ? idle + 1 : 0;

@@ -33,6 +33,9 @@ void pause();
 // Another fiber may run, but nothing is awaited.
 void give_way();
 
+// Turns of all fibers so far: the clock of the machine.
+uint64_t now();
+
 // Runs `kernel` on `blocks` blocks of `threads` threads. Returns false if all fibers waited for one
 // another `patience` times in a row.
 bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,

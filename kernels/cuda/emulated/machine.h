@@ -13,15 +13,23 @@
 #define blockDim (fibers::current().threads)
 #define __syncthreads() fibers::await_block()
 #define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
+#define SHARED_WORDS(name, count) u64* name = (u64*)fibers::shared_memory(0) + 2048
+#define UNROLL
 #define PAUSE() fibers::pause()
+#define BY_VALUE const
 
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 
-DEVICE void store_release(u64* to, u64 value) {
+// Each counter is published with a release of its own.
+DEVICE void release() {}
+
+DEVICE void publish(u64* to, u64 value) {
     fibers::give_way();
     __atomic_store_n(to, value, __ATOMIC_RELEASE);
 }
 
+DEVICE u64 load_relaxed(const u64* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+DEVICE void store_relaxed(u64* to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 DEVICE u32 load_relaxed(const u32* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
 DEVICE void store_relaxed(u32* to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 
@@ -37,6 +45,8 @@ DEVICE void store_line(u64* to, u64 low, u64 high) {
     fibers::give_way();
     __atomic_store_n(to, low, __ATOMIC_RELAXED);
 }
+
+DEVICE u64 now() { return fibers::now(); }
 
 DEVICE u32 bits_of(float value) {
     u32 bits;

@@ -2,9 +2,9 @@
 // standard output. `tests/emulated_gpu/` writes the input. All numbers are 64 bits, little endian.
 //
 //   type operation seed ranks lanes threads slots slot_bytes protocol calls
+//   publications and calls of every rank before the first call
 //   for each call:
-//     for each rank: its publications before this call
-//     for each rank: bytes of the program, the program,
+//     for each rank: a fingerprint, bytes of the program, the program,
 //                    where input and output begin in the memory, bytes of the memory, the memory,
 //                    bytes of scratch
 //
@@ -23,7 +23,7 @@ namespace {
 // Looks in a row, by all fibers together, after which nothing can come any more.
 constexpr uint64_t PATIENCE = 2000000;
 
-typedef void (*Walk)(const Launch*, u32);
+typedef void (*Walk)(const Launches&);
 
 #ifndef ONE_KERNEL
 template <class T> Walk of_number(u64 operation) {
@@ -103,11 +103,14 @@ struct Rank {
     Memory slots;
     std::vector<u64> arrived;
     std::vector<u64> consumed;
+    std::vector<u64> announced;
+    std::vector<u64> published;
     std::vector<u64> audiences;
-    u32 status = OK;
+    u64 report = OK;
 };
 
 struct Call {
+    u64 fingerprint;
     Memory program;
     u64 input;
     u64 output;
@@ -116,12 +119,13 @@ struct Call {
 };
 
 Call read_call() {
+    u64 fingerprint = read_number();
     Memory program = read_memory();
     u64 input = read_number();
     u64 output = read_number();
     Memory memory = read_memory();
     Memory scratch(read_number());
-    return Call{std::move(program), input, output, std::move(memory), std::move(scratch)};
+    return Call{fingerprint, std::move(program), input, output, std::move(memory), std::move(scratch)};
 }
 
 }
@@ -137,38 +141,43 @@ int main() {
     u64 slot_bytes = read_number();
     u32 protocol = (u32)read_number();
     u64 calls = read_number();
-    if (!kernel || ranks == 0 || lanes == 0 || threads == 0) return 2;
+    u64 before = read_number();
+    if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads == 0) return 2;
 
     std::vector<Rank> state;
     std::vector<Mailbox> mailboxes;
     for (u32 rank = 0; rank < ranks; rank++) {
-        std::vector<u64> counters((u64)ranks * lanes);
+        std::vector<u64> counters((u64)ranks * lanes, before);
+        std::vector<u64> published((u64)(ranks + 1) * lanes, before);
         std::vector<u64> audiences((u64)lanes * slots);
-        state.push_back(Rank{Memory(slots * slot_bytes), counters, counters, audiences});
+        state.push_back(Rank{Memory(slots * slot_bytes), counters, counters,
+                             std::vector<u64>(ranks), published, audiences});
     }
     for (Rank& rank : state) {
-        mailboxes.push_back(
-            Mailbox{rank.slots.start(), rank.arrived.data(), rank.consumed.data()});
+        mailboxes.push_back(Mailbox{rank.slots.start(), rank.arrived.data(), rank.consumed.data(),
+                                    rank.announced.data()});
     }
     u32 abort = 0;
     for (u64 number = 0; number < calls; number++) {
-        std::vector<u64> published;
-        for (u32 rank = 0; rank < ranks; rank++) published.push_back(read_number());
         std::vector<Call> made;
         for (u32 rank = 0; rank < ranks; rank++) made.push_back(read_call());
-        std::vector<Launch> launches;
+        Launches launches{lanes, 0, {}};
         for (u32 rank = 0; rank < ranks; rank++) {
             Call& call = made[rank];
-            launches.push_back(Launch{
-                (const Program*)call.program.start(), mailboxes.data(), published.data(),
-                state[rank].audiences.data(), call.memory.start() + call.input,
-                call.memory.start() + call.output, call.scratch.start(), &abort, &state[rank].status, 0, slot_bytes, slots, lanes,
-                protocol, 0});
+            launches.of[rank] = Launch{
+                (const Program*)call.program.start(), mailboxes.data(),
+                state[rank].published.data(), state[rank].audiences.data(),
+                call.memory.start() + call.input, call.memory.start() + call.output,
+                call.scratch.start(), &abort, &state[rank].report, ~0ull, slot_bytes, slots,
+                protocol, (u32)call.fingerprint, 0};
         }
-        auto body = [&] { kernel(launches.data(), lanes); };
+        auto body = [&] { kernel(launches); };
         if (!fibers::run(ranks * lanes, threads, seed + number, PATIENCE, body)) return 3;
         for (Rank& rank : state) {
-            if (rank.status != OK) return 4;
+            if (rank.report != OK) {
+                fprintf(stderr, "%llu", rank.report);
+                return 4;
+            }
         }
         for (Call& call : made) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
     }
