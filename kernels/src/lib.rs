@@ -3,6 +3,8 @@
 #![warn(missing_docs)]
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod memory;
 mod mix;
 mod types;

@@ -35,12 +35,10 @@ fn is_caught(emulator: &Emulator, protocol: Protocol) -> bool {
         let cases = sensitive_cases(seed);
         let grid =
             [Grid { lanes: 1, threads: 3 }, Grid { lanes: 3, threads: 2 }][seed as usize % 2];
-        cases
-            .chunk_by(|a, b| a.class() == b.class())
-            .any(|alike| {
-                let machine = Machine { grid, protocol, seed, before: 0 };
-                emulator.run(alike, machine).as_ref() != Ok(&cpu(alike))
-            })
+        cases.chunk_by(|a, b| a.class() == b.class()).any(|alike| {
+            let machine = Machine { grid, protocol, seed, before: 0 };
+            emulator.run(alike, machine).as_ref() != Ok(&cpu(alike))
+        })
     })
 }
 

@@ -1,0 +1,234 @@
+//! The driver of NVIDIA's GPUs, looked for at run time.
+
+use cudarc::driver::sys::CUresult;
+use cudarc::driver::{CudaContext, DriverError};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+/// Why there is no GPU to compute on.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// There is no driver.
+    #[error("no driver of NVIDIA's GPUs is installed ({0})")]
+    NoDriver(String),
+    /// The driver is older than a function that is called.
+    #[error("the driver has no function {0}; install driver {OLDEST} or a later one")]
+    MissingFunction(&'static str),
+    /// The driver is older than the kernels.
+    #[error(
+        "the driver is for CUDA {}.{}, and the kernels need {}.{}; install driver {OLDEST} or a \
+         later one",
+        .0 / 1000, .0 % 1000 / 10, OLDEST_CUDA / 1000, OLDEST_CUDA % 1000 / 10
+    )]
+    Old(i32),
+    /// The driver is there, and reports that it cannot work.
+    #[error("the driver does not start: {0}")]
+    NoStart(String),
+    /// There are fewer GPUs.
+    #[error("there is no GPU {ordinal}: this process sees {count} of them")]
+    NoDevice {
+        /// The GPU that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+/// A call of the driver failed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct CudaError {
+    what: String,
+    why: String,
+    code: u32,
+}
+
+impl CudaError {
+    /// The error of `what`, which the program wanted to do.
+    pub fn new(what: impl Into<String>, error: DriverError) -> Self {
+        Self { what: what.into(), why: describe(error.0), code: error.0 as u32 }
+    }
+
+    /// The driver's number of the error, a `CUresult`.
+    pub fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// True if there was not enough memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32
+    }
+}
+
+/// The driver's name of an error, and its sentence.
+fn describe(code: CUresult) -> String {
+    let error = DriverError(code);
+    let text = |text: Result<&CStr, DriverError>| {
+        text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    // The names are functions of the driver, too, which are looked up when they are called.
+    let named =
+        catch_unwind(AssertUnwindSafe(|| (text(error.error_name()), text(error.error_string()))));
+    match named {
+        Ok((name, sentence)) if !name.is_empty() => format!("{name} ({sentence})"),
+        _ => format!("error {} of the driver", code as u32),
+    }
+}
+
+/// The names under which the driver is looked for.
+const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The driver that came with the version of CUDA whose compiler made the kernels.
+const OLDEST: &str = "530";
+const OLDEST_CUDA: i32 = 12_010;
+
+/// Functions that are called, or that cudarc calls for us. cudarc panics where one is missing, so they
+/// are looked up first.
+const FUNCTIONS: &[&str] = &[
+    "cuCtxEnablePeerAccess",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetUuid_v2",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuFuncGetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuIpcCloseMemHandle",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuLaunchKernel",
+    "cuMemAllocAsync",
+    "cuMemAlloc_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamIsCapturing",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// A driver that works.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    version: i32,
+    devices: usize,
+}
+
+/// Returns the driver, which is looked for once in a process.
+///
+/// ```
+/// match maypole_kernels::cuda::driver() {
+///     Ok(driver) => println!("{} GPUs", driver.devices()),
+///     Err(why) => println!("CUDA unavailable: {why}"),
+/// }
+/// ```
+///
+/// # Errors
+/// [`Unavailable`]: what is missing, and what to do.
+pub fn driver() -> Result<Driver, Unavailable> {
+    static DRIVER: OnceLock<Result<Driver, Unavailable>> = OnceLock::new();
+    DRIVER.get_or_init(find).clone()
+}
+
+fn find() -> Result<Driver, Unavailable> {
+    let library = open()?;
+    if let Some(missing) = FUNCTIONS.iter().find(|name| !has(&library, name)) {
+        return Err(Unavailable::MissingFunction(missing));
+    }
+    let version = version(&library);
+    if version < OLDEST_CUDA {
+        return Err(Unavailable::Old(version));
+    }
+    let devices =
+        CudaContext::device_count().map_err(|error| Unavailable::NoStart(describe(error.0)))?;
+    Ok(Driver { version, devices: usize::try_from(devices).unwrap_or(0) })
+}
+
+fn open() -> Result<Library, Unavailable> {
+    // SAFETY: the driver's library may be loaded by any program; what it does when it is loaded
+    // concerns only itself.
+    let found = LIBRARIES.map(|name| unsafe { Library::new(name) });
+    let mut why = String::new();
+    for library in found {
+        match library {
+            Ok(library) => return Ok(library),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(Unavailable::NoDriver(why))
+}
+
+fn has(library: &Library, name: &str) -> bool {
+    // SAFETY: the symbol is not used, so its type does not matter.
+    unsafe { library.get::<*const c_char>(name.as_bytes()) }.is_ok()
+}
+
+/// The version of CUDA that the driver is for, as 1000 times the major and 10 times the minor number.
+fn version(library: &Library) -> i32 {
+    let mut version: c_int = 0;
+    // SAFETY: `CUresult cuDriverGetVersion(int*)` is the declaration of the driver's manual, and the
+    // pointer is valid.
+    unsafe {
+        let function =
+            library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion");
+        if let Ok(function) = function {
+            function(&mut version);
+        }
+    }
+    version
+}
+
+impl Driver {
+    /// How many GPUs this process sees.
+    pub fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// The version of CUDA that the driver is for: 1000 times the major number, and 10 times the minor
+    /// one.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// Returns the primary context of GPU `ordinal`, which all libraries of a process share.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if there is no such GPU, or if it cannot be used.
+    pub fn context(&self, ordinal: usize) -> Result<Arc<CudaContext>, Unavailable> {
+        if ordinal >= self.devices {
+            return Err(Unavailable::NoDevice { ordinal, count: self.devices });
+        }
+        CudaContext::new(ordinal).map_err(|error| Unavailable::NoStart(describe(error.0)))
+    }
+}

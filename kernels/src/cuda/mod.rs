@@ -1,0 +1,11 @@
+//! Arithmetic on the memory of NVIDIA's GPUs, by the kernels of `kernels/cuda`.
+//!
+//! A program needs the driver alone, and only when it asks for a GPU: [`driver`] looks for it.
+
+mod driver;
+mod map;
+mod modules;
+
+pub use driver::{CudaError, Driver, Unavailable, driver};
+pub use map::MapKernels;
+pub use modules::{load_kernel, ptx, walk_module};

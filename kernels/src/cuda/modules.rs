@@ -1,0 +1,126 @@
+//! The compiled kernels, one module for each type and operation.
+
+use super::driver::CudaError;
+use crate::{BinaryOp, DataType};
+use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::Ptx;
+use flate2::read::GzDecoder;
+use std::io::Read;
+use std::sync::Arc;
+
+macro_rules! modules {
+    ($($name:literal)*) => {
+        &[$(($name, include_bytes!(concat!("../../cuda/ptx/", $name, ".ptx.gz")))),*]
+    };
+}
+
+/// Names and compressed PTX, which `.ci/ptx` writes.
+const MODULES: &[(&str, &[u8])] = modules! {
+    "walk_f16_sum" "walk_f16_product" "walk_f16_min" "walk_f16_max"
+    "walk_bf16_sum" "walk_bf16_product" "walk_bf16_min" "walk_bf16_max"
+    "walk_f32_sum" "walk_f32_product" "walk_f32_min" "walk_f32_max"
+    "walk_f64_sum" "walk_f64_product" "walk_f64_min" "walk_f64_max"
+    "walk_i8_min" "walk_i8_max"
+    "walk_i16_min" "walk_i16_max"
+    "walk_i32_min" "walk_i32_max"
+    "walk_i64_min" "walk_i64_max"
+    "walk_u8_sum" "walk_u8_product" "walk_u8_min" "walk_u8_max" "walk_u8_and" "walk_u8_or" "walk_u8_xor"
+    "walk_u16_sum" "walk_u16_product" "walk_u16_min" "walk_u16_max" "walk_u16_and" "walk_u16_or" "walk_u16_xor"
+    "walk_u32_sum" "walk_u32_product" "walk_u32_min" "walk_u32_max" "walk_u32_and" "walk_u32_or" "walk_u32_xor"
+    "walk_u64_sum" "walk_u64_product" "walk_u64_min" "walk_u64_max" "walk_u64_and" "walk_u64_or" "walk_u64_xor"
+    "map_f16" "map_bf16" "map_f32" "map_f64"
+    "map_i8" "map_i16" "map_i32" "map_i64"
+    "map_u8" "map_u16" "map_u32" "map_u64"
+};
+
+/// Returns the PTX of a module; `None` if there is no module of that name.
+///
+/// ```
+/// use maypole_kernels::cuda::{ptx, walk_module};
+/// use maypole_kernels::{BinaryOp, DataType};
+/// let module = walk_module(DataType::F32, BinaryOp::Sum).unwrap();
+/// assert!(ptx(&module).unwrap().contains(".entry walk_f32_sum"));
+/// ```
+pub fn ptx(module: &str) -> Option<String> {
+    let (_, compressed) = MODULES.iter().find(|(name, _)| *name == module)?;
+    let mut text = String::new();
+    GzDecoder::new(*compressed)
+        .read_to_string(&mut text)
+        .expect("the modules were compressed when they were made");
+    Some(text)
+}
+
+/// Returns the name of the module, and of its kernel, that combines elements of `kind` by `op`; `None`
+/// if the type has no such operation. Operations that treat the bits of signed and unsigned integers
+/// alike share a module.
+pub fn walk_module(kind: DataType, op: BinaryOp) -> Option<String> {
+    if !op.supports(kind) {
+        return None;
+    }
+    let (kind, op) = match (kind, op) {
+        // A bool is a byte that is 0 or 1.
+        (DataType::Bool, BinaryOp::Min) => (DataType::U8, BinaryOp::And),
+        (DataType::Bool, BinaryOp::Max) => (DataType::U8, BinaryOp::Or),
+        (DataType::Bool, op) => (DataType::U8, op),
+        (kind, BinaryOp::Min | BinaryOp::Max) => (kind, op),
+        (DataType::I8, op) => (DataType::U8, op),
+        (DataType::I16, op) => (DataType::U16, op),
+        (DataType::I32, op) => (DataType::U32, op),
+        (DataType::I64, op) => (DataType::U64, op),
+        (kind, op) => (kind, op),
+    };
+    Some(format!("walk_{}_{}", kind.name(), name(op)))
+}
+
+fn name(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Sum => "sum",
+        BinaryOp::Product => "product",
+        BinaryOp::Min => "min",
+        BinaryOp::Max => "max",
+        BinaryOp::And => "and",
+        BinaryOp::Or => "or",
+        BinaryOp::Xor => "xor",
+    }
+}
+
+/// Loads the kernel `kernel` of `module` into a context. The driver compiles it for the GPU, which takes
+/// a fraction of a second, and keeps the result in a cache of its own.
+///
+/// # Errors
+/// [`CudaError`] if the driver refuses the module.
+///
+/// # Panics
+/// If there is no such module.
+pub fn load_kernel(
+    context: &Arc<CudaContext>,
+    module: &str,
+    kernel: &str,
+) -> Result<CudaFunction, CudaError> {
+    let text = ptx(module).unwrap_or_else(|| panic!("there is no module '{module}'"));
+    let loaded = context
+        .load_module(Ptx::from_src(text))
+        .map_err(|error| CudaError::new(format!("loading module '{module}'"), error))?;
+    loaded
+        .load_function(kernel)
+        .map_err(|error| CudaError::new(format!("loading kernel '{kernel}'"), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_and_operation_has_a_kernel() {
+        for kind in DataType::ALL {
+            for op in BinaryOp::ALL {
+                let Some(module) = walk_module(kind, op) else {
+                    assert!(!op.supports(kind));
+                    continue;
+                };
+                let text = ptx(&module).unwrap();
+                assert!(text.contains(&format!(".entry {module}(")), "{module}");
+            }
+        }
+    }
+}
