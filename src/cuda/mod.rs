@@ -24,7 +24,6 @@ mod comm;
 mod plan;
 mod rank;
 mod watch;
-mod workspace;
 
 pub use comm::Comm;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};

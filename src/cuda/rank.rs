@@ -1,9 +1,9 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
 use super::plan;
-use super::workspace::Workspace;
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, Factor};
+use crate::comm::engine::agree::named_call;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
 use crate::comm::error::{Error, Result};
@@ -16,7 +16,7 @@ use lru::LruCache;
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_kernel, walk_module};
 use maypole_transports::cuda::{
-    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Report, Room,
+    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Report, Room, Workspace,
 };
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -52,7 +52,7 @@ pub(super) struct DeviceRank {
     maps: HashMap<DataType, MapKernels>,
     programs: LruCache<CollectiveCall, Arc<Prepared>>,
     /// Programs that a graph may run again: they are kept as long as this.
-    captured: HashMap<CollectiveCall, Arc<Prepared>>,
+    captured: Vec<Arc<Prepared>>,
     scratch: Workspace,
     staging: Workspace,
 }
@@ -60,6 +60,8 @@ pub(super) struct DeviceRank {
 impl DeviceRank {
     pub(super) fn new(comm: Communicator, board: DeviceBoard, stream: Arc<CudaStream>) -> Self {
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS);
+        let scratch = Workspace::new(&stream);
+        let staging = Workspace::new(&stream);
         Self {
             comm,
             board: Some(board),
@@ -68,9 +70,9 @@ impl DeviceRank {
             walks: HashMap::new(),
             maps: HashMap::new(),
             programs: LruCache::new(MOST_PROGRAMS),
-            captured: HashMap::new(),
-            scratch: Workspace::default(),
-            staging: Workspace::default(),
+            captured: Vec::new(),
+            scratch,
+            staging,
         }
     }
 
@@ -149,15 +151,15 @@ impl DeviceRank {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The program of `call`, made if the call is new.
+    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading a
+    /// kernel and allocating memory may wait until no kernel runs on the GPU, so no rank starts one that
+    /// waits for a rank which is not ready.
     fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
-        if let Some(prepared) = self.captured.get(&call) {
-            return Ok(Arc::clone(prepared));
-        }
         if let Some(prepared) = self.programs.get(&call) {
             let prepared = Arc::clone(prepared);
-            if is_captured {
-                self.captured.insert(call, Arc::clone(&prepared));
+            let is_kept = self.captured.iter().any(|kept| Arc::ptr_eq(kept, &prepared));
+            if is_captured && !is_kept {
+                self.captured.push(Arc::clone(&prepared));
             }
             return Ok(prepared);
         }
@@ -167,6 +169,8 @@ impl DeviceRank {
             return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
         }
         let prepared = Arc::new(self.prepare(call)?);
+        let ready = named_call(&format!("{call}, made ready"));
+        self.comm.engine.get_mut().exchange(ready, Vec::new())?;
         self.programs.put(call, Arc::clone(&prepared));
         Ok(prepared)
     }
@@ -196,8 +200,9 @@ impl DeviceRank {
         }
         let keeps = !self.captured.is_empty();
         let scales = program.stages_input || call.op.scales();
-        self.scratch.grow(&self.stream, program.scratch, keeps)?;
-        self.staging.grow(&self.stream, if scales { lowered.input } else { 0 }, keeps)?;
+        let staging = if scales { lowered.input } else { 0 };
+        self.scratch.grow(program.scratch, keeps).map_err(|error| error.to_string())?;
+        self.staging.grow(staging, keeps).map_err(|error| error.to_string())?;
         Ok(Prepared {
             code,
             room,
@@ -239,10 +244,9 @@ impl DeviceRank {
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
-        let stream = Arc::clone(&self.stream);
         let patience = patience(self.comm.engine.get().limits().allowed());
-        let scratch = self.scratch.lend(&stream);
-        let staging = self.staging.lend(&stream);
+        let scratch = self.scratch.lend();
+        let staging = self.staging.lend();
         let board = self.board.as_mut().expect("it is there until the rank is dropped");
         let mut from = input;
         if let Some(factor) = factor {

@@ -157,7 +157,9 @@ impl Mailbox {
 /// A program in the memory of a GPU, checked: it touches no more than its needs.
 #[derive(Debug)]
 pub struct DeviceCode {
+    /// Keeps the memory.
     bytes: CudaSlice<u8>,
+    address: CUdeviceptr,
     needs: BufferNeeds,
     ranks: u32,
 }
@@ -175,7 +177,9 @@ impl DeviceCode {
         let bytes = stream
             .clone_htod(bytes)
             .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
-        Ok(Self { bytes, needs, ranks: header.ranks })
+        // Every launch is on the same stream, behind the copy, so there is no event to wait for.
+        let address = bytes.device_ptr(stream).0;
+        Ok(Self { bytes, address, needs, ranks: header.ranks })
     }
 
     /// Bytes that it needs of each buffer.
@@ -266,9 +270,8 @@ impl DeviceBoard {
             return Err(DeviceError::Program(why));
         }
         let local = self.locals.memory.address();
-        let (program, _guard) = call.code.bytes.device_ptr(&self.stream);
         Ok(Launch {
-            program,
+            program: call.code.address,
             mailboxes: local + parts.mailboxes as u64,
             published: local + parts.published as u64,
             audiences: local + parts.audiences as u64,

@@ -30,6 +30,11 @@ impl Lent<'_> {
     /// No bytes.
     pub const EMPTY: Self = Self { address: 0, bytes: 0, buffer: PhantomData };
 
+    /// The same bytes, for as long as their owner vouches for them.
+    pub(super) fn of_owner<'b>(address: CUdeviceptr, bytes: u64) -> Lent<'b> {
+        Lent { address, bytes, buffer: PhantomData }
+    }
+
     /// How many bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes

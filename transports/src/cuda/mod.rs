@@ -13,6 +13,7 @@ mod launch;
 mod layout;
 mod memory;
 mod words;
+mod workspace;
 
 pub use arena::{Offer, ProcessName, Reached};
 pub use board::{DeviceBoard, DeviceCode, PendingBoard};
@@ -20,3 +21,4 @@ pub use error::DeviceError;
 pub use launch::{DeviceCall, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use words::{Report, ReportWords};
+pub use workspace::Workspace;
