@@ -239,8 +239,20 @@ fn every_algorithm_has_the_bits_of_the_executor() {
 
 #[test]
 fn long_vectors_have_the_bits_of_the_executor() {
-    check_algorithms(2, &[3 << 20]);
-    check_algorithms(4, &[(3 << 20) + 1]);
+    // Longer than all slots of a mailbox together.
+    for (world, count) in [(2, 5 << 20), (4, (9 << 20) + 1)] {
+        with_ranks(world, |both| {
+            for algorithm in [Algorithm::Ring, Algorithm::OneShot, Algorithm::DoubleTree] {
+                if !algorithm.supports(Collective::AllReduce) {
+                    continue;
+                }
+                both.comm.set_algorithm(Some(algorithm));
+                both.gpu.set_algorithm(Some(algorithm));
+                let what = format!("{algorithm} of a long vector");
+                both.check::<f32>(Collective::AllReduce, ReduceOp::Sum, count, &what);
+            }
+        });
+    }
 }
 
 fn check_type<T: Number>(both: &mut Both<'_>) {
