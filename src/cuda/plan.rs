@@ -7,11 +7,14 @@ use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
 /// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
 const LONGEST_LINES: usize = 64 << 10;
 /// Lanes of short publications.
-const LANES_OF_LINES: u32 = 4;
-/// Most lanes of long publications. More lanes than this gain nothing on the GPUs that were measured.
-const MOST_LANES: u32 = 32;
-/// Bytes that one lane moves between two counters: below this, the counters cost more than the bytes.
-const LANE_BYTES: usize = 64 << 10;
+const LANES_OF_LINES: u32 = 8;
+/// Most lanes of long publications.
+const MOST_LANES: u32 = 66;
+/// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
+const LONGEST: usize = 8 << 20;
+/// Lanes of messages, and bytes that one lane moves between two counters.
+const LANES_OF_MESSAGES: u32 = 8;
+const MESSAGE_BYTES: usize = 64 << 10;
 /// Slots of long publications.
 const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
@@ -36,14 +39,9 @@ pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
         slots: SLOTS_OF_LINES,
         bytes: LONGEST_LINES,
     };
-    let long = Shape {
-        protocol: Protocol::Simple,
-        lanes,
-        slots: SLOTS,
-        bytes: LANE_BYTES * lanes as usize,
-    };
-    let lanes = lanes.min(8);
-    let messages = Shape { lanes, bytes: LANE_BYTES * lanes as usize, ..long };
+    let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: LONGEST };
+    let lanes = lanes.min(LANES_OF_MESSAGES);
+    let messages = Shape { lanes, bytes: MESSAGE_BYTES * lanes as usize, ..long };
     Shapes { collectives: vec![lines, long], messages }
 }
 

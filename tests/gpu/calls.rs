@@ -259,7 +259,10 @@ fn check_type<T: Number>(both: &mut Both<'_>) {
     let ops = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
     let bitwise = [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor];
     let ops = ops.iter().chain(if T::DATA_TYPE.is_float() { &[][..] } else { &bitwise });
+    let start = std::time::Instant::now();
+    let ops: Vec<_> = ops.collect();
     for op in ops {
+        eprintln!("{:?} {op} {:?}", T::DATA_TYPE, start.elapsed());
         for count in [5, 4000, 200_001] {
             both.check::<T>(Collective::AllReduce, *op, count, &format!("{:?} {op}", T::DATA_TYPE));
         }

@@ -5,6 +5,7 @@ mod skip;
 
 mod calls;
 mod faults;
+mod speed;
 
 use cudarc::driver::CudaStream;
 use maypole::cuda::driver;

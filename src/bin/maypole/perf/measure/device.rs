@@ -21,8 +21,10 @@ pub(crate) fn join(comm: &mut Communicator) -> anyhow::Result<Comm> {
     let place = comm.hosts().index(comm.rank());
     let stream = driver()
         .and_then(|driver| driver.context(place % driver.devices().max(1)))
-        .context("CUDA unavailable")
-        .and_then(|context| Ok(context.new_stream()?))?;
+        .context("CUDA unavailable")?
+        // Each rank is a thread, and this is its own stream. cudarc keeps no events for it, which
+        // would cost as much as a small call.
+        .per_thread_stream();
     Ok(Comm::new(comm, stream)?)
 }
 
