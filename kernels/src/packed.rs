@@ -109,6 +109,16 @@ pub struct PackedProgram {
     pub me: u32,
 }
 
+impl PackedProgram {
+    /// The header of a program.
+    ///
+    /// # Errors
+    /// If `bytes` are fewer than a header has.
+    pub fn of(bytes: &[u8]) -> Result<Self, String> {
+        Ok(list(bytes, 0, 1)?[0])
+    }
+}
+
 /// Bytes that a program needs of each buffer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
@@ -118,6 +128,8 @@ pub struct BufferNeeds {
     pub scratch: u64,
     /// Of a slot: the longest publication.
     pub publication: u64,
+    /// Most publications of one rank, which is no length.
+    pub publications: u64,
 }
 
 /// Most ranks: one bit each in the audience of a publication.
@@ -143,7 +155,7 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, String> {
-        let program: PackedProgram = list(bytes, 0, 1)?[0];
+        let program = PackedProgram::of(bytes)?;
         require(program.bytes == bytes.len() as u64, "its length is another one")?;
         require(bytes.len().is_multiple_of(8), "its length is no multiple of eight")?;
         require(matches!(program.element, 1 | 2 | 4 | 8), "elements have 1, 2, 4 or 8 bytes")?;
@@ -161,8 +173,8 @@ impl<'a> Checker<'a> {
 
     fn needs(&self) -> Result<BufferNeeds, String> {
         self.check_stages()?;
-        self.check_numberings()?;
-        let mut needs = BufferNeeds::default();
+        let publications = self.check_numberings()?;
+        let mut needs = BufferNeeds { publications, ..BufferNeeds::default() };
         for fold in &self.folds {
             self.add_fold(fold, &mut needs)?;
         }
@@ -178,7 +190,8 @@ impl<'a> Checker<'a> {
         require(fits, "a fold has a stage that does not exist")
     }
 
-    fn check_numberings(&self) -> Result<(), String> {
+    /// Returns the most publications of a rank.
+    fn check_numberings(&self) -> Result<u64, String> {
         let all: Vec<PackedNumbering> =
             list(self.bytes, self.program.numberings, self.program.ranks)?;
         for numbering in all.iter().filter(|numbering| numbering.windows != 1) {
@@ -190,7 +203,9 @@ impl<'a> Checker<'a> {
         let named = self.sources.iter().filter(|source| source.place == place::BOARD);
         let mut peers = named.map(|source| all.get(source.peer as usize));
         let numbered = peers.all(|peer| peer.is_some_and(|peer| peer.folds > 0));
-        require(numbered, "a source is the publication of a rank that makes none")
+        require(numbered, "a source is the publication of a rank that makes none")?;
+        let publications = |one: &PackedNumbering| u64::from(one.folds) * u64::from(one.windows);
+        Ok(all.iter().map(publications).max().unwrap_or(0))
     }
 
     fn add_fold(&self, fold: &PackedFold, needs: &mut BufferNeeds) -> Result<(), String> {

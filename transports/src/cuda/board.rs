@@ -2,32 +2,21 @@
 
 use super::arena::{Arena, Offer, ProcessName, Reached};
 use super::error::DeviceError;
-use super::launch::{DeviceCall, Launch, Launches, Lent, MOST_LAUNCHES};
+use super::launch::{DeviceCall, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
 use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
-use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg, result,
 };
 use maypole_kernels::Scalar;
 use maypole_kernels::cuda::{CudaError, MapKernels};
-use maypole_kernels::packed::{self, BufferNeeds};
+use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
 use std::sync::Arc;
 
 /// Threads of a lane.
 const THREADS: u32 = 512;
-/// `Mailbox` of `program.h`.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Mailbox {
-    slots: CUdeviceptr,
-    arrived: CUdeviceptr,
-    consumed: CUdeviceptr,
-    announced: CUdeviceptr,
-}
-
 /// A board that the other ranks do not reach yet.
 #[derive(Debug)]
 pub struct PendingBoard {
@@ -107,6 +96,8 @@ struct LocalParts {
     audiences: usize,
     /// Ranks that meet in the room.
     members: usize,
+    /// Those of the rank that the parts are of.
+    ours: Mailbox,
 }
 
 impl Locals {
@@ -123,13 +114,15 @@ impl Locals {
             let shape = board.shapes.of(room);
             let members = board.layout.members(room, me, board.ranks);
             let lanes = shape.lanes as usize;
+            let mailbox = |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts);
+            let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
             parts.push(LocalParts {
                 mailboxes: take(members.len() * size_of::<Mailbox>()),
                 published: take(lanes * (members.len() + 1) * size_of::<u64>()),
                 audiences: take(lanes * shape.slots as usize * size_of::<u64>()),
                 members: members.len(),
+                ours: ours.expect("this rank is one of them"),
             });
-            let mailbox = |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts);
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
         let memory = DeviceMemory::new(&board.stream, end)?;
@@ -161,7 +154,7 @@ pub struct DeviceCode {
     bytes: CudaSlice<u8>,
     address: CUdeviceptr,
     needs: BufferNeeds,
-    ranks: u32,
+    header: PackedProgram,
 }
 
 impl DeviceCode {
@@ -172,14 +165,13 @@ impl DeviceCode {
     /// [`DeviceError::Driver`] if there is no memory.
     pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
         let needs = packed::check(bytes).map_err(DeviceError::Program)?;
-        let header: packed::PackedProgram =
-            bytemuck::pod_read_unaligned(&bytes[..size_of::<packed::PackedProgram>()]);
+        let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
         let bytes = stream
             .clone_htod(bytes)
             .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
         // Every launch is on the same stream, behind the copy, so there is no event to wait for.
         let address = bytes.device_ptr(stream).0;
-        Ok(Self { bytes, address, needs, ranks: header.ranks })
+        Ok(Self { bytes, address, needs, header })
     }
 
     /// Bytes that it needs of each buffer.
@@ -265,14 +257,18 @@ impl DeviceBoard {
             && needs.output <= call.output.bytes()
             && needs.scratch <= call.scratch.bytes()
             && needs.publication <= shape.bytes as u64;
-        if !enough || call.code.ranks as usize != parts.members {
+        if !enough || call.code.header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
             return Err(DeviceError::Program(why));
         }
         let local = self.locals.memory.address();
+        let header = &call.code.header;
+        let tells_late =
+            shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
         Ok(Launch {
             program: call.code.address,
             mailboxes: local + parts.mailboxes as u64,
+            ours: parts.ours,
             published: local + parts.published as u64,
             audiences: local + parts.audiences as u64,
             input: call.input.address(),
@@ -285,7 +281,11 @@ impl DeviceBoard {
             slots: shape.slots,
             protocol: shape.protocol.number(),
             fingerprint: call.fingerprint,
-            unused: 0,
+            bytes: header.bytes as u32,
+            ranks: header.ranks,
+            me: header.me,
+            element: header.element,
+            tells_late: u32::from(tells_late),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The arguments of the kernel that walks programs: the structs of `kernels/cuda/program.h`.
 
+use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop};
 use std::marker::PhantomData;
@@ -115,6 +116,7 @@ pub struct DeviceCall<'a> {
 pub(super) struct Launch {
     pub(super) program: CUdeviceptr,
     pub(super) mailboxes: CUdeviceptr,
+    pub(super) ours: Mailbox,
     pub(super) published: CUdeviceptr,
     pub(super) audiences: CUdeviceptr,
     pub(super) input: CUdeviceptr,
@@ -127,7 +129,21 @@ pub(super) struct Launch {
     pub(super) slots: u32,
     pub(super) protocol: u32,
     pub(super) fingerprint: u32,
-    pub(super) unused: u32,
+    pub(super) bytes: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) element: u32,
+    pub(super) tells_late: u32,
+}
+
+/// `Mailbox` of `program.h`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Mailbox {
+    pub(super) slots: CUdeviceptr,
+    pub(super) arrived: CUdeviceptr,
+    pub(super) consumed: CUdeviceptr,
+    pub(super) announced: CUdeviceptr,
 }
 
 /// Most calls of one launch.
