@@ -36,6 +36,11 @@ impl MapKernels {
         Ok(Self { kind, divide, scale })
     }
 
+    /// The type of the elements.
+    pub fn kind(&self) -> DataType {
+        self.kind
+    }
+
     /// Divides the `count` elements from `data` on by `by`, when all earlier work of `stream` is done.
     ///
     /// # Errors

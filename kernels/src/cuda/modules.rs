@@ -85,7 +85,8 @@ fn name(op: BinaryOp) -> &'static str {
 }
 
 /// Loads the kernel `kernel` of `module` into a context. The driver compiles it for the GPU, which takes
-/// a fraction of a second, and keeps the result in a cache of its own.
+/// a fraction of a second, and keeps the result in a cache of its own. While it loads, it may wait for
+/// all kernels of the GPU to end.
 ///
 /// # Errors
 /// [`CudaError`] if the driver refuses the module.
@@ -101,9 +102,12 @@ pub fn load_kernel(
     let loaded = context
         .load_module(Ptx::from_src(text))
         .map_err(|error| CudaError::new(format!("loading module '{module}'"), error))?;
-    loaded
-        .load_function(kernel)
-        .map_err(|error| CudaError::new(format!("loading kernel '{kernel}'"), error))
+    let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
+    let function = loaded.load_function(kernel).map_err(failed)?;
+    // The driver may put off loading until the kernel is needed: now.
+    function.num_regs().map_err(failed)?;
+    function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
+    Ok(function)
 }
 
 #[cfg(test)]
