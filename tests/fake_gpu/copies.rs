@@ -56,6 +56,7 @@ fn order() {
     open.send(()).unwrap();
     after.synchronize().unwrap();
     slow.synchronize().unwrap();
+    quick.synchronize().unwrap();
     assert_eq!(held.try_is_complete(), Ok(true));
     assert!(before.elapsed_ms(&after).unwrap() >= 0.0);
     let untimed = slow.record_event(None).unwrap();

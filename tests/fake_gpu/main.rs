@@ -13,12 +13,14 @@ mod skip;
 mod spawn;
 
 mod copies;
+mod graphs;
 mod handles;
 mod maps;
 mod memory;
 mod modules;
 mod raw;
 mod unavailable;
+mod walks;
 
 use fake_gpu::FakeDriver;
 use spawn::{Ended, World};
@@ -31,9 +33,11 @@ const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     memory::ROLES,
     copies::ROLES,
+    graphs::ROLES,
     handles::ROLES,
     maps::ROLES,
     modules::ROLES,
+    walks::ROLES,
 ];
 
 #[test]

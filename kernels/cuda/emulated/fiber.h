@@ -3,6 +3,7 @@
 #pragma once
 #include "fibers.h"
 
+#include <csetjmp>
 #include <memory>
 #include <ucontext.h>
 #include <vector>
@@ -36,7 +37,11 @@ class Stack {
 };
 
 struct Fiber {
-    ucontext_t context;
+    // Where the fiber begins, and where it goes on. Later switches are jumps, because a switch of
+    // contexts asks the system for the signals each time.
+    ucontext_t beginning;
+    jmp_buf point;
+    bool has_begun = false;
     Place place;
     Block* block;
     State state = State::Ready;
@@ -48,7 +53,7 @@ enum class Event { Progress, Looked };
 
 // Runs the fibers of the OS thread that made it.
 struct Scheduler {
-    ucontext_t context;
+    jmp_buf point;
     Fiber* active = nullptr;
     Event last = Event::Progress;
     const std::function<void()>* body;

@@ -14,7 +14,7 @@ thread_local std::vector<std::unique_ptr<char[]>> spare_stacks;
 void leave(Event event) {
     Scheduler& scheduler = *active_scheduler;
     scheduler.last = event;
-    swapcontext(&scheduler.active->context, &scheduler.context);
+    if (_setjmp(scheduler.active->point) == 0) _longjmp(scheduler.point, 1);
 }
 
 void open_barrier(Block& block) {
@@ -57,10 +57,10 @@ std::unique_ptr<Fiber> make_fiber(Block& block, Place place) {
     fiber->place = place;
     fiber->block = &block;
     block.fibers.push_back(fiber.get());
-    getcontext(&fiber->context);
-    fiber->stack.lend_to(fiber->context);
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, entry, 0);
+    getcontext(&fiber->beginning);
+    fiber->stack.lend_to(fiber->beginning);
+    fiber->beginning.uc_link = nullptr;
+    makecontext(&fiber->beginning, entry, 0);
     return fiber;
 }
 
@@ -83,7 +83,10 @@ uint64_t Scheduler::random_number() {
 void Scheduler::resume(Fiber& fiber) {
     turn_count += 1;
     active = &fiber;
-    swapcontext(&context, &fiber.context);
+    if (_setjmp(point) != 0) return;
+    if (fiber.has_begun) _longjmp(fiber.point, 1);
+    fiber.has_begun = true;
+    setcontext(&fiber.beginning);
 }
 
 const Place& current() { return active_scheduler->active->place; }

@@ -100,8 +100,7 @@ API cuMemAllocAsync(uintptr_t* address, size_t bytes, void* handle) {
     std::shared_ptr<Stream> stream = find_stream(handle);
     if (!stream) return INVALID_HANDLE;
     if (!settings().has_pools || stream->capture) return NOT_SUPPORTED;
-    *address = 0;
-    return bytes == 0 ? (int)SUCCESS : make(Kind::Pool, bytes, address);
+    return bytes == 0 ? (int)INVALID_VALUE : make(Kind::Pool, bytes, address);
 }
 
 // The address is free for the program at once, and the memory when the stream comes to it.
