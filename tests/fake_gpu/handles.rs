@@ -1,7 +1,7 @@
 //! Memory that one process opens in another.
 
 use crate::raw::{allocate, close, context, export, free, open, read, write};
-use crate::spawn::ranks;
+use crate::spawn::{ranks, say};
 use crate::{Role, check, world};
 use cudarc::driver::sys::{CUipcMemHandle, CUresult};
 use cudarc::driver::{CudaSlice, DevicePtr};
@@ -12,6 +12,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("exchanges memory", exchange),
     ("is refused handles", be_refused),
     ("has no peers", have_no_peers),
+    ("sees one device", see_one),
 ];
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -133,6 +134,20 @@ fn have_no_peers() {
         assert_eq!(enable(), Ok(()));
         assert_eq!(enable(), Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
     }
+}
+
+/// Device 2 of the machine is the only one that this process sees.
+fn see_one() {
+    let context = context(0);
+    assert_eq!(maypole_kernels::cuda::driver().unwrap().devices(), 1);
+    say("uuid", context.uuid().unwrap().bytes[15]);
+}
+
+#[test]
+fn a_process_sees_the_devices_that_it_is_told_to_emulated() {
+    let variables = [("FAKE_CUDA_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", "2,9,1")];
+    let Some(ended) = check("sees one device", &variables) else { return };
+    assert_eq!(ended.said("uuid"), ["3"]);
 }
 
 #[test]

@@ -51,7 +51,9 @@ fn a_rank_of_another_test() {
 /// A process that does `role` over the whole fake driver. `None` if there is no compiler.
 fn world(role: &str, processes: usize) -> Option<World> {
     let driver = FakeDriver::get()?;
-    Some(World::new(role, processes).set("LD_LIBRARY_PATH", driver.library_path()))
+    let world = World::new(role, processes).set("LD_LIBRARY_PATH", driver.library_path());
+    // Whatever the machine's own GPUs are used for.
+    Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
 }
 
 /// Runs `role` in one process with these variables, and asserts that it succeeds.

@@ -1,5 +1,5 @@
-// A fiber, its block and the scheduler that it returns to. For the files that choose which fiber is
-// next.
+// A fiber, its block and the scheduler that it returns to. For the files that choose which fiber
+// is next.
 #pragma once
 #include "fibers.h"
 

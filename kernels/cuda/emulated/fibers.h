@@ -1,6 +1,6 @@
-// Fibers that stand for the threads of a GPU. Those of one OS thread run one at a time. Two ways to
-// choose which is next: `run` draws it from a seed, so a run can be repeated, and finds deadlocks
-// exactly; `run_among_threads` shares a machine with other OS threads and processes.
+// Fibers that stand for the threads of a GPU. Those of one OS thread run one at a time. Two ways
+// to choose which is next: `run` draws it from a seed, so a run can be repeated, and finds
+// deadlocks exactly; `run_among_threads` shares a machine with other OS threads and processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +38,8 @@ void give_way();
 // The clock of the machine: turns of all fibers so far in `run`, nanoseconds among threads.
 uint64_t now();
 
-// Runs `kernel` on `blocks` blocks of `threads` threads. Returns false if all fibers waited for one
-// another `patience` times in a row.
+// Runs `kernel` on `blocks` blocks of `threads` threads. Returns false if all fibers waited for
+// one another `patience` times in a row.
 bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
          const std::function<void()>& kernel);
 
@@ -63,8 +63,8 @@ struct Grid {
     bool together;
 };
 
-// Runs `kernel` on the calling OS thread. A block begins when there is a seat for it. Nothing ends a
-// wait but what the kernel itself does: fibers may wait for other OS threads and processes.
+// Runs `kernel` on the calling OS thread. A block begins when there is a seat for it. Nothing ends
+// a wait but what the kernel itself does: fibers may wait for other OS threads and processes.
 void run_among_threads(const Grid& grid, Seats& seats, const std::function<void()>& kernel);
 
 // The same for a kernel whose threads never wait: each runs to its end, one after the other.

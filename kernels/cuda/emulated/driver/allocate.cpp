@@ -99,7 +99,7 @@ API cuMemAllocAsync(uintptr_t* address, size_t bytes, void* handle) {
     ENTER(Needs::Context);
     std::shared_ptr<Stream> stream = find_stream(handle);
     if (!stream) return INVALID_HANDLE;
-    if (!settings().has_pools || stream->capture) return NOT_SUPPORTED;
+    if (!settings().has_pools || is_capturing(*stream)) return NOT_SUPPORTED;
     return bytes == 0 ? (int)INVALID_VALUE : make(Kind::Pool, bytes, address);
 }
 
@@ -109,7 +109,7 @@ API cuMemFreeAsync(uintptr_t address, void* handle) {
     std::shared_ptr<Stream> stream = find_stream(handle);
     if (!stream) return INVALID_HANDLE;
     if (address == 0) return SUCCESS;
-    if (stream->capture) return NOT_SUPPORTED;
+    if (is_capturing(*stream)) return NOT_SUPPORTED;
     Allocation removed;
     if (!memories().remove(address, removed, is_pool)) return INVALID_VALUE;
     submit(*stream, [removed] { give_back(removed); }, true);

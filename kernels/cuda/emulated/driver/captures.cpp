@@ -91,6 +91,11 @@ int refuse_captured(Stream& stream) {
     return STREAM_CAPTURE_UNSUPPORTED;
 }
 
+bool is_capturing(Stream& stream) {
+    std::lock_guard<std::mutex> guard(capture_lock());
+    return stream.capture != nullptr;
+}
+
 void invalidate_capture(Stream& stream) {
     std::lock_guard<std::mutex> guard(capture_lock());
     if (stream.capture) stream.capture->is_invalid = true;

@@ -131,7 +131,7 @@ API cuCtxEnablePeerAccess(void* context, unsigned flags) {
     Device* theirs = device_of_context(context);
     if (!theirs || theirs == &mine) return INVALID_CONTEXT;
     if (flags != 0) return INVALID_VALUE;
-    if (!is_reachable(mine.ordinal, theirs->ordinal)) return PEER_ACCESS_UNSUPPORTED;
+    if (!is_reachable(mine.number, theirs->number)) return PEER_ACCESS_UNSUPPORTED;
     std::lock_guard<std::mutex> guard(mine.lock);
     return mine.peers.insert(theirs->ordinal).second ? SUCCESS : PEER_ACCESS_ALREADY_ENABLED;
 }

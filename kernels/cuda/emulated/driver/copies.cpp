@@ -18,7 +18,7 @@ int copy_later(Stream& stream, uintptr_t into, uintptr_t from, size_t bytes) {
 
 // Memory that is not pinned may change as soon as the call returns, so it is read before.
 int copy_from_host(Stream& stream, uintptr_t into, const void* from, size_t bytes) {
-    if (is_known((uintptr_t)from, bytes) || stream.capture) {
+    if (is_known((uintptr_t)from, bytes) || is_capturing(stream)) {
         return copy_later(stream, into, (uintptr_t)from, bytes);
     }
     const char* first = (const char*)from;
@@ -28,7 +28,7 @@ int copy_from_host(Stream& stream, uintptr_t into, const void* from, size_t byte
 
 // The call returns when memory that is not pinned has been written.
 int copy_to_host(Stream& stream, void* into, uintptr_t from, size_t bytes) {
-    bool waits = !is_known((uintptr_t)into, bytes) && !stream.capture;
+    bool waits = !is_known((uintptr_t)into, bytes) && !is_capturing(stream);
     int result = copy_later(stream, (uintptr_t)into, from, bytes);
     return waits && result == SUCCESS ? synchronize(stream) : result;
 }

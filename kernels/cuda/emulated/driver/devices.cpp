@@ -57,28 +57,28 @@ constexpr int PCI_BUS_ID = 33;
 constexpr int MEMORY_POOLS_SUPPORTED = 115;
 constexpr int LAST_ATTRIBUTE = 160;
 
-int attribute(int number, int ordinal) {
-    if (number == MULTIPROCESSOR_COUNT) return settings().processors;
-    if (number == PCI_BUS_ID) return ordinal + 1;
-    if (number == MEMORY_POOLS_SUPPORTED) return settings().has_pools;
+int attribute(int wanted, const Device& device) {
+    if (wanted == MULTIPROCESSOR_COUNT) return settings().processors;
+    if (wanted == PCI_BUS_ID) return device.number + 1;
+    if (wanted == MEMORY_POOLS_SUPPORTED) return settings().has_pools;
     for (const Attribute& known : ATTRIBUTES) {
-        if (known.number == number) return known.value;
+        if (known.number == wanted) return known.value;
     }
     return 0;
 }
 
 std::vector<Device*> make_devices() {
     std::vector<Device*> made;
-    for (int ordinal = 0; ordinal < settings().devices; ordinal++) {
-        made.push_back(new Device(ordinal));
+    for (int number : settings().visible) {
+        made.push_back(new Device((int)made.size(), number));
     }
     return made;
 }
 
 }
 
-Device::Device(int ordinal)
-    : ordinal(ordinal), registers((long)REGISTERS * settings().processors) {}
+Device::Device(int ordinal, int number)
+    : ordinal(ordinal), number(number), registers((long)REGISTERS * settings().processors) {}
 
 bool Registers::take(long count) {
     long seen = left;
@@ -144,7 +144,7 @@ API cuDeviceGetUuid_v2(char* uuid, int ordinal) {
     if (!device(ordinal)) return INVALID_DEVICE;
     memset(uuid, 0, 16);
     memcpy(uuid, "emulated", 8);
-    uuid[15] = (char)(ordinal + 1);
+    uuid[15] = (char)(device(ordinal)->number + 1);
     return SUCCESS;
 }
 
@@ -161,21 +161,21 @@ API cuDeviceGetAttribute(int* value, int number, int ordinal) {
     ENTER(Needs::Start);
     if (!device(ordinal)) return INVALID_DEVICE;
     if (number < 1 || number > LAST_ATTRIBUTE) return INVALID_VALUE;
-    *value = attribute(number, ordinal);
+    *value = attribute(number, *device(ordinal));
     return SUCCESS;
 }
 
 API cuDeviceGetPCIBusId(char* text, int length, int ordinal) {
     ENTER(Needs::Start);
     if (!device(ordinal)) return INVALID_DEVICE;
-    snprintf(text, (size_t)length, "0000:%02x:00.0", ordinal + 1);
+    snprintf(text, (size_t)length, "0000:%02x:00.0", device(ordinal)->number + 1);
     return SUCCESS;
 }
 
 API cuDeviceCanAccessPeer(int* can, int from, int to) {
     ENTER(Needs::Start);
     if (!device(from) || !device(to)) return INVALID_DEVICE;
-    *can = is_reachable(from, to);
+    *can = is_reachable(device(from)->number, device(to)->number);
     return SUCCESS;
 }
 
@@ -185,6 +185,7 @@ API cuDeviceGetP2PAttribute(int* value, int number, int from, int to) {
     const int performance_rank = 1;
     const int last = 4;
     if (from == to || number < performance_rank || number > last) return INVALID_VALUE;
-    *value = number != performance_rank && is_reachable(from, to);
+    bool reachable = is_reachable(device(from)->number, device(to)->number);
+    *value = number != performance_rank && reachable;
     return SUCCESS;
 }

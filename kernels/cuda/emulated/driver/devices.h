@@ -26,9 +26,11 @@ class Registers {
 
 // A device, and its primary context, whose handle is the address of this.
 struct Device {
-    explicit Device(int ordinal);
+    Device(int ordinal, int number);
 
+    // Its number in this process, and in the machine.
     const int ordinal;
+    const int number;
     Registers registers;
     // Held while anything below is used.
     std::mutex lock;
@@ -53,7 +55,7 @@ Device* device_of_context(const void* context);
 // The device of the calling thread's context. There is one if ENTER asked for it.
 Device& current_device();
 
-// True if kernels of `from` can reach the memory of `to`.
+// True if kernels of one device can reach the memory of another, by their numbers in the machine.
 bool is_reachable(int from, int to);
 
 // SUCCESS if the driver has started in this process.

@@ -1,17 +1,19 @@
-// A driver for tests: a `libcuda.so.1` that runs the kernels of this folder on a CPU. The whole Rust
-// code for GPUs runs over it unchanged, in one process or in several.
+// A driver for tests: a `libcuda.so.1` that runs the kernels of this folder on a CPU. The whole
+// Rust code for GPUs runs over it unchanged, in one process or in several.
 //
-// Devices are numbers, their memory is memory of the host, and a stream is an OS thread with a queue.
-// A launch runs the text of `walk.cu` and `map.cu`, compiled for the CPU, as fibers of the thread of
-// its stream. Memory of `cuMemAlloc_v2` can be opened by other processes. Modules are the real PTX:
-// the fake looks up names in it, and does not execute it.
+// Devices are numbers, their memory is memory of the host, and a stream is an OS thread with a
+// queue. A launch runs the text of `walk.cu` and `map.cu`, compiled for the CPU, as fibers of the
+// thread of its stream. Memory of `cuMemAlloc_v2` can be opened by other processes. Modules are
+// the real PTX: the fake looks up names in it, and does not execute it.
 //
 // What the fake does not show:
 // - the memory model of a GPU, its caches, and the order of writes over NVLink and PCIe;
-// - the scheduling of a GPU: warps, hardware queues that several streams share, time slices of several
-//   processes on one GPU. Only the registers of a device limit how many blocks run at a time;
+// - the scheduling of a GPU: warps, hardware queues that several streams share, time slices of
+//   several processes on one GPU. Only the registers of a device limit how many blocks run at a
+//   time;
 // - whether a kernel may reach memory of another device: it reaches all memory of its process, also
 //   without peer access and in pools;
+// - memory that is allocated and freed in a graph: the fake refuses to capture that;
 // - speed, and how long a real driver compiles PTX.
 #include "devices.h"
 #include "leaks.h"

@@ -6,9 +6,10 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
-// Functions have the names and the parameters of NVIDIA's manual. A version script of the linker that
-// makes a name local gives a driver without that function.
+// Functions have the names and the parameters of NVIDIA's manual. A version script of the linker
+// that makes a name local gives a driver without that function.
 #define API extern "C" __attribute__((visibility("default"))) int
 
 namespace fake {
@@ -56,7 +57,6 @@ enum Result : int {
 
 // What the environment says. `settings.cpp` has the names of the variables.
 struct Settings {
-    int devices;
     int processors;
     int threads;
     int version;
@@ -69,6 +69,8 @@ struct Settings {
     uint64_t patience;
     uint64_t seed;
     std::string refused_peers;
+    // Numbers of the devices of the machine that this process sees.
+    std::vector<int> visible;
     std::string failures;
 };
 
@@ -123,7 +125,8 @@ template <class T> class Handles {
     std::unordered_map<const void*, std::shared_ptr<T>> live;
 };
 
-// An object that lives as long as the process: threads of streams may use it while the process ends.
+// An object that lives as long as the process: threads of streams may use it while the process
+// ends.
 template <class T> T& immortal() {
     static T* object = new T;
     return *object;

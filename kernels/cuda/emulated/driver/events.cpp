@@ -68,13 +68,15 @@ Recorded recorded(void* handle) {
     return {SUCCESS, event->mark};
 }
 
-// True if the event was recorded in what the stream captures.
-bool record_in_capture(Stream& stream, Event& event) {
+// Records the event in what the stream captures. If it captures nothing, returns the mark that the
+// stream is to reach.
+std::shared_ptr<Mark> record(Stream& stream, Event& event) {
     std::lock_guard<std::mutex> guard(capture_lock());
     event.capture = stream.capture;
     event.nodes = stream.tail;
-    if (!stream.capture) event.mark = std::make_shared<Mark>();
-    return stream.capture != nullptr;
+    if (stream.capture) return nullptr;
+    event.mark = std::make_shared<Mark>();
+    return event.mark;
 }
 
 int wait_for(Stream& stream, Event& event) {
@@ -120,9 +122,8 @@ API cuEventRecord(void* handle, void* of) {
     std::shared_ptr<Stream> stream = find_stream(of);
     std::shared_ptr<Event> event = events().find(handle);
     if (!stream || !event) return INVALID_HANDLE;
-    if (record_in_capture(*stream, *event)) return SUCCESS;
-    std::shared_ptr<Mark> mark = event->mark;
-    submit(*stream, [mark] { mark->come(); }, true);
+    std::shared_ptr<Mark> mark = record(*stream, *event);
+    if (mark) submit(*stream, [mark] { mark->come(); }, true);
     return SUCCESS;
 }
 

@@ -18,7 +18,8 @@ struct MemoryHandle {
     uint64_t device_of_file;
     uint64_t number_of_file;
     uint64_t bytes;
-    int64_t ordinal;
+    // The number of the device in the machine.
+    int64_t number;
     uint64_t unused;
 };
 static_assert(sizeof(MemoryHandle) == 64, "the size of CUipcMemHandle");
@@ -56,6 +57,14 @@ bool open_again(const MemoryHandle& handle, uintptr_t* address) {
     });
 }
 
+// The device of that number, or the current one if this process does not see it.
+int ordinal_of(int64_t number) {
+    for (Device* device : devices()) {
+        if (device->number == number) return device->ordinal;
+    }
+    return current_device().ordinal;
+}
+
 int open_first(const MemoryHandle& handle, uintptr_t* address) {
     int file = open_file(handle);
     if (file < 0) return INVALID_HANDLE;
@@ -66,7 +75,8 @@ int open_first(const MemoryHandle& handle, uintptr_t* address) {
         return MAPPING_FAILED;
     }
     *address = (uintptr_t)memory;
-    Allocation opened{Kind::Opened, (int)handle.ordinal, *address, handle.bytes, mapped, file, 0, 0, 1};
+    int ordinal = ordinal_of(handle.number);
+    Allocation opened{Kind::Opened, ordinal, *address, handle.bytes, mapped, file, 0, 0, 1};
     memories().add(opened);
     return SUCCESS;
 }
@@ -85,7 +95,7 @@ API cuIpcGetMemHandle(MemoryHandle* handle, uintptr_t address) {
     struct stat status;
     if (fstat(found.file, &status) != 0) return OPERATING_SYSTEM;
     *handle = MemoryHandle{MAGIC, getpid(), found.file, status.st_dev, status.st_ino, found.bytes,
-                           found.ordinal, 0};
+                           device(found.ordinal)->number, 0};
     return SUCCESS;
 }
 
@@ -94,8 +104,8 @@ API cuIpcOpenMemHandle_v2(uintptr_t* address, MemoryHandle handle, unsigned flag
     if (flags != LAZY_ENABLE_PEER_ACCESS) return INVALID_VALUE;
     if (handle.magic != MAGIC) return INVALID_HANDLE;
     if (handle.process == getpid()) return INVALID_CONTEXT;
-    int mine = current_device().ordinal;
-    if (mine != handle.ordinal && !is_reachable(mine, (int)handle.ordinal)) {
+    int mine = current_device().number;
+    if (mine != handle.number && !is_reachable(mine, (int)handle.number)) {
         return MAPPING_FAILED;
     }
     return open_again(handle, address) ? (int)SUCCESS : open_first(handle, address);

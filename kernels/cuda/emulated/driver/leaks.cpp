@@ -12,35 +12,34 @@ size_t live_graphs();
 
 namespace {
 
-std::string left;
-
-void note(size_t count, const char* what) {
+void note(std::string& left, size_t count, const char* what) {
     if (count == 0) return;
     left += (left.empty() ? "" : ", ") + std::to_string(count) + " " + what;
 }
 
-void note_memory(Kind kind, const char* what) {
+void note_memory(std::string& left, Kind kind, const char* what) {
     size_t count = 0;
     memories().any([&](Allocation& one) {
         count += one.kind == kind;
         return false;
     });
-    note(count, what);
+    note(left, count, what);
 }
 
 }
 
 void report_leaks() {
-    note_memory(Kind::Device, "device allocations");
-    note_memory(Kind::Pool, "pool allocations");
-    note_memory(Kind::Host, "host allocations");
-    note_memory(Kind::Registered, "registered ranges");
-    note_memory(Kind::Opened, "opened handles");
-    note(streams().count(), "streams");
-    note(live_events(), "events");
-    note(live_graphs(), "graphs");
-    note(modules().count(), "modules");
-    note(retained_contexts(), "contexts");
+    std::string left;
+    note_memory(left, Kind::Device, "device allocations");
+    note_memory(left, Kind::Pool, "pool allocations");
+    note_memory(left, Kind::Host, "host allocations");
+    note_memory(left, Kind::Registered, "registered ranges");
+    note_memory(left, Kind::Opened, "opened handles");
+    note(left, streams().count(), "streams");
+    note(left, live_events(), "events");
+    note(left, live_graphs(), "graphs");
+    note(left, modules().count(), "modules");
+    note(left, retained_contexts(), "contexts");
     if (!left.empty()) fprintf(stderr, "fake driver: left at exit: %s\n", left.c_str());
 }
 

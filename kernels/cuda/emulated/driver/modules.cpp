@@ -103,6 +103,7 @@ API cuModuleUnload(void* handle) {
     ENTER(Needs::Context);
     std::shared_ptr<Module> module = modules().remove(handle);
     if (!module) return INVALID_HANDLE;
+    std::lock_guard<std::mutex> guard(module->lock);
     for (Function* function : module->functions) functions().remove(function);
     return SUCCESS;
 }
@@ -119,6 +120,7 @@ API cuModuleGetFunction(void** made, void* handle, const char* name) {
         return NOT_SUPPORTED;
     }
     auto function = std::make_shared<Function>(Function{kernel, module->device, handle});
+    std::lock_guard<std::mutex> guard(module->lock);
     module->functions.push_back(functions().add(function));
     *made = function.get();
     return SUCCESS;
@@ -141,8 +143,8 @@ API cuFuncGetAttribute(int* value, int attribute, void* handle) {
     ENTER(Needs::Context);
     std::shared_ptr<Function> function = functions().find(handle);
     if (!function) return INVALID_HANDLE;
-    // In the order of `CUfunction_attribute`: threads, shared, constant and local bytes, registers,
-    // versions of the PTX and of the code, cache mode, dynamic shared bytes.
+    // In the order of `CUfunction_attribute`: threads, shared, constant and local bytes,
+    // registers, versions of the PTX and of the code, cache mode, dynamic shared bytes.
     const int values[] = {(int)MOST_THREADS, function->kernel->shared_bytes, 0, 0,
                           function->kernel->registers, 70, 90, 0, 49152};
     if (attribute < 0 || attribute >= (int)(sizeof values / sizeof *values)) return INVALID_VALUE;

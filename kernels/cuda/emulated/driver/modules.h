@@ -17,6 +17,7 @@ struct Function {
 struct Module {
     std::string text;
     Device* device;
+    std::mutex lock;
     std::vector<Function*> functions;
 };
 

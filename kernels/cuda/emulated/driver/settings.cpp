@@ -6,12 +6,13 @@
 //   FAKE_CUDA_THREADS     most threads of a block that really run (4)
 //   FAKE_CUDA_VERSION     the version of CUDA that the driver is for (12080)
 //   FAKE_CUDA_POOLS       0: devices have no memory pools
-//   FAKE_CUDA_NO_PEERS    "all", or pairs of devices such as "0-1,0-2", that do not reach each other
+//   FAKE_CUDA_NO_PEERS    "all", or pairs of devices, "0-1,0-2", that do not reach each other
 //   FAKE_CUDA_DELAY       microseconds that a stream waits before each piece of work (0)
 //   FAKE_CUDA_PATIENCE    seconds after which the host no longer waits for a device (300)
 //   FAKE_CUDA_SEED        draws the order of the threads of a block (1)
 //   FAKE_CUDA_LEAKS       1: prints what is left when the process ends
 //   FAKE_CUDA_FAIL        calls that fail, see `planned_failure`
+//   CUDA_VISIBLE_DEVICES  numbers of the devices that the process sees, as for a GPU (all)
 #include "driver.h"
 
 #include <cstdlib>
@@ -30,9 +31,27 @@ uint64_t number(const char* name, uint64_t otherwise) {
     return value.empty() ? otherwise : strtoull(value.c_str(), nullptr, 10);
 }
 
+// A list of devices ends where there is no such device.
+std::vector<int> visible(int devices) {
+    std::vector<int> numbers;
+    const char* list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list) {
+        for (int at = 0; at < devices; at++) numbers.push_back(at);
+        return numbers;
+    }
+    while (*list) {
+        char* rest;
+        long number = strtol(list, &rest, 10);
+        if (rest == list || number < 0 || number >= devices) break;
+        numbers.push_back((int)number);
+        list = *rest == ',' ? rest + 1 : rest;
+    }
+    return numbers;
+}
+
 Settings read_settings() {
     Settings settings;
-    settings.devices = (int)number("FAKE_CUDA_DEVICES", 2);
+    settings.visible = visible((int)number("FAKE_CUDA_DEVICES", 2));
     settings.processors = (int)number("FAKE_CUDA_PROCESSORS", 16);
     settings.threads = (int)number("FAKE_CUDA_THREADS", 4);
     settings.version = (int)number("FAKE_CUDA_VERSION", 12080);
@@ -68,9 +87,9 @@ const Settings& settings() {
 }
 
 // FAKE_CUDA_FAIL is a list such as "cuMemAlloc_v2:3,cuInit:1:999": the third call of cuMemAlloc_v2
-// returns 2, which is out of memory, and the first call of cuInit returns 999. Call 0 is every call.
-// The name "kernel" counts kernels that run, "name:nth:code" then being the error that ends the
-// context, as on a GPU.
+// returns 2, which is out of memory, and the first call of cuInit returns 999. Call 0 is every
+// call. The name "kernel" counts kernels that run, "name:nth:code" then being the error that ends
+// the context, as on a GPU.
 int planned_failure(const char* name) {
     const std::string& failures = settings().failures;
     if (failures.empty()) return SUCCESS;

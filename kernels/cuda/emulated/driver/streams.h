@@ -25,7 +25,8 @@ struct Stream : std::enable_shared_from_this<Stream> {
     size_t branch = 0;
     std::vector<size_t> tail;
 
-    // Adds work to the queue. After an error of the device only work that is `always` done is done.
+    // Adds work to the queue. After an error of the device only work that is `always` done is
+    // done.
     void push(Work work, bool always);
     // How much work was ever added.
     uint64_t pushed();
@@ -56,8 +57,8 @@ struct Stream : std::enable_shared_from_this<Stream> {
 
 Handles<Stream>& streams();
 
-// The stream of this handle in the current context; 0 and 1 are the null stream, 2 the stream of the
-// calling thread. Null if there is no such stream.
+// The stream of this handle in the current context; 0 and 1 are the null stream, 2 the stream of
+// the calling thread. Null if there is no such stream.
 std::shared_ptr<Stream> find_stream(void* handle);
 
 // Adds work after all earlier work of the stream, and of the null stream where this matters.
@@ -69,6 +70,8 @@ int enqueue(Stream& stream, Work work);
 // Wait until all work so far is done. Return the error of the device, if it has one.
 int synchronize(Stream& stream);
 int synchronize(Device& device);
+
+bool is_capturing(Stream& stream);
 
 // Some functions must not be called while a stream captures. They end the capture and return this.
 int refuse_while_capturing();
