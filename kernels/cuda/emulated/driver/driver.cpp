@@ -11,10 +11,11 @@
 // - the scheduling of a GPU: warps, hardware queues that several streams share, time slices of
 //   several processes on one GPU. Only the registers of a device limit how many blocks run at a
 //   time;
-// - whether a kernel may reach memory of another device: it reaches all memory of its process, also
-//   without peer access and in pools;
+// - whether a kernel may reach memory of another device: it reaches all memory of its process,
+//   also without peer access and in pools;
 // - memory that is allocated and freed in a graph: the fake refuses to capture that;
 // - speed, and how long a real driver compiles PTX.
+
 #include "devices.h"
 #include "leaks.h"
 
