@@ -199,6 +199,48 @@ impl Comm {
         self.apart::<T>(Collective::Gather { root }, ReduceOp::Sum, count, Some(send), receive)
     }
 
+    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in which its
+    /// own block is in place already. The `data` of any other rank is its block (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
+    /// multiple of the world; else as every call.
+    pub fn gather_in_place<R: DevicePtrMut<T>, T: Element>(
+        &self,
+        data: &mut R,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.root("gather", root)?;
+        let collective = Collective::Gather { root };
+        let at_root = self.rank() == root;
+        let count = if at_root { self.block("gather", data.len())? } else { data.len() };
+        let stream = self.stream();
+        let (data, _guard) = lend_mut(data, &stream);
+        let (input, output) = if at_root { (self.mine(data), data) } else { (data, Lent::EMPTY) };
+        self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
+    }
+
+    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`) and does
+    /// not change; the `data` of any other rank becomes its block (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
+    /// multiple of the world; else as every call.
+    pub fn scatter_in_place<R: DevicePtrMut<T>, T: Element>(
+        &self,
+        data: &mut R,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.root("scatter", root)?;
+        let collective = Collective::Scatter { root };
+        let at_root = self.rank() == root;
+        let count = if at_root { self.block("scatter", data.len())? } else { data.len() };
+        let stream = self.stream();
+        let (data, _guard) = lend_mut(data, &stream);
+        let (input, output) = if at_root { (data, self.mine(data)) } else { (Lent::EMPTY, data) };
+        self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
+    }
+
     /// Copies block `r` of the root's `send` (`world * count`) into rank `r`'s `receive` (`count`).
     /// Other ranks pass `None`.
     ///
@@ -263,6 +305,61 @@ impl Comm {
         let stream = self.stream();
         let (data, _guard) = lend_mut(data, &stream);
         self.issue::<T>(Collective::Scan, *op, count, true, data, data)
+    }
+
+    /// [`scan_in_place`](Self::scan_in_place) from `send` (`count`) to `receive` (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ, or if `op` is an average; else
+    /// as every call.
+    pub fn scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
+        &self,
+        send: &S,
+        receive: &mut R,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        self.lock().comm.check_scan("scan", *op)?;
+        self.check_len("scan", "output", receive.len(), send.len())?;
+        self.apart::<T>(Collective::Scan, *op, send.len(), Some(send), Some(receive))
+    }
+
+    /// Combines the `data` (`count`) of the ranks before this one, in rank order, into this rank's
+    /// `data`. That of rank 0 does not change.
+    ///
+    /// # Errors
+    /// As [`scan_in_place`](Self::scan_in_place).
+    pub fn exclusive_scan_in_place<R: DevicePtrMut<T>, T: Element>(
+        &self,
+        data: &mut R,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        self.lock().comm.check_scan("exclusive_scan", *op)?;
+        let count = data.len();
+        let stream = self.stream();
+        let (data, _guard) = lend_mut(data, &stream);
+        let is_first = self.rank() == 0;
+        let output = if is_first { Lent::EMPTY } else { data };
+        self.issue::<T>(Collective::ExclusiveScan, *op, count, !is_first, data, output)
+    }
+
+    /// [`exclusive_scan_in_place`](Self::exclusive_scan_in_place) from `send` (`count`) to `receive`
+    /// (`count`). That of rank 0 is not used and may be empty.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub fn exclusive_scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
+        &self,
+        send: &S,
+        receive: &mut R,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        self.lock().comm.check_scan("exclusive_scan", *op)?;
+        let has_output = self.rank() > 0;
+        if has_output {
+            self.check_len("exclusive_scan", "output", receive.len(), send.len())?;
+        }
+        let receive = has_output.then_some(receive);
+        self.apart::<T>(Collective::ExclusiveScan, *op, send.len(), Some(send), receive)
     }
 
     /// The work that comes on this rank's stream begins after that of all other ranks that was there

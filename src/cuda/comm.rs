@@ -5,7 +5,11 @@ use super::rank::DeviceRank;
 use super::watch::Watch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
+use crate::comm::element::DataType;
+use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
+use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::{Error, Result};
+use crate::schedule::collective::Collective;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::cuda::{DeviceError, Offer, PendingBoard};
@@ -196,6 +200,34 @@ impl Comm {
     /// the group was made from.
     pub fn set_timeout(&self, timeout: Duration) {
         self.lock().comm.set_timeout(timeout);
+    }
+
+    /// Returns the algorithm of the collective that was started last; `None` before the first one.
+    pub fn last_algorithm(&self) -> Option<Algorithm> {
+        self.lock().last
+    }
+
+    /// Returns the algorithm by which `collective` runs on `count` elements of `kind`. Lengths are as
+    /// for [`Communicator::algorithm`](crate::Communicator::algorithm).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if an algorithm was named that does not implement it.
+    pub fn algorithm(
+        &self,
+        collective: Collective,
+        count: usize,
+        kind: DataType,
+    ) -> Result<Algorithm> {
+        let rank = self.lock();
+        let settings = rank.comm.engine.get().settings();
+        rank.algorithm(CollectiveCall {
+            collective,
+            kind,
+            op: Reduction::NONE,
+            count: CallCount::Even(count),
+            deterministic: settings.is_deterministic_for(collective),
+            in_place: false,
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {

@@ -1,6 +1,7 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
 use super::plan;
+use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, Factor};
 use crate::comm::engine::agree::named_call;
@@ -33,13 +34,14 @@ const MOST_PROGRAMS: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zer
 struct Prepared {
     code: DeviceCode,
     room: Room,
-    kernel: CudaFunction,
+    kernel: Arc<CudaFunction>,
     record: Arc<CallRecord>,
     stages_input: bool,
     /// Bytes of this rank's input.
     input: usize,
     divisor: Option<u64>,
     fingerprint: u32,
+    algorithm: Algorithm,
 }
 
 /// One rank's side of the calls of a group on GPUs.
@@ -48,8 +50,10 @@ pub(super) struct DeviceRank {
     pub(super) board: Option<DeviceBoard>,
     stream: Arc<CudaStream>,
     machine: DeviceMachine,
-    walks: HashMap<String, CudaFunction>,
+    walks: HashMap<String, Arc<CudaFunction>>,
     maps: HashMap<DataType, MapKernels>,
+    /// The algorithm of the last call.
+    pub(super) last: Option<Algorithm>,
     programs: LruCache<CollectiveCall, Arc<Prepared>>,
     /// Programs that a graph may run again: they are kept as long as this.
     captured: Vec<Arc<Prepared>>,
@@ -69,6 +73,7 @@ impl DeviceRank {
             machine,
             walks: HashMap::new(),
             maps: HashMap::new(),
+            last: None,
             programs: LruCache::new(MOST_PROGRAMS),
             captured: Vec::new(),
             scratch,
@@ -93,6 +98,7 @@ impl DeviceRank {
         // The product is in the staging buffer, so the call is not in place.
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
+        self.last = Some(prepared.algorithm);
         self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
         let started = self.start(&prepared, call, factor, (input, output));
         let engine = self.comm.engine.get_mut();
@@ -103,6 +109,12 @@ impl DeviceRank {
             }
             Err(why) => Err(engine.fail_on_device(call.to_string(), why)),
         }
+    }
+
+    /// The algorithm that `call` runs by.
+    pub(super) fn algorithm(&self, call: CollectiveCall) -> Result<Algorithm> {
+        let (plan, _) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
+        Ok(plan.algorithm)
     }
 
     /// Forgets which plans calls had, because they may have others now.
@@ -152,7 +164,7 @@ impl DeviceRank {
     }
 
     /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading a
-    /// kernel and allocating memory may wait until no kernel runs on the GPU, so no rank starts one that
+    /// kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one that
     /// waits for a rank which is not ready.
     fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
         if let Some(prepared) = self.programs.get(&call) {
@@ -169,6 +181,9 @@ impl DeviceRank {
             return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
         }
         let prepared = Arc::new(self.prepare(call)?);
+        if self.programs.len() == MOST_PROGRAMS.get() {
+            self.programs.pop_lru();
+        }
         let ready = named_call(&format!("{call}, made ready"));
         self.comm.engine.get_mut().exchange(ready, Vec::new())?;
         self.programs.put(call, Arc::clone(&prepared));
@@ -211,21 +226,25 @@ impl DeviceRank {
             input: lowered.input,
             divisor: lowered.divisor,
             record: lowered.record,
-            fingerprint: 0,
+            fingerprint: (lowered.fingerprint ^ lowered.fingerprint >> 32) as u32,
+            algorithm: lowered.algorithm,
         })
     }
 
     /// The kernel of `call`. Calls that combine nothing take one that every type has.
-    fn walk(&mut self, call: CollectiveCall) -> std::result::Result<CudaFunction, DeviceError> {
+    fn walk(
+        &mut self,
+        call: CollectiveCall,
+    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
         let module =
             walk_module(call.kind, op).expect("the type was checked to have the operation");
         if let Some(kernel) = self.walks.get(&module) {
-            return Ok(kernel.clone());
+            return Ok(Arc::clone(kernel));
         }
         let kernel = load_kernel(self.stream.context(), &module, &module)?;
-        self.walks.insert(module, kernel.clone());
+        self.walks.insert(module, Arc::clone(&kernel));
         Ok(kernel)
     }
 

@@ -17,8 +17,8 @@ const MOST_BLOCKS: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct MapKernels {
     kind: DataType,
-    divide: CudaFunction,
-    scale: CudaFunction,
+    divide: Arc<CudaFunction>,
+    scale: Arc<CudaFunction>,
 }
 
 impl MapKernels {

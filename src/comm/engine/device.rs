@@ -1,6 +1,7 @@
 //! Calls whose buffers are in the memory of GPUs. They are planned, recorded and compared as all calls;
 //! a kernel runs them.
 
+use crate::algorithms::Algorithm;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::{CollectiveCall, held};
 use crate::comm::engine::calls::choice::PlanChooser;
@@ -27,6 +28,8 @@ pub(crate) struct DeviceMachine {
 #[derive(Debug)]
 pub(crate) struct DeviceLowered {
     pub(crate) program: Program,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) fingerprint: u64,
     pub(crate) record: Arc<CallRecord>,
     /// Bytes of this rank's input.
     pub(crate) input: usize,
@@ -128,6 +131,8 @@ impl Engine {
         };
         DeviceLowered {
             program,
+            algorithm: plan.algorithm,
+            fingerprint,
             record: Arc::new(CallRecord { bytes, ..record }),
             input: held(input, &layout) * element,
             places,

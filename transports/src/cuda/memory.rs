@@ -34,10 +34,6 @@ impl DeviceMemory {
         self.address
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Copies `bytes` to `offset`, and waits for that.
     ///
     /// # Panics
