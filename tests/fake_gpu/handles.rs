@@ -65,7 +65,11 @@ fn lend() {
     assert_eq!(read(address + 1000, 3), [1, 2, 3]);
     assert_eq!(read(address, 1000), [7; 1000]);
     free(address).unwrap();
+    // The handle of the freed memory is not that of the next one.
+    let next = allocate(BYTES).unwrap();
     leave_note("freed", &[]);
+    await_note("refused");
+    free(next).unwrap();
 }
 
 fn borrow() {
@@ -83,6 +87,7 @@ fn borrow() {
     leave_note("changed", &[]);
     await_note("freed");
     assert_eq!(open(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+    leave_note("refused", &[]);
 }
 
 #[test]
