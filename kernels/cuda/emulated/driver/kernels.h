@@ -1,0 +1,26 @@
+// The kernels of this project, compiled for the CPU.
+#pragma once
+#include <cstddef>
+
+namespace fake {
+
+struct Kernel {
+    const char* name;
+    // The module with which `name` makes a pair; null if the name says everything.
+    const char* module;
+    // Sizes of the parameters in bytes.
+    const size_t* parameters;
+    size_t parameter_count;
+    // As one of the GPU's threads, with the addresses of its parameters.
+    void (*run)(void** parameters);
+    // True if threads wait for other blocks, other kernels or the host.
+    bool waits;
+    // What the compiler of a GPU would report.
+    int registers;
+    int shared_bytes;
+};
+
+const Kernel* walk_kernel(const char* name);
+const Kernel* map_kernel(const char* name, const char* module);
+
+}
