@@ -2,6 +2,7 @@
 
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
+use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
 
 /// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
@@ -20,9 +21,13 @@ const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
 const SLOTS_OF_LINES: u32 = 16;
 
-/// A message between two kernels, and a KiB that one of them moves, on an H100 that ranks share:
-/// measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths that they are used for.
-const MESSAGE: Costs = Costs { alpha: 2_500_000, beta: 1_000, gamma: 0 };
+/// The bytes that [`COSTS`] counts as one: a slot is so many times as long as one of a board.
+pub(super) const UNIT: usize = LONGEST / CHUNK;
+
+/// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100 that
+/// ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths that they
+/// are used for.
+const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
 /// What the calls of GPUs cost.
 pub(super) const COSTS: CostTable =
@@ -70,6 +75,7 @@ mod tests {
             let boards = Boards::new(&vec![0; world]);
             let chosen = |bytes| {
                 let collective = Collective::AllReduce;
+                let bytes = usize::div_ceil(bytes, UNIT);
                 let question = Question { collective, boards: &boards, bytes, crowding: 1 };
                 plan(&question, None, &COSTS).unwrap().algorithm
             };
