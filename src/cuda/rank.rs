@@ -1,9 +1,10 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
+use super::exchange::MessagePrograms;
 use super::plan;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::element::{DataType, Factor};
+use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::comm::engine::agree::named_call;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
@@ -47,7 +48,10 @@ struct Prepared {
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
+    /// Gone when the rank is dropped, or if bytes go through the host.
     pub(super) board: Option<DeviceBoard>,
+    /// Why bytes go through the host.
+    pub(super) host_reason: Option<String>,
     stream: Arc<CudaStream>,
     machine: DeviceMachine,
     walks: HashMap<String, Arc<CudaFunction>>,
@@ -59,16 +63,26 @@ pub(super) struct DeviceRank {
     captured: Vec<Arc<Prepared>>,
     scratch: Workspace,
     staging: Workspace,
+    pub(super) messages: MessagePrograms,
+    /// The communicator that the group was made from, if nobody else has it: dropping it tells the
+    /// other ranks that this one leaves.
+    pub(super) world: Option<Communicator>,
 }
 
 impl DeviceRank {
-    pub(super) fn new(comm: Communicator, board: DeviceBoard, stream: Arc<CudaStream>) -> Self {
+    pub(super) fn new(
+        comm: Communicator,
+        board: Made<DeviceBoard>,
+        stream: Arc<CudaStream>,
+    ) -> Self {
+        let host_reason = board.as_ref().err().cloned();
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT);
         let scratch = Workspace::new(&stream);
         let staging = Workspace::new(&stream);
         Self {
             comm,
-            board: Some(board),
+            board: board.ok(),
+            host_reason,
             stream,
             machine,
             walks: HashMap::new(),
@@ -78,6 +92,8 @@ impl DeviceRank {
             captured: Vec::new(),
             scratch,
             staging,
+            messages: MessagePrograms::new(),
+            world: None,
         }
     }
 
@@ -85,16 +101,52 @@ impl DeviceRank {
         self.board.as_ref().expect("it is there until the rank is dropped")
     }
 
-    /// Starts `call`, whose input is first multiplied by `factor`.
+    pub(super) fn board_mut(&mut self) -> &mut DeviceBoard {
+        self.board.as_mut().expect("it is there until the rank is dropped")
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// The type whose kernel moves the bytes of messages.
+    pub(super) const BYTES: DataType = DataType::U8;
+
+    /// A GPU cannot do this rank's part in `operation`.
+    pub(super) fn fail(&mut self, operation: &str, why: String) -> Error {
+        self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
+    }
+
+    /// The kernel that moves bytes.
+    pub(super) fn byte_kernel(&mut self) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+        self.kernel(Self::BYTES, BinaryOp::Max)
+    }
+
+    /// Nanoseconds of a wait.
+    pub(super) fn patience(&self) -> u64 {
+        patience(self.comm.engine.get().limits().allowed())
+    }
+
+    /// Starts `call`, whose elements are combined by `op`.
     pub(super) fn call(
         &mut self,
         call: CollectiveCall,
-        factor: Option<Factor>,
+        op: ReduceOp,
         input: Lent<'_>,
         output: Lent<'_>,
     ) -> Result<()> {
         self.check()?;
         let is_captured = self.is_captured(&call)?;
+        if self.board.is_none() {
+            return match is_captured {
+                true => Err(self.uncapturable(call)),
+                false => self.call_through_host(call, op, input, output),
+            };
+        }
+        let factor = match op {
+            ReduceOp::PreMulSum(factor) => Some(factor),
+            _ => None,
+        };
         // The product is in the staging buffer, so the call is not in place.
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
@@ -131,7 +183,7 @@ impl DeviceRank {
 
     /// Why a kernel of this rank gave up; `None` if none did.
     fn fault(&self) -> Option<DeviceFault> {
-        match self.board().words().report()? {
+        match self.board.as_ref()?.words().report()? {
             Report::TimedOut(rank) => Some(DeviceFault::TimedOut(rank)),
             Report::Mismatch(rank) => Some(DeviceFault::Mismatch(rank)),
             _ => Some(DeviceFault::Aborted),
@@ -153,6 +205,14 @@ impl DeviceRank {
             let operation = engine.health().title();
             engine.fail_on_device(operation, format!("the driver reports {error:?}"))
         })
+    }
+
+    fn uncapturable(&self, call: CollectiveCall) -> Error {
+        let why = format!(
+            "bytes go through the host, which a graph cannot do, because {}",
+            self.host_reason.as_deref().unwrap_or_default()
+        );
+        self.comm.invalid(call.collective.name(), why)
     }
 
     fn is_captured(&mut self, call: &CollectiveCall) -> Result<bool> {
@@ -238,8 +298,15 @@ impl DeviceRank {
     ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
-        let module =
-            walk_module(call.kind, op).expect("the type was checked to have the operation");
+        self.kernel(call.kind, op)
+    }
+
+    fn kernel(
+        &mut self,
+        kind: DataType,
+        op: BinaryOp,
+    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+        let module = walk_module(kind, op).expect("the type was checked to have the operation");
         if let Some(kernel) = self.walks.get(&module) {
             return Ok(Arc::clone(kernel));
         }
@@ -263,7 +330,7 @@ impl DeviceRank {
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
-        let patience = patience(self.comm.engine.get().limits().allowed());
+        let patience = self.patience();
         let scratch = self.scratch.lend();
         let staging = self.staging.lend();
         let board = self.board.as_mut().expect("it is there until the rank is dropped");

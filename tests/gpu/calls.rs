@@ -59,10 +59,10 @@ fn bits<T: Number>(numbers: &[T]) -> Vec<u64> {
 }
 
 /// One call on the GPU and by the executor, with the lengths of its buffers.
-struct Both<'a> {
-    comm: &'a mut Communicator,
-    gpu: &'a Comm,
-    stream: &'a Arc<CudaStream>,
+pub(crate) struct Both<'a> {
+    pub(crate) comm: &'a mut Communicator,
+    pub(crate) gpu: &'a Comm,
+    pub(crate) stream: &'a Arc<CudaStream>,
 }
 
 impl Both<'_> {
@@ -207,6 +207,28 @@ fn with_ranks(world: usize, check: impl Fn(&mut Both<'_>) + Sync) {
     });
 }
 
+/// Every collective by the plans that are chosen, for vectors of so many elements.
+pub(crate) fn check_calls(both: &mut Both<'_>, counts: &[usize]) {
+    let root = both.comm.world() - 1;
+    let all = [
+        Collective::Broadcast { root },
+        Collective::Reduce { root },
+        Collective::AllReduce,
+        Collective::Gather { root },
+        Collective::AllGather,
+        Collective::Scatter { root },
+        Collective::ReduceScatter,
+        Collective::AllToAll,
+        Collective::Scan,
+        Collective::Barrier,
+    ];
+    for collective in all {
+        for count in counts {
+            both.check::<f64>(collective, ReduceOp::Max, *count, collective.name());
+        }
+    }
+}
+
 /// Every algorithm with every root, for vectors of no, few and many elements.
 fn check_algorithms(world: usize, counts: &[usize]) {
     with_ranks(world, |both| {
@@ -259,10 +281,7 @@ fn check_type<T: Number>(both: &mut Both<'_>) {
     let ops = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
     let bitwise = [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor];
     let ops = ops.iter().chain(if T::DATA_TYPE.is_float() { &[][..] } else { &bitwise });
-    let start = std::time::Instant::now();
-    let ops: Vec<_> = ops.collect();
     for op in ops {
-        eprintln!("{:?} {op} {:?}", T::DATA_TYPE, start.elapsed());
         for count in [5, 4000, 200_001] {
             both.check::<T>(Collective::AllReduce, *op, count, &format!("{:?} {op}", T::DATA_TYPE));
         }

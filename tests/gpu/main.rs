@@ -1,10 +1,16 @@
-//! Collectives on a GPU: the bits of the executor. Without a GPU, these tests are skipped.
+//! Collectives on a GPU: the bits of the executor. Without a GPU, these tests are skipped, and one
+//! test runs them all over the fake driver of `kernels/cuda/emulated/driver/`.
+#![cfg(target_os = "linux")]
 
+#[path = "../common/fake_gpu.rs"]
+mod fake_gpu;
 #[path = "../common/skip.rs"]
 mod skip;
 
 mod calls;
+mod emulated;
 mod faults;
+mod messages;
 mod speed;
 
 use cudarc::driver::CudaStream;

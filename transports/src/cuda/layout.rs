@@ -38,6 +38,16 @@ pub enum Room {
     From(usize),
 }
 
+impl Room {
+    /// The only other rank, in the rooms of messages.
+    pub(super) fn other(self) -> Option<usize> {
+        match self {
+            Self::Group(_) => None,
+            Self::To(peer) | Self::From(peer) => Some(peer),
+        }
+    }
+}
+
 /// Where the parts of one mailbox lie in an arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
