@@ -5,7 +5,7 @@ use super::rank::DeviceRank;
 use crate::comm::engine::Engine;
 use crate::comm::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
-use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, MOST_LAUNCHES, Room};
+use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, Room};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +18,12 @@ pub(super) type MessagePrograms = HashMap<(u64, bool), Arc<DeviceCode>>;
 /// Messages in batches that start together. Both ends of a message find it in the same batch, because
 /// the place of a message follows from the distance of its ranks, and from the messages of the same
 /// ranks before it. So no batch waits for a later one.
-fn batches(messages: &[DeviceMessage<'_>], me: usize, world: usize) -> Vec<Vec<usize>> {
+fn batches(
+    messages: &[DeviceMessage<'_>],
+    me: usize,
+    world: usize,
+    at_once: usize,
+) -> Vec<Vec<usize>> {
     let mut before = HashMap::new();
     let mut keyed: Vec<((usize, usize), usize)> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
@@ -27,7 +32,12 @@ fn batches(messages: &[DeviceMessage<'_>], me: usize, world: usize) -> Vec<Vec<u
             true => (message.peer + world - me) % world,
             false => (me + world - message.peer) % world,
         };
-        keyed.push(((*occurrence, distance / (MOST_LAUNCHES / 2)), at));
+        // A message to a rank and one from another rank have the same distance.
+        let place = match at_once {
+            0 | 1 => 2 * distance + usize::from(!message.sends),
+            _ => distance / (at_once / 2),
+        };
+        keyed.push(((*occurrence, place), at));
         *occurrence += 1;
     }
     keyed.sort_unstable();
@@ -45,12 +55,12 @@ impl DeviceRank {
             let text = message.describe();
             self.comm.engine.get_mut().begin_message_on_device(&text, message.peer)?;
         }
-        let done = batches(messages, self.comm.rank(), self.comm.world()).into_iter().try_for_each(
-            |batch| {
-                let batch: Vec<_> = batch.into_iter().map(|at| messages[at]).collect();
-                self.start_messages(&batch)
-            },
-        );
+        let at_once = self.board_mut().shapes().messages_at_once;
+        let (me, world) = (self.comm.rank(), self.comm.world());
+        let done = batches(messages, me, world, at_once).into_iter().try_for_each(|batch| {
+            let batch: Vec<_> = batch.into_iter().map(|at| messages[at]).collect();
+            self.start_messages(&batch)
+        });
         let engine = self.comm.engine.get_mut();
         engine.end_message_on_device();
         done.map_err(|why| {
@@ -119,6 +129,10 @@ mod tests {
     /// are in the batch with the same number.
     #[test]
     fn both_ends_of_a_message_are_in_one_batch() {
+        [2, 3, 4, 16].into_iter().for_each(check_batches);
+    }
+
+    fn check_batches(at_once: usize) {
         let world = 21;
         let of_rank = |me: usize| {
             let others = (0..world).filter(move |peer| *peer != me);
@@ -132,8 +146,8 @@ mod tests {
         let mut batch_of = HashMap::new();
         for me in 0..world {
             let messages = of_rank(me);
-            for (number, batch) in batches(&messages, me, world).iter().enumerate() {
-                assert!(batch.len() <= MOST_LAUNCHES);
+            for (number, batch) in batches(&messages, me, world, at_once).iter().enumerate() {
+                assert!(batch.len() <= at_once);
                 let mut rooms: Vec<_> =
                     batch.iter().map(|at| (messages[*at].peer, messages[*at].sends)).collect();
                 rooms.sort_unstable();

@@ -58,7 +58,9 @@ pub(super) struct DeviceRank {
     maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
-    programs: LruCache<CollectiveCall, Arc<Prepared>>,
+    /// By call apart from its placement, which other ranks do not know: the programs apart and in
+    /// place.
+    programs: LruCache<CollectiveCall, [Arc<Prepared>; 2]>,
     /// Programs that a graph may run again: they are kept as long as this.
     captured: Vec<Arc<Prepared>>,
     scratch: Workspace,
@@ -227,8 +229,9 @@ impl DeviceRank {
     /// kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one that
     /// waits for a rank which is not ready.
     fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
-        if let Some(prepared) = self.programs.get(&call) {
-            let prepared = Arc::clone(prepared);
+        let key = CollectiveCall { in_place: false, ..call };
+        if let Some(programs) = self.programs.get(&key) {
+            let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
             let is_kept = self.captured.iter().any(|kept| Arc::ptr_eq(kept, &prepared));
             if is_captured && !is_kept {
                 self.captured.push(Arc::clone(&prepared));
@@ -240,13 +243,15 @@ impl DeviceRank {
                        copied to the GPU";
             return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
         }
-        let prepared = Arc::new(self.prepare(call)?);
+        let apart = Arc::new(self.prepare(key)?);
+        let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key })?);
         if self.programs.len() == MOST_PROGRAMS.get() {
             self.programs.pop_lru();
         }
         let ready = named_call(&format!("{call}, made ready"));
         self.comm.engine.get_mut().exchange(ready, Vec::new())?;
-        self.programs.put(call, Arc::clone(&prepared));
+        let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
+        self.programs.put(key, [apart, in_place]);
         Ok(prepared)
     }
 

@@ -15,7 +15,15 @@ mod speed;
 
 use cudarc::driver::CudaStream;
 use maypole::cuda::driver;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is no
+/// GPU.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    stream()?;
+    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// A stream of GPU 0, unless there is none.
 fn stream() -> Option<Arc<CudaStream>> {

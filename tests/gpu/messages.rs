@@ -1,15 +1,13 @@
 //! Messages between ranks, and groups that are made in other ways.
 
 use crate::calls::{Both, check_calls};
-use crate::stream;
+use crate::{alone, stream};
 use maypole::cuda::{Comm, Id};
 use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
 
 fn ranks(world: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     Communicator::run_local(world, |mut comm| {
         let gpu = Comm::new(&mut comm, stream().unwrap()).unwrap();
         rank(&mut comm, &gpu);
@@ -99,9 +97,7 @@ fn a_message_alone_arrives_and_collectives_go_on() {
 
 #[test]
 fn a_message_of_another_length_is_an_error_on_both_ranks() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
         let gpu = Comm::new(&mut comm, stream().unwrap()).unwrap();
         let mut data = gpu.stream().alloc_zeros::<u32>(100_000 + gpu.rank()).unwrap();
@@ -118,9 +114,7 @@ fn a_message_of_another_length_is_an_error_on_both_ranks() {
 /// GPUs that do not reach one another: the same calls, through the host.
 #[test]
 fn calls_through_the_host_have_the_same_bits() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     Communicator::run_local(3, |mut comm| {
         let stream = stream().unwrap();
         let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
@@ -142,9 +136,7 @@ fn calls_through_the_host_have_the_same_bits() {
 /// As a program does that used NCCL through cudarc.
 #[test]
 fn ranks_meet_by_an_id() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let id = Id::new().unwrap();
     std::thread::scope(|threads| {
         for rank in 0..2 {

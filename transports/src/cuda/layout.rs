@@ -25,6 +25,8 @@ pub struct Shapes {
     pub collectives: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
+    /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it together.
+    pub messages_at_once: usize,
 }
 
 /// Which mailboxes a call uses.
