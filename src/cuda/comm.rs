@@ -22,6 +22,11 @@ use std::time::Duration;
 /// its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and says what
 /// went wrong. After an error every later call fails.
 ///
+/// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it, which the
+/// mailboxes see to. On such a GPU nothing should be allocated, freed or loaded while some ranks have
+/// started a call and others have not: the driver may wait for all kernels of the GPU first, also for
+/// those that wait for the rank that asks.
+///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it start
 /// a kernel and do nothing else, so they can be captured in a graph.
 ///

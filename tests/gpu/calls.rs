@@ -84,6 +84,7 @@ impl Both<'_> {
                 self.comm.all_reduce(&mut expected, op).unwrap();
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
+                self.meet();
                 self.gpu
                     .all_reduce(&data.slice(..count), &mut out.slice_mut(..count), &op)
                     .unwrap();
@@ -99,6 +100,7 @@ impl Both<'_> {
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
                 let from = data.slice(..count);
+                self.meet();
                 self.gpu.broadcast(Some(&from), &mut out.slice_mut(..count), root as i32).unwrap();
                 self.gpu.broadcast_in_place(&mut data.slice_mut(..count), root as i32).unwrap();
                 (
@@ -110,6 +112,7 @@ impl Both<'_> {
                 let mut expected = input.clone();
                 self.comm.reduce(&mut expected, op, root).unwrap();
                 let mut data = self.to_gpu(&input);
+                self.meet();
                 self.gpu.reduce_in_place(&mut data.slice_mut(..count), &op, root as i32).unwrap();
                 (expected, self.back(&data))
             }
@@ -120,6 +123,7 @@ impl Both<'_> {
                 let data = self.to_gpu(&mine);
                 let mut out = self.to_gpu(&vec![T::of(7); whole]);
                 let mut into = out.slice_mut(..whole);
+                self.meet();
                 self.gpu.gather(&data.slice(..count), Some(&mut into), root as i32).unwrap();
                 (expected, self.back(&out))
             }
@@ -127,12 +131,13 @@ impl Both<'_> {
                 let mine = numbers::<T>(seed, count);
                 let mut expected = vec![T::of(7); whole];
                 self.comm.all_gather(&mine, &mut expected).unwrap();
-                let data = self.to_gpu(&mine);
-                let mut out = self.to_gpu(&vec![T::of(7); whole]);
-                self.gpu.all_gather(&data.slice(..count), &mut out.slice_mut(..whole)).unwrap();
                 let mut placed = vec![T::of(9); whole];
                 placed[me * count..][..count].copy_from_slice(&mine);
                 let mut placed = self.to_gpu(&placed);
+                let data = self.to_gpu(&mine);
+                let mut out = self.to_gpu(&vec![T::of(7); whole]);
+                self.meet();
+                self.gpu.all_gather(&data.slice(..count), &mut out.slice_mut(..whole)).unwrap();
                 self.gpu.all_gather_in_place(&mut placed.slice_mut(..whole)).unwrap();
                 (
                     [expected.clone(), expected].concat(),
@@ -145,6 +150,7 @@ impl Both<'_> {
                 let data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
                 let from = data.slice(..whole);
+                self.meet();
                 self.gpu.scatter(Some(&from), &mut out.slice_mut(..count), root as i32).unwrap();
                 (expected, self.back(&out))
             }
@@ -154,6 +160,7 @@ impl Both<'_> {
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
                 let from = data.slice(..whole);
+                self.meet();
                 self.gpu.reduce_scatter(&from, &mut out.slice_mut(..count), &op).unwrap();
                 self.gpu.reduce_scatter_in_place(&mut data.slice_mut(..whole), &op).unwrap();
                 let block = self.back(&data)[me * count..][..count].to_vec();
@@ -164,6 +171,7 @@ impl Both<'_> {
                 self.comm.all_to_all(&input, &mut expected).unwrap();
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); whole]);
+                self.meet();
                 self.gpu.all_to_all(&data.slice(..whole), &mut out.slice_mut(..whole)).unwrap();
                 self.gpu.all_to_all_in_place(&mut data.slice_mut(..whole)).unwrap();
                 (
@@ -175,10 +183,12 @@ impl Both<'_> {
                 let mut expected = input.clone();
                 self.comm.scan(&mut expected, op).unwrap();
                 let mut data = self.to_gpu(&input);
+                self.meet();
                 self.gpu.scan_in_place(&mut data.slice_mut(..count), &op).unwrap();
                 (expected, self.back(&data))
             }
             Collective::Barrier => {
+                self.meet();
                 self.gpu.barrier().unwrap();
                 (Vec::new(), Vec::new())
             }
@@ -186,6 +196,12 @@ impl Both<'_> {
         };
         self.gpu.synchronize().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(bits(&expected) == bits(&got), "rank {me} of {world}, {what}, count {count}");
+    }
+
+    /// All ranks have their buffers. On a GPU that ranks share, an allocation may wait for all kernels,
+    /// also for one that waits for the rank that allocates.
+    fn meet(&mut self) {
+        self.comm.barrier().unwrap();
     }
 
     /// All but the last element.

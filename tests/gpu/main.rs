@@ -12,6 +12,7 @@ mod emulated;
 mod faults;
 mod messages;
 mod speed;
+mod stress;
 
 use cudarc::driver::CudaStream;
 use maypole::cuda::driver;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Captures what `work` starts on `stream`.
-fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
+pub(crate) fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).unwrap();
     work();
@@ -20,7 +20,7 @@ fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
 }
 
 /// A stream whose buffers have no events, so that work can be captured.
-fn quiet_stream() -> Arc<CudaStream> {
+pub(crate) fn quiet_stream() -> Arc<CudaStream> {
     let stream = stream().unwrap();
     // SAFETY: each buffer is used on one stream alone.
     unsafe { stream.context().disable_event_tracking() };
