@@ -61,6 +61,8 @@ fn bits<T: Number>(numbers: &[T]) -> Vec<u64> {
 /// One call on the GPU and by the executor, with the lengths of its buffers.
 pub(crate) struct Both<'a> {
     pub(crate) comm: &'a mut Communicator,
+    /// The same ranks, with no algorithm named.
+    pub(crate) meeting: &'a mut Communicator,
     pub(crate) gpu: &'a Comm,
     pub(crate) stream: &'a Arc<CudaStream>,
 }
@@ -201,7 +203,7 @@ impl Both<'_> {
     /// All ranks have their buffers. On a GPU that ranks share, an allocation may wait for all kernels,
     /// also for one that waits for the rank that allocates.
     fn meet(&mut self) {
-        self.comm.barrier().unwrap();
+        self.meeting.barrier().unwrap();
     }
 
     /// All but the last element.
@@ -217,7 +219,9 @@ fn with_ranks(world: usize, check: impl Fn(&mut Both<'_>) + Sync) {
     Communicator::run_local(world, |mut comm| {
         let stream = stream().unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
-        check(&mut Both { comm: &mut comm, gpu: &gpu, stream: &stream });
+        let mut meeting = comm.duplicate().unwrap();
+        let (comm, meeting) = (&mut comm, &mut meeting);
+        check(&mut Both { comm, meeting, gpu: &gpu, stream: &stream });
     });
 }
 
