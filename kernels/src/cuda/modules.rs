@@ -31,6 +31,7 @@ const MODULES: &[(&str, &[u8])] = modules! {
     "map_f16" "map_bf16" "map_f32" "map_f64"
     "map_i8" "map_i16" "map_i32" "map_i64"
     "map_u8" "map_u16" "map_u32" "map_u64"
+    "layers_f32" "layers_f64"
 };
 
 /// Returns the PTX of a module; `None` if there is no module of that name.
