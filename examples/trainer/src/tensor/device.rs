@@ -120,6 +120,12 @@ pub trait Device<T: Real>: Send + Sync + Debug {
     fn keep(&self, x: &mut [T]) {
         let _ = x;
     }
+
+    /// Returns what made this device fail, if it has failed. Results that it has given since then are
+    /// not those of the layers. This processor does not fail.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The processor that runs this program: every layer is the function of its file.

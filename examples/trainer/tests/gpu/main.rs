@@ -1,0 +1,32 @@
+//! Layers on NVIDIA GPUs: each compared with the processor, and whole trainings on every axis.
+//!
+//! The same cases run on a GPU that is emulated, in tests whose names end in `_emulated`: the kernels
+//! compiled for the processor. They say nothing about a real GPU's speed. The other tests need a GPU,
+//! and say that they were skipped where there is none.
+
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cases;
+mod emulator;
+mod layers;
+
+use emulator::Emulator;
+use maypole_kernels::cuda::layers::{Gpu, ProductKernels};
+
+/// The emulator, unless there is no C++ compiler.
+fn emulated() -> Option<&'static Emulator> {
+    let made = Emulator::right();
+    if made.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    made
+}
+
+/// GPU 0, unless there is none.
+fn gpu(products: ProductKernels) -> Option<Gpu> {
+    let opened = Gpu::open(0, products);
+    opened.inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()
+}
