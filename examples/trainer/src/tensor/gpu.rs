@@ -18,13 +18,13 @@ use crate::tensor::device::Device;
 use crate::tensor::math::Real;
 use crate::tensor::norm::{EPSILON, NormInputs};
 use crate::tensor::rotary::{Rotation, Turn};
+use maypole_kernels::cuda::CudaError;
 use maypole_kernels::cuda::layers::attention::{self, AttentionShape};
 use maypole_kernels::cuda::layers::elements::{self, Turns};
 use maypole_kernels::cuda::layers::embed::{self, TokenSlices, TokensByLine};
 use maypole_kernels::cuda::layers::norm::{self, NormGradients, NormSlices};
 use maypole_kernels::cuda::layers::product::{DeviceMatrix, Product};
 use maypole_kernels::cuda::layers::{Float, LayerCall, Machine, loss};
-use maypole_kernels::cuda::CudaError;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -236,14 +236,7 @@ impl<T: Real + Float, M: Machine> Device<T> for GpuDevice<M> {
 
 impl<M: Machine> GpuDevice<M> {
     /// A layer norm, or without a bias an RMS norm.
-    fn normalise<T: Float>(
-        &self,
-        y: &mut [T],
-        stats: &mut [T],
-        x: &[T],
-        w: &[T],
-        b: Option<&[T]>,
-    ) {
+    fn normalise<T: Float>(&self, y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: Option<&[T]>) {
         let mut call = LayerCall::new();
         let [x, w] = [x, w].map(|slice| call.reads(slice));
         let b = b.map(|b| call.reads(b));

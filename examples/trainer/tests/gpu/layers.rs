@@ -14,9 +14,11 @@ fn distance<T: Number>(found: &Results<T>, expected: &Results<T>) -> f64 {
         assert_eq!(found.len(), expected.len());
         let size = expected.iter().map(|x| x.wide().abs()).fold(0.0, f64::max);
         let apart = |(a, b): (&T, &T)| (a.wide() - b.wide()).abs();
-        let most = found.iter().zip(expected).map(apart).fold(0.0, |most: f64, apart| {
-            if apart <= most { most } else { apart }
-        });
+        let most = found
+            .iter()
+            .zip(expected)
+            .map(apart)
+            .fold(0.0, |most: f64, apart| if apart <= most { most } else { apart });
         match most {
             0.0 => 0.0,
             most if most.is_nan() => f64::INFINITY,
@@ -29,7 +31,10 @@ fn distance<T: Number>(found: &Results<T>, expected: &Results<T>) -> f64 {
 
 /// The cases in which `device` does not give the results of the processor, and in which a second call
 /// does not give the bits of the first.
-pub(crate) fn wrong<T: Number, M: Machine>(device: &GpuDevice<M>, cases: &[Case<T>]) -> Vec<String> {
+pub(crate) fn wrong<T: Number, M: Machine>(
+    device: &GpuDevice<M>,
+    cases: &[Case<T>],
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for case in cases {
         let expected = case.on(&CpuDevice);
@@ -148,7 +153,11 @@ fn a_norm_without_one_over_n_is_caught_emulated() {
 
 #[test]
 fn a_barrier_left_out_is_caught_emulated() {
-    assert_caught("linear", "multiply(sums, left, right);\n        BARRIER();", "multiply(sums, left, right);");
+    assert_caught(
+        "linear",
+        "multiply(sums, left, right);\n        BARRIER();",
+        "multiply(sums, left, right);",
+    );
 }
 
 #[test]

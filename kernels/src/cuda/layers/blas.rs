@@ -123,9 +123,8 @@ impl Blas {
 
 /// A factor whose elements lie densely along its rows, or along its columns.
 fn factor(place: &MatrixPlace) -> Option<BlasFactor> {
-    let leading = |step: usize, least: usize| {
-        c_int::try_from(step).ok().filter(|_| step >= least.max(1))
-    };
+    let leading =
+        |step: usize, least: usize| c_int::try_from(step).ok().filter(|_| step >= least.max(1));
     let along_rows = (place.column == 1).then(|| leading(place.row, place.columns)).flatten();
     let along_columns = || (place.row == 1).then(|| leading(place.column, place.rows)).flatten();
     match along_rows {

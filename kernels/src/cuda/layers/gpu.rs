@@ -123,7 +123,8 @@ impl Gpu {
     fn too_much(&self, bytes: usize, whose: &str) -> String {
         let mib = |bytes: usize| bytes.div_ceil(1 << 20);
         let free = self.context().mem_get_info();
-        let free = free.map_or(String::new(), |(free, _)| format!(", and {} MiB are free", mib(free)));
+        let free =
+            free.map_or(String::new(), |(free, _)| format!(", and {} MiB are free", mib(free)));
         format!(
             "GPU {}: a layer needs {} MiB of {whose} memory{free}: take fewer rows at a time, or a \
              smaller model",
@@ -192,7 +193,9 @@ impl Machine for Gpu {
     }
 
     fn upload(&mut self, bytes: Range<usize>) -> Result<(), CudaError> {
-        let Some(memory) = self.memory.as_mut().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+        let Some(memory) = self.memory.as_mut().filter(|_| !bytes.is_empty()) else {
+            return Ok(());
+        };
         let GpuMemory { device, staging } = memory;
         let failed = |error| CudaError::new("copying to a GPU", error);
         let staging = &staging.as_slice().map_err(failed)?[bytes.clone()];
