@@ -149,8 +149,8 @@ impl<T: Real> TrainingSession<T> {
     /// the training loop of every mesh. The step began at `start`, from which times are counted.
     ///
     /// # Errors
-    /// As the links between stages and all collectives in it. If the device fails, no weight is
-    /// updated, and all ranks get [`maypole::Error::Aborted`] with the reason.
+    /// As the links between stages and all collectives in it. If the device fails, this rank
+    /// updates no weight, and all ranks get [`maypole::Error::Aborted`] with the reason.
     pub fn step(&mut self, batches: &[TokenBatch], start: Instant) -> Result<StepOutcome> {
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
         let batches = scaled(batches, scale);

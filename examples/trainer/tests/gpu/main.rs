@@ -10,8 +10,12 @@ mod skip;
 mod support;
 
 mod cases;
+mod command;
 mod emulator;
+mod failures;
 mod layers;
+mod speed;
+mod training;
 
 use emulator::Emulator;
 use maypole_kernels::cuda::layers::{Gpu, ProductKernels};
