@@ -79,6 +79,8 @@
 
 pub mod algorithms;
 pub mod comm;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[doc(hidden)]
 pub mod execute;
 pub mod lower;

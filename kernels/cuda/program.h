@@ -71,7 +71,8 @@ struct Program {
 // The memory of a rank that other ranks reach. A counter is written by one thread and never goes
 // back, also not from one call to the next.
 struct Mailbox {
-    // `slots` slots of `slot_bytes` bytes. Publication p lies in slot p % slots. Each lane has an equal
+    // `slots` slots of `slot_bytes` bytes, a power of two of them. Publication p lies in slot p % slots.
+    // Each lane has an equal
     // piece of a slot, with room for its part of the longest publication: twice with `LOW_LATENCY`,
     // where a line is half flags.
     u8* slots;
@@ -107,8 +108,9 @@ enum Status : u32 {
 // One rank's part of a launch.
 struct Launch {
     const Program* program;
-    // The mailbox of each rank, as this rank reaches it.
+    // The mailbox of each rank, as this rank reaches it, and its own.
     const Mailbox* mailboxes;
+    Mailbox ours;
     // By lane: by rank, its publications in earlier calls, and then the number of earlier calls. The
     // lane counts on when its walk is done.
     u64* published;
@@ -128,7 +130,14 @@ struct Launch {
     u32 protocol;
     // A hash of all that the ranks must agree on.
     u32 fingerprint;
-    u32 unused;
+    // Of the program.
+    u32 bytes;
+    u32 ranks;
+    u32 me;
+    u32 element;
+    // Not zero: no rank makes more publications in the call than it has slots. So nobody waits within
+    // the call for a slot that is read in the call, and readers tell at the end what they are done with.
+    u32 tells_late;
 };
 
 // What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.

@@ -78,151 +78,151 @@ DEVICE u64 number(const Program* program, u32 rank, u32 nth, u32 stage, u32 k) {
 enum {
     MOST_SOURCES = 16,
     MOST_RANKS = 64,
+    MOST_SLOTS = 64,
     // Programs up to this are copied to the memory of the block, where they are read at once.
     SHORT_PROGRAM = 16384,
 };
 
-// What one lane knows while it walks.
+// A rank, as a lane knows it.
+struct Peer {
+    Mailbox mailbox;
+    // Its publications in earlier calls.
+    u64 before;
+    // Publications of ours that it is known to be done with.
+    u64 seen;
+    // Publications of it that we are done with, if it is told at the end.
+    u64 done;
+};
+
+// What one lane knows while it walks. Barriers order what its threads read and write here.
 struct Lane {
     Launch launch;
     const Program* program;
-    u32 element;
-    u32 ranks;
-    u32 me;
     u32 lane;
     u32 lanes;
     // The number of earlier calls.
     u64 calls;
-    // By rank: its publications in earlier calls.
-    u64 before[MOST_RANKS];
-    // Publications of this rank in this call.
-    u64 published;
-    // Why the lane gives up. One thread writes `status` before all threads read it; any thread may
-    // write `line_status` while others still read `status`.
-    u32 status;
-    u32 line_status;
-    // The rank that was awaited when the lane gave up.
-    u32 awaited;
+    Peer peers[MOST_RANKS];
+    // By slot: the readers of what lies there.
+    u64 audiences[MOST_SLOTS];
+    // Why the lane gives up: a status, and above its 32 bits the rank that was awaited. Threads write
+    // `waits` before a barrier and `lines` after it, while others may still read `waits`.
+    u64 waits;
+    u64 lines;
     // Of the fold that runs: where its sources lie, and where its result goes.
     const u8* from[MOST_SOURCES];
     u64 number[MOST_SOURCES];
-    u32 is_line[MOST_SOURCES];
+    // What the writer of each source is told.
+    u64 credits[MOST_SOURCES];
     u8* into;
     u8* slot;
-    u64 position;
-    // The flags of the slot are so old that they may look new.
-    u32 wipes;
 };
+
+// Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
+// publication is: lanes are not in step, so one may still read what another one writes over.
+DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.lanes / 16 * 16; }
+
+DEVICE u8* slot_of(const Lane& self, const Mailbox& mailbox, u64 position) {
+    u64 slot = position & (self.launch.slots - 1);
+    return mailbox.slots + slot * self.launch.slot_bytes + piece(self) * self.lane;
+}
+
+// The place of a counter for a lane: counters of one rank lie side by side.
+DEVICE u64 counter_of(u32 rank, u32 lane, u32 lanes) { return (u64)rank * lanes + lane; }
 
 // ---- Waiting
 
 // True if `peer` makes another call than this rank does. A call that has not begun, or that is over,
 // is not known.
 DEVICE bool is_other_call(const Lane& self, u32 peer) {
-    u64 told = load_relaxed(self.launch.mailboxes[self.me].announced + peer);
+    u64 told = load_relaxed(self.launch.ours.announced + peer);
     return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
 }
 
-// What a wait for `peer` does between two looks.
+// What a wait for `peer` does between two looks. Zero, or a report of why the wait is given up.
 struct Patience {
     u32 peer;
     u32 looks;
     u64 since;
 
-    DEVICE u32 look(const Lane& self) {
+    DEVICE u64 look(const Lane& self) {
         PAUSE();
         looks += 1;
         if (looks % 1024 != 0) return OK;
-        if (load_relaxed(self.launch.abort)) return ABORTED;
-        if (is_other_call(self, peer)) return MISMATCH;
+        u64 named = (u64)peer << 32;
+        if (load_relaxed(self.launch.abort)) return named | ABORTED;
+        if (is_other_call(self, peer)) return named | MISMATCH;
         u64 time = now();
         if (since == 0) since = time;
-        return time - since > self.launch.patience ? TIMED_OUT : OK;
+        return time - since > self.launch.patience ? named | TIMED_OUT : (u64)OK;
     }
 };
 
-// Waits until `*counter`, which `peer` writes, is at least `target`.
-DEVICE u32 await(Lane& self, const u64* counter, u64 target, u32 peer) {
+// Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
+DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {
     Patience patience = {peer, 0, 0};
-    while (load_acquire(counter) < target) {
-        u32 status = patience.look(self);
-        if (status != OK) {
-            self.awaited = peer;
-            return status;
+    for (;;) {
+        u64 value = load_acquire(counter);
+        if (value >= target) return value;
+        u64 report = patience.look(self);
+        if (report != OK) {
+            self.waits = report;
+            return value;
         }
     }
-    return OK;
 }
 
-// ---- A fold
+// ---- What a fold needs
 
 DEVICE u8* memory(const Launch& launch, u32 place) {
     return place == INPUT ? launch.input : place == OUTPUT ? launch.output : launch.scratch;
 }
 
-// Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
-// publication is: lanes are not in step, so one may still read what another one writes over.
-DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.lanes / 16 * 16; }
-
-// The place of a counter for this lane: counters of one rank lie side by side.
-DEVICE u64 counter_of(const Lane& self, u32 rank) { return (u64)rank * self.lanes + self.lane; }
-
-// Waits for one source and says where it lies.
-DEVICE u32 await_source(Lane& self, const Source& source, u32 at, u32 k, Range mine) {
+// Says where source `at` lies, and waits for it.
+DEVICE void await_source(Lane& self, const Source& source, u32 at, u32 k, Range mine) {
     const Launch& launch = self.launch;
     if (source.place != BOARD) {
-        Range range = window(source.extent, self.element, k);
+        Range range = window(source.extent, launch.element, k);
         self.from[at] = memory(launch, source.place) + range.start + mine.start;
-        self.is_line[at] = 0;
-        return OK;
+        self.number[at] = 0;
+        return;
     }
-    u64 position = self.before[source.peer]
+    const Peer& peer = self.peers[source.peer];
+    u64 position = peer.before
         + number(self.program, source.peer, source.publication, source.stage, k);
-    const Mailbox& theirs = launch.mailboxes[source.peer];
-    self.from[at] = theirs.slots + position % launch.slots * launch.slot_bytes
-        + piece(self) * self.lane;
+    self.from[at] = slot_of(self, peer.mailbox, position);
     self.number[at] = position + 1;
-    self.is_line[at] = launch.protocol == LOW_LATENCY;
-    if (launch.protocol == LOW_LATENCY) return OK;
-    const Mailbox& ours = launch.mailboxes[self.me];
-    return await(self, ours.arrived + counter_of(self, source.peer), position + 1, source.peer);
+    if (launch.protocol == LOW_LATENCY) return;
+    const u64* arrived = launch.ours.arrived + counter_of(source.peer, self.lane, self.lanes);
+    await(self, arrived, position + 1, source.peer);
 }
 
-// Waits until the readers of what lies in the slot are done with it, and takes the slot.
-DEVICE u32 await_room(Lane& self, const Fold& fold) {
-    const Launch& launch = self.launch;
-    const Mailbox& ours = launch.mailboxes[self.me];
-    self.position = self.before[self.me] + self.published;
-    u64 slot = self.position % launch.slots;
-    u64* audience = launch.audiences + (u64)self.lane * launch.slots + slot;
-    u64 done = self.position + 1 > launch.slots ? self.position + 1 - launch.slots : 0;
-    for (u32 reader = 0; reader < self.ranks; reader++) {
-        if (*audience >> reader & 1) {
-            u32 status = await(self, ours.consumed + counter_of(self, reader), done, reader);
-            if (status != OK) return status;
-        }
-    }
-    *audience = fold.audience;
-    self.slot = ours.slots + slot * launch.slot_bytes + piece(self) * self.lane;
-    self.wipes = launch.protocol == LOW_LATENCY && self.position >> 31 != 0
-        && (self.position & 0x7fffffff) < launch.slots;
-    return OK;
+// Waits until `reader` is done with what lies in the slot of publication `position`.
+DEVICE void await_room(Lane& self, u64 position, u32 reader) {
+    u32 slots = self.launch.slots;
+    bool reads = self.audiences[position & (slots - 1)] >> reader & 1;
+    u64 done = position + 1 > slots ? position + 1 - slots : 0;
+    if (!reads || self.peers[reader].seen >= done) return;
+    const u64* consumed = self.launch.ours.consumed + counter_of(reader, self.lane, self.lanes);
+    self.peers[reader].seen = await(self, consumed, done, reader);
 }
 
-// One thread awaits all that window `k` of the fold needs.
-DEVICE u32 prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, Range mine) {
-    for (u32 at = 0; at < fold.count; at++) {
-        u32 status = await_source(self, sources[at], at, k, mine);
-        if (status != OK) return status;
+// Each thread awaits one source, or one reader of the slot, of window `k` of the fold.
+DEVICE void prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, Range mine,
+                    u64 position) {
+    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
+        await_source(self, sources[at], at, k, mine);
     }
-    self.into = 0;
-    if (fold.into != NOWHERE) {
-        Range range = window(fold.extent, self.element, k);
-        self.into = memory(self.launch, fold.into) + range.start + mine.start;
+    for (u32 reader = threadIdx.x; reader < self.launch.ranks && fold.audience;
+         reader += blockDim.x) {
+        await_room(self, position, reader);
     }
-    self.slot = 0;
-    self.wipes = 0;
-    return fold.audience ? await_room(self, fold) : OK;
+    if (threadIdx.x == 0) {
+        Range range = window(fold.extent, self.launch.element, k);
+        bool stores = fold.into != NOWHERE;
+        self.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
+        self.slot = fold.audience ? slot_of(self, self.launch.ours, position) : 0;
+    }
 }
 
 // ---- Bytes
@@ -249,7 +249,7 @@ DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
 
 // Reads the eight bytes from `at` on from a line, as soon as it has arrived.
 template <class T>
-DEVICE u32 read_line(const Lane& self, const Source& source, u32 nth, u64 at, Piece<T, 8>& eight) {
+DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, Piece<T, 8>& eight) {
     const u64* line = (const u64*)(self.from[nth] + at * 2);
     u32 flag = (u32)self.number[nth];
     Patience patience = {source.peer, 0, 0};
@@ -260,48 +260,47 @@ DEVICE u32 read_line(const Lane& self, const Source& source, u32 nth, u64 at, Pi
             eight.bits = (low & 0xffffffffull) | high << 32;
             return OK;
         }
-        u32 status = patience.look(self);
-        if (status != OK) return status;
+        u64 report = patience.look(self);
+        if (report != OK) return report;
     }
 }
 
 // Reads the `count` elements from `at` on, which fit in eight bytes.
 template <class T>
-DEVICE u32 read(Lane& self, const Source& source, u32 nth, u64 at, u32 count, Piece<T, 8>& eight) {
-    if (self.is_line[nth]) {
-        u32 status = read_line<T>(self, source, nth, at, eight);
-        if (status != OK) self.awaited = source.peer;
-        return status;
-    }
+DEVICE u64 read(const Lane& self, const Source& source, u32 nth, u64 at, u32 count,
+                Piece<T, 8>& eight) {
+    bool is_line = self.launch.protocol == LOW_LATENCY && source.place == BOARD;
+    if (is_line) return read_line<T>(self, source, nth, at, eight);
     const typename T::Stored* from = (const typename T::Stored*)(self.from[nth] + at);
     for (u32 i = 0; i < count; i++) eight.elements[i] = from[i];
     return OK;
 }
 
 // Combines the bytes from `at` on of all sources, in their order, and stores the result where it
-// belongs. Each thread takes eight bytes at a time, wherever they lie.
+// belongs. Each thread takes eight bytes at a time, wherever they lie. `flag` marks the lines.
 template <class T, class Op>
-DEVICE u32 fold_eights(Lane& self, const Fold& fold, const Source* sources, u64 at, u64 bytes) {
+DEVICE u64 fold_eights(const Lane& self, const Fold& fold, const Source* sources, u64 at, u64 bytes,
+                       u32 flag) {
     const u32 element = sizeof(typename T::Stored);
     for (at += (u64)threadIdx.x * 8; at < bytes; at += (u64)blockDim.x * 8) {
         u32 count = (u32)((bytes - at < 8 ? bytes - at : 8) / element);
         Piece<T, 8> sum, next;
         sum.bits = 0;
         next.bits = 0;
-        u32 status = read<T>(self, sources[0], 0, at, count, sum);
-        for (u32 nth = 1; nth < fold.count && status == OK; nth++) {
-            status = read<T>(self, sources[nth], nth, at, count, next);
+        u64 report = read<T>(self, sources[0], 0, at, count, sum);
+        for (u32 nth = 1; nth < fold.count && report == OK; nth++) {
+            report = read<T>(self, sources[nth], nth, at, count, next);
             combine<T, Op, 8>(sum, next, count);
         }
-        if (status != OK) return status;
+        if (report != OK) return report;
         if (self.into) {
             typename T::Stored* into = (typename T::Stored*)(self.into + at);
             for (u32 i = 0; i < count; i++) into[i] = sum.elements[i];
         }
         if (self.slot && self.launch.protocol == LOW_LATENCY) {
-            u64 flag = (self.position + 1) << 32;
-            store_line((u64*)(self.slot + at * 2), (sum.bits & 0xffffffffull) | flag,
-                       sum.bits >> 32 | flag);
+            u64 above = (u64)flag << 32;
+            store_line((u64*)(self.slot + at * 2), (sum.bits & 0xffffffffull) | above,
+                       sum.bits >> 32 | above);
         } else if (self.slot) {
             typename T::Stored* slot = (typename T::Stored*)(self.slot + at);
             for (u32 i = 0; i < count; i++) slot[i] = sum.elements[i];
@@ -342,9 +341,9 @@ DEVICE bool is_aligned(const Lane& self, u32 count) {
 
 // Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.
 template <class T, class Op>
-DEVICE u32 execute(Lane& self, const Fold& fold, const Source* sources, u64 bytes) {
+DEVICE u64 execute(const Lane& self, const Fold& fold, const Source* sources, u64 bytes, u32 flag) {
     if (self.launch.protocol == LOW_LATENCY || !is_aligned(self, fold.count)) {
-        return fold_eights<T, Op>(self, fold, sources, 0, bytes);
+        return fold_eights<T, Op>(self, fold, sources, 0, bytes, flag);
     }
     const int rows = 4;
     u64 whole = bytes / 16 * 16;
@@ -354,7 +353,7 @@ DEVICE u32 execute(Lane& self, const Fold& fold, const Source* sources, u64 byte
         fold_rows<T, Op, rows>(self, fold.count, at, step);
     }
     for (; at < whole; at += step) fold_rows<T, Op, 1>(self, fold.count, at, step);
-    return fold_eights<T, Op>(self, fold, sources, whole, bytes);
+    return fold_eights<T, Op>(self, fold, sources, whole, bytes, flag);
 }
 
 // Makes all flags of the lane's piece of the slot older than any flag that is awaited. They have 32
@@ -365,46 +364,71 @@ DEVICE void wipe(const Lane& self) {
     }
 }
 
-// Tells the readers of the publication, and the writers of the sources. All threads of the block
-// are done with both.
-DEVICE void tell(Lane& self, const Fold& fold, const Source* sources) {
-    const Launch& launch = self.launch;
-    u64 mine = counter_of(self, self.me);
-    release();
-    if (fold.audience) {
-        for (u32 reader = 0; reader < self.ranks && launch.protocol == SIMPLE; reader++) {
-            if (fold.audience >> reader & 1) {
-                publish(launch.mailboxes[reader].arrived + mine, self.position + 1);
-            }
-        }
-        self.published += 1;
+// The number of publications of the writer of source `at` that we are done with; zero if another source
+// of the fold tells more about that writer, or if the source is no publication.
+DEVICE u64 credit(const Lane& self, const Fold& fold, const Source* sources, u32 at) {
+    if (sources[at].place != BOARD) return 0;
+    for (u32 other = 0; other < fold.count; other++) {
+        bool is_alike = sources[other].place == BOARD && sources[other].peer == sources[at].peer;
+        bool is_later = self.number[other] > self.number[at]
+            || (self.number[other] == self.number[at] && other > at);
+        if (is_alike && is_later) return 0;
     }
-    for (u32 at = 0; at < fold.count; at++) {
-        if (sources[at].place == BOARD) {
-            publish(launch.mailboxes[sources[at].peer].consumed + mine, self.number[at]);
+    return self.number[at];
+}
+
+// Tells the readers of the publication, and the writers of the sources. All threads of the block are
+// done with both.
+DEVICE void tell(Lane& self, const Fold& fold, const Source* sources, u64 position) {
+    const Launch& launch = self.launch;
+    u64 mine = counter_of(launch.me, self.lane, self.lanes);
+    for (u32 reader = threadIdx.x; reader < launch.ranks; reader += blockDim.x) {
+        if (launch.protocol == SIMPLE && fold.audience >> reader & 1) {
+            release();
+            publish(self.peers[reader].mailbox.arrived + mine, position + 1);
+        }
+    }
+    if (threadIdx.x == 0 && fold.audience) {
+        self.audiences[position & (launch.slots - 1)] = fold.audience;
+    }
+    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
+        u64 done = self.credits[at];
+        if (done == 0) continue;
+        Peer& writer = self.peers[sources[at].peer];
+        if (launch.tells_late) {
+            writer.done = done;
+        } else {
+            release();
+            publish(writer.mailbox.consumed + mine, done);
         }
     }
 }
 
 // ---- The walk
 
-// Executes window `k` of a fold.
-template <class T, class Op> DEVICE bool step(Lane& self, const Fold& fold, u32 k) {
+// Executes window `k` of a fold, whose publication has number `position`.
+template <class T, class Op>
+DEVICE bool step(Lane& self, const Fold& fold, u32 k, u64 position) {
     const Source* sources = list<Source>(self.program, self.program->sources) + fold.first;
-    Range whole = window(fold.extent, self.element, k);
+    Range whole = window(fold.extent, self.launch.element, k);
     Range mine = part(whole.bytes, self.lanes, self.lane);
-    if (threadIdx.x == 0) self.status = prepare(self, fold, sources, k, mine);
+    prepare(self, fold, sources, k, mine, position);
     __syncthreads();
-    if (self.status != OK) return false;
-    if (self.wipes) {
+    if (self.waits != OK) return false;
+    // Flags of so late a publication may look like those that were written when the slot was last used.
+    if (fold.audience && self.launch.protocol == LOW_LATENCY && position >> 31 != 0
+        && (position & 0x7fffffff) < self.launch.slots) {
         wipe(self);
         __syncthreads();
     }
-    u32 status = execute<T, Op>(self, fold, sources, mine.bytes);
-    if (status != OK) self.line_status = status;
+    u64 report = execute<T, Op>(self, fold, sources, mine.bytes, (u32)(position + 1));
+    if (report != OK) self.lines = report;
+    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
+        self.credits[at] = credit(self, fold, sources, at);
+    }
     __syncthreads();
-    if (self.line_status != OK) return false;
-    if (threadIdx.x == 0) tell(self, fold, sources);
+    if (self.lines != OK) return false;
+    tell(self, fold, sources, position);
     return true;
 }
 
@@ -415,68 +439,80 @@ template <class T, class Op> DEVICE bool run(Lane& self) {
     const u32* first_of = list<u32>(program, program->first_of);
     u32 windows = program->windows;
     u32 stages = program->stages;
+    u64 position = self.peers[self.launch.me].before;
     for (u32 clock = 0; stages > 0 && clock + 1 < windows + stages; clock++) {
         u32 oldest = clock + 1 > windows ? clock + 1 - windows : 0;
         u32 newest = clock < stages - 1 ? clock : stages - 1;
         for (u32 at = first_of[oldest]; at < first_of[newest + 1]; at++) {
-            if (!step<T, Op>(self, folds[at], clock - folds[at].stage)) return false;
+            if (!step<T, Op>(self, folds[at], clock - folds[at].stage, position)) return false;
+            position += folds[at].audience != 0;
         }
     }
     return true;
 }
 
-// Reads what the lane needs, and tells the other ranks which call this is.
+// Reads what the lane needs, everything at once, and tells the other ranks which call this is.
 DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
+    u32 lane = blockIdx.x % lanes;
+    const u64* counts = launch.published + (u64)lane * (launch.ranks + 1);
     if (threadIdx.x == 0) {
-        const Program* program = launch.program;
         self.launch = launch;
-        self.element = program->element;
-        self.ranks = program->ranks;
-        self.me = program->me;
-        self.lane = blockIdx.x % lanes;
+        self.lane = lane;
         self.lanes = lanes;
-        self.published = 0;
-        self.status = OK;
-        self.line_status = OK;
-        self.awaited = 0;
-        self.program = program->bytes <= SHORT_PROGRAM ? (const Program*)copy : program;
+        self.calls = counts[launch.ranks];
+        self.waits = OK;
+        self.lines = OK;
+        self.program = launch.bytes <= SHORT_PROGRAM ? (const Program*)copy : launch.program;
     }
-    __syncthreads();
-    const u64* counts = launch.published + (u64)self.lane * (self.ranks + 1);
-    for (u32 rank = threadIdx.x; rank < self.ranks; rank += blockDim.x) {
-        self.before[rank] = counts[rank];
-        u64 call = (counts[self.ranks] + 1) << 32 | launch.fingerprint;
-        if (self.lane == 0) store_relaxed(launch.mailboxes[rank].announced + self.me, call);
+    u64 call = (counts[launch.ranks] + 1) << 32 | launch.fingerprint;
+    for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
+        Peer& peer = self.peers[rank];
+        peer.mailbox = launch.mailboxes[rank];
+        peer.before = counts[rank];
+        peer.seen = load_acquire(launch.ours.consumed + counter_of(rank, lane, lanes));
+        peer.done = 0;
+        if (lane == 0) store_relaxed(peer.mailbox.announced + launch.me, call);
     }
-    if (threadIdx.x == 0) self.calls = counts[self.ranks];
-    if (self.program != launch.program) {
-        u64 words = launch.program->bytes / 8;
-        const u64* from = (const u64*)launch.program;
-        for (u64 at = threadIdx.x; at < words; at += blockDim.x) copy[at] = from[at];
+    const u64* audiences = launch.audiences + (u64)lane * launch.slots;
+    for (u32 slot = threadIdx.x; slot < launch.slots; slot += blockDim.x) {
+        self.audiences[slot] = audiences[slot];
+    }
+    const u64* from = (const u64*)launch.program;
+    for (u32 at = threadIdx.x; at < launch.bytes / 8 && launch.bytes <= SHORT_PROGRAM;
+         at += blockDim.x) {
+        copy[at] = from[at];
     }
     __syncthreads();
 }
 
-// Counts the publications of all ranks, and the call. Makes sure that no rank made another one.
+// Counts the publications of all ranks, and the call. Tells writers what the lane is done with, and
+// makes sure that no rank made another call.
 DEVICE void count(Lane& self) {
+    const Launch& launch = self.launch;
     const Numbering* numberings = list<Numbering>(self.program, self.program->numberings);
-    u64* counts = self.launch.published + (u64)self.lane * (self.ranks + 1);
-    for (u32 rank = threadIdx.x; rank < self.ranks; rank += blockDim.x) {
-        counts[rank] += (u64)numberings[rank].folds * numberings[rank].windows;
+    u64* counts = launch.published + (u64)self.lane * (launch.ranks + 1);
+    for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
+        const Peer& peer = self.peers[rank];
+        counts[rank] = peer.before + (u64)numberings[rank].folds * numberings[rank].windows;
         if (self.lane == 0 && is_other_call(self, rank)) {
-            self.awaited = rank;
-            self.line_status = MISMATCH;
+            self.lines = (u64)rank << 32 | MISMATCH;
+        }
+        if (peer.done) {
+            release();
+            publish(peer.mailbox.consumed + counter_of(launch.me, self.lane, self.lanes), peer.done);
         }
     }
-    if (threadIdx.x == 0) counts[self.ranks] += 1;
+    u64* audiences = launch.audiences + (u64)self.lane * launch.slots;
+    for (u32 slot = threadIdx.x; slot < launch.slots; slot += blockDim.x) {
+        audiences[slot] = self.audiences[slot];
+    }
+    if (threadIdx.x == 0) counts[launch.ranks] = self.calls + 1;
 }
 
 // Tells the host why the lane gives up, and then the other lanes that it does.
 DEVICE void give_up(const Lane& self) {
-    u32 status = self.status != OK ? self.status : self.line_status;
-    if (load_relaxed(self.launch.report) == OK) {
-        store_relaxed(self.launch.report, (u64)self.awaited << 32 | status);
-    }
+    u64 report = self.waits != OK ? self.waits : self.lines;
+    if (load_relaxed(self.launch.report) == OK) store_relaxed(self.launch.report, report);
     release();
     store_relaxed(self.launch.abort, 1);
 }
@@ -490,7 +526,7 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
     __syncthreads();
     if (done) count(self);
     __syncthreads();
-    if (threadIdx.x == 0 && (self.status != OK || self.line_status != OK)) give_up(self);
+    if (threadIdx.x == 0 && (self.waits != OK || self.lines != OK)) give_up(self);
 }
 
 #ifndef EMULATED

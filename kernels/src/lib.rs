@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod memory;
 mod mix;
+pub mod packed;
 mod types;
 
 pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};

@@ -147,6 +147,17 @@ pub enum Error {
         /// What went wrong.
         why: String,
     },
+    /// A GPU cannot do this rank's part: there is none, its memory is full, or its driver reports an
+    /// error.
+    #[error("rank {rank}: {operation}: {why}")]
+    Device {
+        /// The rank whose GPU it is.
+        rank: usize,
+        /// The call that the rank made.
+        operation: String,
+        /// What happened.
+        why: String,
+    },
     /// The environment does not say which rank this process is, or the ranks could not join.
     #[error("{0}")]
     Join(String),
@@ -181,7 +192,7 @@ impl Error {
     /// | | retryable | [harmless](Self::is_harmless) |
     /// |---|---|---|
     /// | `Invalid`, `Unsupported`, `Value` | no | yes |
-    /// | `Mismatch`, `Forked` | no | no |
+    /// | `Mismatch`, `Device`, `Forked` | no | no |
     /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
@@ -190,6 +201,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Value { .. }
             | Self::Mismatch { .. }
+            | Self::Device { .. }
             | Self::Forked { .. } => false,
             Self::TimedOut { .. } | Self::PeerLost { .. } => true,
             Self::Connect { .. } | Self::Join(_) => true,
@@ -206,6 +218,7 @@ impl Error {
             | Self::TimedOut { rank, .. }
             | Self::PeerLost { rank, .. }
             | Self::Aborted { rank, .. }
+            | Self::Device { rank, .. }
             | Self::Forked { rank }
             | Self::Connect { rank, .. } => Some(*rank),
             Self::Unsupported { .. } | Self::Failed { .. } | Self::Join(_) => None,
@@ -217,7 +230,7 @@ impl Error {
     ///
     /// | | culprit |
     /// |---|---|
-    /// | `Invalid` | the rank that made the call |
+    /// | `Invalid`, `Device` | the rank that made the call |
     /// | `Value` | the rank whose value it is |
     /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle, or if a
     /// message of any rank was awaited |
@@ -227,7 +240,7 @@ impl Error {
     /// | `Unsupported`, `Forked`, `Connect`, `Join` | none |
     pub fn culprit(&self) -> Option<usize> {
         match self {
-            Self::Invalid { rank, .. } => Some(*rank),
+            Self::Invalid { rank, .. } | Self::Device { rank, .. } => Some(*rank),
             Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
             Self::TimedOut { cause, .. } => cause.culprit,
             Self::Aborted { culprit, .. } | Self::Failed { culprit, .. } => *culprit,
@@ -249,6 +262,7 @@ impl Error {
             | Self::TimedOut { operation, .. }
             | Self::PeerLost { operation, .. }
             | Self::Aborted { operation, .. }
+            | Self::Device { operation, .. }
             | Self::Connect { operation, .. } => Some(operation),
             Self::Failed { .. } | Self::Forked { .. } | Self::Join(_) => None,
         }

@@ -3,7 +3,7 @@
 mod api;
 mod control;
 pub mod element;
-mod engine;
+pub(crate) mod engine;
 pub mod error;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
@@ -66,7 +66,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 #[derive(Debug)]
 pub struct Communicator {
-    engine: EngineHandle,
+    pub(crate) engine: EngineHandle,
     /// Where the ranks run, whatever joins them.
     hosts: Hosts,
     conditions: RunConditions,

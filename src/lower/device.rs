@@ -1,7 +1,8 @@
 //! A program as bytes, for the kernel that walks it on a GPU (`kernels/cuda/walk.cu`).
 //!
-//! The bytes are the structs of `kernels/cuda/program.h`: a header, and lists that begin so many bytes
-//! behind it. There is no pointer in them, so a copy in device memory works wherever it lies.
+//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists that begin so
+//! many bytes behind it. There is no pointer in them, so a copy in device memory works wherever it
+//! lies.
 //!
 //! # Lanes
 //! On a GPU many blocks of threads walk the same program, each on its part of every window. They are
@@ -11,7 +12,10 @@
 
 use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
 use crate::schedule::Buffer;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
+use maypole_kernels::packed::{
+    PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource, place,
+};
 use std::ops::Range;
 
 /// Where the buffers of a call begin, in bytes, in memory that they may share. In place, they do.
@@ -64,7 +68,7 @@ impl DeviceProgram {
             return None;
         }
         let mut bytes = vec![0; size_of::<PackedProgram>()];
-        let folds: Vec<PackedFold> = program.folds.iter().map(PackedFold::of).collect();
+        let folds: Vec<PackedFold> = program.folds.iter().map(packed_fold).collect();
         let header = PackedProgram {
             folds: append(&mut bytes, &folds),
             sources: append(&mut bytes, &packed_sources(program)),
@@ -90,98 +94,31 @@ impl DeviceProgram {
 
 // ---- Bytes
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PackedExtent {
-    start: u64,
-    quotient: u64,
-    remainder: u32,
-    unused: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PackedSource {
-    extent: PackedExtent,
-    place: u32,
-    peer: u32,
-    publication: u32,
-    stage: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PackedFold {
-    extent: PackedExtent,
-    audience: u64,
-    into: u32,
-    stage: u32,
-    first: u32,
-    count: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PackedNumbering {
-    folds: u32,
-    windows: u32,
-    first: u32,
-    befores: u32,
-    before: u64,
-    sum: u64,
-    sums: u32,
-    unused: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PackedProgram {
-    bytes: u64,
-    folds: u64,
-    sources: u64,
-    first_of: u64,
-    numberings: u64,
-    windows: u32,
-    stages: u32,
-    fold_count: u32,
-    element: u32,
-    ranks: u32,
-    me: u32,
-}
-
-/// The numbers of `Place` in `program.h`.
-const BOARD: u32 = 3;
-const NOWHERE: u32 = 4;
-
 fn place_of(buffer: Buffer) -> u32 {
     match buffer {
-        Buffer::Input => 0,
-        Buffer::Output => 1,
-        Buffer::Scratch => 2,
+        Buffer::Input => place::INPUT,
+        Buffer::Output => place::OUTPUT,
+        Buffer::Scratch => place::SCRATCH,
     }
 }
 
-impl PackedExtent {
-    fn of(extent: &Extent) -> Self {
-        Self {
-            start: extent.start as u64,
-            quotient: extent.quotient as u64,
-            remainder: extent.remainder,
-            unused: 0,
-        }
+fn packed_extent(extent: &Extent) -> PackedExtent {
+    PackedExtent {
+        start: extent.start as u64,
+        quotient: extent.quotient as u64,
+        remainder: extent.remainder,
+        unused: 0,
     }
 }
 
-impl PackedFold {
-    fn of(fold: &Fold) -> Self {
-        Self {
-            extent: PackedExtent::of(&fold.extent),
-            audience: fold.audience,
-            into: fold.into.map_or(NOWHERE, place_of),
-            stage: fold.stage,
-            first: fold.first,
-            count: fold.count.into(),
-        }
+fn packed_fold(fold: &Fold) -> PackedFold {
+    PackedFold {
+        extent: packed_extent(&fold.extent),
+        audience: fold.audience,
+        into: fold.into.map_or(place::NOWHERE, place_of),
+        stage: fold.stage,
+        first: fold.first,
+        count: fold.count.into(),
     }
 }
 
@@ -192,10 +129,10 @@ fn element(program: &Program) -> u32 {
 
 fn packed_sources(program: &Program) -> Vec<PackedSource> {
     let packed = program.sources.iter().map(|source| PackedSource {
-        extent: PackedExtent::of(&source.extent),
+        extent: packed_extent(&source.extent),
         place: match source.from {
             SourceLocation::Own(buffer) => place_of(buffer),
-            _ => BOARD,
+            _ => place::BOARD,
         },
         peer: source.peer,
         publication: source.publication,

@@ -42,7 +42,8 @@ pub use program::{
     Program, Push, SourceLocation, StreamLink,
 };
 pub use registered::{RegisteredProgram, lower_registered};
-use strategy::{Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
+pub use strategy::DeviceSlots;
+use strategy::{SlotRule, Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;
 
 /// The input of lowering, equal on all ranks.
@@ -77,14 +78,41 @@ pub fn lower(
     me: usize,
     placement: Placement,
 ) -> Result<Program, Stuck> {
+    lower_with(request, SlotRule::Board, me, placement)
+}
+
+/// Lowers the schedule of rank `me` for the memory of GPUs, where all ranks reach one another's
+/// mailboxes: as [`lower`], but a window is at most a slot of a mailbox long.
+///
+/// # Errors
+/// As [`lower`].
+///
+/// # Panics
+/// As [`lower`], or if not all ranks share one board.
+pub fn lower_for_device(
+    request: &LoweringInput<'_>,
+    slots: DeviceSlots,
+    me: usize,
+    placement: Placement,
+) -> Result<Program, Stuck> {
+    assert_eq!(request.boards.count(), 1, "all ranks reach one another's mailboxes");
+    lower_with(request, SlotRule::Device(slots), me, placement)
+}
+
+fn lower_with(
+    request: &LoweringInput<'_>,
+    slots: SlotRule,
+    me: usize,
+    placement: Placement,
+) -> Result<Program, Stuck> {
     assert_eq!(
         request.schedules.len(),
         request.boards.world(),
         "one schedule and one board for each rank"
     );
     assert!(request.element > 0, "elements have bytes");
-    let windows = windows(request);
-    let strategy = choose(request, windows)?;
+    let windows = windows(request, slots);
+    let strategy = choose(request, windows, slots)?;
     Ok(emit(request, &strategy, me, windows, placement))
 }
 
@@ -104,7 +132,7 @@ pub fn lower_symmetric(
     assert_eq!(request.schedules.len(), 1, "the schedule of this rank alone");
     assert_eq!(request.boards.count(), request.boards.world(), "boards differ, so ranks do");
     assert!(request.element > 0, "elements have bytes");
-    let windows = windows(request);
+    let windows = windows(request, SlotRule::Board);
     let strategy = choose_symmetric(request, symmetry, me, windows)?;
     Some(emit(request, &strategy, me, windows, placement))
 }

@@ -19,13 +19,34 @@ use crate::schedule::{Buffer, Placement, Symmetry, input};
 use maypole_transports::board::{CHUNK, SlotClass};
 use std::ops::Range;
 
-/// The smallest number of windows such that no window is too long.
-pub(super) fn windows(request: &LoweringInput<'_>) -> u32 {
-    let shared = request.boards.is_shared();
-    let limit = if shared { request.window.min(CHUNK) } else { request.window };
+/// The smallest number of windows such that no window is too long, in publications with these slots.
+pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
+    let limit = match slots {
+        SlotRule::Board if request.boards.is_shared() => request.window.min(CHUNK),
+        SlotRule::Board => request.window,
+        SlotRule::Device(slots) => request.window.min(slots.bytes),
+    };
     let elements = (limit / request.element).max(1);
     u32::try_from(request.layout.longest().div_ceil(elements).max(1))
         .expect("fewer than 2^32 windows")
+}
+
+/// The slots of a mailbox in a GPU's memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeviceSlots {
+    /// Bytes of the longest publication.
+    pub bytes: usize,
+    /// How many slots each rank has.
+    pub count: usize,
+}
+
+/// Which slots a program may use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SlotRule {
+    /// Those of the smallest class of a board that suffices.
+    Board,
+    /// Those of a mailbox.
+    Device(DeviceSlots),
 }
 
 /// A way of running the schedules that completes.
@@ -56,10 +77,14 @@ const LONGEST_TRIAL: u64 = 100_000;
 ///
 /// # Errors
 /// [`Stuck`] if the schedules do not complete under the law of schedules.
-pub(super) fn choose(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
+pub(super) fn choose(
+    request: &LoweringInput<'_>,
+    windows: u32,
+    rule: SlotRule,
+) -> Result<Strategy, Stuck> {
     let folds = fuse(request.schedules, 0..request.boards.world(), request.boards);
-    let strategy = Matching::new(&folds).and_then(|it| fused(request, windows, folds, it));
-    strategy.map_or_else(|| in_proof_order(request, windows), Ok)
+    let strategy = Matching::new(&folds).and_then(|it| fused(request, windows, rule, folds, it));
+    strategy.map_or_else(|| in_proof_order(request, windows, rule), Ok)
 }
 
 /// The first strategy with fused folds that completes, where `request` has the schedule of rank
@@ -77,13 +102,14 @@ pub(super) fn choose_symmetric(
 ) -> Option<Strategy> {
     let folds = fuse(request.schedules, me..me + 1, request.boards);
     let matching = Matching::of_one(&folds, request.boards.world(), symmetry)?;
-    fused(request, windows, folds, matching)
+    fused(request, windows, SlotRule::Board, folds, matching)
 }
 
 /// The first of the two strategies with fused folds that completes.
 fn fused(
     request: &LoweringInput<'_>,
     windows: u32,
+    rule: SlotRule,
     folds: FusedFolds,
     matching: Matching,
 ) -> Option<Strategy> {
@@ -91,24 +117,28 @@ fn fused(
     if let Some(stages) = stages(&folds, &matching, request.boards.world(), index) {
         let order = by_stage(&folds, &stages);
         let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-        if let Some(slots) = slots(request, windows, &ordered) {
+        if let Some(slots) = slots(request, windows, rule, &ordered) {
             return Some(Strategy { folds, matching, stages, order, slots });
         }
     }
     let (stages, order) = listed(&folds);
     let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-    let slots = slots(request, windows, &ordered)?;
+    let slots = slots(request, windows, rule, &ordered)?;
     Some(Strategy { folds, matching, stages, order, slots })
 }
 
 /// The proof order itself, which completes with any slots.
-fn in_proof_order(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
+fn in_proof_order(
+    request: &LoweringInput<'_>,
+    windows: u32,
+    rule: SlotRule,
+) -> Result<Strategy, Stuck> {
     let folds = linear(request.schedules)?;
     let matching = Matching::new(&folds).expect("the proof order has a send for each receive");
     let (stages, order) = listed(&folds);
     let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
     let slots =
-        slots(request, windows, &ordered).expect("the proof order completes with any slots");
+        slots(request, windows, rule, &ordered).expect("the proof order completes with any slots");
     Ok(Strategy { folds, matching, stages, order, slots })
 }
 
@@ -118,13 +148,22 @@ fn listed(folds: &FusedFolds) -> (Vec<u32>, Vec<u32>) {
 }
 
 /// The smallest slots with which all programs complete.
-fn slots(request: &LoweringInput<'_>, windows: u32, ordered: &OrderedFolds<'_>) -> Option<Slots> {
+fn slots(
+    request: &LoweringInput<'_>,
+    windows: u32,
+    rule: SlotRule,
+    ordered: &OrderedFolds<'_>,
+) -> Option<Slots> {
     let ranks = ranks_of_smallest_board(request.boards);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
     let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
     let unread = ordered.most_unread(windows);
+    let depth_of = |class: SlotClass| match rule {
+        SlotRule::Board => class.slots(ranks),
+        SlotRule::Device(slots) => slots.count,
+    };
     let completes = |class: SlotClass, placement| {
-        let depth = class.slots(ranks) as u64;
+        let depth = depth_of(class) as u64;
         let index = SpanIndex::new(request.schedules, placement);
         let trial = ordered.windows_of_trial(windows, depth);
         let is_short = trial == 1 || ordered.steps_of_trial(trial) <= LONGEST_TRIAL;
@@ -136,7 +175,7 @@ fn slots(request: &LoweringInput<'_>, windows: u32, ordered: &OrderedFolds<'_>) 
         .find(|class| completes(*class, Placement::Apart))?;
     // Placement decides only which posts a fold waits for.
     let in_place = request.boards.count() <= 1 || completes(class, Placement::InPlace);
-    Some(Slots { class, depth: class.slots(ranks), in_place })
+    Some(Slots { class, depth: depth_of(class), in_place })
 }
 
 /// Ranks of the smallest board that is shared: it has the fewest slots.

@@ -60,9 +60,11 @@ fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let copy = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy_folder(&path, &copy, edit),
-            false => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
+        // The compiled modules are not text.
+        match (path.is_dir(), path.ends_with("ptx")) {
+            (true, true) => {}
+            (true, false) => copy_folder(&path, &copy, edit),
+            _ => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
         }
     }
 }
@@ -163,6 +165,9 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
         number(&mut input, word);
     }
     number(&mut input, before as usize);
+    let most = |case: &Case| (0..world).map(|rank| *case.lower(0).totals.get(rank).unwrap()).max();
+    let fits = cases.iter().all(|case| most(case).unwrap_or(0) <= slots as u64);
+    number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
     for case in cases {
         (0..world).for_each(|rank| write_rank(&mut input, case, rank, &case.lower(rank)));
     }

@@ -59,8 +59,8 @@ fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
 fn data_read_before_it_arrives_is_caught_emulated() {
     check(
         "a reader that waits for the publication before",
-        "counter_of(self, source.peer), position + 1, source.peer);",
-        "counter_of(self, source.peer), position, source.peer);",
+        "    await(self, arrived, position + 1, source.peer);",
+        "    await(self, arrived, position, source.peer);",
         Protocol::Simple,
     );
 }
@@ -69,13 +69,14 @@ fn data_read_before_it_arrives_is_caught_emulated() {
 fn a_counter_ahead_of_its_data_is_caught_emulated() {
     check(
         "a publication that is announced before it is written",
-        "    u32 status = execute<T, Op>(self, fold, sources, mine.bytes);",
-        "    for (u32 reader = 0; reader < self.ranks && threadIdx.x == 0; reader++) {
+        "    u64 report = execute<T, Op>(",
+        "    for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
             if (fold.audience >> reader & 1) publish(
-                self.launch.mailboxes[reader].arrived + counter_of(self, self.me),
-                self.position + 1);
+                self.peers[reader].mailbox.arrived
+                    + counter_of(self.launch.me, self.lane, self.lanes),
+                position + 1);
         }
-        u32 status = execute<T, Op>(self, fold, sources, mine.bytes);",
+        u64 report = execute<T, Op>(",
         Protocol::Simple,
     );
 }
@@ -84,8 +85,8 @@ fn a_counter_ahead_of_its_data_is_caught_emulated() {
 fn a_credit_given_early_is_caught_emulated() {
     check(
         "a writer that takes a slot one publication too early",
-        "self.position + 1 - launch.slots : 0",
-        "self.position - launch.slots : 0",
+        "position + 1 - slots : 0",
+        "position - slots : 0",
         Protocol::Simple,
     );
 }
@@ -104,8 +105,8 @@ fn half_of_a_line_is_caught_emulated() {
 fn sources_in_another_order_are_caught_emulated() {
     check(
         "sources from the last to the first",
-        "status = read<T>(self, sources[nth], nth, at, count, next);",
-        "status = read<T>(self, sources[fold.count - nth], fold.count - nth, at, count, next);",
+        "report = read<T>(self, sources[nth], nth, at, count, next);",
+        "report = read<T>(self, sources[fold.count - nth], fold.count - nth, at, count, next);",
         Protocol::Simple,
     );
 }
@@ -116,6 +117,36 @@ fn lanes_without_pieces_of_their_own_are_caught_emulated() {
         "lanes whose pieces of a slot overlap",
         "return self.launch.slot_bytes / self.lanes / 16 * 16; }",
         "return self.launch.slot_bytes * 0 + 48; }",
+        Protocol::Simple,
+    );
+}
+
+#[test]
+fn whole_packs_in_another_order_are_caught_emulated() {
+    check(
+        "sources from the last to the first, sixteen bytes at a time",
+        "next[row].bits = *(const Sixteen*)(self.from[nth] + at + row * step);",
+        "next[row].bits = *(const Sixteen*)(self.from[count - nth] + at + row * step);",
+        Protocol::Simple,
+    );
+}
+
+#[test]
+fn credits_told_before_the_call_ends_are_needed_emulated() {
+    check(
+        "writers that are told at the end, though they wait for a slot before",
+        "if (launch.tells_late) {",
+        "if (true) {",
+        Protocol::Simple,
+    );
+}
+
+#[test]
+fn a_reader_that_is_forgotten_between_calls_is_caught_emulated() {
+    check(
+        "audiences that are not kept for the next call",
+        "        audiences[slot] = self.audiences[slot];",
+        "        audiences[slot] = 0;",
         Protocol::Simple,
     );
 }

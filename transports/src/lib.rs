@@ -13,6 +13,8 @@ pub mod alarm;
 pub mod board;
 pub mod clock;
 pub mod cores;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(target_os = "linux")]
 pub mod deadline;
 pub mod descriptor;

@@ -2,7 +2,7 @@
 // standard output. `tests/emulated_gpu/` writes the input. All numbers are 64 bits, little endian.
 //
 //   type operation seed ranks lanes threads slots slot_bytes protocol calls
-//   publications and calls of every rank before the first call
+//   publications and calls of every rank before the first call, and `tells_late`
 //   for each call:
 //     for each rank: a fingerprint, bytes of the program, the program,
 //                    where input and output begin in the memory, bytes of the memory, the memory,
@@ -142,6 +142,7 @@ int main() {
     u32 protocol = (u32)read_number();
     u64 calls = read_number();
     u64 before = read_number();
+    u64 tells_late = read_number();
     if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads == 0) return 2;
 
     std::vector<Rank> state;
@@ -158,28 +159,38 @@ int main() {
                                     rank.announced.data()});
     }
     u32 abort = 0;
+    std::vector<std::vector<Call>> made(calls);
+    std::vector<Launches> launches(calls, Launches{lanes, 0, {}});
     for (u64 number = 0; number < calls; number++) {
-        std::vector<Call> made;
-        for (u32 rank = 0; rank < ranks; rank++) made.push_back(read_call());
-        Launches launches{lanes, 0, {}};
+        for (u32 rank = 0; rank < ranks; rank++) made[number].push_back(read_call());
         for (u32 rank = 0; rank < ranks; rank++) {
-            Call& call = made[rank];
-            launches.of[rank] = Launch{
-                (const Program*)call.program.start(), mailboxes.data(),
-                state[rank].published.data(), state[rank].audiences.data(),
-                call.memory.start() + call.input, call.memory.start() + call.output,
-                call.scratch.start(), &abort, &state[rank].report, ~0ull, slot_bytes, slots,
-                protocol, (u32)call.fingerprint, 0};
+            Call& call = made[number][rank];
+            const Program* program = (const Program*)call.program.start();
+            launches[number].of[rank] = Launch{
+                program, mailboxes.data(), mailboxes[rank], state[rank].published.data(),
+                state[rank].audiences.data(), call.memory.start() + call.input,
+                call.memory.start() + call.output, call.scratch.start(), &abort,
+                &state[rank].report, ~0ull, slot_bytes, slots, protocol, (u32)call.fingerprint,
+                (u32)call.program.bytes, ranks, rank, program->element ? program->element : 1,
+                (u32)tells_late};
         }
-        auto body = [&] { kernel(launches); };
-        if (!fibers::run(ranks * lanes, threads, seed + number, PATIENCE, body)) return 3;
-        for (Rank& rank : state) {
-            if (rank.report != OK) {
-                fprintf(stderr, "%llu", rank.report);
-                return 4;
-            }
+    }
+    // A lane begins its next call while others, of this rank and of others, are in an earlier one.
+    auto body = [&] {
+        for (Launches& call : launches) {
+            kernel(call);
+            fibers::await_block();
         }
-        for (Call& call : made) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
+    };
+    if (!fibers::run(ranks * lanes, threads, seed, PATIENCE, body)) return 3;
+    for (Rank& rank : state) {
+        if (rank.report != OK) {
+            fprintf(stderr, "%llu", rank.report);
+            return 4;
+        }
+    }
+    for (std::vector<Call>& ranks_of_call : made) {
+        for (Call& call : ranks_of_call) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
     }
     return fflush(stdout) == 0 ? 0 : 2;
 }

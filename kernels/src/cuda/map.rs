@@ -17,8 +17,8 @@ const MOST_BLOCKS: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct MapKernels {
     kind: DataType,
-    divide: CudaFunction,
-    scale: CudaFunction,
+    divide: Arc<CudaFunction>,
+    scale: Arc<CudaFunction>,
 }
 
 impl MapKernels {
@@ -34,6 +34,11 @@ impl MapKernels {
         let divide = load_kernel(context, &module, "divide_elements")?;
         let scale = load_kernel(context, &module, "scale_elements")?;
         Ok(Self { kind, divide, scale })
+    }
+
+    /// The type of the elements.
+    pub fn kind(&self) -> DataType {
+        self.kind
     }
 
     /// Divides the `count` elements from `data` on by `by`, when all earlier work of `stream` is done.

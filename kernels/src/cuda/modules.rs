@@ -5,8 +5,9 @@ use crate::{BinaryOp, DataType};
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
 use flate2::read::GzDecoder;
+use std::collections::HashMap;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 macro_rules! modules {
     ($($name:literal)*) => {
@@ -85,8 +86,13 @@ fn name(op: BinaryOp) -> &'static str {
     }
 }
 
-/// Loads the kernel `kernel` of `module` into a context. The driver compiles it for the GPU, which takes
-/// a fraction of a second, and keeps the result in a cache of its own.
+/// The kernels of this process by context and name. Ranks that are threads share them.
+static LOADED: LazyLock<Mutex<HashMap<(usize, String), Weak<CudaFunction>>>> =
+    LazyLock::new(Mutex::default);
+
+/// Loads the kernel `kernel` of `module` into a context, unless it is loaded there. The driver compiles
+/// it for the GPU, which takes a fraction of a second, and keeps the result in a cache of its own. While
+/// it loads, it may wait for all kernels of the GPU to end.
 ///
 /// # Errors
 /// [`CudaError`] if the driver refuses the module.
@@ -97,14 +103,29 @@ pub fn load_kernel(
     context: &Arc<CudaContext>,
     module: &str,
     kernel: &str,
-) -> Result<CudaFunction, CudaError> {
+) -> Result<Arc<CudaFunction>, CudaError> {
+    let key = (context.cu_ctx() as usize, format!("{module} {kernel}"));
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(function) = loaded.get(&key).and_then(Weak::upgrade) {
+        return Ok(function);
+    }
+    let function = Arc::new(load(context, module, kernel)?);
+    loaded.retain(|_, function| function.strong_count() > 0);
+    loaded.insert(key, Arc::downgrade(&function));
+    Ok(function)
+}
+
+fn load(context: &Arc<CudaContext>, module: &str, kernel: &str) -> Result<CudaFunction, CudaError> {
     let text = ptx(module).unwrap_or_else(|| panic!("there is no module '{module}'"));
     let loaded = context
         .load_module(Ptx::from_src(text))
         .map_err(|error| CudaError::new(format!("loading module '{module}'"), error))?;
-    loaded
-        .load_function(kernel)
-        .map_err(|error| CudaError::new(format!("loading kernel '{kernel}'"), error))
+    let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
+    let function = loaded.load_function(kernel).map_err(failed)?;
+    // The driver may put off loading until the kernel is needed: now.
+    function.num_regs().map_err(failed)?;
+    function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
+    Ok(function)
 }
 
 #[cfg(test)]

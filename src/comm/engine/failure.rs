@@ -72,7 +72,7 @@ impl Engine {
 
     /// The communicator has failed at `step` of `operation`, which waited for `peer`, or for any
     /// rank if `peer` is `None`.
-    fn explain_link(
+    pub(super) fn explain_link(
         &mut self,
         operation: String,
         step: usize,

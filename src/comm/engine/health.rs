@@ -33,7 +33,7 @@ impl Health {
 
     /// True unless this process was forked from the one that is the rank.
     #[inline(always)]
-    pub(super) fn is_in_own_process(&self) -> bool {
+    pub(crate) fn is_in_own_process(&self) -> bool {
         self.owner.is_current()
     }
 
@@ -115,6 +115,12 @@ impl Health {
             Some(cause) if !self.has_failed() => Err(self.error_of("close()".to_owned(), cause)),
             _ => Ok(()),
         }
+    }
+
+    /// What this rank does now, or did last, in words.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn title(&self) -> String {
+        self.activity.title()
     }
 
     /// True while this rank is in an operation.
@@ -285,6 +291,15 @@ impl Health {
             self.rank, self.sequence
         );
         self.abort(operation.to_owned(), text)
+    }
+
+    /// Records that this rank's GPU cannot do its part in `operation`, and tells all ranks.
+    #[cfg(feature = "cuda")]
+    pub(super) fn device_failed(&mut self, operation: String, why: String) -> Error {
+        let rank = self.rank;
+        let error = Error::Device { rank, operation: operation.clone(), why };
+        self.abort(operation, error.to_string());
+        error
     }
 
     /// Ends the group on all ranks by what happened on this rank, as `text` says.

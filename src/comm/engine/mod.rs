@@ -15,6 +15,8 @@ pub(crate) mod agree;
 pub(crate) mod calls;
 pub(crate) mod conditions;
 mod connect;
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
 mod failure;
 mod groups;
 mod health;

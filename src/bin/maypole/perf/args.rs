@@ -217,6 +217,10 @@ pub(crate) enum TransportSelection {
     Tcp,
     /// InfiniBand or RoCE between any two ranks, also on one host.
     Ib,
+    /// Memory of GPUs: rank r is on GPU r, or shares one. Ranks that are threads (--threads) and share
+    /// a GPU run at the same time; processes that share one take turns, which is slow.
+    #[cfg(feature = "cuda")]
+    Cuda,
     /// The library's default: shared memory within a host; between hosts InfiniBand or RoCE if all
     /// ranks have a port, else TCP.
     Auto,

@@ -22,6 +22,9 @@ pub(crate) enum PerfTransport {
     Board,
     /// Streams in memory, between threads.
     Mem,
+    /// Memory of GPUs.
+    #[cfg(feature = "cuda")]
+    Cuda,
 }
 
 impl fmt::Display for PerfTransport {
@@ -34,6 +37,8 @@ impl fmt::Display for PerfTransport {
             Self::MixedIb => "shm+ib",
             Self::Board => "board",
             Self::Mem => "mem",
+            #[cfg(feature = "cuda")]
+            Self::Cuda => "cuda",
         })
     }
 }
@@ -57,6 +62,9 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
         TransportSelection::Shm => vec![(PerfTransport::Shm, over_shm(&mut world, settings)?)],
         TransportSelection::Tcp => vec![(PerfTransport::Tcp, world.over(Transport::Tcp)?)],
         TransportSelection::Ib => vec![(PerfTransport::Ib, world.over(Transport::Ib)?)],
+        // The ranks meet over the transport that they have; the buffers are elsewhere.
+        #[cfg(feature = "cuda")]
+        TransportSelection::Cuda => vec![(PerfTransport::Cuda, world.over(Transport::Auto)?)],
         TransportSelection::Auto => vec![automatic(&mut world)?],
         TransportSelection::All => all(&mut world)?,
     };
@@ -123,6 +131,8 @@ fn between_threads(over: TransportSelection) -> Vec<PerfTransport> {
     match over {
         TransportSelection::Shm | TransportSelection::Auto => vec![PerfTransport::Board],
         TransportSelection::Tcp | TransportSelection::Ib => vec![PerfTransport::Mem],
+        #[cfg(feature = "cuda")]
+        TransportSelection::Cuda => vec![PerfTransport::Cuda],
         TransportSelection::All => vec![PerfTransport::Board, PerfTransport::Mem],
     }
 }

@@ -16,6 +16,8 @@ pub(crate) fn applies(transport: PerfTransport) -> bool {
             true
         }
         PerfTransport::Shm | PerfTransport::Board | PerfTransport::Mem => false,
+        #[cfg(feature = "cuda")]
+        PerfTransport::Cuda => false,
     }
 }
 

@@ -6,6 +6,8 @@ use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{PerfTransport, RankCommunicators};
 use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
+#[cfg(feature = "cuda")]
+use crate::perf::measure::device;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::workload::{Workload, arena_bytes};
 use crate::perf::measure::{Measurement, Sampler, SamplingOptions};
@@ -102,6 +104,12 @@ impl PerfRun<'_> {
             leave_out: self.settings.sabotage,
         };
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
+        #[cfg(feature = "cuda")]
+        if transport == PerfTransport::Cuda {
+            let gpu = device::join(&mut sampler.comm)?;
+            gpu.set_deterministic(self.settings.deterministic);
+            sampler.gpu = Some(std::sync::Arc::new(gpu));
+        }
         if self.settings.report.is_some() && self.mapping.is_one_machine() {
             let limit =
                 MachineLimit::measure(&mut sampler.comm, transport, &self.settings.benchmark)?;
@@ -131,6 +139,8 @@ impl PerfRun<'_> {
             }
         }
         let stopped = sampler.stopped;
+        #[cfg(feature = "cuda")]
+        drop(sampler.gpu);
         sampler.comm.close()?;
         Ok(stopped)
     }
@@ -156,6 +166,14 @@ impl PerfRun<'_> {
         let rank = sampler.comm.rank();
         sampler.comm.set_algorithm(point.algorithm);
         let algorithm = sampler.comm.algorithm(point.collective, point.count, parameters.kind);
+        #[cfg(feature = "cuda")]
+        let algorithm = match &sampler.gpu {
+            Some(gpu) => {
+                gpu.set_algorithm(point.algorithm);
+                gpu.algorithm(point.collective, point.count, parameters.kind)
+            }
+            None => algorithm,
+        };
         sampler.comm.set_algorithm(None);
         let deterministic = sampler.comm.is_deterministic();
         let algorithm = algorithm?;
@@ -187,6 +205,10 @@ impl PerfRun<'_> {
         }
         for place in point.placements() {
             let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?;
+            #[cfg(feature = "cuda")]
+            if let Some(gpu) = &sampler.gpu {
+                work = work.on_device(gpu, parameters.kind)?;
+            }
             let measured: Option<Measurement> =
                 if sampler.stopped { None } else { sampler.measure(&mut work)? };
             match place {

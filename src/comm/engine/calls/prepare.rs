@@ -181,7 +181,7 @@ impl Engine {
     }
 
     /// What this rank divides its result by: an average is divided where the result is.
-    fn divisor(&self, call: CollectiveCall) -> Option<u64> {
+    pub(in crate::comm::engine) fn divisor(&self, call: CollectiveCall) -> Option<u64> {
         let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
         let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
         (averages && has_result).then_some(self.boards.world() as u64)

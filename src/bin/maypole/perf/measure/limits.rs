@@ -70,8 +70,8 @@ impl MachineLimit {
         Some(y0 * (y1 / y0).powf(part))
     }
 
-    /// Measures the limit. Returns `None` for one rank, for collectives without data, for verbs and
-    /// for mixed transports, where a simple exchange is no limit. Collective.
+    /// Measures the limit. Returns `None` for one rank, for collectives without data, for verbs,
+    /// for GPUs and for mixed transports, where a simple exchange is no limit. Collective.
     pub(crate) fn measure(
         comm: &mut Communicator,
         transport: PerfTransport,
@@ -83,8 +83,12 @@ impl MachineLimit {
             (*size as f64 * factors.fold(0.0, f64::max)).ceil() as usize
         };
         let most = what.sizes.iter().map(bytes).max().unwrap_or(0);
-        let has_none =
-            matches!(transport, PerfTransport::Ib | PerfTransport::Mixed | PerfTransport::MixedIb);
+        let has_none = match transport {
+            PerfTransport::Ib | PerfTransport::Mixed | PerfTransport::MixedIb => true,
+            #[cfg(feature = "cuda")]
+            PerfTransport::Cuda => true,
+            _ => false,
+        };
         if world == 1 || most == 0 || has_none {
             return Ok(None);
         }

@@ -21,6 +21,8 @@
 //! runs. Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
 //! samples, each with new inputs and each checked, without timing.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
 pub(crate) mod limits;
 pub(crate) mod summary;
 pub(crate) mod workload;
@@ -29,7 +31,7 @@ use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::summary::Summary;
 use crate::perf::measure::workload::{CallBatch, Workload};
-use maypole::{CallPath, Communicator, LastCall, Result};
+use maypole::{CallPath, Communicator, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -77,6 +79,9 @@ pub(crate) struct Measurement {
 /// Takes samples with one communicator.
 pub(crate) struct Sampler<'a> {
     pub(crate) comm: Communicator,
+    /// The same ranks on GPUs, if the calls are made there.
+    #[cfg(feature = "cuda")]
+    pub(crate) gpu: Option<std::sync::Arc<maypole::cuda::Comm>>,
     options: SamplingOptions,
     /// Set when this process gets Ctrl-C.
     stop: &'a AtomicBool,
@@ -99,7 +104,7 @@ struct BatchResult {
     /// The end of the batch by rank 0's clock, in nanoseconds.
     now: u64,
     /// How the last call ran.
-    ran: Option<LastCall>,
+    ran: Option<(&'static str, CallPath)>,
 }
 
 impl<'a> Sampler<'a> {
@@ -111,7 +116,18 @@ impl<'a> Sampler<'a> {
     ) -> Self {
         let one_clock = mapping.is_one_machine();
         let two_barriers = mapping.has_core_for_each();
-        Self { comm, options, stop, one_clock, two_barriers, calls: 0, batches: 0, stopped: false }
+        Self {
+            comm,
+            #[cfg(feature = "cuda")]
+            gpu: None,
+            options,
+            stop,
+            one_clock,
+            two_barriers,
+            calls: 0,
+            batches: 0,
+            stopped: false,
+        }
     }
 
     /// Measures one workload. Returns `None` if the user stops before the first sample.
@@ -146,8 +162,8 @@ impl<'a> Sampler<'a> {
             time,
             wrong,
             calls,
-            algorithm: ran.algorithm,
-            path: ran.path,
+            algorithm: ran.0,
+            path: ran.1,
         });
         Ok(measured)
     }
@@ -190,8 +206,9 @@ impl<'a> Sampler<'a> {
         for _ in 0..calls {
             let batch = self.next(1);
             work.fill(&batch);
+            work.upload()?;
             self.run(work, &batch)?;
-            wrong += self.wrong(work, &batch);
+            wrong += self.wrong(work, &batch)?;
         }
         Ok(self.share((0, 0), 1, wrong)?.wrong)
     }
@@ -207,15 +224,16 @@ impl<'a> Sampler<'a> {
         let batch = self.next(calls);
         if has_new_inputs {
             work.fill(&batch);
+            work.upload()?;
         }
         self.comm.barrier()?;
         if self.two_barriers {
             self.comm.barrier()?;
         }
         let times = self.run(work, &batch)?;
-        let ran = self.comm.last_call();
+        let ran = self.last_call();
         self.comm.barrier()?;
-        let wrong = if has_new_inputs { self.wrong(work, &batch) } else { 0 };
+        let wrong = if has_new_inputs { self.wrong(work, &batch)? } else { 0 };
         Ok(BatchResult { ran, ..self.share(times, calls, wrong)? })
     }
 
@@ -237,8 +255,21 @@ impl<'a> Sampler<'a> {
         times
     }
 
-    fn wrong(&self, work: &Workload<'_>, batch: &CallBatch) -> u64 {
-        if self.options.check { work.wrong(batch) } else { 0 }
+    /// How the last call ran.
+    fn last_call(&self) -> Option<(&'static str, CallPath)> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &self.gpu {
+            return gpu.last_algorithm().map(|last| (last.name(), CallPath::Staged));
+        }
+        self.comm.last_call().map(|last| (last.algorithm, last.path))
+    }
+
+    fn wrong(&self, work: &mut Workload<'_>, batch: &CallBatch) -> Result<u64> {
+        if !self.options.check {
+            return Ok(0);
+        }
+        work.download()?;
+        Ok(work.wrong(batch))
     }
 
     /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all

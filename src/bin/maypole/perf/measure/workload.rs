@@ -3,11 +3,15 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
+#[cfg(feature = "cuda")]
+use crate::perf::measure::device::{self, DeviceWork};
 use bytemuck::Pod;
 use maypole::schedule::collective::Collective;
 use maypole::{Arena, Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::ops::Range;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
 
 /// A collective with its buffers.
 pub(crate) struct Workload<'a> {
@@ -24,15 +28,18 @@ pub(crate) struct Workload<'a> {
     output_range: Range<usize>,
     buffer_range: Range<usize>,
     buffers: WorkloadBuffers,
+    /// The same buffers on a GPU, if the calls are made there.
+    #[cfg(feature = "cuda")]
+    device: Option<Box<dyn DeviceWork>>,
 }
 
 /// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
 /// The checked call has the buffer `once`: in place, the other calls compute on earlier results;
 /// out of place, their results would hide a checked call that did nothing.
-struct WorkloadBuffers {
-    input: AlignedBuffer,
-    often: AlignedBuffer,
-    once: AlignedBuffer,
+pub(crate) struct WorkloadBuffers {
+    pub(crate) input: AlignedBuffer,
+    pub(crate) often: AlignedBuffer,
+    pub(crate) once: AlignedBuffer,
 }
 
 /// The elements of the whole that the buffers of one rank hold.
@@ -96,16 +103,16 @@ pub(crate) struct CallBatch {
 }
 
 /// Nanoseconds of the machine's clock at the start and at the end.
-type Times = (u64, u64);
+pub(crate) type Times = (u64, u64);
 type BatchFunction =
     fn(&mut Communicator, &CallKind, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
 
 /// The function of the communicator to call.
 #[derive(Clone, Copy)]
-struct CallKind {
-    collective: Collective,
-    place: BufferPlacement,
-    op: ReduceOp,
+pub(crate) struct CallKind {
+    pub(crate) collective: Collective,
+    pub(crate) place: BufferPlacement,
+    pub(crate) op: ReduceOp,
 }
 
 impl<'a> Workload<'a> {
@@ -145,7 +152,43 @@ impl<'a> Workload<'a> {
             output_range: ranges.output,
             buffer_range: ranges.buffer,
             buffers,
+            #[cfg(feature = "cuda")]
+            device: None,
         })
+    }
+
+    /// The same workload on the GPU of `comm`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the buffers.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(
+        mut self,
+        comm: &Arc<maypole::cuda::Comm>,
+        kind: maypole::DataType,
+    ) -> anyhow::Result<Self> {
+        let make = crate::perf::for_each_type!(kind, device_work);
+        self.device = Some(make(comm, &self.buffers)?);
+        Ok(self)
+    }
+
+    /// Copies the inputs of a batch to where the calls are made.
+    pub(crate) fn upload(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            device.upload(&self.buffers)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the results of a batch back.
+    pub(crate) fn download(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            device.download(&mut self.buffers)?;
+        }
+        Ok(())
     }
 
     /// Fills the inputs of a batch and poisons the outputs.
@@ -186,6 +229,10 @@ impl<'a> Workload<'a> {
     /// Makes the calls and times them. The algorithm must be set on the communicator.
     pub(crate) fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         let what = CallKind { collective: self.point.collective, place: self.place, op: self.op };
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            return device.run(&what, batch);
+        }
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
@@ -220,6 +267,19 @@ fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize
 
 const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
+}
+
+#[cfg(feature = "cuda")]
+type MakeDeviceWork = fn(&Arc<maypole::cuda::Comm>, &WorkloadBuffers) -> MadeDeviceWork;
+#[cfg(feature = "cuda")]
+type MadeDeviceWork = anyhow::Result<Box<dyn DeviceWork>>;
+
+#[cfg(feature = "cuda")]
+const fn device_work<T>() -> MakeDeviceWork
+where
+    T: Element + Pod + cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits,
+{
+    device::work::<T>
 }
 
 /// Makes the calls. Between the two readings of the clock there are only calls.

@@ -1,0 +1,192 @@
+//! The buffers of a workload in the memory of a GPU, and the calls on them.
+
+use crate::perf::benchmark::BufferPlacement;
+use crate::perf::buffer::AlignedBuffer;
+use crate::perf::measure::workload::{CallBatch, CallKind, Times, WorkloadBuffers};
+use anyhow::Context;
+use bytemuck::Pod;
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
+use maypole::cuda::{Comm, driver};
+use maypole::schedule::collective::Collective;
+use maypole::{Communicator, Element, Result};
+use maypole_transports::clock::monotonic_ns;
+use std::sync::Arc;
+
+/// Makes the group of the ranks of `comm` on GPUs: the ranks of a host take its GPUs in turn.
+/// Collective.
+///
+/// # Errors
+/// If this process sees no GPU.
+pub(crate) fn join(comm: &mut Communicator) -> anyhow::Result<Comm> {
+    let place = comm.hosts().index(comm.rank());
+    let stream = driver()
+        .and_then(|driver| driver.context(place % driver.devices().max(1)))
+        .context("CUDA unavailable")?
+        // Each rank is a thread, and this is its own stream. cudarc keeps no events for it, which
+        // would cost as much as a small call.
+        .per_thread_stream();
+    Ok(Comm::new(comm, stream)?)
+}
+
+/// The buffers of a workload on a GPU, for elements of some type.
+pub(crate) trait DeviceWork {
+    /// Copies the buffers to the GPU.
+    fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()>;
+
+    /// Makes the calls. Between the two readings of the clock there are only calls, and the wait until
+    /// they are done.
+    fn run(&mut self, what: &CallKind, batch: &CallBatch) -> Result<Times>;
+
+    /// Copies the buffers of the results back.
+    fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()>;
+}
+
+struct TypedWork<T> {
+    comm: Arc<Comm>,
+    stream: Arc<CudaStream>,
+    input: DeviceBuffer<T>,
+    often: DeviceBuffer<T>,
+    once: DeviceBuffer<T>,
+}
+
+/// A buffer of a GPU. The driver has none without bytes, so one element is left over.
+struct DeviceBuffer<T> {
+    slice: CudaSlice<T>,
+    len: usize,
+}
+
+impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceBuffer<T> {
+    fn new(stream: &Arc<CudaStream>, like: &AlignedBuffer) -> anyhow::Result<Self> {
+        let len = like.bytes().len() / size_of::<T>();
+        let slice = stream.alloc_zeros(len + 1).context("no memory on the GPU for a buffer")?;
+        Ok(Self { slice, len })
+    }
+
+    fn view(&self) -> CudaView<'_, T> {
+        self.slice.slice(..self.len)
+    }
+
+    fn view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.slice.slice_mut(..self.len)
+    }
+
+    fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved {
+        if self.len == 0 {
+            return Ok(());
+        }
+        stream.memcpy_htod(from.as_slice::<T>(), &mut self.view_mut())
+    }
+
+    fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved {
+        if self.len == 0 {
+            return Ok(());
+        }
+        stream.memcpy_dtoh(&self.view(), into.as_mut_slice::<T>())
+    }
+}
+
+type Moved = std::result::Result<(), cudarc::driver::DriverError>;
+
+/// Makes the buffers of a workload on the GPU of `comm`.
+///
+/// # Errors
+/// If there is no memory for them.
+pub(crate) fn work<T>(
+    comm: &Arc<Comm>,
+    buffers: &WorkloadBuffers,
+) -> anyhow::Result<Box<dyn DeviceWork>>
+where
+    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
+{
+    let stream = comm.stream();
+    Ok(Box::new(TypedWork::<T> {
+        input: DeviceBuffer::new(&stream, &buffers.input)?,
+        often: DeviceBuffer::new(&stream, &buffers.often)?,
+        once: DeviceBuffer::new(&stream, &buffers.once)?,
+        stream,
+        comm: Arc::clone(comm),
+    }))
+}
+
+impl<T> TypedWork<T> {
+    fn failed(&self, error: cudarc::driver::DriverError) -> maypole::Error {
+        maypole::Error::Device {
+            rank: self.comm.rank(),
+            operation: "copying a buffer of the benchmark".to_owned(),
+            why: format!("the driver reports {error:?}"),
+        }
+    }
+}
+
+impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T> {
+    fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()> {
+        let copied = self.input.write(&self.stream, &buffers.input);
+        let copied = copied.and_then(|()| self.often.write(&self.stream, &buffers.often));
+        let copied = copied.and_then(|()| self.once.write(&self.stream, &buffers.once));
+        let copied = copied.and_then(|()| self.stream.synchronize());
+        copied.map_err(|error| self.failed(error))
+    }
+
+    fn run(&mut self, what: &CallKind, batch: &CallBatch) -> Result<Times> {
+        let start = monotonic_ns();
+        for index in 0..batch.calls {
+            let number = batch.before + index + 1;
+            if batch.leave_out.is_some_and(|every| number.is_multiple_of(every)) {
+                continue;
+            }
+            let output = match index == batch.checked {
+                true => &mut self.once,
+                false => &mut self.often,
+            };
+            call(&self.comm, what, &self.input, output)?;
+        }
+        self.comm.synchronize()?;
+        Ok((start, monotonic_ns()))
+    }
+
+    fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()> {
+        let copied = self.often.read(&self.stream, &mut buffers.often);
+        let copied = copied.and_then(|()| self.once.read(&self.stream, &mut buffers.once));
+        let copied = copied.and_then(|()| self.stream.synchronize());
+        copied.map_err(|error| self.failed(error))
+    }
+}
+
+fn call<T>(
+    comm: &Comm,
+    what: &CallKind,
+    input: &DeviceBuffer<T>,
+    output: &mut DeviceBuffer<T>,
+) -> Result<()>
+where
+    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
+{
+    let op = &what.op;
+    let apart = what.place == BufferPlacement::OutOfPlace;
+    let from = input.view();
+    let mut into = output.view_mut();
+    match what.collective {
+        Collective::Broadcast { root } => comm.broadcast_in_place(&mut into, root as i32),
+        Collective::Reduce { root } if apart => {
+            comm.reduce(&from, Some(&mut into), op, root as i32)
+        }
+        Collective::Reduce { root } => comm.reduce_in_place(&mut into, op, root as i32),
+        Collective::AllReduce if apart => comm.all_reduce(&from, &mut into, op),
+        Collective::AllReduce => comm.all_reduce_in_place(&mut into, op),
+        Collective::Gather { root } if apart => comm.gather(&from, Some(&mut into), root as i32),
+        Collective::Gather { root } => comm.gather_in_place(&mut into, root as i32),
+        Collective::AllGather if apart => comm.all_gather(&from, &mut into),
+        Collective::AllGather => comm.all_gather_in_place(&mut into),
+        Collective::Scatter { root } if apart => comm.scatter(Some(&from), &mut into, root as i32),
+        Collective::Scatter { root } => comm.scatter_in_place(&mut into, root as i32),
+        Collective::ReduceScatter if apart => comm.reduce_scatter(&from, &mut into, op),
+        Collective::ReduceScatter => comm.reduce_scatter_in_place(&mut into, op),
+        Collective::AllToAll if apart => comm.all_to_all(&from, &mut into),
+        Collective::AllToAll => comm.all_to_all_in_place(&mut into),
+        Collective::Scan if apart => comm.scan(&from, &mut into, op),
+        Collective::Scan => comm.scan_in_place(&mut into, op),
+        Collective::ExclusiveScan if apart => comm.exclusive_scan(&from, &mut into, op),
+        Collective::ExclusiveScan => comm.exclusive_scan_in_place(&mut into, op),
+        Collective::Barrier => comm.barrier(),
+    }
+}

@@ -1,0 +1,176 @@
+//! Calls whose buffers are in the memory of GPUs. They are planned, recorded and compared as all calls;
+//! a kernel runs them.
+
+use crate::algorithms::Algorithm;
+use crate::comm::engine::Engine;
+use crate::comm::engine::calls::call::{CollectiveCall, held};
+use crate::comm::engine::calls::choice::PlanChooser;
+use crate::comm::engine::calls::order::schedules_of;
+use crate::comm::engine::conditions::RunConditions;
+use crate::comm::error::{Error, Result};
+use crate::execute::{LinkError, Unexpected};
+use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
+use crate::schedule::collective::HeldChunks;
+use crate::schedule::hosts::Boards;
+use crate::schedule::{Layout, Placement};
+use crate::tuner::{CostTable, Plan};
+use crate::world::calls::CallRecord;
+use std::sync::Arc;
+
+/// The machine as the calls on GPUs see it: all ranks reach one another's memory.
+#[derive(Debug)]
+pub(crate) struct DeviceMachine {
+    boards: Boards,
+    conditions: RunConditions,
+}
+
+/// A call that was lowered for the memory of a GPU.
+#[derive(Debug)]
+pub(crate) struct DeviceLowered {
+    pub(crate) program: Program,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) fingerprint: u64,
+    pub(crate) record: Arc<CallRecord>,
+    /// Bytes of this rank's input.
+    pub(crate) input: usize,
+    /// Where its buffers begin in memory that they may share.
+    pub(crate) places: BufferPlaces,
+    /// What this rank divides its result by.
+    pub(crate) divisor: Option<u64>,
+}
+
+/// Why a kernel gave up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DeviceFault {
+    /// It waited for this rank for too long.
+    TimedOut(usize),
+    /// This rank makes another call.
+    Mismatch(usize),
+    /// Another rank failed first.
+    Aborted,
+}
+
+/// Where a buffer of these chunks begins in the whole, in elements.
+fn start(held: HeldChunks, layout: &Layout) -> usize {
+    match held {
+        HeldChunks::One(chunk) => layout.range(chunk).start,
+        HeldChunks::All | HeldChunks::Nothing => 0,
+    }
+}
+
+impl DeviceMachine {
+    /// The ranks of `engine`, where bytes and messages cost what `costs` says.
+    pub(crate) fn new(engine: &Engine, costs: CostTable) -> Self {
+        let boards = Boards::new(&vec![0; engine.boards.world()]);
+        let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
+        Self { boards, conditions }
+    }
+}
+
+impl Engine {
+    /// The plan of `call`, and the bytes of its longest chunk.
+    pub(crate) fn plan_on_device(
+        &self,
+        call: CollectiveCall,
+        machine: &DeviceMachine,
+    ) -> Result<(Plan, usize)> {
+        call.check_operation(self.rank)?;
+        let chooser = PlanChooser {
+            rank: self.rank,
+            boards: &machine.boards,
+            conditions: &machine.conditions,
+            settings: &self.settings,
+            counts: self.calls.counts(),
+        };
+        let plan = chooser.plan(call)?;
+        let schedules = schedules_of(plan.algorithm, call.collective, &machine.boards);
+        let chunks = schedules[0].chunks;
+        let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
+        Ok((plan, layout.longest() * call.kind.size()))
+    }
+
+    /// Lowers `call` by `plan` for mailboxes with these `slots`.
+    pub(crate) fn lower_on_device(
+        &self,
+        call: CollectiveCall,
+        plan: Plan,
+        slots: DeviceSlots,
+        machine: &DeviceMachine,
+    ) -> DeviceLowered {
+        let world = self.boards.world();
+        let counts = self.calls.counts();
+        let schedules = schedules_of(plan.algorithm, call.collective, &machine.boards);
+        let layout = call.layout(world, schedules[0].chunks, counts);
+        let element = call.kind.size();
+        let fingerprint = call.fingerprint(plan, world, counts);
+        let request = LoweringInput {
+            collective: call.collective,
+            schedules: &schedules,
+            layout: &layout,
+            element,
+            boards: &machine.boards,
+            window: plan.window,
+            fingerprint,
+        };
+        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
+        let program = lower_for_device(&request, slots, self.rank, placement)
+            .expect("schedules that the checker accepts complete");
+        let record = CallRecord::new(fingerprint, call.to_string());
+        let record = call.add_arguments(record, counts);
+        let record = record.choosing("algorithm", plan.algorithm.name());
+        let bytes = (layout.count() * element) as u64;
+        let (input, output) = (call.collective.input(self.rank), call.collective.output(self.rank));
+        let apart = !call.in_place || program.stages_input;
+        let places = match apart {
+            // Far enough from each other, wherever the output begins.
+            true => BufferPlaces { input: 0, output: usize::MAX / 2 },
+            false => BufferPlaces {
+                input: start(input, &layout) * element,
+                output: start(output, &layout) * element,
+            },
+        };
+        DeviceLowered {
+            program,
+            algorithm: plan.algorithm,
+            fingerprint,
+            record: Arc::new(CallRecord { bytes, ..record }),
+            input: held(input, &layout) * element,
+            places,
+            divisor: self.divisor(call),
+        }
+    }
+
+    /// Begins the operation that `record` describes.
+    ///
+    /// # Errors
+    /// As every call: the communicator has failed, or this is a forked child.
+    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<()> {
+        self.check_usable(|| record.call.clone())?;
+        self.calls.forget_current();
+        self.health.record(record);
+        self.health.enter();
+        Ok(())
+    }
+
+    /// Ends the operation: its kernel is started.
+    pub(crate) fn end_on_device(&mut self) {
+        self.health.exit();
+    }
+
+    /// The error of `operation`, whose kernel gave up. The communicator has failed.
+    pub(crate) fn explain_on_device(&mut self, operation: String, fault: DeviceFault) -> Error {
+        let (peer, error) = match fault {
+            DeviceFault::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
+            DeviceFault::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
+            DeviceFault::Aborted => (None, LinkError::Aborted),
+        };
+        self.explain_link(operation, 0, peer, error)
+    }
+
+    /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks are
+    /// told.
+    pub(crate) fn fail_on_device(&mut self, operation: String, why: String) -> Error {
+        self.calls.forget_current();
+        self.health.device_failed(operation, why)
+    }
+}

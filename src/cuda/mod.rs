@@ -1,0 +1,29 @@
+//! Collectives on the memory of NVIDIA's GPUs.
+//!
+//! A [`Comm`] is one rank's membership in a group whose buffers are in the memory of GPUs. Its methods
+//! have the names, the arguments and the meaning of `cudarc::nccl::safe::Comm`, so a program that uses
+//! that one changes its imports. What is started runs on the stream of the `Comm`, after the work that
+//! is there already, and before the work that comes.
+//!
+//! Underneath, the calls are those of a [`Communicator`](crate::Communicator): the same schedules, chosen
+//! by the same tuner with the costs of GPUs, lowered to the same folds, and walked by one kernel (see
+//! `kernels/cuda/walk.cu`) instead of the executor. So results have the bits of the executor, up to the
+//! bits of a NaN. The control plane of the communicator names the rank that is late, that died, or that
+//! makes another call.
+//!
+//! | room | what |
+//! |---|---|
+//! | `comm` | the [`Comm`], and how it is made |
+//! | `collectives`, `messages` | its calls |
+//! | `rank` | what one rank keeps: mailboxes, kernels, programs |
+//! | `plan` | which mailboxes and windows a call uses, and what things cost |
+//! | `watch` | the thread that hears of failures while kernels wait |
+
+mod collectives;
+mod comm;
+mod plan;
+mod rank;
+mod watch;
+
+pub use comm::Comm;
+pub use maypole_kernels::cuda::{Driver, Unavailable, driver};

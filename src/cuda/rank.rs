@@ -1,0 +1,321 @@
+//! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
+
+use super::plan;
+use crate::algorithms::Algorithm;
+use crate::comm::Communicator;
+use crate::comm::element::{DataType, Factor};
+use crate::comm::engine::agree::named_call;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
+use crate::comm::error::{Error, Result};
+use crate::lower::DeviceProgram;
+use crate::tuner::Plan;
+use crate::world::calls::CallRecord;
+use cudarc::driver::sys::CUstreamCaptureStatus;
+use cudarc::driver::{CudaFunction, CudaStream};
+use lru::LruCache;
+use maypole_kernels::BinaryOp;
+use maypole_kernels::cuda::{MapKernels, load_kernel, walk_module};
+use maypole_transports::cuda::{
+    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Report, Room, Workspace,
+};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a GPU was asked for, or why it did not do that.
+type Made<T> = std::result::Result<T, String>;
+
+/// Most programs that are kept.
+const MOST_PROGRAMS: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+
+/// A call that has a program on the GPU.
+struct Prepared {
+    code: DeviceCode,
+    room: Room,
+    kernel: Arc<CudaFunction>,
+    record: Arc<CallRecord>,
+    stages_input: bool,
+    /// Bytes of this rank's input.
+    input: usize,
+    divisor: Option<u64>,
+    fingerprint: u32,
+    algorithm: Algorithm,
+}
+
+/// One rank's side of the calls of a group on GPUs.
+pub(super) struct DeviceRank {
+    pub(super) comm: Communicator,
+    pub(super) board: Option<DeviceBoard>,
+    stream: Arc<CudaStream>,
+    machine: DeviceMachine,
+    walks: HashMap<String, Arc<CudaFunction>>,
+    maps: HashMap<DataType, MapKernels>,
+    /// The algorithm of the last call.
+    pub(super) last: Option<Algorithm>,
+    programs: LruCache<CollectiveCall, Arc<Prepared>>,
+    /// Programs that a graph may run again: they are kept as long as this.
+    captured: Vec<Arc<Prepared>>,
+    scratch: Workspace,
+    staging: Workspace,
+}
+
+impl DeviceRank {
+    pub(super) fn new(comm: Communicator, board: DeviceBoard, stream: Arc<CudaStream>) -> Self {
+        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS);
+        let scratch = Workspace::new(&stream);
+        let staging = Workspace::new(&stream);
+        Self {
+            comm,
+            board: Some(board),
+            stream,
+            machine,
+            walks: HashMap::new(),
+            maps: HashMap::new(),
+            last: None,
+            programs: LruCache::new(MOST_PROGRAMS),
+            captured: Vec::new(),
+            scratch,
+            staging,
+        }
+    }
+
+    fn board(&self) -> &DeviceBoard {
+        self.board.as_ref().expect("it is there until the rank is dropped")
+    }
+
+    /// Starts `call`, whose input is first multiplied by `factor`.
+    pub(super) fn call(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Factor>,
+        input: Lent<'_>,
+        output: Lent<'_>,
+    ) -> Result<()> {
+        self.check()?;
+        let is_captured = self.is_captured(&call)?;
+        // The product is in the staging buffer, so the call is not in place.
+        let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
+        let prepared = self.prepared(call, is_captured)?;
+        self.last = Some(prepared.algorithm);
+        self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
+        let started = self.start(&prepared, call, factor, (input, output));
+        let engine = self.comm.engine.get_mut();
+        match started {
+            Ok(()) => {
+                engine.end_on_device();
+                Ok(())
+            }
+            Err(why) => Err(engine.fail_on_device(call.to_string(), why)),
+        }
+    }
+
+    /// The algorithm that `call` runs by.
+    pub(super) fn algorithm(&self, call: CollectiveCall) -> Result<Algorithm> {
+        let (plan, _) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
+        Ok(plan.algorithm)
+    }
+
+    /// Forgets which plans calls had, because they may have others now.
+    pub(super) fn forget_programs(&mut self) {
+        self.programs.clear();
+    }
+
+    /// Refuses to go on if a kernel of an earlier call gave up.
+    pub(super) fn check(&mut self) -> Result<()> {
+        let Some(fault) = self.fault() else { return Ok(()) };
+        self.comm.engine.get().health().check()?;
+        Err(self.explain(fault))
+    }
+
+    /// Why a kernel of this rank gave up; `None` if none did.
+    fn fault(&self) -> Option<DeviceFault> {
+        match self.board().words().report()? {
+            Report::TimedOut(rank) => Some(DeviceFault::TimedOut(rank)),
+            Report::Mismatch(rank) => Some(DeviceFault::Mismatch(rank)),
+            _ => Some(DeviceFault::Aborted),
+        }
+    }
+
+    fn explain(&mut self, fault: DeviceFault) -> Error {
+        let engine = self.comm.engine.get_mut();
+        let operation = engine.health().title();
+        engine.explain_on_device(operation, fault)
+    }
+
+    /// Waits until everything that was started is done.
+    pub(super) fn synchronize(&mut self) -> Result<()> {
+        let done = self.stream.synchronize();
+        self.check()?;
+        done.map_err(|error| {
+            let engine = self.comm.engine.get_mut();
+            let operation = engine.health().title();
+            engine.fail_on_device(operation, format!("the driver reports {error:?}"))
+        })
+    }
+
+    fn is_captured(&mut self, call: &CollectiveCall) -> Result<bool> {
+        let status = self.stream.capture_status().map_err(|error| {
+            let why = format!("the driver reports {error:?}");
+            self.comm.engine.get_mut().fail_on_device(call.to_string(), why)
+        })?;
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading a
+    /// kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one that
+    /// waits for a rank which is not ready.
+    fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
+        if let Some(prepared) = self.programs.get(&call) {
+            let prepared = Arc::clone(prepared);
+            let is_kept = self.captured.iter().any(|kept| Arc::ptr_eq(kept, &prepared));
+            if is_captured && !is_kept {
+                self.captured.push(Arc::clone(&prepared));
+            }
+            return Ok(prepared);
+        }
+        if is_captured {
+            let why = "make this call once before it is captured in a graph: its program has to be \
+                       copied to the GPU";
+            return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
+        }
+        let prepared = Arc::new(self.prepare(call)?);
+        if self.programs.len() == MOST_PROGRAMS.get() {
+            self.programs.pop_lru();
+        }
+        let ready = named_call(&format!("{call}, made ready"));
+        self.comm.engine.get_mut().exchange(ready, Vec::new())?;
+        self.programs.put(call, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn prepare(&mut self, call: CollectiveCall) -> Result<Prepared> {
+        let engine = self.comm.engine.get();
+        let (plan, longest) = engine.plan_on_device(call, &self.machine)?;
+        let (room, slots) = plan::room(self.board().shapes(), longest);
+        let plan = Plan { window: slots.bytes, ..plan };
+        let lowered = engine.lower_on_device(call, plan, slots, &self.machine);
+        let fingerprint = lowered.program.fingerprint;
+        let made = self.load(call, room, lowered);
+        let prepared =
+            made.map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))?;
+        Ok(Prepared { fingerprint: (fingerprint ^ fingerprint >> 32) as u32, ..prepared })
+    }
+
+    fn load(&mut self, call: CollectiveCall, room: Room, lowered: DeviceLowered) -> Made<Prepared> {
+        let program = &lowered.program;
+        let me = self.comm.rank();
+        let packed = DeviceProgram::new(program, me, lowered.places)
+            .ok_or("its folds cut the same bytes into different parts")?;
+        let kernel = self.walk(call).map_err(|error| error.to_string())?;
+        let code = DeviceCode::load(&self.stream, packed.bytes()).map_err(|it| it.to_string())?;
+        if lowered.divisor.is_some() || call.op.scales() {
+            self.map(call.kind).map_err(|error| error.to_string())?;
+        }
+        let keeps = !self.captured.is_empty();
+        let scales = program.stages_input || call.op.scales();
+        let staging = if scales { lowered.input } else { 0 };
+        self.scratch.grow(program.scratch, keeps).map_err(|error| error.to_string())?;
+        self.staging.grow(staging, keeps).map_err(|error| error.to_string())?;
+        Ok(Prepared {
+            code,
+            room,
+            kernel,
+            stages_input: program.stages_input,
+            input: lowered.input,
+            divisor: lowered.divisor,
+            record: lowered.record,
+            fingerprint: (lowered.fingerprint ^ lowered.fingerprint >> 32) as u32,
+            algorithm: lowered.algorithm,
+        })
+    }
+
+    /// The kernel of `call`. Calls that combine nothing take one that every type has.
+    fn walk(
+        &mut self,
+        call: CollectiveCall,
+    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+        let op = if call.collective.reduces() { call.op.binary() } else { None };
+        let op = op.unwrap_or(BinaryOp::Max);
+        let module =
+            walk_module(call.kind, op).expect("the type was checked to have the operation");
+        if let Some(kernel) = self.walks.get(&module) {
+            return Ok(Arc::clone(kernel));
+        }
+        let kernel = load_kernel(self.stream.context(), &module, &module)?;
+        self.walks.insert(module, Arc::clone(&kernel));
+        Ok(kernel)
+    }
+
+    fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
+        if !self.maps.contains_key(&kind) {
+            self.maps.insert(kind, MapKernels::load(self.stream.context(), kind)?);
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        prepared: &Prepared,
+        call: CollectiveCall,
+        factor: Option<Factor>,
+        (input, output): (Lent<'_>, Lent<'_>),
+    ) -> Made<()> {
+        let said = |error: DeviceError| error.to_string();
+        let patience = patience(self.comm.engine.get().limits().allowed());
+        let scratch = self.scratch.lend();
+        let staging = self.staging.lend();
+        let board = self.board.as_mut().expect("it is there until the rank is dropped");
+        let mut from = input;
+        if let Some(factor) = factor {
+            from = staging.slice(0..prepared.input as u64);
+            let scalar = factor.scalar(call.kind).ok_or_else(|| {
+                format!("{} cannot hold the factor {}", call.kind.name(), factor.value())
+            })?;
+            board.scale(&self.maps[&call.kind], from, input, scalar).map_err(said)?;
+        } else if prepared.stages_input {
+            from = staging.slice(0..prepared.input as u64);
+            board.copy(from, input).map_err(said)?;
+        }
+        let device_call = DeviceCall {
+            room: prepared.room,
+            code: &prepared.code,
+            input: from,
+            output,
+            scratch,
+            fingerprint: prepared.fingerprint,
+            patience,
+        };
+        board.launch(&prepared.kernel, &[device_call]).map_err(said)?;
+        if let Some(divisor) = prepared.divisor {
+            board.divide(&self.maps[&call.kind], output, divisor).map_err(said)?;
+        }
+        Ok(())
+    }
+}
+
+/// How long a rank that is dropped waits for the others, which may be in calls still.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+impl Drop for DeviceRank {
+    /// Waits for what was started. The memory that other processes reach is freed if they are done.
+    fn drop(&mut self) {
+        let Some(board) = self.board.take() else { return };
+        if !self.comm.engine.get().health().is_in_own_process() {
+            // A forked child has no GPU.
+            std::mem::forget(board);
+            return;
+        }
+        let done = self.stream.synchronize().is_ok() && board.words().report().is_none();
+        let agrees =
+            |comm: &mut Communicator| comm.within(FAREWELL).agree("dropping a cuda::Comm").is_ok();
+        let others_are_done = done && board.has_processes() && agrees(&mut self.comm);
+        board.close(others_are_done);
+    }
+}
+
+/// Nanoseconds of a wait.
+fn patience(allowed: Duration) -> u64 {
+    u64::try_from(allowed.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,71 @@
+//! What happens when ranks do not do their part.
+
+use crate::stream;
+use maypole::cuda::Comm;
+use maypole::{Communicator, Error, ReduceOp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_rank_that_never_calls_is_named() {
+    if stream().is_none() {
+        return;
+    }
+    let start = Instant::now();
+    Communicator::run_local(3, |mut comm| {
+        let stream = stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        gpu.synchronize().unwrap();
+        if comm.rank() == 1 {
+            // It stays, and does something else, until the others have given up.
+            return drop(comm.barrier());
+        }
+        gpu.set_timeout(Duration::from_secs(2));
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        let error = gpu.synchronize().unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. } | Error::Aborted { .. }), "{error}");
+        assert!(gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).is_err());
+        let _ = comm.barrier();
+    });
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+/// Both calls have programs, so nothing but the kernels themselves can notice.
+#[test]
+fn known_calls_that_do_not_match_are_an_error_on_both_ranks() {
+    if stream().is_none() {
+        return;
+    }
+    Communicator::run_local(2, |mut comm| {
+        let stream = stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        let mut data = stream.clone_htod(&vec![1.0f32; 2000]).unwrap();
+        for count in [1000, 2000] {
+            gpu.all_reduce_in_place(&mut data.slice_mut(..count), &ReduceOp::Sum).unwrap();
+        }
+        gpu.synchronize().unwrap();
+        let count = [1000, 2000][comm.rank()];
+        gpu.all_reduce_in_place(&mut data.slice_mut(..count), &ReduceOp::Sum).unwrap();
+        let error = gpu.synchronize().unwrap_err();
+        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("2000"), "{error}");
+    });
+}
+
+#[test]
+fn new_calls_that_do_not_match_are_an_error_on_both_ranks() {
+    if stream().is_none() {
+        return;
+    }
+    Communicator::run_local(2, |mut comm| {
+        let stream = stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        let count = [1000, 2000][comm.rank()];
+        let mut data = stream.clone_htod(&vec![1.0f32; count]).unwrap();
+        let error = gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap_err();
+        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("2000"), "{error}");
+    });
+}

@@ -1,0 +1,205 @@
+//! The memory of one rank that the others reach.
+
+use super::error::DeviceError;
+use super::memory::DeviceMemory;
+use bytemuck::{Pod, Zeroable};
+use cudarc::driver::sys::{
+    CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult, cuCtxEnablePeerAccess,
+    cuDeviceCanAccessPeer, cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2,
+};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
+use maypole_kernels::cuda::CudaError;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+
+/// The name of a process: equal for two ranks exactly if they are threads of one process.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ProcessName {
+    number: u64,
+    random: u64,
+}
+
+impl ProcessName {
+    /// This process's.
+    pub fn current() -> Self {
+        static RANDOM: OnceLock<u64> = OnceLock::new();
+        let random = RANDOM.get_or_init(|| {
+            let mut bytes = [0; 8];
+            // Without a source of random numbers, the number of the process has to do.
+            let _ = crate::random::fill(&mut bytes);
+            u64::from_le_bytes(bytes)
+        });
+        Self { number: u64::from(std::process::id()), random: *random }
+    }
+}
+
+/// How another rank reaches an arena: plain bytes, to be passed on.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Offer {
+    /// Whose memory it is.
+    pub process: ProcessName,
+    /// The GPU, under the name that it has everywhere.
+    pub uuid: [u8; 16],
+    /// The number of the GPU in its process.
+    pub ordinal: u64,
+    address: u64,
+    /// Bytes of the arena.
+    pub bytes: u64,
+    /// 1 if there is a handle.
+    has_handle: u64,
+    handle: [u8; 64],
+}
+
+impl Offer {
+    /// Bytes of an offer.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// The bytes to be passed on.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        bytemuck::bytes_of(self).to_vec()
+    }
+
+    /// Reads an offer; `None` if `bytes` has another length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytemuck::try_pod_read_unaligned(bytes).ok()
+    }
+}
+
+/// The arenas of this process, by address: ranks that are threads share them.
+static ARENAS: LazyLock<Mutex<HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>>> =
+    LazyLock::new(Mutex::default);
+
+/// The memory of this rank.
+#[derive(Debug)]
+pub(super) struct Arena {
+    pub(super) memory: Arc<DeviceMemory>,
+    pub(super) offer: Offer,
+}
+
+impl Arena {
+    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
+        let context = stream.context();
+        let memory = Arc::new(DeviceMemory::new(stream, bytes)?);
+        let uuid = context.uuid().map_err(|error| CudaError::new("naming a GPU", error))?;
+        let mut handle = CUipcMemHandle { reserved: [0; 64] };
+        // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
+        let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };
+        let offer = Offer {
+            process: ProcessName::current(),
+            uuid: uuid.bytes.map(|byte| byte as u8),
+            ordinal: context.ordinal() as u64,
+            address: memory.address(),
+            bytes: bytes as u64,
+            has_handle: u64::from(has_handle == CUresult::CUDA_SUCCESS),
+            handle: handle.reserved.map(|byte| byte as u8),
+        };
+        let mut arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
+        arenas.retain(|_, memory| memory.strong_count() > 0);
+        arenas.insert((context.ordinal(), memory.address()), Arc::downgrade(&memory));
+        drop(arenas);
+        Ok(Self { memory, offer })
+    }
+}
+
+/// An arena as this rank's GPU reaches it.
+#[derive(Debug)]
+pub enum Reached {
+    /// Of this process.
+    #[doc(hidden)]
+    Here(HeldMemory),
+    /// Of another process of this host.
+    #[doc(hidden)]
+    Opened(OpenedHandle),
+}
+
+/// Memory of this process, which lives as long as this does.
+#[derive(Debug)]
+pub struct HeldMemory(Arc<DeviceMemory>);
+
+/// Memory of another process, as the driver has mapped it.
+#[derive(Debug)]
+pub struct OpenedHandle {
+    context: Arc<CudaContext>,
+    address: CUdeviceptr,
+}
+
+impl Reached {
+    /// Reaches the arena that rank `rank` offers from the GPU of `context`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unreachable`]: the two GPUs are not joined, or the driver cannot map the memory.
+    pub(super) fn new(
+        context: &Arc<CudaContext>,
+        rank: usize,
+        offer: &Offer,
+    ) -> Result<Self, DeviceError> {
+        let unreachable =
+            |why: String| DeviceError::Unreachable { ordinal: context.ordinal(), rank, why };
+        if offer.process == ProcessName::current() {
+            let key = (offer.ordinal as usize, offer.address);
+            let arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = arenas.get(&key).and_then(Weak::upgrade);
+            let memory = memory.ok_or_else(|| unreachable("it is freed already".to_owned()))?;
+            drop(arenas);
+            if offer.ordinal as usize != context.ordinal() {
+                allow_access(context, offer.ordinal as usize).map_err(unreachable)?;
+            }
+            return Ok(Self::Here(HeldMemory(memory)));
+        }
+        if offer.has_handle == 0 {
+            return Err(unreachable("the driver has no handle for it".to_owned()));
+        }
+        open(context, offer).map(Self::Opened).map_err(unreachable)
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        match self {
+            Self::Here(HeldMemory(memory)) => memory.address(),
+            Self::Opened(opened) => opened.address,
+        }
+    }
+}
+
+/// Lets the GPU of `context` read and write the memory of GPU `other`.
+fn allow_access(context: &Arc<CudaContext>, other: usize) -> Result<(), String> {
+    let failed = |error: DriverError| CudaError::new("joining two GPUs", error).to_string();
+    let peer = CudaContext::new(other).map_err(failed)?;
+    let mut able = 0;
+    // SAFETY: both devices exist, and the pointer is valid.
+    unsafe { cuDeviceCanAccessPeer(&mut able, context.cu_device(), peer.cu_device()) }
+        .result()
+        .map_err(failed)?;
+    if able == 0 {
+        return Err(format!("GPU {other} has no peer access with it"));
+    }
+    context.bind_to_thread().map_err(failed)?;
+    // SAFETY: the context of the other GPU lives as long as its primary context is retained, which
+    // the owner of the memory does.
+    match unsafe { cuCtxEnablePeerAccess(peer.cu_ctx(), 0) } {
+        CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+        code => code.result().map_err(failed),
+    }
+}
+
+fn open(context: &Arc<CudaContext>, offer: &Offer) -> Result<OpenedHandle, String> {
+    let failed = |error| CudaError::new("opening the memory of another process", error).to_string();
+    context.bind_to_thread().map_err(failed)?;
+    let handle = CUipcMemHandle { reserved: offer.handle.map(|byte| byte as _) };
+    let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+    let mut address = 0;
+    // SAFETY: the handle is one that the driver of this host has made; another one is an error.
+    unsafe { cuIpcOpenMemHandle_v2(&mut address, handle, flags) }.result().map_err(failed)?;
+    Ok(OpenedHandle { context: Arc::clone(context), address })
+}
+
+impl Drop for OpenedHandle {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: the address is that of a handle which `open` has opened; no kernel of this rank
+            // runs any more.
+            let _ = unsafe { cuIpcCloseMemHandle(self.address) };
+        }
+    }
+}

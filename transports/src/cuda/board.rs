@@ -1,0 +1,375 @@
+//! One rank's mailboxes and those of the others, and the launch of programs over them.
+
+use super::arena::{Arena, Offer, ProcessName, Reached};
+use super::error::DeviceError;
+use super::launch::{DeviceCall, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
+use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
+use super::memory::DeviceMemory;
+use super::words::ReportWords;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{
+    CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg, result,
+};
+use maypole_kernels::Scalar;
+use maypole_kernels::cuda::{CudaError, MapKernels};
+use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
+use std::sync::Arc;
+
+/// Threads of a lane.
+const THREADS: u32 = 512;
+/// A board that the other ranks do not reach yet.
+#[derive(Debug)]
+pub struct PendingBoard {
+    stream: Arc<CudaStream>,
+    arena: Arena,
+    words: Arc<ReportWords>,
+    shapes: Shapes,
+    layout: Layout,
+    ranks: usize,
+}
+
+impl PendingBoard {
+    /// Allocates the mailboxes of one of `ranks` ranks on the GPU of `stream`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if there is no memory for them.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        shapes: &Shapes,
+        ranks: usize,
+    ) -> Result<Self, DeviceError> {
+        let layout = Layout::new(shapes, ranks);
+        let arena = Arena::new(stream, layout.bytes)?;
+        let words = Arc::new(ReportWords::new(stream.context())?);
+        let (stream, shapes) = (Arc::clone(stream), shapes.clone());
+        Ok(Self { stream, arena, words, shapes, layout, ranks })
+    }
+
+    /// How the other ranks reach it.
+    pub fn offer(&self) -> Offer {
+        self.arena.offer
+    }
+
+    /// Connects rank `me` with the ranks that made `offers`, by rank.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unreachable`] if this GPU does not reach the memory of some rank.
+    ///
+    /// # Panics
+    /// If there is not one offer a rank.
+    pub fn connect(self, me: usize, offers: &[Offer]) -> Result<DeviceBoard, DeviceError> {
+        assert_eq!(offers.len(), self.ranks, "one offer a rank");
+        let reach = |(rank, offer): (usize, &Offer)| {
+            let enough = offer.bytes >= self.arena.offer.bytes;
+            assert!(enough, "all ranks have mailboxes of the same shapes");
+            Reached::new(self.stream.context(), rank, offer)
+        };
+        let others: Vec<Reached> =
+            offers.iter().enumerate().map(reach).collect::<Result<_, _>>()?;
+        let locals = Locals::new(&self, me, &others)?;
+        let here = ProcessName::current();
+        let leaves_processes = offers.iter().any(|offer| offer.process != here);
+        Ok(DeviceBoard {
+            stream: self.stream,
+            arena: Some(self.arena),
+            others,
+            words: self.words,
+            shapes: self.shapes,
+            locals,
+            has_processes: leaves_processes,
+        })
+    }
+}
+
+/// What a rank's kernels alone read and write: for each room, the addresses of all mailboxes, the
+/// counts of each lane, and the audiences of each slot.
+#[derive(Debug)]
+struct Locals {
+    memory: DeviceMemory,
+    parts: Vec<LocalParts>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LocalParts {
+    mailboxes: usize,
+    published: usize,
+    audiences: usize,
+    /// Ranks that meet in the room.
+    members: usize,
+    /// Those of the rank that the parts are of.
+    ours: Mailbox,
+}
+
+impl Locals {
+    fn new(board: &PendingBoard, me: usize, others: &[Reached]) -> Result<Self, DeviceError> {
+        let mut end = 0;
+        let mut take = |bytes: usize| {
+            let start = end;
+            end += bytes.next_multiple_of(ALIGNMENT);
+            start
+        };
+        let mut parts = Vec::new();
+        let mut tables = Vec::new();
+        for room in board.shapes.rooms(board.ranks) {
+            let shape = board.shapes.of(room);
+            let members = board.layout.members(room, me, board.ranks);
+            let lanes = shape.lanes as usize;
+            let mailbox = |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts);
+            let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
+            parts.push(LocalParts {
+                mailboxes: take(members.len() * size_of::<Mailbox>()),
+                published: take(lanes * (members.len() + 1) * size_of::<u64>()),
+                audiences: take(lanes * shape.slots as usize * size_of::<u64>()),
+                members: members.len(),
+                ours: ours.expect("this rank is one of them"),
+            });
+            tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
+        }
+        let memory = DeviceMemory::new(&board.stream, end)?;
+        let mut bytes = vec![0; end];
+        for (local, table) in parts.iter().zip(&tables) {
+            let table = bytemuck::cast_slice(table);
+            bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
+        }
+        memory.write(&board.stream, 0, &bytes)?;
+        Ok(Self { memory, parts })
+    }
+}
+
+impl Mailbox {
+    fn of(other: &Reached, parts: &Parts) -> Self {
+        Self {
+            slots: other.address() + parts.slots as u64,
+            arrived: other.address() + parts.arrived as u64,
+            consumed: other.address() + parts.consumed as u64,
+            announced: other.address() + parts.announced as u64,
+        }
+    }
+}
+
+/// A program in the memory of a GPU, checked: it touches no more than its needs.
+#[derive(Debug)]
+pub struct DeviceCode {
+    /// Keeps the memory.
+    bytes: CudaSlice<u8>,
+    address: CUdeviceptr,
+    needs: BufferNeeds,
+    header: PackedProgram,
+}
+
+impl DeviceCode {
+    /// Copies a program to the GPU of `stream`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its buffers;
+    /// [`DeviceError::Driver`] if there is no memory.
+    pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
+        let needs = packed::check(bytes).map_err(DeviceError::Program)?;
+        let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
+        let bytes = stream
+            .clone_htod(bytes)
+            .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+        // Every launch is on the same stream, behind the copy, so there is no event to wait for.
+        let address = bytes.device_ptr(stream).0;
+        Ok(Self { bytes, address, needs, header })
+    }
+
+    /// Bytes that it needs of each buffer.
+    pub fn needs(&self) -> BufferNeeds {
+        self.needs
+    }
+
+    /// Bytes of the program.
+    pub fn bytes(&self) -> usize {
+        self.bytes.num_bytes()
+    }
+}
+
+/// One rank's view of the mailboxes of a group on GPUs.
+///
+/// # What the ranks of a board owe each other
+/// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in the
+/// same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
+#[derive(Debug)]
+pub struct DeviceBoard {
+    stream: Arc<CudaStream>,
+    /// Gone once it is decided what becomes of it.
+    arena: Option<Arena>,
+    others: Vec<Reached>,
+    words: Arc<ReportWords>,
+    shapes: Shapes,
+    locals: Locals,
+    /// Some rank is another process, whose kernels may still read the arena when this rank is done.
+    has_processes: bool,
+}
+
+impl DeviceBoard {
+    /// The words by which kernels say that they gave up, and by which the host asks for it.
+    pub fn words(&self) -> &Arc<ReportWords> {
+        &self.words
+    }
+
+    /// The mailboxes.
+    pub fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
+    /// True if some rank is another process.
+    pub fn has_processes(&self) -> bool {
+        self.has_processes
+    }
+
+    /// Starts `kernel` on `calls` at once, when all earlier work of the board's stream is done. Calls
+    /// of one launch use different rooms with equally many lanes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`] if
+    /// the driver refuses the launch.
+    ///
+    /// # Panics
+    /// If there are no calls, or more than 16.
+    pub fn launch(
+        &mut self,
+        kernel: &CudaFunction,
+        calls: &[DeviceCall<'_>],
+    ) -> Result<(), DeviceError> {
+        assert!((1..=MOST_LAUNCHES).contains(&calls.len()), "a launch has 1 to 16 calls");
+        let lanes = self.shapes.of(calls[0].room).lanes;
+        let mut launches = Launches { lanes, unused: 0, of: [Launch::default(); MOST_LAUNCHES] };
+        for (launch, call) in launches.of.iter_mut().zip(calls) {
+            *launch = self.describe(call)?;
+        }
+        let grid = (lanes * calls.len() as u32, 1, 1);
+        let config =
+            LaunchConfig { grid_dim: grid, block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were loaded,
+        // and `describe` checks that their buffers are long enough.
+        let launched = unsafe { self.stream.launch_builder(kernel).arg(&launches).launch(config) };
+        launched.map_err(|error| CudaError::new("starting a collective on a GPU", error))?;
+        Ok(())
+    }
+
+    fn describe(&self, call: &DeviceCall<'_>) -> Result<Launch, DeviceError> {
+        let shape = self.shapes.of(call.room);
+        let parts = self.locals.parts[self.shapes.index(call.room, self.others.len())];
+        let needs = call.code.needs;
+        let enough = needs.input <= call.input.bytes()
+            && needs.output <= call.output.bytes()
+            && needs.scratch <= call.scratch.bytes()
+            && needs.publication <= shape.bytes as u64;
+        if !enough || call.code.header.ranks as usize != parts.members {
+            let why = format!("it needs {needs:?}, which its buffers do not have");
+            return Err(DeviceError::Program(why));
+        }
+        let local = self.locals.memory.address();
+        let header = &call.code.header;
+        let tells_late =
+            shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
+        Ok(Launch {
+            program: call.code.address,
+            mailboxes: local + parts.mailboxes as u64,
+            ours: parts.ours,
+            published: local + parts.published as u64,
+            audiences: local + parts.audiences as u64,
+            input: call.input.address(),
+            output: call.output.address(),
+            scratch: call.scratch.address(),
+            abort: self.words.abort_address(),
+            report: self.words.report_address(),
+            patience: call.patience,
+            slot_bytes: shape.slot_bytes() as u64,
+            slots: shape.slots,
+            protocol: shape.protocol.number(),
+            fingerprint: call.fingerprint,
+            bytes: header.bytes as u32,
+            ranks: header.ranks,
+            me: header.me,
+            element: header.element,
+            tells_late: u32::from(tells_late),
+        })
+    }
+
+    /// Copies `from` to `to`, when all earlier work of the stream is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy(&self, to: Lent<'_>, from: Lent<'_>) -> Result<(), DeviceError> {
+        assert_eq!(to.bytes(), from.bytes(), "as many bytes are copied as there are");
+        if to.bytes() == 0 || to.address() == from.address() {
+            return Ok(());
+        }
+        // SAFETY: both are lent memory of the same length.
+        let copied = unsafe {
+            result::memcpy_dtod_async(
+                to.address(),
+                from.address(),
+                to.bytes() as usize,
+                self.stream.cu_stream(),
+            )
+        };
+        copied.map_err(|error| CudaError::new("copying on a GPU", error).into())
+    }
+
+    /// Divides the elements of `data` by `by`, when all earlier work of the stream is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    ///
+    /// # Panics
+    /// If `by` is zero.
+    pub fn divide(&self, kernels: &MapKernels, data: Lent<'_>, by: u64) -> Result<(), DeviceError> {
+        let count = data.bytes() / kernels.kind().size() as u64;
+        // SAFETY: the memory is lent, and as long.
+        Ok(unsafe { kernels.divide(&self.stream, data.address(), count, by) }?)
+    }
+
+    /// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the stream
+    /// is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    ///
+    /// # Panics
+    /// If the lengths differ, or if the factor has another type than the kernels.
+    pub fn scale(
+        &self,
+        kernels: &MapKernels,
+        into: Lent<'_>,
+        from: Lent<'_>,
+        factor: Scalar,
+    ) -> Result<(), DeviceError> {
+        assert_eq!(into.bytes(), from.bytes(), "as many elements are scaled as there are");
+        let count = from.bytes() / kernels.kind().size() as u64;
+        let (into, from) = (into.address(), from.address());
+        // SAFETY: both are lent memory of the same length.
+        Ok(unsafe { kernels.scale(&self.stream, into, from, count, factor) }?)
+    }
+
+    /// Ends the board. If `others_are_done`, no kernel of another process touches its memory any more,
+    /// so it is freed; otherwise it stays allocated until the process ends. Threads of this process
+    /// keep what they use.
+    pub fn close(mut self, others_are_done: bool) {
+        self.settle(others_are_done);
+    }
+
+    fn settle(&mut self, others_are_done: bool) {
+        let Some(arena) = self.arena.take() else { return };
+        // A kernel that failed leaves an error here, which its calls have reported.
+        let _ = self.stream.synchronize();
+        if self.has_processes && !others_are_done {
+            match Arc::try_unwrap(arena.memory) {
+                Ok(memory) => memory.leak(),
+                Err(shared) => std::mem::forget(shared),
+            }
+        }
+    }
+}
+
+impl Drop for DeviceBoard {
+    fn drop(&mut self) {
+        self.settle(false);
+    }
+}

@@ -1,0 +1,28 @@
+//! Why a GPU does not do what a rank asks.
+
+use maypole_kernels::cuda::{CudaError, Unavailable};
+
+/// Why memory of a GPU cannot be used, or a kernel cannot run.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is no such GPU.
+    #[error("CUDA unavailable: {0}")]
+    Unavailable(#[from] Unavailable),
+    /// A call of the driver failed.
+    #[error(transparent)]
+    Driver(#[from] CudaError),
+    /// A GPU cannot reach the memory of another rank's.
+    #[error("GPU {ordinal} cannot reach the memory of rank {rank}: {why}")]
+    Unreachable {
+        /// The GPU of this rank.
+        ordinal: usize,
+        /// The rank whose memory it is.
+        rank: usize,
+        /// Why.
+        why: String,
+    },
+    /// A program would touch memory that is none of its buffers.
+    #[error("the program cannot run: {0}")]
+    Program(String),
+}

@@ -1,0 +1,171 @@
+//! The arguments of the kernel that walks programs: the structs of `kernels/cuda/program.h`.
+
+use bytemuck::{Pod, Zeroable};
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::board::DeviceCode;
+use super::layout::Room;
+
+/// How a publication says that it has arrived.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Protocol {
+    /// Data first, then a counter that says so. Every byte is moved once.
+    Simple,
+    /// Lines of 16 bytes, half of which are flags: a line says by itself that it has arrived. For
+    /// short publications.
+    LowLatency,
+}
+
+/// Bytes of a GPU that a call may use until it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'a> {
+    address: CUdeviceptr,
+    bytes: u64,
+    buffer: PhantomData<&'a ()>,
+}
+
+impl Lent<'_> {
+    /// No bytes.
+    pub const EMPTY: Self = Self { address: 0, bytes: 0, buffer: PhantomData };
+
+    /// The same bytes, for as long as their owner vouches for them.
+    pub(super) fn of_owner<'b>(address: CUdeviceptr, bytes: u64) -> Lent<'b> {
+        Lent { address, bytes, buffer: PhantomData }
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// The bytes `range` of these.
+    ///
+    /// # Panics
+    /// If they are not among these.
+    #[must_use]
+    pub fn slice(self, range: Range<u64>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.bytes, "the bytes are lent");
+        Self { address: self.address + range.start, bytes: range.end - range.start, ..self }
+    }
+
+    /// Where these bytes begin in `whole`, if they are a part of it.
+    pub fn offset_in(&self, whole: &Self) -> Option<u64> {
+        let offset = self.address.checked_sub(whole.address)?;
+        (offset.checked_add(self.bytes)? <= whole.bytes).then_some(offset)
+    }
+
+    /// True if some byte is among both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.bytes > 0
+            && other.bytes > 0
+            && self.address < other.address + other.bytes
+            && other.address < self.address + self.bytes
+    }
+}
+
+/// Lends a buffer to be read, after everything on any stream that writes it. What is returned besides
+/// is dropped once the reading work is on `stream`.
+pub fn lend<'a, T, S: DevicePtr<T>>(
+    buffer: &'a S,
+    stream: &'a CudaStream,
+) -> (Lent<'a>, SyncOnDrop<'a>) {
+    let bytes = (buffer.len() * size_of::<T>()) as u64;
+    let (address, guard) = buffer.device_ptr(stream);
+    (Lent { address, bytes, buffer: PhantomData }, guard)
+}
+
+/// Lends a buffer to be written: as [`lend`], after everything that reads it, too.
+pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
+    buffer: &'a mut R,
+    stream: &'a CudaStream,
+) -> (Lent<'a>, SyncOnDrop<'a>) {
+    let bytes = (buffer.len() * size_of::<T>()) as u64;
+    let (address, guard) = buffer.device_ptr_mut(stream);
+    (Lent { address, bytes, buffer: PhantomData }, guard)
+}
+
+/// One call of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceCall<'a> {
+    /// The mailboxes that it uses.
+    pub room: Room,
+    /// The program.
+    pub code: &'a DeviceCode,
+    /// What it reads.
+    pub input: Lent<'a>,
+    /// What it writes.
+    pub output: Lent<'a>,
+    /// Its working memory.
+    pub scratch: Lent<'a>,
+    /// A hash of all that the ranks must agree on.
+    pub fingerprint: u32,
+    /// Nanoseconds after which a wait gives up.
+    pub patience: u64,
+}
+
+/// `Launch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Launch {
+    pub(super) program: CUdeviceptr,
+    pub(super) mailboxes: CUdeviceptr,
+    pub(super) ours: Mailbox,
+    pub(super) published: CUdeviceptr,
+    pub(super) audiences: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) scratch: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) slot_bytes: u64,
+    pub(super) slots: u32,
+    pub(super) protocol: u32,
+    pub(super) fingerprint: u32,
+    pub(super) bytes: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) element: u32,
+    pub(super) tells_late: u32,
+}
+
+/// `Mailbox` of `program.h`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Mailbox {
+    pub(super) slots: CUdeviceptr,
+    pub(super) arrived: CUdeviceptr,
+    pub(super) consumed: CUdeviceptr,
+    pub(super) announced: CUdeviceptr,
+}
+
+/// Most calls of one launch.
+pub(super) const MOST_LAUNCHES: usize = 16;
+
+/// `Launches` of `program.h`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Launches {
+    pub(super) lanes: u32,
+    pub(super) unused: u32,
+    pub(super) of: [Launch; MOST_LAUNCHES],
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for Launches {}
+
+impl Protocol {
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::Simple => 0,
+            Self::LowLatency => 1,
+        }
+    }
+}

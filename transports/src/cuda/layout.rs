@@ -1,0 +1,137 @@
+//! Where mailboxes lie in the memory that a rank lends to the others, equal on all ranks.
+
+use super::launch::Protocol;
+
+/// What begins in an arena begins at a multiple of this.
+pub(super) const ALIGNMENT: usize = 256;
+
+/// The mailboxes of one kind, equal on all ranks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shape {
+    /// How publications arrive.
+    pub protocol: Protocol,
+    /// Blocks of threads that share a call.
+    pub lanes: u32,
+    /// Slots of each rank.
+    pub slots: u32,
+    /// Bytes of the longest publication.
+    pub bytes: usize,
+}
+
+/// The mailboxes of a group on GPUs, equal on all ranks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Shapes {
+    /// Those of collectives.
+    pub collectives: Vec<Shape>,
+    /// Those of messages, one for each peer and direction.
+    pub messages: Shape,
+}
+
+/// Which mailboxes a call uses.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Room {
+    /// Those of all ranks with this shape.
+    Group(usize),
+    /// Those of messages from this rank, which is rank 0 there, to a peer, which is rank 1.
+    To(usize),
+    /// Those of messages from a peer, which is rank 0 there, to this rank, which is rank 1.
+    From(usize),
+}
+
+/// Where the parts of one mailbox lie in an arena.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    pub(super) slots: usize,
+    pub(super) arrived: usize,
+    pub(super) consumed: usize,
+    pub(super) announced: usize,
+}
+
+impl Shape {
+    /// Bytes of a slot: each lane has a piece for its part of a publication.
+    pub(super) fn slot_bytes(&self) -> usize {
+        let packs = self.bytes.div_ceil(16).div_ceil(self.lanes as usize);
+        let lines = if self.protocol == Protocol::LowLatency { 2 } else { 1 };
+        packs * 16 * lines * self.lanes as usize
+    }
+
+    /// Places a mailbox of a group of `ranks` at `end`, and moves `end` behind it.
+    fn place(&self, ranks: usize, slots: u32, end: &mut usize) -> Parts {
+        let mut take = |bytes: usize| {
+            let start = *end;
+            *end = (start + bytes).next_multiple_of(ALIGNMENT);
+            start
+        };
+        let counters = ranks * self.lanes as usize * size_of::<u64>();
+        Parts {
+            slots: take(slots as usize * self.slot_bytes()),
+            arrived: take(counters),
+            consumed: take(counters),
+            announced: take(ranks * size_of::<u64>()),
+        }
+    }
+}
+
+/// The places of all mailboxes of a rank.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    group: Vec<Parts>,
+    /// By peer.
+    to: Vec<Parts>,
+    /// By peer. The receiver of messages has no slots.
+    from: Vec<Parts>,
+    pub(super) bytes: usize,
+}
+
+impl Layout {
+    pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
+        let mut end = 0;
+        let messages = &shapes.messages;
+        let group =
+            shapes.collectives.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
+        let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
+        let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
+        Self { group, to, from, bytes: end }
+    }
+
+    /// The ranks that meet in `room` of rank `me` among `ranks`, and where the mailbox of each one lies
+    /// in its arena.
+    pub(super) fn members(&self, room: Room, me: usize, ranks: usize) -> Vec<(usize, Parts)> {
+        match room {
+            Room::Group(shape) => (0..ranks).map(|rank| (rank, self.group[shape])).collect(),
+            Room::To(peer) => vec![(me, self.to[peer]), (peer, self.from[me])],
+            Room::From(peer) => vec![(peer, self.to[me]), (me, self.from[peer])],
+        }
+    }
+}
+
+impl Shapes {
+    /// The mailboxes of `room`.
+    pub fn of(&self, room: Room) -> &Shape {
+        match room {
+            Room::Group(shape) => &self.collectives[shape],
+            Room::To(_) | Room::From(_) => &self.messages,
+        }
+    }
+
+    /// All rooms of a rank of a group of `ranks`.
+    pub(super) fn rooms(&self, ranks: usize) -> impl Iterator<Item = Room> {
+        let group = (0..self.collectives.len()).map(Room::Group);
+        group.chain((0..ranks).map(Room::To)).chain((0..ranks).map(Room::From))
+    }
+
+    /// The place of `room` among [`rooms`](Self::rooms).
+    pub(super) fn index(&self, room: Room, ranks: usize) -> usize {
+        let group = self.collectives.len();
+        match room {
+            Room::Group(shape) => shape,
+            Room::To(peer) => group + peer,
+            Room::From(peer) => group + ranks + peer,
+        }
+    }
+
+    /// Bytes of the memory that one rank of `ranks` lends to the others.
+    pub fn arena_bytes(&self, ranks: usize) -> usize {
+        Layout::new(self, ranks).bytes
+    }
+}

@@ -1,0 +1,24 @@
+//! Memory of NVIDIA's GPUs that ranks reach: mailboxes, and the kernel that walks programs over them.
+//!
+//! Each rank has a [`DeviceBoard`]: an arena of its own with a mailbox of each [`Shape`], and the
+//! arenas of the other ranks, as its GPU reaches them. A rank of the same process passes the address,
+//! after its GPU was allowed to read the other's memory. A rank of another process of the host passes
+//! a handle that the driver opens. Mailboxes are allocations of our own, because memory of a pool, as
+//! a user's buffers may be, can be passed to nobody.
+
+mod arena;
+mod board;
+mod error;
+mod launch;
+mod layout;
+mod memory;
+mod words;
+mod workspace;
+
+pub use arena::{Offer, ProcessName, Reached};
+pub use board::{DeviceBoard, DeviceCode, PendingBoard};
+pub use error::DeviceError;
+pub use launch::{DeviceCall, Lent, Protocol, lend, lend_mut};
+pub use layout::{Room, Shape, Shapes};
+pub use words::{Report, ReportWords};
+pub use workspace::Workspace;

@@ -1,0 +1,104 @@
+//! Words of the host that a kernel reads and writes while it runs.
+
+use super::error::DeviceError;
+use cudarc::driver::sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, cuMemHostGetDevicePointer_v2,
+};
+use cudarc::driver::{CudaContext, result};
+use maypole_kernels::cuda::CudaError;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Why a kernel gave up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Report {
+    /// The host asked for it.
+    Aborted,
+    /// It waited for this rank for too long.
+    TimedOut(usize),
+    /// This rank makes another call.
+    Mismatch(usize),
+}
+
+/// The words, in memory of the host that its GPUs reach.
+#[derive(Debug)]
+pub struct ReportWords {
+    context: Arc<CudaContext>,
+    start: NonNull<Words>,
+    address: CUdeviceptr,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Words {
+    report: AtomicU64,
+    abort: AtomicU32,
+}
+
+// SAFETY: the words are atomic, and the memory belongs to no thread.
+unsafe impl Send for ReportWords {}
+// SAFETY: as above.
+unsafe impl Sync for ReportWords {}
+
+impl ReportWords {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DeviceError> {
+        let failed = |error| CudaError::new("allocating memory of the host for a GPU", error);
+        context.bind_to_thread().map_err(failed)?;
+        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the context is current; the memory is freed once, by `drop`.
+        let start = unsafe { result::malloc_host(size_of::<Words>(), flags) }.map_err(failed)?;
+        let start = NonNull::new(start.cast::<Words>()).expect("the driver returns an address");
+        // SAFETY: the memory is ours, aligned to a page, and long enough.
+        unsafe { start.write(Words { report: AtomicU64::new(0), abort: AtomicU32::new(0) }) };
+        let mut words = Self { context: Arc::clone(context), start, address: 0 };
+        // SAFETY: the pointer is that of memory which the driver has allocated as mapped.
+        let mapped = unsafe {
+            cuMemHostGetDevicePointer_v2(&mut words.address, start.as_ptr().cast::<c_void>(), 0)
+        };
+        mapped.result().map_err(failed)?;
+        Ok(words)
+    }
+
+    fn words(&self) -> &Words {
+        // SAFETY: the memory lives as long as `self`, and the words are atomic.
+        unsafe { self.start.as_ref() }
+    }
+
+    /// Asks all kernels of the rank to give up, and those that it will start.
+    pub fn abort(&self) {
+        self.words().abort.store(1, Ordering::SeqCst);
+    }
+
+    /// Why a kernel of the rank gave up; `None` if none did.
+    pub fn report(&self) -> Option<Report> {
+        let word = self.words().report.load(Ordering::SeqCst);
+        let rank = (word >> 32) as usize;
+        match word as u32 {
+            0 => None,
+            2 => Some(Report::TimedOut(rank)),
+            3 => Some(Report::Mismatch(rank)),
+            _ => Some(Report::Aborted),
+        }
+    }
+
+    pub(super) fn abort_address(&self) -> CUdeviceptr {
+        self.address + std::mem::offset_of!(Words, abort) as u64
+    }
+
+    pub(super) fn report_address(&self) -> CUdeviceptr {
+        self.address + std::mem::offset_of!(Words, report) as u64
+    }
+}
+
+impl Drop for ReportWords {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: `new` allocated it, and no kernel runs any more that has its address: the board
+            // that owns it waits for its stream first.
+            let _ = unsafe { result::free_host(self.start.as_ptr().cast::<c_void>()) };
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Working memory of a GPU that grows with the calls.
+
+use super::error::DeviceError;
+use super::launch::Lent;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use maypole_kernels::cuda::CudaError;
+use std::sync::Arc;
+
+/// Memory of a GPU for work on one stream, as large as the most demanding call so far.
+#[derive(Debug)]
+pub struct Workspace {
+    stream: Arc<CudaStream>,
+    memory: Option<(CudaSlice<u8>, CUdeviceptr)>,
+    /// What captured graphs still use.
+    kept: Vec<CudaSlice<u8>>,
+}
+
+impl Workspace {
+    /// No memory yet, for work on `stream`.
+    pub fn new(stream: &Arc<CudaStream>) -> Self {
+        Self { stream: Arc::clone(stream), memory: None, kept: Vec::new() }
+    }
+
+    /// Makes sure that there are `bytes` bytes. If it `keeps` memory, a captured graph may use what was
+    /// there before, so that stays.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if there is no memory.
+    pub fn grow(&mut self, bytes: usize, keeps: bool) -> Result<(), DeviceError> {
+        let has = self.memory.as_ref().map_or(0, |(memory, _)| memory.len());
+        if has >= bytes {
+            return Ok(());
+        }
+        let grown = self
+            .stream
+            .alloc_zeros::<u8>(bytes.next_power_of_two())
+            .map_err(|error| CudaError::new(format!("allocating {bytes} bytes"), error))?;
+        // All users are on the stream, behind the allocation, so there is no event to wait for.
+        let address = grown.device_ptr(&self.stream).0;
+        let before = self.memory.replace((grown, address));
+        if keeps {
+            self.kept.extend(before.map(|(memory, _)| memory));
+        }
+        Ok(())
+    }
+
+    /// The memory.
+    pub fn lend(&self) -> Lent<'_> {
+        let lent = |(memory, address): &(CudaSlice<u8>, CUdeviceptr)| {
+            Lent::of_owner(*address, memory.len() as u64)
+        };
+        self.memory.as_ref().map_or(Lent::EMPTY, lent)
+    }
+}
