@@ -8,7 +8,8 @@
 //   3 type length-of-name name blocks threads words, and for each word: 1 if it is a place in the
 //     memory, else 0; its bits
 //
-// The exit code is 2 if a command is wrong, and 3 if the threads of a block waited for one another.
+// The exit code is 2 if a command is wrong, and 3 if the threads of a block waited for one
+// another.
 
 #define EMULATED
 #include "../layers/layer.h"

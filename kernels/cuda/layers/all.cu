@@ -1,4 +1,5 @@
-// The module of one type of numbers: every kernel of every layer, with -DREAL=float or -DREAL=double.
+// The module of one type of numbers: every kernel of every layer, with -DREAL=float or
+// -DREAL=double.
 #include "layer.h"
 #include "sums.h"
 #include "product.cu"

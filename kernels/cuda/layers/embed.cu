@@ -1,5 +1,5 @@
-// Embeddings: a line of a table for each token. A rank may have `lines` lines from number `first` on;
-// tokens of other lines are passed over.
+// Embeddings: a line of a table for each token. A rank may have `lines` lines from number `first`
+// on; tokens of other lines are passed over.
 
 // x += table[ids].
 KERNEL(embed, 256)(

@@ -1,5 +1,6 @@
-// Layer normalisation: each row shifted and scaled to mean 0 and variance 1, then stretched. A block
-// computes a row. Two numbers a row are kept for the backward pass: its mean and 1 / deviation.
+// Layer normalisation: each row shifted and scaled to mean 0 and variance 1, then stretched. A
+// block computes a row. Two numbers a row are kept for the backward pass: its mean and 1 /
+// deviation.
 
 KERNEL(layer_norm, ROW_THREADS)(
     REAL* y, REAL* stats, const REAL* x, const REAL* w, const REAL* b, u64 width, double epsilon) {

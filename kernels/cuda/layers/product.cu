@@ -1,10 +1,11 @@
-// Products of matrices: c = scale * a b, or c += scale * a b, for several matrices of equal shapes.
+// Products of matrices: c = scale * a b, or c += scale * a b, for several matrices of equal
+// shapes.
 //
-// A matrix may lie in memory in any way that has a step between rows and a step between columns, so a
-// transpose is the same memory with the steps exchanged. A block computes a tile of TILE x TILE of c.
-// It takes DEPTH columns of a and rows of b at a time through shared memory, and fetches the next
-// ones while it computes. A thread computes EACH x EACH numbers, each as one sum in the order of the
-// columns of a.
+// A matrix may lie in memory in any way that has a step between rows and a step between columns,
+// so a transpose is the same memory with the steps exchanged. A block computes a tile of TILE x
+// TILE of c. It takes DEPTH columns of a and rows of b at a time through shared memory, and
+// fetches the next ones while it computes. A thread computes EACH x EACH numbers, each as one sum
+// in the order of the columns of a.
 
 constexpr u64 TILE = 64;
 constexpr u64 DEPTH = 16;
@@ -13,8 +14,8 @@ constexpr u64 ACROSS = TILE / EACH;
 constexpr u64 PRODUCT_THREADS = ACROSS * ACROSS;
 // Numbers of a tile that one thread fetches.
 constexpr u64 FETCHED = TILE * DEPTH / PRODUCT_THREADS;
-// A line of shared memory is longer than a tile, so that threads that store a column of a tile reach
-// different banks.
+// A line of shared memory is longer than a tile, so that threads that store a column of a tile
+// reach different banks.
 constexpr u64 LINE = TILE + 4;
 
 // One of the two factors: `lines` rows of a or columns of b.
@@ -27,7 +28,8 @@ struct Factor {
     u64 depth;
 };
 
-// Which number of a tile a thread fetches as its `nth`: neighbours in memory by neighbouring threads.
+// Which number of a tile a thread fetches as its `nth`: neighbours in memory by neighbouring
+// threads.
 DEVICE void place(const Factor& factor, u64 nth, u64& line, u64& depth) {
     u64 at = nth * PRODUCT_THREADS + THREAD;
     if (factor.depth_step == 1) {
@@ -80,9 +82,9 @@ DEVICE void multiply(REAL (&sums)[EACH][EACH], const REAL* left, const REAL* rig
     }
 }
 
-// Matrices are numbered row after row of the batch, `inner` of them a row. An `_outer` step leads to
-// the next row of the batch, and an `_inner` step to the next matrix of the row. Blocks are numbered
-// matrix by matrix, and in a matrix tile row by tile row.
+// Matrices are numbered row after row of the batch, `inner` of them a row. An `_outer` step leads
+// to the next row of the batch, and an `_inner` step to the next matrix of the row. Blocks are
+// numbered matrix by matrix, and in a matrix tile row by tile row.
 KERNEL(product, PRODUCT_THREADS)(
     REAL* c, u64 c_row, u64 c_outer, u64 c_inner,
     const REAL* a, u64 a_row, u64 a_column, u64 a_outer, u64 a_inner,

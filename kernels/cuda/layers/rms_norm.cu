@@ -1,5 +1,5 @@
-// RMS normalisation: each row scaled to a mean square of 1, then stretched. A block computes a row.
-// One number a row is kept for the backward pass: 1 / the root of its mean square.
+// RMS normalisation: each row scaled to a mean square of 1, then stretched. A block computes a
+// row. One number a row is kept for the backward pass: 1 / the root of its mean square.
 
 KERNEL(rms_norm, ROW_THREADS)(
     REAL* y, REAL* stats, const REAL* x, const REAL* w, u64 width, double epsilon) {

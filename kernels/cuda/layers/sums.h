@@ -1,5 +1,5 @@
-// Sums and maxima over the threads of a block, and sums over the rows of a matrix, each in one fixed
-// order.
+// Sums and maxima over the threads of a block, and sums over the rows of a matrix, each in one
+// fixed order.
 
 // Threads of a block that computes one row.
 constexpr u64 ROW_THREADS = 128;
@@ -14,8 +14,8 @@ struct Greatest {
     DEVICE REAL of(REAL a, REAL b) { return a > b ? a : b; }
 };
 
-// Combines one number of each of ROW_THREADS threads, and returns the result to all of them. Pairs at
-// half the distance are combined in each turn.
+// Combines one number of each of ROW_THREADS threads, and returns the result to all of them. Pairs
+// at half the distance are combined in each turn.
 template <class Operation> DEVICE REAL over_block(REAL mine) {
     SHARED(REAL, numbers, ROW_THREADS);
     numbers[THREAD] = mine;
@@ -32,8 +32,8 @@ template <class Operation> DEVICE REAL over_block(REAL mine) {
     return result;
 }
 
-// Adds to each of `width` sums the terms of its column. LANES threads share a column: each adds every
-// LANES-th row, and the first of them adds what they found, in order.
+// Adds to each of `width` sums the terms of its column. LANES threads share a column: each adds
+// every LANES-th row, and the first of them adds what they found, in order.
 template <class Term> DEVICE void add_columns(REAL* sums, u64 rows, u64 width, Term term) {
     SHARED(REAL, parts, COLUMNS * LANES);
     u64 column = BLOCK * COLUMNS + THREAD % COLUMNS;

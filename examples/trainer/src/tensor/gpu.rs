@@ -1,14 +1,15 @@
 //! Layers on an NVIDIA GPU, one call at a time.
 //!
-//! * **Sharded:** nothing. Every axis works as on the processor, because a device computes the layers
-//!   of one rank, from slices and into slices.
+//! * **Sharded:** nothing. Every axis works as on the processor, because a device computes the
+//!   layers of one rank, from slices and into slices.
 //! * **Collective:** none.
-//! * **Cost:** every call copies its operands to the GPU and its results back, weights and activations
-//!   alike. They cross PCIe on every layer, so this is a way to check kernels and axes on a GPU, and
-//!   not a fast trainer. Optimizers, routers, ring attention and collectives stay on the processor.
+//! * **Cost:** every call copies its operands to the GPU and its results back, weights and
+//!   activations alike. They cross PCIe on every layer. So this is a way to check kernels and axes
+//!   on a GPU, and not a fast trainer. Optimizers, routers, ring attention and collectives stay on
+//!   the processor.
 //!
-//! A GPU may fail in the middle of a call: another process may have taken its memory. The methods of a
-//! device return no error. So the first failure is kept, later calls do nothing, and
+//! A GPU may fail in the middle of a call: another process may have taken its memory. The methods
+//! of a device return no error. So the first failure is kept, later calls do nothing, and
 //! [`Device::failure`] tells what happened. A step asks for it before it updates weights.
 //!
 //! Kernels and launches are in the crate `maypole-kernels`, in `cuda::layers`.
@@ -48,7 +49,8 @@ impl<M: Machine> GpuDevice<M> {
 
     /// Runs `work` with the slices of `call` on the machine, unless the device has failed before.
     fn run(&self, call: LayerCall<'_>, work: impl FnOnce(&mut M) -> Result<(), CudaError>) {
-        // A panic of another thread in the middle of a call leaves nothing that this call relies on.
+        // A panic of another thread in the middle of a call leaves nothing that this call relies
+        // on.
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.is_some() {
             return;

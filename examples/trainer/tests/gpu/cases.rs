@@ -53,8 +53,8 @@ fn ids(seed: u64, count: usize, end: usize) -> Vec<u32> {
     (0..count).map(|nth| (random(seed, nth as u64) % end as u64) as u32).collect()
 }
 
-/// Tokens, inputs and outputs of linear layers: smaller than a tile, as large, larger, no tokens, one
-/// of each, deep.
+/// Tokens, inputs and outputs of linear layers: smaller than a tile, as large, larger, no tokens,
+/// one of each, deep.
 const LINEAR: [[usize; 3]; 8] = [
     [3, 5, 7],
     [64, 16, 64],
@@ -116,7 +116,8 @@ pub(crate) fn norm<T: Number>() -> Vec<Case<T>> {
             device.norm(&mut y, &mut stats, &x, &w, &b);
             let mut dx = numbers(7, x.len());
             let [mut dw, mut db] = [8, 9].map(|seed| numbers::<T>(seed, width));
-            // The statistics of a single number: its deviation is 0, and 1 / it amplifies roundings.
+            // The statistics of a single number: its deviation is 0, and 1 / it amplifies
+            // roundings.
             let before = NormInputs { x: &x, stats: &stats, w: &w };
             if width > 1 {
                 device.norm_backward(&mut dx, &mut dw, &mut db, &dy, before);

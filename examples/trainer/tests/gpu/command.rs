@@ -1,21 +1,22 @@
 //! `train run --device cuda`, where there is a GPU.
 
 use crate::gpu;
-use crate::skip::skipped;
 use maypole_kernels::cuda::layers::ProductKernels;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
-/// What `train run` with these options prints; `None` if there is no GPU or no such program.
+/// The trainer's program: where it was built, or, on another machine, beside this program.
+pub(crate) fn train() -> Command {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_train"));
+    let beside = || std::env::current_exe().unwrap().parent().unwrap().join("../train");
+    Command::new(if built.exists() { built } else { beside() })
+}
+
+/// What `train run` with these options prints; `None` if there is no GPU.
 fn train_on_gpu(options: &[&str]) -> Option<String> {
     gpu(ProductKernels::Own)?;
-    let program = Path::new(env!("CARGO_BIN_EXE_train"));
-    if !program.exists() {
-        skipped(format!("{} is not there", program.display()));
-        return None;
-    }
     let few = ["run", "--device", "cuda", "--steps", "5", "--width", "32", "--layers", "2"];
-    let ran = Command::new(program).args(few).args(options).output().unwrap();
+    let ran = train().args(few).args(options).output().unwrap();
     let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
     let errors = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{printed}{errors}");

@@ -1,13 +1,13 @@
-//! A GPU that is a program of this machine: compiles the kernels of layers for the processor, and runs
-//! each launch as fibers.
+//! A GPU that is a program of this machine: compiles the kernels of layers for the processor, and
+//! runs each launch as fibers.
 
-use maypole_kernels::cuda::CudaError;
 use maypole_kernels::cuda::layers::{Launch, LaunchWord, Machine};
+use maypole_kernels::cuda::{CudaError, ptx};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use tempfile::TempDir;
 
 /// The compiled kernels, deleted when dropped.
@@ -67,8 +67,8 @@ impl Emulator {
 
 /// One emulated GPU.
 ///
-/// Memory that was not copied to it is not a number: a kernel that reads what no kernel has written
-/// gives no right result. Bytes that belong to no slice must stay as they are.
+/// Memory that was not copied to it is not a number: a kernel that reads what no kernel has
+/// written gives no right result. Bytes that belong to no slice must stay as they are.
 pub(crate) struct EmulatedGpu {
     child: Child,
     commands: BufWriter<ChildStdin>,
@@ -96,6 +96,15 @@ impl EmulatedGpu {
         })?;
         Ok(all)
     }
+}
+
+/// The number of parameters that the compiled kernel has, which the library contains.
+fn parameters(launch: &Launch) -> usize {
+    static COMPILED: LazyLock<[(&str, String); 2]> =
+        LazyLock::new(|| ["layers_f32", "layers_f64"].map(|name| (name, ptx(name).unwrap())));
+    let (_, text) = COMPILED.iter().find(|(name, _)| *name == launch.module()).unwrap();
+    let (_, entry) = text.split_once(&format!(".entry {}(", launch.kernel())).unwrap();
+    entry.split(')').next().unwrap().matches(".param").count()
 }
 
 impl Machine for EmulatedGpu {
@@ -126,6 +135,8 @@ impl Machine for EmulatedGpu {
 
     fn launch(&mut self, launch: &Launch) -> Result<(), CudaError> {
         launch.assert_within(self.memory.len());
+        let words = launch.words().len();
+        assert_eq!(parameters(launch), words, "{}: run .ci/ptx --write", launch.kernel());
         let size = if launch.module() == "layers_f32" { 4 } else { 8 };
         let name = launch.kernel();
         self.send(&[3, size, name.len() as u64]);

@@ -1,5 +1,6 @@
 //! A GPU that cannot be had, and one that fails in the middle of a training.
 
+use crate::command::train;
 use crate::support::{SEED, Task, mesh, text};
 use maypole::{Communicator, Error};
 use maypole_kernels::cuda::layers::{Launch, Machine};
@@ -9,7 +10,6 @@ use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::worker::Worker;
 use std::ops::Range;
-use std::process::Command;
 use std::sync::Arc;
 
 /// A machine that computes nothing, and fails after so many launches.
@@ -101,7 +101,7 @@ fn a_failure_in_the_middle_ends_the_step_on_all_ranks_with_its_reason() {
 /// What `train run` with these options prints on standard error, if it fails.
 fn refusal(options: &[&str]) -> String {
     let few = ["run", "--steps", "1", "--width", "8", "--layers", "2", "--sample", "0"];
-    let ran = Command::new(env!("CARGO_BIN_EXE_train")).args(few).args(options).output().unwrap();
+    let ran = train().args(few).args(options).output().unwrap();
     assert!(!ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
     assert!(ran.stdout.is_empty(), "refused before anything is printed");
     String::from_utf8(ran.stderr).unwrap()

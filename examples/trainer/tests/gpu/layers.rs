@@ -29,8 +29,8 @@ fn distance<T: Number>(found: &Results<T>, expected: &Results<T>) -> f64 {
     pairs.map(of_one).fold(0.0, f64::max)
 }
 
-/// The cases in which `device` does not give the results of the processor, and in which a second call
-/// does not give the bits of the first.
+/// The cases in which `device` does not give the results of the processor, and in which a second
+/// call does not give the bits of the first.
 pub(crate) fn wrong<T: Number, M: Machine>(
     device: &GpuDevice<M>,
     cases: &[Case<T>],

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 /// Products in a row that are timed.
 const TIMES: usize = 20;
-/// The least speed of this project's kernel in `f32`, in floating-point operations a second. An H100
-/// or a later GPU must reach it.
+/// The least speed of this project's kernel in `f32`, in floating-point operations a second. An
+/// H100 or a later GPU must reach it.
 const LEAST: f64 = 2e12;
 
 /// Operations a second of `c = a b^T`, of matrices of `size` x `size`, without copies.
@@ -69,7 +69,7 @@ fn a_layer_with_its_copies_on_a_gpu() {
     let start = Instant::now();
     (0..TIMES).for_each(|_| device.linear(&mut y, &x, &w, inputs));
     let milliseconds = start.elapsed().as_secs_f64() * 1e3 / TIMES as f64;
-    let mib = size_of::<f32>() * (x.len() + w.len() + y.len()) >> 20;
+    let mib = (size_of_val(&*x) + size_of_val(&*w) + size_of_val(&*y)) >> 20;
     println!("{tokens} tokens, {inputs} to {outputs}: {milliseconds:.2} ms, {mib} MiB copied");
     assert_eq!(Device::<f32>::failure(&device), None);
 }

@@ -1,5 +1,5 @@
-//! Whole trainings whose layers run on a GPU, on every axis: they give what one process gives on the
-//! processor, by the criteria of the trainings on the processor.
+//! Whole trainings whose layers run on a GPU, on every axis: they give what one process gives on
+//! the processor, by the criteria of the trainings on the processor.
 
 use crate::cases::Number;
 use crate::support::{Run, SEED, Task, alone, mesh, router, train, train_by};
@@ -13,8 +13,8 @@ use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use std::sync::Arc;
 
-/// In `f64`, the greatest relative difference of a loss and the greatest difference of a weight: as
-/// between meshes on the processor.
+/// In `f64`, the greatest relative difference of a loss and the greatest difference of a weight:
+/// as between meshes on the processor.
 const NOISE: f64 = 1e-11;
 /// The same in `f32`, after a few steps of gradient descent.
 const SINGLE_NOISE: f64 = 1e-5;
@@ -132,8 +132,8 @@ fn the_same_training_gives_the_same_bits_on_a_gpu() {
     }
 }
 
-/// Trains in 16 bits. The losses are those of the processor, but for roundings to 16 bits, which may
-/// fall to the other side.
+/// Trains in 16 bits. The losses are those of the processor, but for roundings to 16 bits, which
+/// may fall to the other side.
 fn check_narrow<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
     let setup = mesh("");
     let expected: Run<f32> = train_by(task, &setup, |worker| worker.narrow::<bf16>(SEED).unwrap());

@@ -1,7 +1,7 @@
 //! Causal attention of several heads: two products of matrices, with a softmax between them.
 //!
-//! A row of `qkv` is a token's q of all heads, then k, then v. A batch of products has a product for
-//! each head of each row of tokens.
+//! A row of `qkv` is a token's q of all heads, then k, then v. A batch of products has a product
+//! for each head of each row of tokens.
 
 use super::call::DeviceSlice;
 use super::machine::{Float, Launch, Machine};
@@ -81,8 +81,8 @@ pub fn forward<T: Float>(
     Product::run_batch(machine, batch, y, [shape.pairs(p), v], (1.0, false))
 }
 
-/// Computes the gradient of `qkv` from `dy`, the gradient of the attended vectors. `dp` is memory as
-/// long as the probabilities `p`.
+/// Computes the gradient of `qkv` from `dy`, the gradient of the attended vectors. `dp` is memory
+/// as long as the probabilities `p`.
 ///
 /// # Errors
 /// As [`Machine::launch`].

@@ -44,7 +44,8 @@ impl Blas {
         made.ok()?.ok().map(Self)
     }
 
-    /// True if cuBLAS can compute `product`: one step of each factor is 1, and no length is too large.
+    /// True if cuBLAS can compute `product`: one step of each factor is 1, and no length is too
+    /// large.
     pub(super) fn takes(&self, product: &Product) -> bool {
         let Product { batch, c, a, b, .. } = product;
         let counts = [c.rows, c.columns, a.columns, c.row, batch.inner];
@@ -84,12 +85,13 @@ impl Blas {
         let size = if single { size_of::<f32>() } else { size_of::<f64>() };
         let at = |place: &MatrixPlace| memory + (place.start + nth * place.outer * size) as u64;
         let beta = if product.accumulates { 1.0 } else { 0.0 };
-        // cuBLAS counts columns where this module counts rows: it computes the transpose of c, from
-        // the transposes of b and a, whose elements lie where cuBLAS expects them.
+        // cuBLAS counts columns where this module counts rows: it computes the transpose of c,
+        // from the transposes of b and a, whose elements lie where cuBLAS expects them.
         macro_rules! call {
             ($function:ident, $number:ty) => {
-                // SAFETY: the pointers are to the memory of the GPU, but for the two factors, which
-                // live until the call returns. The matrices lie in that memory, as the caller vouches.
+                // SAFETY: the pointers are to the memory of the GPU, but for the two factors,
+                // which live until the call returns. The matrices lie in that memory, as the
+                // caller vouches.
                 unsafe {
                     result::$function(
                         handle,
@@ -135,8 +137,8 @@ fn factor(place: &MatrixPlace) -> Option<BlasFactor> {
 }
 
 fn is_present() -> bool {
-    // SAFETY: the library may be loaded by any program; what it does when it is loaded concerns only
-    // itself.
+    // SAFETY: the library may be loaded by any program; what it does when it is loaded concerns
+    // only itself.
     let found = LIBRARIES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
     // SAFETY: the symbols are not used, so their type does not matter.
     let has = |library: &Library, name: &str| unsafe {

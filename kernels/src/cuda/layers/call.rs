@@ -118,8 +118,8 @@ impl<'a> LayerCall<'a> {
     /// Copies the inputs to `machine`, lets `work` run kernels, and copies the results back.
     ///
     /// # Errors
-    /// [`CudaError`] if the machine has too little memory, or any of its work fails. The results are
-    /// then not written.
+    /// [`CudaError`] if the machine has too little memory, or any of its work fails. The results
+    /// are then not written.
     pub fn run<M: Machine + ?Sized>(
         self,
         machine: &mut M,

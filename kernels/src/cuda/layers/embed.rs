@@ -5,8 +5,8 @@ use super::elements::{each, rows};
 use super::machine::{Float, Machine};
 use crate::cuda::CudaError;
 
-/// `x += table[ids]`, a row for each of `ids`. The first line of `table` is number `first`; an id whose
-/// line is not in `table` adds nothing.
+/// `x += table[ids]`, a row for each of `ids`. The first line of `table` is number `first`; an id
+/// whose line is not in `table` adds nothing.
 ///
 /// # Errors
 /// As [`Machine::launch`].
@@ -27,8 +27,8 @@ pub fn forward<T: Float>(
     launch.count(first).count(lines).count(tokens).count(width).on(machine)
 }
 
-/// Tokens by the line of the table that they add to. Tokens of one line keep their order, so sums have
-/// one order.
+/// Tokens by the line of the table that they add to. Tokens of one line keep their order, so sums
+/// have one order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TokensByLine {
     /// The lines that have tokens, from the first line of the table on.
@@ -77,7 +77,8 @@ pub struct TokenSlices {
 /// As [`Machine::launch`].
 ///
 /// # Panics
-/// If `dx` or `table` is no whole number of rows, or there are not as many starts as lines and one more.
+/// If `dx` or `table` is no whole number of rows, or there are not as many starts as lines and one
+/// more.
 pub fn backward<T: Float>(
     machine: &mut dyn Machine,
     table: DeviceSlice<T>,

@@ -29,9 +29,9 @@ pub enum ProductKernels {
 
 /// One GPU, with a stream of work and memory of its own.
 ///
-/// The memory, and the host's copy of it in pinned memory, are as large as the largest call so far.
-/// They grow when a larger call comes, and nothing else is allocated during a call. Dropping waits
-/// for work that is under way.
+/// The memory, and the host's copy of it in pinned memory, are as large as the largest call so
+/// far. They grow when a larger call comes, and nothing else is allocated during a call. Dropping
+/// waits for work that is under way.
 pub struct Gpu {
     ordinal: usize,
     stream: Arc<CudaStream>,
@@ -126,15 +126,16 @@ impl Gpu {
         let free =
             free.map_or(String::new(), |(free, _)| format!(", and {} MiB are free", mib(free)));
         format!(
-            "GPU {}: a layer needs {} MiB of {whose} memory{free}: take fewer rows at a time, or a \
-             smaller model",
+            "GPU {}: a layer needs {} MiB of {whose} memory{free}: compute fewer rows at a time, \
+             or a smaller model",
             self.ordinal,
             mib(bytes)
         )
     }
 
     fn allocate(&self, bytes: usize) -> Result<GpuMemory, CudaError> {
-        // SAFETY: every byte may have any value, and kernels read what was copied or written before.
+        // SAFETY: every byte may have any value, and kernels read what was copied or written
+        // before.
         let device = unsafe { self.stream.alloc::<u8>(bytes) }
             .map_err(|error| CudaError::new(self.too_much(bytes, "its"), error))?;
         // SAFETY: pinned memory comes from the system, which gives none that is not initialised.
@@ -252,8 +253,8 @@ impl Machine for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // The host's copy is freed now, so no copy may be under way. A GPU that has failed copies no
-        // more.
+        // The host's copy is freed now, so no copy may be under way. A GPU that has failed copies
+        // no more.
         let _ = self.wait();
     }
 }

@@ -7,8 +7,8 @@ use super::norm::ROW_THREADS;
 use crate::cuda::CudaError;
 
 /// Computes the loss of each token, and in place of `logits`, a row for each token, their gradient
-/// times `weight`. The row of a target that is not less than its length stays as it is, and its loss is
-/// not written.
+/// times `weight`. The row of a target that is not less than its length stays as it is, and its
+/// loss is not written.
 ///
 /// # Errors
 /// As [`Machine::launch`].

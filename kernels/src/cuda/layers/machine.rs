@@ -40,8 +40,8 @@ pub trait Machine: Send {
     /// [`CudaError`] if there is not so much memory.
     fn reserve(&mut self, bytes: usize) -> Result<(), CudaError>;
 
-    /// Returns the host's copy of the memory, of at least as many bytes as were reserved. Waits for
-    /// copies that are under way.
+    /// Returns the host's copy of the memory, of at least as many bytes as were reserved. Waits
+    /// for copies that are under way.
     ///
     /// # Errors
     /// [`CudaError`] if earlier work has failed.
@@ -68,7 +68,8 @@ pub trait Machine: Send {
     /// [`CudaError`] if this or earlier work has failed.
     fn download(&mut self, bytes: Range<usize>) -> Result<(), CudaError>;
 
-    /// Runs a product of matrices: by the kernel of this crate, unless the machine has a faster one.
+    /// Runs a product of matrices: by the kernel of this crate, unless the machine has a faster
+    /// one.
     ///
     /// # Errors
     /// As [`launch`](Self::launch).
@@ -99,8 +100,8 @@ impl LaunchWord {
     }
 }
 
-/// A kernel and its parameters. The kernel reaches no memory outside of its places: the functions that
-/// make launches have checked the shapes.
+/// A kernel and its parameters. The kernel reaches no memory outside of its places: the functions
+/// that make launches have checked the shapes.
 #[derive(Clone, Debug)]
 pub struct Launch {
     module: &'static str,
@@ -111,8 +112,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A launch of `kernel` for numbers of type `T`. Words are added one by one, in the order of the
-    /// kernel's parameters.
+    /// A launch of `kernel` for numbers of type `T`. Words are added one by one, in the order of
+    /// the kernel's parameters.
     ///
     /// # Panics
     /// If a grid cannot have so many blocks.

@@ -1,10 +1,11 @@
-//! The layers of a transformer on a GPU, forward and backward, by the kernels of `kernels/cuda/layers`.
+//! The layers of a transformer on a GPU, forward and backward, by the kernels of
+//! `kernels/cuda/layers`.
 //!
-//! A [`Machine`] is a GPU's memory and its kernels: [`Gpu`] is one, and tests have another, which runs
-//! the same kernels on the processor. A [`LayerCall`] gives slices of the host places in that memory,
-//! copies them there, runs kernels and copies results back. The functions of the other files check
-//! the shapes of a layer and launch its kernels. No kernel adds numbers in an order that changes from
-//! run to run, so the same call gives the same bits on the same GPU.
+//! A [`Machine`] is a GPU's memory and its kernels: [`Gpu`] is one, and tests have another, which
+//! runs the same kernels on the processor. A [`LayerCall`] gives slices of the host places in that
+//! memory, copies them there, runs kernels and copies results back. The functions of the other
+//! files check the shapes of a layer and launch its kernels. No kernel adds numbers in an order
+//! that changes from run to run, so the same call gives the same bits on the same GPU.
 //!
 //! | file | what is in it |
 //! |---|---|

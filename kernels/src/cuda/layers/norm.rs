@@ -1,5 +1,5 @@
-//! Layer and RMS normalisation. Rows have as many numbers as there are weights. A norm without a bias
-//! is an RMS norm.
+//! Layer and RMS normalisation. Rows have as many numbers as there are weights. A norm without a
+//! bias is an RMS norm.
 
 use super::call::DeviceSlice;
 use super::elements::{columns, rows};

@@ -57,8 +57,8 @@ impl<T> DeviceMatrix<T> {
         Self::strided(slice, 0, [len / columns, columns], columns)
     }
 
-    /// A matrix of `rows` rows of `columns` elements, of which the first is at `first`. A row starts
-    /// every `stride` elements.
+    /// A matrix of `rows` rows of `columns` elements, of which the first is at `first`. A row
+    /// starts every `stride` elements.
     pub fn strided(
         slice: DeviceSlice<T>,
         first: usize,
@@ -80,8 +80,8 @@ impl<T> DeviceMatrix<T> {
         Self { slice, place }
     }
 
-    /// The matrices of a batch: the next row of the batch is `outer` elements further, and the next
-    /// matrix of a row is `inner` elements further.
+    /// The matrices of a batch: the next row of the batch is `outer` elements further, and the
+    /// next matrix of a row is `inner` elements further.
     #[must_use]
     pub fn every(mut self, outer: usize, inner: usize) -> Self {
         self.place.outer = outer;
@@ -123,8 +123,8 @@ impl Batch {
     }
 }
 
-/// Products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a b`. All matrices lie
-/// within their slices.
+/// Products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a b`. All matrices
+/// lie within their slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
     pub(super) module: &'static str,
@@ -153,7 +153,8 @@ impl Product {
         Self::run_batch(machine, Batch::ONE, c, factors, (1.0, accumulates))
     }
 
-    /// Computes all products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a b`.
+    /// Computes all products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a
+    /// b`.
     ///
     /// # Errors
     /// As [`Machine::multiply`].

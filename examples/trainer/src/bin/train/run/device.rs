@@ -7,8 +7,8 @@ use maypole::Communicator;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::device_choice::OpenDevice;
 
-/// Opens the device of this rank, or fails on all ranks with the reason. Rank 0 tells what it is, unless
-/// it is the processor.
+/// Opens the device of this rank, or fails on all ranks with the reason. Rank 0 tells what it is,
+/// unless it is the processor.
 pub(super) fn open(comm: &Communicator, job: &TrainingJob) -> anyhow::Result<OpenDevice<f32>> {
     let opened = job.device.open::<f32>(comm.rank()).map_err(|why| {
         comm.abort(&why);
