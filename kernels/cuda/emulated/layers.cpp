@@ -1,6 +1,6 @@
 // A GPU that computes layers, on a CPU: the threads of a block are fibers. Reads commands from
 // standard input, writes what `read` asks for to standard output. All numbers of a command are 64
-// bits, little endian; `examples/trainer/tests/gpu/` writes them.
+// bits, little endian; `examples/trainer/tests/gpu_device/` writes them.
 //
 //   0 bytes            makes the memory this long; what it held stays
 //   1 at bytes data    writes to the memory
