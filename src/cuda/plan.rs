@@ -2,6 +2,7 @@
 
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
+use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
 
 /// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
@@ -20,13 +21,17 @@ const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
 const SLOTS_OF_LINES: u32 = 16;
 
-/// What the calls of GPUs cost, as measured on one: messages over a link of NVIDIA's are not slower.
-pub(super) const COSTS: CostTable = CostTable {
-    tiny: Costs { alpha: 3_000_000, beta: 8_000, gamma: 0 },
-    small: Costs { alpha: 3_000_000, beta: 8_000, gamma: 0 },
-    chunk: Costs { alpha: 6_000_000, beta: 2_000, gamma: 0 },
-    ..CostTable::BUILT_IN
-};
+/// The bytes that [`COSTS`] counts as one: a slot is so many times as long as one of a board.
+pub(super) const UNIT: usize = LONGEST / CHUNK;
+
+/// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100 that
+/// ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths that they
+/// are used for.
+const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
+
+/// What the calls of GPUs cost.
+pub(super) const COSTS: CostTable =
+    CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 
 /// The mailboxes of `ranks` ranks, of which at most `crowd` share a GPU of `processors`
 /// multiprocessors. Every block of every rank must run at the same time, so ranks share a GPU's.
@@ -53,4 +58,43 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     let index = shapes.collectives.iter().position(|shape| fits(&shape)).unwrap_or(last);
     let shape = &shapes.collectives[index];
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::Algorithm;
+    use crate::schedule::collective::Collective;
+    use crate::schedule::hosts::Boards;
+    use crate::tuner::{Question, plan};
+
+    /// One hop while bytes are few; every byte once when they are many.
+    #[test]
+    fn short_vectors_go_in_one_hop_and_long_ones_in_few_bytes() {
+        for world in [2, 4, 8] {
+            let boards = Boards::new(&vec![0; world]);
+            let chosen = |bytes| {
+                let collective = Collective::AllReduce;
+                let bytes = usize::div_ceil(bytes, UNIT);
+                let question = Question { collective, boards: &boards, bytes, crowding: 1 };
+                plan(&question, None, &COSTS).unwrap().algorithm
+            };
+            let sizes = (10..28).map(|log| chosen(1 << log).name());
+            println!("{world}: {:?}", sizes.collect::<Vec<_>>());
+            assert_eq!(chosen(8), Algorithm::OneShot);
+            assert_eq!(chosen(256 << 10), Algorithm::OneShot);
+            assert_ne!(chosen(128 << 20), Algorithm::OneShot, "{world} ranks");
+        }
+    }
+
+    #[test]
+    fn all_ranks_of_a_gpu_run_at_once() {
+        for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2)] {
+            let shapes = shapes(crowd, processors);
+            for shape in shapes.collectives.iter().chain([&shapes.messages]) {
+                assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
+                assert!(shape.lanes * crowd <= processors.max(crowd));
+            }
+        }
+    }
 }

@@ -63,7 +63,7 @@ pub(super) struct DeviceRank {
 
 impl DeviceRank {
     pub(super) fn new(comm: Communicator, board: DeviceBoard, stream: Arc<CudaStream>) -> Self {
-        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS);
+        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT);
         let scratch = Workspace::new(&stream);
         let staging = Workspace::new(&stream);
         Self {

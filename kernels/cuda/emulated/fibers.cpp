@@ -1,54 +1,20 @@
-#include "fibers.h"
+#include "fiber.h"
 
-#include <memory>
-#include <ucontext.h>
-#include <vector>
+#include <ctime>
 
 namespace fibers {
 namespace {
 
 constexpr size_t STACK = 64 << 10;
-constexpr size_t SHARED = 64 << 10;
 
-struct Block {
-    std::vector<struct Fiber*> fibers;
-    std::unique_ptr<uint64_t[]> shared{new uint64_t[SHARED / 8]()};
-    unsigned alive = 0;
-    unsigned waiting = 0;
-    // Of so many turns the block takes one: blocks of a GPU do not keep pace with each other.
-    unsigned slowness = 1;
-};
-
-enum class State { Ready, AtBarrier, Ended };
-
-struct Fiber {
-    ucontext_t context;
-    Place place;
-    Block* block;
-    State state = State::Ready;
-    std::unique_ptr<char[]> stack{new char[STACK]};
-};
-
-// What happened while a fiber ran.
-enum class Event { Progress, Looked };
-
-ucontext_t scheduler;
-Fiber* active;
-Event last;
-const std::function<void()>* body;
-uint64_t random_state;
-uint64_t turns;
-
-uint64_t random_number() {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
+thread_local Scheduler* active_scheduler = nullptr;
+thread_local uint64_t turn_count = 0;
+thread_local std::vector<std::unique_ptr<char[]>> spare_stacks;
 
 void leave(Event event) {
-    last = event;
-    swapcontext(&active->context, &scheduler);
+    Scheduler& scheduler = *active_scheduler;
+    scheduler.last = event;
+    if (_setjmp(scheduler.active->point) == 0) _longjmp(scheduler.point, 1);
 }
 
 void open_barrier(Block& block) {
@@ -59,12 +25,31 @@ void open_barrier(Block& block) {
 }
 
 void entry() {
-    (*body)();
-    active->state = State::Ended;
-    Block& block = *active->block;
+    (*active_scheduler->body)();
+    Fiber& fiber = *active_scheduler->active;
+    fiber.state = State::Ended;
+    Block& block = *fiber.block;
     block.alive -= 1;
     if (block.alive > 0 && block.waiting == block.alive) open_barrier(block);
     leave(Event::Progress);
+}
+
+}
+
+Stack::Stack() {
+    if (spare_stacks.empty()) {
+        memory.reset(new char[STACK]);
+    } else {
+        memory = std::move(spare_stacks.back());
+        spare_stacks.pop_back();
+    }
+}
+
+Stack::~Stack() { spare_stacks.push_back(std::move(memory)); }
+
+void Stack::lend_to(ucontext_t& context) {
+    context.uc_stack.ss_sp = memory.get();
+    context.uc_stack.ss_size = STACK;
 }
 
 std::unique_ptr<Fiber> make_fiber(Block& block, Place place) {
@@ -72,80 +57,68 @@ std::unique_ptr<Fiber> make_fiber(Block& block, Place place) {
     fiber->place = place;
     fiber->block = &block;
     block.fibers.push_back(fiber.get());
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.get();
-    fiber->context.uc_stack.ss_size = STACK;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, entry, 0);
+    getcontext(&fiber->beginning);
+    fiber->stack.lend_to(fiber->beginning);
+    fiber->beginning.uc_link = nullptr;
+    makecontext(&fiber->beginning, entry, 0);
     return fiber;
 }
 
+Scheduler::Scheduler(const std::function<void()>& body, uint64_t seed, bool among_threads)
+    : body(&body),
+      random_state(seed * 2654435761u + 88172645463325252ull),
+      among_threads(among_threads) {
+    active_scheduler = this;
 }
 
-const Place& current() { return active->place; }
+Scheduler::~Scheduler() { active_scheduler = nullptr; }
+
+uint64_t Scheduler::random_number() {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+void Scheduler::resume(Fiber& fiber) {
+    turn_count += 1;
+    active = &fiber;
+    if (_setjmp(point) != 0) return;
+    if (fiber.has_begun) _longjmp(fiber.point, 1);
+    fiber.has_begun = true;
+    setcontext(&fiber.beginning);
+}
+
+const Place& current() { return active_scheduler->active->place; }
 
 void await_block() {
-    Block& block = *active->block;
+    Fiber& fiber = *active_scheduler->active;
+    Block& block = *fiber.block;
     block.waiting += 1;
     if (block.waiting == block.alive) {
         open_barrier(block);
     } else {
-        active->state = State::AtBarrier;
+        fiber.state = State::AtBarrier;
     }
     leave(Event::Progress);
 }
 
 void* shared_memory(size_t bytes) {
     if (bytes > SHARED) __builtin_trap();
-    return active->block->shared.get();
+    return active_scheduler->active->block->shared.get();
 }
 
-uint64_t now() { return turns; }
+uint64_t now() {
+    if (!active_scheduler->among_threads) return turn_count;
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
 
 void pause() { leave(Event::Looked); }
 
 void give_way() {
-    if (random_number() % 4 == 0) leave(Event::Progress);
-}
-
-bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
-         const std::function<void()>& kernel) {
-    std::vector<std::unique_ptr<Block>> all_blocks;
-    std::vector<std::unique_ptr<Fiber>> all;
-    body = &kernel;
-    random_state = seed * 2654435761u + 88172645463325252ull;
-    for (unsigned b = 0; b < blocks; b++) {
-        all_blocks.push_back(std::make_unique<Block>());
-        Block& block = *all_blocks.back();
-        block.alive = threads;
-        block.slowness = random_number() % 3 == 0 ? 16 : 1;
-        for (unsigned t = 0; t < threads; t++) {
-            all.push_back(make_fiber(block, Place{{t}, {b}, {threads}}));
-        }
-    }
-    std::vector<Fiber*> ready;
-    uint64_t idle = 0;
-    for (;;) {
-        ready.clear();
-        size_t ended = 0;
-        for (auto& fiber : all) {
-            if (fiber->state == State::Ready) ready.push_back(fiber.get());
-            ended += fiber->state == State::Ended;
-        }
-        if (ended == all.size()) return true;
-        if (ready.empty() || idle > patience) return false;
-        // A batch of turns, so that the list is made rarely. A fiber that is no longer ready is
-        // passed over.
-        for (size_t turn = 0; turn < ready.size(); turn++) {
-            Fiber* fiber = ready[random_number() % ready.size()];
-            if (fiber->state != State::Ready) continue;
-            if (random_number() % fiber->block->slowness != 0) continue;
-            turns += 1;
-            active = fiber;
-            swapcontext(&scheduler, &fiber->context);
-            idle = last == Event::Looked ? idle + 1 : 0;
-        }
-    }
+    if (active_scheduler->random_number() % 4 == 0) leave(Event::Progress);
 }
 
 }

@@ -1,5 +1,6 @@
-// Fibers that stand for the threads of a GPU. One runs at a time, and a seed draws which is next, so
-// a run can be repeated. Waits of all fibers at once are a deadlock, and are found exactly.
+// Fibers that stand for the threads of a GPU. Those of one OS thread run one at a time. Two ways
+// to choose which is next: `run` draws it from a seed, so a run can be repeated, and finds
+// deadlocks exactly; `run_among_threads` shares a machine with other OS threads and processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +12,12 @@ struct Dimension {
     unsigned x;
 };
 
-// Where a fiber stands in its grid.
+// Where a fiber stands in its grid, and the size of the grid.
 struct Place {
     Dimension thread;
     Dimension block;
     Dimension threads;
+    Dimension blocks;
 };
 
 // The place of the fiber that runs.
@@ -33,12 +35,39 @@ void pause();
 // Another fiber may run, but nothing is awaited.
 void give_way();
 
-// Turns of all fibers so far: the clock of the machine.
+// The clock of the machine: turns of all fibers so far in `run`, nanoseconds among threads.
 uint64_t now();
 
-// Runs `kernel` on `blocks` blocks of `threads` threads. Returns false if all fibers waited for one
-// another `patience` times in a row.
+// Runs `kernel` on `blocks` blocks of `threads` threads. Returns false if all fibers waited for
+// one another `patience` times in a row.
 bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
          const std::function<void()>& kernel);
+
+// What the blocks of all running grids of a device occupy together.
+class Seats {
+  public:
+    virtual ~Seats() = default;
+    // Occupies the room of `blocks` more blocks, or returns false.
+    virtual bool take(unsigned blocks) = 0;
+    // Frees the room of a block that has ended.
+    virtual void give() = 0;
+};
+
+// How a grid runs among other OS threads.
+struct Grid {
+    unsigned blocks;
+    unsigned threads;
+    // Draws when a fiber gives way.
+    uint64_t seed;
+    // All blocks begin together or none does.
+    bool together;
+};
+
+// Runs `kernel` on the calling OS thread. A block begins when there is a seat for it. Nothing ends
+// a wait but what the kernel itself does: fibers may wait for other OS threads and processes.
+void run_among_threads(const Grid& grid, Seats& seats, const std::function<void()>& kernel);
+
+// The same for a kernel whose threads never wait: each runs to its end, one after the other.
+void run_in_turn(const Grid& grid, const std::function<void()>& kernel);
 
 }

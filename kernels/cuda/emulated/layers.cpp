@@ -12,78 +12,33 @@
 // another.
 
 #define EMULATED
-#include "../layers/layer.h"
+#include "layers.h"
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
-
-namespace single {
-#define REAL float
-#include "../layers/all.cu"
-#undef REAL
-}
-namespace twice {
-#define REAL double
-#include "../layers/all.cu"
-#undef REAL
-}
 
 namespace {
 
 // Looks in a row, by all fibers together, after which nothing can come any more.
 constexpr uint64_t PATIENCE = 1000;
 
-typedef void (*Launch)(const std::vector<u64>&);
-
-template <class T> T value_of(u64 word) {
-    static_assert(sizeof(T) == 8, "every parameter takes eight bytes");
-    T value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-template <auto Kernel> struct Call;
-template <class... A, void (*Kernel)(A...)> struct Call<Kernel> {
-    static void with(const std::vector<u64>& words) {
-        if (words.size() != sizeof...(A)) exit(2);
-        spread(words, std::index_sequence_for<A...>());
-    }
-    template <size_t... I>
-    static void spread(const std::vector<u64>& words, std::index_sequence<I...>) {
-        Kernel(value_of<A>(words[I])...);
-    }
+// A kernel for floats and for doubles.
+struct Kernel {
+    size_t parameters;
+    void (*single)(const u64*);
+    void (*twice)(const u64*);
 };
 
-#define BOTH(name) {#name, {Call<single::name>::with, Call<twice::name>::with}}
+#define ENTRY(name, waits)                            \
+    {#name,                                           \
+     {layers::Call<layers::single::name>::PARAMETERS, \
+      layers::Call<layers::single::name>::with,       \
+      layers::Call<layers::twice::name>::with}},
 
-const std::map<std::string, std::pair<Launch, Launch>> KERNELS = {
-    BOTH(product),
-    BOTH(bias),
-    BOTH(bias_backward),
-    BOTH(add),
-    BOTH(layer_norm),
-    BOTH(layer_norm_backward),
-    BOTH(layer_norm_backward_weights),
-    BOTH(rms_norm),
-    BOTH(rms_norm_backward),
-    BOTH(rms_norm_backward_weights),
-    BOTH(turn),
-    BOTH(causal_softmax),
-    BOTH(softmax_backward),
-    BOTH(gelu),
-    BOTH(gelu_backward),
-    BOTH(swiglu),
-    BOTH(swiglu_backward),
-    BOTH(embed),
-    BOTH(embed_backward),
-    BOTH(cross_entropy),
-};
+const std::map<std::string, Kernel> KERNELS = {LAYER_KERNELS(ENTRY)};
 
 void read(void* into, size_t bytes) {
     if (bytes > 0 && fread(into, 1, bytes, stdin) != bytes) exit(2);
@@ -107,10 +62,10 @@ void run(char* memory) {
         word = read_number() + (is_place ? (u64)memory : 0);
     }
     auto found = KERNELS.find(name);
-    if (found == KERNELS.end()) exit(2);
-    Launch launch = type == 4 ? found->second.first : found->second.second;
+    if (found == KERNELS.end() || words.size() != found->second.parameters) exit(2);
+    auto launch = type == 4 ? found->second.single : found->second.twice;
     for (emulated_block = 0; emulated_block < blocks; emulated_block++) {
-        auto body = [&] { launch(words); };
+        auto body = [&] { launch(words.data()); };
         if (!fibers::run(1, threads, emulated_block + 1, PATIENCE, body)) exit(3);
     }
 }

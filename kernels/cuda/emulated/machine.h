@@ -11,6 +11,7 @@
 #define threadIdx (fibers::current().thread)
 #define blockIdx (fibers::current().block)
 #define blockDim (fibers::current().threads)
+#define gridDim (fibers::current().blocks)
 #define __syncthreads() fibers::await_block()
 #define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
 #define SHARED_WORDS(name, count) u64* name = (u64*)fibers::shared_memory(0) + 2048

@@ -13,7 +13,7 @@
 #define KERNEL(name, threads) static void name
 #define THREAD ((u64)fibers::current().thread.x)
 #define THREADS ((u64)fibers::current().threads.x)
-#define BLOCK ((u64)emulated_block)
+#define BLOCK (emulated_block + fibers::current().block.x)
 #define BARRIER() fibers::await_block()
 #define SHARED(type, name, count) type* name = (type*)fibers::shared_memory(sizeof(type) * (count))
 #define UNROLL
@@ -32,8 +32,9 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #ifdef EMULATED
-// The block that runs: blocks of a layer never wait for one another, so one runs after the other.
-static u64 emulated_block;
+// The first block of the grid that the fibers are. Blocks of a layer never wait for one another, so
+// one may run after the other.
+static u64 emulated_block = 0;
 #endif
 
 DEVICE float exponential(float x) { return expf(x); }

@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub(crate) struct DeviceMachine {
     boards: Boards,
     conditions: RunConditions,
+    /// The bytes that the costs count as one.
+    unit: usize,
 }
 
 /// A call that was lowered for the memory of a GPU.
@@ -59,11 +61,11 @@ fn start(held: HeldChunks, layout: &Layout) -> usize {
 }
 
 impl DeviceMachine {
-    /// The ranks of `engine`, where bytes and messages cost what `costs` says.
-    pub(crate) fn new(engine: &Engine, costs: CostTable) -> Self {
+    /// The ranks of `engine`, where messages, and units of `unit` bytes, cost what `costs` says.
+    pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize) -> Self {
         let boards = Boards::new(&vec![0; engine.boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
-        Self { boards, conditions }
+        Self { boards, conditions, unit }
     }
 }
 
@@ -81,6 +83,7 @@ impl Engine {
             conditions: &machine.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
+            unit: machine.unit,
         };
         let plan = chooser.plan(call)?;
         let schedules = schedules_of(plan.algorithm, call.collective, &machine.boards);

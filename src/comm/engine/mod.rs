@@ -332,6 +332,7 @@ impl Engine {
             conditions: &self.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
+            unit: 1,
         }
     }
 

@@ -4,6 +4,8 @@
 //! kernels compiled for the processor. They say nothing about a real GPU's speed. The other tests
 //! need a GPU, and say that they were skipped where there is none.
 
+#[path = "../../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
 #[path = "../support/mod.rs"]
@@ -13,6 +15,7 @@ mod cases;
 mod command;
 mod emulator;
 mod failures;
+mod fake;
 mod layers;
 mod speed;
 mod training;
@@ -29,8 +32,13 @@ fn emulated() -> Option<&'static Emulator> {
     made
 }
 
-/// GPU 0, unless there is none.
+/// GPU 0 with these products, unless there is none, or no cuBLAS.
 fn gpu(products: ProductKernels) -> Option<Gpu> {
     let opened = Gpu::open(0, products);
-    opened.inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()
+    let gpu = opened.inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()?;
+    if products == ProductKernels::Fastest && !gpu.has_blas() {
+        skip::skipped("products by cuBLAS, which is not installed");
+        return None;
+    }
+    Some(gpu)
 }

@@ -178,8 +178,9 @@ impl Machine for Gpu {
             return Ok(());
         }
         self.wait()?;
-        // First the old memory, because there may not be enough for both.
+        // First the old memory goes, because there may not be enough for both.
         self.memory = None;
+        self.wait()?;
         self.memory = Some(self.allocate(bytes.next_multiple_of(PIECE))?);
         Ok(())
     }

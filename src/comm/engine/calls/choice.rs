@@ -20,12 +20,15 @@ pub(in crate::comm::engine) struct PlanChooser<'a> {
     pub(in crate::comm::engine) conditions: &'a RunConditions,
     pub(in crate::comm::engine) settings: &'a CallSettings,
     pub(in crate::comm::engine) counts: &'a InternedCounts,
+    /// The bytes that the costs count as one. Windows are priced as long as a board's slots, so that a
+    /// window of a mailbox, which is longer, has as many units as such a slot has bytes.
+    pub(in crate::comm::engine) unit: usize,
 }
 
 impl<'a> PlanChooser<'a> {
     /// The plan that `call` runs by.
     pub(in crate::comm::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
-        let question = self.question(call.collective, self.bytes(call));
+        let question = self.question(call.collective, self.bytes(call).div_ceil(self.unit));
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
         let plan = tuner::plan(&question, wanted, costs).map_err(|refusal| Error::Unsupported {

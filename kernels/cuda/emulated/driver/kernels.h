@@ -1,0 +1,30 @@
+// The kernels of this project, compiled for the CPU.
+#pragma once
+#include <cstddef>
+
+namespace fake {
+
+struct Kernel {
+    const char* name;
+    // The module with which `name` makes a pair; null if the name says everything.
+    const char* module;
+    // Sizes of the parameters in bytes.
+    const size_t* parameters;
+    size_t parameter_count;
+    // As one of the GPU's threads, with the addresses of its parameters.
+    void (*run)(void** parameters);
+    // True if threads wait for other blocks, other kernels or the host.
+    bool waits;
+    // What the compiler of a GPU would report.
+    int registers;
+    int shared_bytes;
+    // True if all threads of a block run, whatever FAKE_CUDA_THREADS says: the kernel is made for
+    // one number of threads.
+    bool runs_whole_blocks = false;
+};
+
+const Kernel* walk_kernel(const char* name);
+const Kernel* map_kernel(const char* name, const char* module);
+const Kernel* layer_kernel(const char* name, const char* module);
+
+}

@@ -1,0 +1,72 @@
+// A fiber, its block and the scheduler that it returns to. For the files that choose which fiber
+// is next.
+#pragma once
+#include "fibers.h"
+
+#include <csetjmp>
+#include <memory>
+#include <ucontext.h>
+#include <vector>
+
+namespace fibers {
+
+constexpr size_t SHARED = 64 << 10;
+
+struct Fiber;
+
+struct Block {
+    std::vector<Fiber*> fibers;
+    std::unique_ptr<uint64_t[]> shared{new uint64_t[SHARED / 8]()};
+    unsigned alive = 0;
+    unsigned waiting = 0;
+    // Of so many turns the block takes one: blocks of a GPU do not keep pace with each other.
+    unsigned slowness = 1;
+};
+
+enum class State { Ready, AtBarrier, Ended };
+
+// A stack for a fiber. Stacks of fibers that have ended are used again by the same OS thread.
+class Stack {
+  public:
+    Stack();
+    ~Stack();
+    void lend_to(ucontext_t& context);
+
+  private:
+    std::unique_ptr<char[]> memory;
+};
+
+struct Fiber {
+    // Where the fiber begins, and where it goes on. Later switches are jumps, because a switch of
+    // contexts asks the system for the signals each time.
+    ucontext_t beginning;
+    jmp_buf point;
+    bool has_begun = false;
+    Place place;
+    Block* block;
+    State state = State::Ready;
+    Stack stack;
+};
+
+// What happened while a fiber ran.
+enum class Event { Progress, Looked };
+
+// Runs the fibers of the OS thread that made it.
+struct Scheduler {
+    jmp_buf point;
+    Fiber* active = nullptr;
+    Event last = Event::Progress;
+    const std::function<void()>* body;
+    uint64_t random_state;
+    bool among_threads;
+
+    Scheduler(const std::function<void()>& body, uint64_t seed, bool among_threads);
+    ~Scheduler();
+    uint64_t random_number();
+    // Runs a fiber until it leaves.
+    void resume(Fiber& fiber);
+};
+
+std::unique_ptr<Fiber> make_fiber(Block& block, Place place);
+
+}

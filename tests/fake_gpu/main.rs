@@ -1,0 +1,66 @@
+//! The code for GPUs over the fake driver of `kernels/cuda/emulated/driver/`, through unmodified
+//! cudarc. Each test starts processes of its own, because a process looks for the driver once.
+//! Nothing here says anything about a real GPU's memory, scheduling or speed.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/fake_gpu.rs"]
+mod fake_gpu;
+#[path = "../common/skip.rs"]
+mod skip;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+mod copies;
+mod graphs;
+mod handles;
+mod maps;
+mod memory;
+mod modules;
+mod raw;
+mod unavailable;
+mod walks;
+
+use fake_gpu::FakeDriver;
+use spawn::{Ended, World};
+
+/// What a process of a test does. `expect` and `unwrap` in it fail the test.
+type Role = fn();
+
+/// The roles of all tests, by name.
+const ROLES: &[&[(&str, Role)]] = &[
+    unavailable::ROLES,
+    memory::ROLES,
+    copies::ROLES,
+    graphs::ROLES,
+    handles::ROLES,
+    maps::ROLES,
+    modules::ROLES,
+    walks::ROLES,
+];
+
+#[test]
+#[ignore = "a process of the other tests"]
+fn a_rank_of_another_test() {
+    let Some(role) = spawn::role() else { return };
+    let found = ROLES.iter().copied().flatten().find(|(name, _)| *name == role);
+    found.unwrap_or_else(|| panic!("there is a role '{role}'")).1();
+}
+
+/// A process that does `role` over the whole fake driver. `None` if there is no compiler.
+fn world(role: &str, processes: usize) -> Option<World> {
+    let driver = FakeDriver::get()?;
+    let world = World::new(role, processes).set("LD_LIBRARY_PATH", driver.library_path());
+    // Whatever the machine's own GPUs are used for.
+    Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
+}
+
+/// Runs `role` in one process with these variables, and asserts that it succeeds.
+#[track_caller]
+fn check(role: &str, variables: &[(&str, &str)]) -> Option<Ended> {
+    let world = world(role, 1)?;
+    let set = |world: World, (name, value): &(&str, &str)| world.set(name, value);
+    let world = variables.iter().fold(world, set);
+    world.start().succeed().pop()
+}

@@ -1,0 +1,130 @@
+//! The kernel that walks programs, on several streams, devices and processes at the same time.
+
+use crate::raw::{context, hold};
+use crate::spawn::{as_each_rank, say};
+use crate::{Role, check, world};
+use cudarc::driver::{CudaSlice, CudaStream};
+use maypole::cuda::Comm;
+use maypole::{Communicator, ReduceOp};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("sums among threads", among_threads),
+    ("sums among processes", among_processes),
+    ("comes late", come_late),
+    ("needs room", need_room),
+];
+
+/// Sums of several lengths, compared with those of the executor.
+fn sum(comm: &mut Communicator, devices: usize) {
+    let stream = context(comm.rank() % devices).new_stream().unwrap();
+    let gpu = Comm::new(comm, stream.clone()).unwrap();
+    for count in [1, 100, 5000, 300_001] {
+        let mut expected: Vec<f32> =
+            (0..count).map(|at| 1.0 / (at + 1 + comm.rank()) as f32).collect();
+        let mut data = stream.clone_htod(&expected).unwrap();
+        gpu.set_deterministic(true);
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        gpu.synchronize().unwrap();
+        comm.set_deterministic(true);
+        comm.all_reduce(&mut expected, ReduceOp::Sum).unwrap();
+        assert!(stream.clone_dtoh(&data).unwrap() == expected, "{count} numbers");
+    }
+    say("done", comm.rank());
+}
+
+fn among_threads() {
+    let devices = maypole::cuda::driver().unwrap().devices();
+    Communicator::run_local(4, |mut comm| sum(&mut comm, devices));
+}
+
+#[test]
+fn kernels_of_several_streams_wait_for_one_another_emulated() {
+    for devices in ["1", "2", "4"] {
+        let variables = [("FAKE_CUDA_DEVICES", devices), ("FAKE_CUDA_SEED", devices)];
+        let Some(ended) = check("sums among threads", &variables) else { return };
+        assert_eq!(ended.said("done").len(), 4);
+    }
+}
+
+#[test]
+fn every_number_of_threads_has_the_same_bits_emulated() {
+    for threads in ["1", "3", "64"] {
+        check("sums among threads", &[("FAKE_CUDA_THREADS", threads)]);
+    }
+}
+
+fn among_processes() {
+    as_each_rank(|mut comm| sum(&mut comm, 2));
+}
+
+#[test]
+fn kernels_of_several_processes_wait_for_one_another_emulated() {
+    for processes in [2, 4] {
+        let Some(world) = world("sums among processes", processes) else { return };
+        for ended in world.start().succeed() {
+            assert_eq!(ended.said("done").len(), 1);
+        }
+    }
+}
+
+/// One rank's kernel comes late, behind other work of its stream.
+fn come_late() {
+    let failed = Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, mut data) = ready(&mut comm, &stream);
+        let (open, gate) = mpsc::channel();
+        if comm.rank() == 1 {
+            hold(&stream, gate);
+        }
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        let failed = comm.rank() == 0 && gpu.synchronize().is_err();
+        let _ = comm.barrier();
+        drop(open);
+        let _ = gpu.synchronize();
+        failed
+    });
+    assert_eq!(failed, [true, false]);
+}
+
+/// A group that has made one call, and that waits two seconds for another rank.
+fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm, CudaSlice<f32>) {
+    let gpu = Comm::new(comm, Arc::clone(stream)).unwrap();
+    let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+    gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+    gpu.synchronize().unwrap();
+    comm.barrier().unwrap();
+    gpu.set_timeout(Duration::from_secs(2));
+    (gpu, data)
+}
+
+#[test]
+fn a_kernel_that_comes_late_is_noticed_emulated() {
+    check("comes late", &[]);
+}
+
+/// Blocks of kernels that wait for one another need room at the same time.
+fn need_room() {
+    let failed = Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        gpu.set_timeout(Duration::from_secs(2));
+        let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        let failed = gpu.synchronize().is_err();
+        let _ = comm.barrier();
+        failed
+    });
+    say("failed", failed[0] || failed[1]);
+}
+
+#[test]
+fn a_device_runs_as_many_blocks_as_it_has_room_for_emulated() {
+    for (processors, failed) in [("1", "true"), ("2", "false")] {
+        let Some(ended) = check("needs room", &[("FAKE_CUDA_PROCESSORS", processors)]) else {
+            return;
+        };
+        assert_eq!(ended.said("failed"), [failed], "{processors} processors");
+    }
+}
