@@ -87,8 +87,10 @@ fn name(op: BinaryOp) -> &'static str {
 }
 
 /// The kernels of this process by context and name. Ranks that are threads share them.
-static LOADED: LazyLock<Mutex<HashMap<(usize, String), Weak<CudaFunction>>>> =
-    LazyLock::new(Mutex::default);
+static LOADED: LazyLock<Mutex<LoadedKernels>> = LazyLock::new(Mutex::default);
+
+/// By the address of the context, and the names of module and kernel.
+type LoadedKernels = HashMap<(usize, String), Weak<CudaFunction>>;
 
 /// Loads the kernel `kernel` of `module` into a context, unless it is loaded there. The driver compiles
 /// it for the GPU, which takes a fraction of a second, and keeps the result in a cache of its own. While

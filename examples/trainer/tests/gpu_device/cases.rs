@@ -30,8 +30,11 @@ pub(crate) type Results<T> = Vec<(&'static str, Vec<T>)>;
 /// A layer with its shape and its numbers.
 pub(crate) struct Case<T> {
     pub(crate) name: String,
-    run: Box<dyn Fn(&dyn Device<T>) -> Results<T>>,
+    run: Box<CaseRun<T>>,
 }
+
+/// Runs a layer on a device.
+type CaseRun<T> = dyn Fn(&dyn Device<T>) -> Results<T>;
 
 impl<T: Number> Case<T> {
     fn new(name: String, run: impl Fn(&dyn Device<T>) -> Results<T> + 'static) -> Self {
