@@ -105,6 +105,8 @@ enum Status : u32 {
     MISMATCH = 3,
 };
 
+enum : u32 { EACH = 0xffffffffu };
+
 // One rank's part of a launch.
 struct Launch {
     const Program* program;
@@ -135,9 +137,12 @@ struct Launch {
     u32 ranks;
     u32 me;
     u32 element;
+    // Not `EACH`: reports name this rank, the only other one of a room of two.
+    u32 other;
     // Not zero: no rank makes more publications in the call than it has slots. So nobody waits within
     // the call for a slot that is read in the call, and readers tell at the end what they are done with.
     u32 tells_late;
+    u32 unused;
 };
 
 // What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.

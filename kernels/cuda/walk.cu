@@ -139,6 +139,12 @@ DEVICE bool is_other_call(const Lane& self, u32 peer) {
     return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
 }
 
+// A report that names `peer`.
+DEVICE u64 report_of(const Lane& self, u32 peer, u32 status) {
+    u32 rank = self.launch.other == EACH ? peer : self.launch.other;
+    return (u64)rank << 32 | status;
+}
+
 // What a wait for `peer` does between two looks. Zero, or a report of why the wait is given up.
 struct Patience {
     u32 peer;
@@ -149,12 +155,11 @@ struct Patience {
         PAUSE();
         looks += 1;
         if (looks % 1024 != 0) return OK;
-        u64 named = (u64)peer << 32;
-        if (load_relaxed(self.launch.abort)) return named | ABORTED;
-        if (is_other_call(self, peer)) return named | MISMATCH;
+        if (load_relaxed(self.launch.abort)) return report_of(self, peer, ABORTED);
+        if (is_other_call(self, peer)) return report_of(self, peer, MISMATCH);
         u64 time = now();
         if (since == 0) since = time;
-        return time - since > self.launch.patience ? named | TIMED_OUT : (u64)OK;
+        return time - since > self.launch.patience ? report_of(self, peer, TIMED_OUT) : (u64)OK;
     }
 };
 
@@ -495,7 +500,7 @@ DEVICE void count(Lane& self) {
         const Peer& peer = self.peers[rank];
         counts[rank] = peer.before + (u64)numberings[rank].folds * numberings[rank].windows;
         if (self.lane == 0 && is_other_call(self, rank)) {
-            self.lines = (u64)rank << 32 | MISMATCH;
+            self.lines = report_of(self, rank, MISMATCH);
         }
         if (peer.done) {
             release();

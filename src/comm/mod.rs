@@ -1,7 +1,7 @@
 //! The communicator: a group of ranks that call collectives together.
 
-mod api;
-mod control;
+pub(crate) mod api;
+pub(crate) mod control;
 pub mod element;
 pub(crate) mod engine;
 pub mod error;

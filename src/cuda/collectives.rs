@@ -414,11 +414,7 @@ impl Comm {
             deterministic: settings.is_deterministic_for(collective),
             in_place,
         };
-        let factor = match op {
-            ReduceOp::PreMulSum(factor) => Some(factor),
-            _ => None,
-        };
-        rank.call(call, factor, input, output)
+        rank.call(call, op, input, output)
     }
 
     fn check_len(

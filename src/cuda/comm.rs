@@ -1,7 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
-use super::plan;
 use super::rank::DeviceRank;
+use super::setup;
 use super::watch::Watch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
@@ -10,9 +10,8 @@ use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
 use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
-use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, CudaStream};
-use maypole_transports::cuda::{DeviceError, Offer, PendingBoard};
+use maypole_transports::cuda::DeviceBoard;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +21,11 @@ use std::time::Duration;
 /// All ranks call the same collectives in the same order, each on its own stream. A call returns when
 /// its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and says what
 /// went wrong. After an error every later call fails.
+///
+/// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it, which the
+/// mailboxes see to. On such a GPU nothing should be allocated, freed or loaded while some ranks have
+/// started a call and others have not: the driver may wait for all kernels of the GPU first, also for
+/// those that wait for the rank that asks.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it start
 /// a kernel and do nothing else, so they can be captured in a graph.
@@ -46,7 +50,7 @@ pub struct Comm {
     stream: Arc<CudaStream>,
     inner: Mutex<DeviceRank>,
     /// Ends after the kernels of `inner`.
-    _watch: Watch,
+    _watch: Option<Watch>,
 }
 
 impl fmt::Debug for Comm {
@@ -56,72 +60,54 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// What a rank tells the others about itself, before mailboxes are made.
-struct Introduction {
-    uuid: [u8; 16],
-    processors: u32,
-}
-
-impl Introduction {
-    fn to_bytes(&self) -> Vec<u8> {
-        [&self.uuid[..], &self.processors.to_le_bytes()].concat()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (uuid, processors) = bytes.split_first_chunk::<16>()?;
-        let processors = u32::from_le_bytes(processors.try_into().ok()?);
-        Some(Self { uuid: *uuid, processors })
-    }
-
-    fn of(context: &CudaContext) -> std::result::Result<Self, String> {
-        let said = |error| format!("the driver reports {error:?}");
-        let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        let processors = context.attribute(count).map_err(said)?.max(1) as u32;
-        let uuid = context.uuid().map_err(said)?;
-        Ok(Self { uuid: uuid.bytes.map(|byte| byte as u8), processors })
-    }
-}
-
 impl Comm {
     /// Makes a group of the ranks of `comm` on the GPU of `stream`. Collective: all ranks call it, each
     /// with its own stream. Ranks may share a GPU. `comm` can be used as before.
     ///
+    /// If some GPU does not reach the memory of another one, because the two are not joined or are on
+    /// different hosts, the calls of the group go [through the host](Self::through_host).
+    ///
     /// # Errors
-    /// [`Error::Device`] if a GPU has no memory for the mailboxes, or does not reach those of another
-    /// rank; else as every call.
+    /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
     pub fn new(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
         let mut comm = comm.duplicate()?;
-        let failed = |comm: &mut Communicator, why: String| {
-            comm.engine.get_mut().fail_on_device("cuda::Comm::new()".to_owned(), why)
-        };
-        let mine = Introduction::of(stream.context()).map_err(|why| failed(&mut comm, why))?;
-        let all = comm.agree_on("cuda::Comm::new()", mine.to_bytes())?;
-        let all: Option<Vec<_>> = all.iter().map(|told| Introduction::from_bytes(told)).collect();
-        let all = all.ok_or_else(|| failed(&mut comm, "a rank sent no GPU".to_owned()))?;
-        let crowd = |one: &Introduction| all.iter().filter(|other| other.uuid == one.uuid).count();
-        let crowd = all.iter().map(crowd).max().unwrap_or(1) as u32;
-        let processors = all.iter().map(|one| one.processors).min().unwrap_or(1);
-        let shapes = plan::shapes(crowd, processors);
-        let board = PendingBoard::new(&stream, &shapes, comm.world());
-        let board = board.map_err(|error| failed(&mut comm, error.to_string()))?;
-        let offers = comm.agree_on("cuda::Comm::new() mailboxes", board.offer().to_bytes())?;
-        let offers: Option<Vec<_>> = offers.iter().map(|offer| Offer::from_bytes(offer)).collect();
-        let offers = offers.ok_or_else(|| failed(&mut comm, "a rank sent no offer".to_owned()))?;
-        let board = board.connect(comm.rank(), &offers);
-        let board = board.map_err(|error: DeviceError| failed(&mut comm, error.to_string()))?;
-        // No rank starts a kernel before all ranks reach its mailbox.
-        comm.agree("cuda::Comm::new() connected")?;
+        let board = setup::connect(&mut comm, &stream)?;
+        Self::with_board(comm, stream, board)
+    }
+
+    /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each call
+    /// waits for the stream, copies its input to the host, makes the call of the communicator, over
+    /// whichever transport joins the ranks, and copies the result to the GPU. Collective. Such calls
+    /// cannot be captured in a graph.
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn through_host(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
+        let comm = comm.duplicate()?;
+        Self::with_board(comm, stream, Err("that was asked for".to_owned()))
+    }
+
+    fn with_board(
+        comm: Communicator,
+        stream: Arc<CudaStream>,
+        board: std::result::Result<DeviceBoard, String>,
+    ) -> Result<Self> {
+        let (number, world) = (comm.rank(), comm.world());
         let alarm = comm.engine.get().health().control().alarm();
-        let watch = Watch::start(alarm, Arc::clone(board.words()));
-        let watch = watch.map_err(|error| failed(&mut comm, error.to_string()))?;
-        let (rank, world) = (comm.rank(), comm.world());
-        let inner = Mutex::new(DeviceRank::new(comm, board, Arc::clone(&stream)));
-        Ok(Self { rank, world, stream, inner, _watch: watch })
+        let words = board.as_ref().ok().map(|board| Arc::clone(board.words()));
+        let mut rank = DeviceRank::new(comm, board, Arc::clone(&stream));
+        let watch = words.map(|words| Watch::start(alarm, words)).transpose();
+        let watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
+        Ok(Self { rank: number, world, stream, inner: Mutex::new(rank), _watch: watch })
+    }
+
+    /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
+    pub fn host_reason(&self) -> Option<String> {
+        self.lock().host_reason.clone()
     }
 
     /// Makes the group of several GPUs, or several ranks of one, of this process: rank `r` is on
-    /// `streams[r]`. Each `Comm` goes to a thread of its own, or one thread uses them all between
-    /// [`group_start`](super::group_start) and [`group_end`](super::group_end).
+    /// `streams[r]`. Each `Comm` goes to a thread of its own.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -131,13 +117,20 @@ impl Comm {
     pub fn from_devices(streams: Vec<Arc<CudaStream>>) -> Result<Vec<Self>> {
         let comms = Communicator::local(streams.len());
         let made: Vec<Result<Self>> = std::thread::scope(|threads| {
-            let start = |(mut comm, stream): (Communicator, Arc<CudaStream>)| {
-                threads.spawn(move || Self::new(&mut comm, stream))
+            let start = |(comm, stream): (Communicator, Arc<CudaStream>)| {
+                threads.spawn(move || Self::of_world(comm, stream))
             };
             let started: Vec<_> = comms.into_iter().zip(streams).map(start).collect();
             started.into_iter().map(|rank| rank.join().expect("it does not panic")).collect()
         });
         made.into_iter().collect()
+    }
+
+    /// The group of all ranks of a world that nobody else uses.
+    pub(super) fn of_world(mut world: Communicator, stream: Arc<CudaStream>) -> Result<Self> {
+        let comm = Self::new(&mut world, stream)?;
+        comm.lock().world = Some(world);
+        Ok(comm)
     }
 
     /// Returns this rank, from 0 to `world_size() - 1`.
@@ -153,6 +146,10 @@ impl Comm {
     /// Returns the stream that the work of this rank is on.
     pub fn stream(&self) -> Arc<CudaStream> {
         Arc::clone(&self.stream)
+    }
+
+    pub(super) fn stream_ref(&self) -> &CudaStream {
+        &self.stream
     }
 
     /// Returns the context of the stream.

@@ -15,15 +15,25 @@
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
 //! | `collectives`, `messages` | its calls |
+//! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
 //! | `plan` | which mailboxes and windows a call uses, and what things cost |
+//! | `setup` | how mailboxes are made, and when there can be none |
+//! | `host` | calls through the memory of the host |
 //! | `watch` | the thread that hears of failures while kernels wait |
 
 mod collectives;
 mod comm;
+mod exchange;
+mod host;
+mod id;
+mod messages;
 mod plan;
 mod rank;
+mod setup;
 mod watch;
 
 pub use comm::Comm;
+pub use id::Id;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
+pub use messages::Group;

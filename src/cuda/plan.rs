@@ -3,7 +3,7 @@
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
 use maypole_transports::board::CHUNK;
-use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
+use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
 
 /// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
 const LONGEST_LINES: usize = 64 << 10;
@@ -45,9 +45,10 @@ pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
         bytes: LONGEST_LINES,
     };
     let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: LONGEST };
-    let lanes = lanes.min(LANES_OF_MESSAGES);
+    let lanes = (share / MOST_LAUNCHES as u32).clamp(1, LANES_OF_MESSAGES);
     let messages = Shape { lanes, bytes: MESSAGE_BYTES * lanes as usize, ..long };
-    Shapes { collectives: vec![lines, long], messages }
+    let messages_at_once = ((share / lanes) as usize).clamp(1, MOST_LAUNCHES);
+    Shapes { collectives: vec![lines, long], messages, messages_at_once }
 }
 
 /// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is lowered
@@ -95,6 +96,8 @@ mod tests {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes * crowd <= processors.max(crowd));
             }
+            let blocks = shapes.messages.lanes * shapes.messages_at_once as u32;
+            assert!(blocks * crowd <= processors.max(crowd));
         }
     }
 }

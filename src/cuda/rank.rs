@@ -1,9 +1,10 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
+use super::exchange::MessagePrograms;
 use super::plan;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::element::{DataType, Factor};
+use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::comm::engine::agree::named_call;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
@@ -47,28 +48,43 @@ struct Prepared {
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
+    /// Gone when the rank is dropped, or if bytes go through the host.
     pub(super) board: Option<DeviceBoard>,
+    /// Why bytes go through the host.
+    pub(super) host_reason: Option<String>,
     stream: Arc<CudaStream>,
     machine: DeviceMachine,
     walks: HashMap<String, Arc<CudaFunction>>,
     maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
-    programs: LruCache<CollectiveCall, Arc<Prepared>>,
+    /// By call apart from its placement, which other ranks do not know: the programs apart and in
+    /// place.
+    programs: LruCache<CollectiveCall, [Arc<Prepared>; 2]>,
     /// Programs that a graph may run again: they are kept as long as this.
     captured: Vec<Arc<Prepared>>,
     scratch: Workspace,
     staging: Workspace,
+    pub(super) messages: MessagePrograms,
+    /// The communicator that the group was made from, if nobody else has it: dropping it tells the
+    /// other ranks that this one leaves.
+    pub(super) world: Option<Communicator>,
 }
 
 impl DeviceRank {
-    pub(super) fn new(comm: Communicator, board: DeviceBoard, stream: Arc<CudaStream>) -> Self {
+    pub(super) fn new(
+        comm: Communicator,
+        board: Made<DeviceBoard>,
+        stream: Arc<CudaStream>,
+    ) -> Self {
+        let host_reason = board.as_ref().err().cloned();
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT);
         let scratch = Workspace::new(&stream);
         let staging = Workspace::new(&stream);
         Self {
             comm,
-            board: Some(board),
+            board: board.ok(),
+            host_reason,
             stream,
             machine,
             walks: HashMap::new(),
@@ -78,6 +94,8 @@ impl DeviceRank {
             captured: Vec::new(),
             scratch,
             staging,
+            messages: MessagePrograms::new(),
+            world: None,
         }
     }
 
@@ -85,16 +103,52 @@ impl DeviceRank {
         self.board.as_ref().expect("it is there until the rank is dropped")
     }
 
-    /// Starts `call`, whose input is first multiplied by `factor`.
+    pub(super) fn board_mut(&mut self) -> &mut DeviceBoard {
+        self.board.as_mut().expect("it is there until the rank is dropped")
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// The type whose kernel moves the bytes of messages.
+    pub(super) const BYTES: DataType = DataType::U8;
+
+    /// A GPU cannot do this rank's part in `operation`.
+    pub(super) fn fail(&mut self, operation: &str, why: String) -> Error {
+        self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
+    }
+
+    /// The kernel that moves bytes.
+    pub(super) fn byte_kernel(&mut self) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+        self.kernel(Self::BYTES, BinaryOp::Max)
+    }
+
+    /// Nanoseconds of a wait.
+    pub(super) fn patience(&self) -> u64 {
+        patience(self.comm.engine.get().limits().allowed())
+    }
+
+    /// Starts `call`, whose elements are combined by `op`.
     pub(super) fn call(
         &mut self,
         call: CollectiveCall,
-        factor: Option<Factor>,
+        op: ReduceOp,
         input: Lent<'_>,
         output: Lent<'_>,
     ) -> Result<()> {
         self.check()?;
         let is_captured = self.is_captured(&call)?;
+        if self.board.is_none() {
+            return match is_captured {
+                true => Err(self.uncapturable(call)),
+                false => self.call_through_host(call, op, input, output),
+            };
+        }
+        let factor = match op {
+            ReduceOp::PreMulSum(factor) => Some(factor),
+            _ => None,
+        };
         // The product is in the staging buffer, so the call is not in place.
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
@@ -131,7 +185,7 @@ impl DeviceRank {
 
     /// Why a kernel of this rank gave up; `None` if none did.
     fn fault(&self) -> Option<DeviceFault> {
-        match self.board().words().report()? {
+        match self.board.as_ref()?.words().report()? {
             Report::TimedOut(rank) => Some(DeviceFault::TimedOut(rank)),
             Report::Mismatch(rank) => Some(DeviceFault::Mismatch(rank)),
             _ => Some(DeviceFault::Aborted),
@@ -155,6 +209,14 @@ impl DeviceRank {
         })
     }
 
+    fn uncapturable(&self, call: CollectiveCall) -> Error {
+        let why = format!(
+            "bytes go through the host, which a graph cannot do, because {}",
+            self.host_reason.as_deref().unwrap_or_default()
+        );
+        self.comm.invalid(call.collective.name(), why)
+    }
+
     fn is_captured(&mut self, call: &CollectiveCall) -> Result<bool> {
         let status = self.stream.capture_status().map_err(|error| {
             let why = format!("the driver reports {error:?}");
@@ -167,8 +229,9 @@ impl DeviceRank {
     /// kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one that
     /// waits for a rank which is not ready.
     fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
-        if let Some(prepared) = self.programs.get(&call) {
-            let prepared = Arc::clone(prepared);
+        let key = CollectiveCall { in_place: false, ..call };
+        if let Some(programs) = self.programs.get(&key) {
+            let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
             let is_kept = self.captured.iter().any(|kept| Arc::ptr_eq(kept, &prepared));
             if is_captured && !is_kept {
                 self.captured.push(Arc::clone(&prepared));
@@ -180,13 +243,15 @@ impl DeviceRank {
                        copied to the GPU";
             return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
         }
-        let prepared = Arc::new(self.prepare(call)?);
+        let apart = Arc::new(self.prepare(key)?);
+        let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key })?);
         if self.programs.len() == MOST_PROGRAMS.get() {
             self.programs.pop_lru();
         }
         let ready = named_call(&format!("{call}, made ready"));
         self.comm.engine.get_mut().exchange(ready, Vec::new())?;
-        self.programs.put(call, Arc::clone(&prepared));
+        let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
+        self.programs.put(key, [apart, in_place]);
         Ok(prepared)
     }
 
@@ -238,8 +303,15 @@ impl DeviceRank {
     ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
-        let module =
-            walk_module(call.kind, op).expect("the type was checked to have the operation");
+        self.kernel(call.kind, op)
+    }
+
+    fn kernel(
+        &mut self,
+        kind: DataType,
+        op: BinaryOp,
+    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+        let module = walk_module(kind, op).expect("the type was checked to have the operation");
         if let Some(kernel) = self.walks.get(&module) {
             return Ok(Arc::clone(kernel));
         }
@@ -263,7 +335,7 @@ impl DeviceRank {
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
-        let patience = patience(self.comm.engine.get().limits().allowed());
+        let patience = self.patience();
         let scratch = self.scratch.lend();
         let staging = self.staging.lend();
         let board = self.board.as_mut().expect("it is there until the rank is dropped");

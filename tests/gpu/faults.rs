@@ -1,6 +1,6 @@
 //! What happens when ranks do not do their part.
 
-use crate::stream;
+use crate::{alone, stream};
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_rank_that_never_calls_is_named() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let start = Instant::now();
     Communicator::run_local(3, |mut comm| {
         let stream = stream().unwrap();
@@ -35,9 +33,7 @@ fn a_rank_that_never_calls_is_named() {
 /// Both calls have programs, so nothing but the kernels themselves can notice.
 #[test]
 fn known_calls_that_do_not_match_are_an_error_on_both_ranks() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
         let stream = stream().unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
@@ -56,9 +52,7 @@ fn known_calls_that_do_not_match_are_an_error_on_both_ranks() {
 
 #[test]
 fn new_calls_that_do_not_match_are_an_error_on_both_ranks() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
         let stream = stream().unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();

@@ -1,15 +1,30 @@
-//! Collectives on a GPU: the bits of the executor. Without a GPU, these tests are skipped.
+//! Collectives on a GPU: the bits of the executor. Without a GPU, these tests are skipped, and one
+//! test runs them all over the fake driver of `kernels/cuda/emulated/driver/`.
+#![cfg(target_os = "linux")]
 
+#[path = "../common/fake_gpu.rs"]
+mod fake_gpu;
 #[path = "../common/skip.rs"]
 mod skip;
 
 mod calls;
+mod emulated;
 mod faults;
+mod messages;
 mod speed;
+mod stress;
 
 use cudarc::driver::CudaStream;
 use maypole::cuda::driver;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is no
+/// GPU.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    stream()?;
+    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// A stream of GPU 0, unless there is none.
 fn stream() -> Option<Arc<CudaStream>> {

@@ -1,7 +1,7 @@
 //! What collectives on one GPU cost, against a copy on the same GPU in the same run. Run by
 //! `tests/gpu.sh`: `--ignored --nocapture`.
 
-use crate::stream;
+use crate::{alone, stream};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
 use maypole::algorithms::Algorithm;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Captures what `work` starts on `stream`.
-fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
+pub(crate) fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).unwrap();
     work();
@@ -20,7 +20,7 @@ fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
 }
 
 /// A stream whose buffers have no events, so that work can be captured.
-fn quiet_stream() -> Arc<CudaStream> {
+pub(crate) fn quiet_stream() -> Arc<CudaStream> {
     let stream = stream().unwrap();
     // SAFETY: each buffer is used on one stream alone.
     unsafe { stream.context().disable_event_tracking() };
@@ -86,9 +86,7 @@ fn copy(bytes: usize) -> f64 {
 #[test]
 #[ignore = "a measurement, which needs a GPU of its own"]
 fn all_reduce_against_a_copy() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let sizes = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20];
     println!("{:>10} {:>10}  time of an all-reduce by ranks of one GPU", "bytes", "copy");
     for bytes in sizes {
@@ -104,9 +102,7 @@ fn all_reduce_against_a_copy() {
 #[test]
 #[ignore = "a measurement, which needs a GPU of its own"]
 fn algorithms_of_an_all_reduce() {
-    if stream().is_none() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     for world in [2, 4, 8] {
         for bytes in [8, 16 << 10, 256 << 10, 2 << 20, 32 << 20] {
             print!("{world} ranks, {bytes} bytes:");

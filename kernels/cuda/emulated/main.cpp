@@ -172,7 +172,7 @@ int main() {
                 call.memory.start() + call.output, call.scratch.start(), &abort,
                 &state[rank].report, ~0ull, slot_bytes, slots, protocol, (u32)call.fingerprint,
                 (u32)call.program.bytes, ranks, rank, program->element ? program->element : 1,
-                (u32)tells_late};
+                EACH, (u32)tells_late, 0};
         }
     }
     // A lane begins its next call while others, of this rank and of others, are in an earlier one.

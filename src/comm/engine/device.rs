@@ -10,11 +10,12 @@ use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
-use crate::schedule::collective::HeldChunks;
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement};
 use crate::tuner::{CostTable, Plan};
 use crate::world::calls::CallRecord;
+use maypole_kernels::mix;
 use std::sync::Arc;
 
 /// The machine as the calls on GPUs see it: all ranks reach one another's memory.
@@ -158,6 +159,41 @@ impl Engine {
     /// Ends the operation: its kernel is started.
     pub(crate) fn end_on_device(&mut self) {
         self.health.exit();
+    }
+
+    /// Begins the message that `text` describes, between this rank and `peer`.
+    ///
+    /// # Errors
+    /// As [`begin_on_device`](Self::begin_on_device).
+    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<()> {
+        self.check_usable(|| text.to_owned())?;
+        self.health.begin_message(text.to_owned(), Some(peer), 0);
+        Ok(())
+    }
+
+    /// Ends the message: its kernel is started.
+    pub(crate) fn end_message_on_device(&mut self) {
+        self.health.end_message();
+    }
+
+    /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives it,
+    /// which are the ranks 0 and 1 of a broadcast.
+    pub(crate) fn lower_message(bytes: usize, slots: DeviceSlots, sends: bool) -> Program {
+        let collective = Collective::Broadcast { root: 0 };
+        let schedules = Algorithm::Linear.schedules(collective, 2);
+        let request = LoweringInput {
+            collective,
+            schedules: &schedules.expect("it implements broadcast"),
+            layout: &Layout::even(bytes, 1),
+            element: 1,
+            boards: &Boards::new(&[0; 2]),
+            window: slots.bytes,
+            fingerprint: mix(bytes as u64) | 1,
+        };
+        // The sender's output is its input, which the broadcast leaves as it is.
+        let placement = if sends { Placement::InPlace } else { Placement::Apart };
+        lower_for_device(&request, slots, usize::from(!sends), placement)
+            .expect("schedules that the checker accepts complete")
     }
 
     /// The error of `operation`, whose kernel gave up. The communicator has failed.

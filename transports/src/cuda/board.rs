@@ -2,7 +2,7 @@
 
 use super::arena::{Arena, Offer, ProcessName, Reached};
 use super::error::DeviceError;
-use super::launch::{DeviceCall, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
+use super::launch::{DeviceCall, EACH, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
 use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
@@ -285,7 +285,9 @@ impl DeviceBoard {
             ranks: header.ranks,
             me: header.me,
             element: header.element,
+            other: call.room.other().map_or(EACH, |rank| rank as u32),
             tells_late: u32::from(tells_late),
+            unused: 0,
         })
     }
 
@@ -311,6 +313,41 @@ impl DeviceBoard {
             )
         };
         copied.map_err(|error| CudaError::new("copying on a GPU", error).into())
+    }
+
+    /// Copies `from` to the host, when all earlier work of the stream is done. Waits for that.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = vec![0; from.bytes() as usize];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        // SAFETY: the memory is lent and as long; the copy is done when the stream is.
+        let copied =
+            unsafe { result::memcpy_dtoh_async(&mut bytes, from.address(), stream.cu_stream()) };
+        let done = copied.and_then(|()| stream.synchronize());
+        done.map_err(|error| CudaError::new("copying from a GPU", error))?;
+        Ok(bytes)
+    }
+
+    /// Copies `bytes` to `to`, when all earlier work of the stream is done. Waits for that.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn write(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<(), DeviceError> {
+        assert_eq!(to.bytes(), bytes.len() as u64, "as many bytes are copied as there are");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the memory is lent and as long; the source lives until the stream is synchronized.
+        let copied = unsafe { result::memcpy_htod_async(to.address(), bytes, stream.cu_stream()) };
+        let done = copied.and_then(|()| stream.synchronize());
+        Ok(done.map_err(|error| CudaError::new("copying to a GPU", error))?)
     }
 
     /// Divides the elements of `data` by `by`, when all earlier work of the stream is done.

@@ -2,7 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop};
+use cudarc::driver::{
+    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop,
+};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -25,6 +27,25 @@ pub struct Lent<'a> {
     address: CUdeviceptr,
     bytes: u64,
     buffer: PhantomData<&'a ()>,
+}
+
+impl<'a> Lent<'a> {
+    /// Lends a view to be read, for as long as what it is a view of is borrowed: as [`lend`].
+    pub fn of_view<T>(view: CudaView<'a, T>, stream: &'a CudaStream) -> (Self, SyncOnDrop<'a>) {
+        let bytes = (view.len() * size_of::<T>()) as u64;
+        let (address, guard) = view.view_ptr(stream);
+        (Self { address, bytes, buffer: PhantomData }, guard)
+    }
+
+    /// Lends a view to be written: as [`lend_mut`].
+    pub fn of_view_mut<T>(
+        view: CudaViewMut<'a, T>,
+        stream: &'a CudaStream,
+    ) -> (Self, SyncOnDrop<'a>) {
+        let bytes = (view.len() * size_of::<T>()) as u64;
+        let (address, guard) = view.view_ptr_mut(stream);
+        (Self { address, bytes, buffer: PhantomData }, guard)
+    }
 }
 
 impl Lent<'_> {
@@ -133,7 +154,9 @@ pub(super) struct Launch {
     pub(super) ranks: u32,
     pub(super) me: u32,
     pub(super) element: u32,
+    pub(super) other: u32,
     pub(super) tells_late: u32,
+    pub(super) unused: u32,
 }
 
 /// `Mailbox` of `program.h`.
@@ -146,8 +169,11 @@ pub(super) struct Mailbox {
     pub(super) announced: CUdeviceptr,
 }
 
+/// `EACH` of `program.h`.
+pub(super) const EACH: u32 = u32::MAX;
+
 /// Most calls of one launch.
-pub(super) const MOST_LAUNCHES: usize = 16;
+pub const MOST_LAUNCHES: usize = 16;
 
 /// `Launches` of `program.h`.
 #[derive(Clone, Copy, Debug)]

@@ -25,6 +25,8 @@ pub struct Shapes {
     pub collectives: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
+    /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it together.
+    pub messages_at_once: usize,
 }
 
 /// Which mailboxes a call uses.
@@ -36,6 +38,16 @@ pub enum Room {
     To(usize),
     /// Those of messages from a peer, which is rank 0 there, to this rank, which is rank 1.
     From(usize),
+}
+
+impl Room {
+    /// The only other rank, in the rooms of messages.
+    pub(super) fn other(self) -> Option<usize> {
+        match self {
+            Self::Group(_) => None,
+            Self::To(peer) | Self::From(peer) => Some(peer),
+        }
+    }
 }
 
 /// Where the parts of one mailbox lie in an arena.

@@ -18,7 +18,7 @@ mod workspace;
 pub use arena::{Offer, ProcessName, Reached};
 pub use board::{DeviceBoard, DeviceCode, PendingBoard};
 pub use error::DeviceError;
-pub use launch::{DeviceCall, Lent, Protocol, lend, lend_mut};
+pub use launch::{DeviceCall, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use words::{Report, ReportWords};
 pub use workspace::Workspace;

@@ -1,0 +1,165 @@
+//! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
+
+use super::messages::DeviceMessage;
+use super::rank::DeviceRank;
+use crate::comm::engine::Engine;
+use crate::comm::error::Result;
+use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
+use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, Room};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Most programs of messages that are kept.
+const MOST_MESSAGES: usize = 256;
+
+/// The programs of messages by length, for each end.
+pub(super) type MessagePrograms = HashMap<(u64, bool), Arc<DeviceCode>>;
+
+/// Messages in batches that start together. Both ends of a message find it in the same batch, because
+/// the place of a message follows from the distance of its ranks, and from the messages of the same
+/// ranks before it. So no batch waits for a later one.
+fn batches(
+    messages: &[DeviceMessage<'_>],
+    me: usize,
+    world: usize,
+    at_once: usize,
+) -> Vec<Vec<usize>> {
+    let mut before = HashMap::new();
+    let mut keyed: Vec<((usize, usize), usize)> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let occurrence = before.entry((message.peer, message.sends)).or_insert(0);
+        let distance = match message.sends {
+            true => (message.peer + world - me) % world,
+            false => (me + world - message.peer) % world,
+        };
+        // A message to a rank and one from another rank have the same distance.
+        let place = match at_once {
+            0 | 1 => 2 * distance + usize::from(!message.sends),
+            _ => distance / (at_once / 2),
+        };
+        keyed.push(((*occurrence, place), at));
+        *occurrence += 1;
+    }
+    keyed.sort_unstable();
+    keyed.chunk_by(|a, b| a.0 == b.0).map(|batch| batch.iter().map(|it| it.1).collect()).collect()
+}
+
+impl DeviceRank {
+    /// Starts messages together.
+    pub(super) fn exchange_messages(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
+        self.check()?;
+        if self.board.is_none() {
+            return self.exchange_through_host(messages);
+        }
+        for message in messages {
+            let text = message.describe();
+            self.comm.engine.get_mut().begin_message_on_device(&text, message.peer)?;
+        }
+        let at_once = self.board_mut().shapes().messages_at_once;
+        let (me, world) = (self.comm.rank(), self.comm.world());
+        let done = batches(messages, me, world, at_once).into_iter().try_for_each(|batch| {
+            let batch: Vec<_> = batch.into_iter().map(|at| messages[at]).collect();
+            self.start_messages(&batch)
+        });
+        let engine = self.comm.engine.get_mut();
+        engine.end_message_on_device();
+        done.map_err(|why| {
+            let text = messages.first().map(DeviceMessage::describe).unwrap_or_default();
+            self.comm.engine.get_mut().fail_on_device(text, why)
+        })
+    }
+
+    fn start_messages(&mut self, batch: &[DeviceMessage<'_>]) -> std::result::Result<(), String> {
+        let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
+        let patience = self.patience();
+        let codes = batch.iter().map(|message| self.message_code(message));
+        let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
+        let calls: Vec<DeviceCall<'_>> = batch
+            .iter()
+            .zip(&codes)
+            .map(|(message, code)| DeviceCall {
+                room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
+                code,
+                input: if message.sends { message.data } else { Lent::EMPTY },
+                output: message.data,
+                scratch: Lent::EMPTY,
+                fingerprint: message.fingerprint(),
+                patience,
+            })
+            .collect();
+        let board = self.board_mut();
+        board.launch(&kernel, &calls).map_err(|error| error.to_string())
+    }
+
+    fn message_code(
+        &mut self,
+        message: &DeviceMessage<'_>,
+    ) -> std::result::Result<Arc<DeviceCode>, String> {
+        let key = (message.data.bytes(), message.sends);
+        if let Some(code) = self.messages.get(&key) {
+            return Ok(Arc::clone(code));
+        }
+        let shape = &self.board_mut().shapes().messages;
+        let slots = DeviceSlots { bytes: shape.bytes, count: shape.slots as usize };
+        let program = Engine::lower_message(key.0 as usize, slots, message.sends);
+        let places = BufferPlaces { input: 0, output: 0 };
+        let packed = DeviceProgram::new(&program, usize::from(!message.sends), places);
+        let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
+        let code = DeviceCode::load(self.stream(), packed.bytes()).map_err(|it| it.to_string())?;
+        if self.messages.len() == MOST_MESSAGES {
+            // Which ones go does not matter, and there is nothing to look up.
+            self.messages.clear();
+        }
+        let code = Arc::new(code);
+        self.messages.insert(key, Arc::clone(&code));
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::element::DataType;
+
+    fn message(peer: usize, sends: bool) -> DeviceMessage<'static> {
+        DeviceMessage { peer, sends, data: Lent::EMPTY, kind: DataType::U8 }
+    }
+
+    /// Every rank sends to all others, some twice, in orders of their own. The two ends of a message
+    /// are in the batch with the same number.
+    #[test]
+    fn both_ends_of_a_message_are_in_one_batch() {
+        [2, 3, 4, 16].into_iter().for_each(check_batches);
+    }
+
+    fn check_batches(at_once: usize) {
+        let world = 21;
+        let of_rank = |me: usize| {
+            let others = (0..world).filter(move |peer| *peer != me);
+            let twice = others.clone().filter(|peer| (peer + me) % 3 == 0);
+            let peers: Vec<usize> = others.chain(twice).collect();
+            let ends = |peer: &usize| [message(*peer, true), message(*peer, false)];
+            let mut messages: Vec<_> = peers.iter().flat_map(ends).collect();
+            messages.rotate_left(me);
+            messages
+        };
+        let mut batch_of = HashMap::new();
+        for me in 0..world {
+            let messages = of_rank(me);
+            for (number, batch) in batches(&messages, me, world, at_once).iter().enumerate() {
+                assert!(batch.len() <= at_once);
+                let mut rooms: Vec<_> =
+                    batch.iter().map(|at| (messages[*at].peer, messages[*at].sends)).collect();
+                rooms.sort_unstable();
+                assert!(rooms.windows(2).all(|pair| pair[0] != pair[1]), "a room is used once");
+                for (peer, sends) in rooms {
+                    let ends = if sends { (me, peer) } else { (peer, me) };
+                    batch_of.entry((ends, sends)).or_insert_with(Vec::new).push(number);
+                }
+            }
+        }
+        for ((ends, sends), numbers) in &batch_of {
+            assert_eq!(batch_of.get(&(*ends, !sends)), Some(numbers), "{ends:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Calls on GPUs that do not reach one another, through the memory of the host.
+
+use super::messages::DeviceMessage;
+use super::rank::DeviceRank;
+use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
+use crate::comm::element::ReduceOp;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::error::Result;
+use maypole_transports::cuda::{DeviceBoard, DeviceError, Lent};
+
+/// The tag of messages between GPUs.
+const TAG: u32 = 0;
+
+impl DeviceRank {
+    /// Makes `call` by the communicator.
+    pub(super) fn call_through_host(
+        &mut self,
+        call: CollectiveCall,
+        op: ReduceOp,
+        input: Lent<'_>,
+        output: Lent<'_>,
+    ) -> Result<()> {
+        let name = call.to_string();
+        let read = self.read(input, &name)?;
+        // What a call leaves as it is comes back as it was.
+        let mut written = self.read(output, &name)?;
+        let erased = ErasedCall { op, ..ErasedCall::new(call.collective, call.kind) };
+        self.comm.call_erased(erased, ErasedBuffers::Apart(&read, &mut written))?;
+        let done = DeviceBoard::write(self.stream(), output, &written);
+        done.map_err(|error| self.fail(&name, error.to_string()))
+    }
+
+    /// Exchanges messages by the communicator.
+    pub(super) fn exchange_through_host(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
+        let name = messages.first().map(DeviceMessage::describe).unwrap_or_default();
+        let mut buffers = Vec::new();
+        for message in messages {
+            buffers.push(self.read(message.data, &name)?);
+        }
+        self.comm.group(|group| {
+            for (message, buffer) in messages.iter().zip(&mut buffers) {
+                match message.sends {
+                    true => group.send::<u8>(buffer, message.peer, TAG)?,
+                    false => group.recv::<u8>(buffer, message.peer, TAG)?,
+                }
+            }
+            Ok(())
+        })?;
+        for (message, buffer) in messages.iter().zip(&buffers).filter(|(it, _)| !it.sends) {
+            let done: std::result::Result<(), DeviceError> =
+                DeviceBoard::write(self.stream(), message.data, buffer);
+            done.map_err(|error| self.fail(&name, error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, from: Lent<'_>, name: &str) -> Result<Vec<u8>> {
+        let read = DeviceBoard::read(self.stream(), from);
+        read.map_err(|error| self.fail(name, error.to_string()))
+    }
+}

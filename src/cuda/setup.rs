@@ -1,0 +1,118 @@
+//! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
+
+use super::plan;
+use super::rank::DeviceRank;
+use crate::comm::Communicator;
+use crate::comm::error::Result;
+use cudarc::driver::sys::CUdevice_attribute;
+use cudarc::driver::{CudaContext, CudaStream};
+use maypole_kernels::BinaryOp;
+use maypole_kernels::cuda::{load_kernel, walk_module};
+use maypole_kernels::packed::MOST_RANKS;
+use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName};
+use std::sync::Arc;
+
+type Found<T> = std::result::Result<T, String>;
+
+/// What a rank tells the others about itself, before mailboxes are made.
+struct Introduction {
+    uuid: [u8; 16],
+    processors: u32,
+}
+
+impl Introduction {
+    fn to_bytes(&self) -> Vec<u8> {
+        [&self.uuid[..], &self.processors.to_le_bytes()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (uuid, processors) = bytes.split_first_chunk::<16>()?;
+        let processors = u32::from_le_bytes(processors.try_into().ok()?);
+        Some(Self { uuid: *uuid, processors })
+    }
+
+    fn of(context: &CudaContext) -> Found<Self> {
+        let said = |error| format!("the driver reports {error:?}");
+        let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let processors = context.attribute(count).map_err(said)?.max(1) as u32;
+        let uuid = context.uuid().map_err(said)?;
+        Ok(Self { uuid: uuid.bytes.map(|byte| byte as u8), processors })
+    }
+}
+
+/// The first reason that a rank tells; all ranks find the same.
+fn first_reason(told: &[Vec<u8>]) -> Option<String> {
+    let reason = told.iter().find(|reason| !reason.is_empty())?;
+    Some(String::from_utf8_lossy(reason).into_owned())
+}
+
+/// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
+/// Collective.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) if a GPU has no memory for them; else as every call.
+pub(super) fn connect(
+    comm: &mut Communicator,
+    stream: &Arc<CudaStream>,
+) -> Result<Found<DeviceBoard>> {
+    const CALL: &str = "cuda::Comm::new()";
+    let failed = |comm: &mut Communicator, why: String| {
+        comm.engine.get_mut().fail_on_device(CALL.to_owned(), why)
+    };
+    let mine = Introduction::of(stream.context()).map_err(|why| failed(comm, why))?;
+    let all = comm.agree_on(CALL, mine.to_bytes())?;
+    let all: Option<Vec<_>> = all.iter().map(|told| Introduction::from_bytes(told)).collect();
+    let all = all.ok_or_else(|| failed(comm, "a rank sent no GPU".to_owned()))?;
+    if !comm.hosts().is_one() {
+        return Ok(Err("the ranks are on several hosts".to_owned()));
+    }
+    if comm.world() > MOST_RANKS as usize {
+        return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
+    }
+    let crowd = |one: &Introduction| all.iter().filter(|other| other.uuid == one.uuid).count();
+    let crowd = all.iter().map(crowd).max().unwrap_or(1) as u32;
+    let processors = all.iter().map(|one| one.processors).min().unwrap_or(1);
+    let shapes = plan::shapes(crowd, processors);
+    let pending = PendingBoard::new(stream, &shapes, comm.world());
+    let pending = pending.map_err(|error| failed(comm, error.to_string()))?;
+    let offers = comm.agree_on(CALL, pending.offer().to_bytes())?;
+    let offers: Option<Vec<_>> = offers.iter().map(|offer| Offer::from_bytes(offer)).collect();
+    let offers = offers.ok_or_else(|| failed(comm, "a rank sent no offer".to_owned()))?;
+    warn_of_time_slices(comm, &offers);
+    // Messages, for which not all ranks meet, find their kernel loaded.
+    let module = walk_module(DeviceRank::BYTES, BinaryOp::Max).expect("bytes have an order");
+    let loaded = load_kernel(stream.context(), &module, &module);
+    let kernel = loaded.map_err(|error| failed(comm, error.to_string()))?;
+    let board = pending.connect(comm.rank(), &offers).map_err(|error| error.to_string());
+    let reason = board.as_ref().err().cloned().unwrap_or_default();
+    // No rank starts a kernel before all ranks reach its mailbox.
+    let told = comm.agree_on(CALL, reason.into_bytes())?;
+    drop(kernel);
+    match (board, first_reason(&told)) {
+        (Ok(board), None) => Ok(Ok(board)),
+        (board, reason) => {
+            if let Ok(board) = board {
+                // No kernel has run on it.
+                board.close(true);
+            }
+            let reason = reason.unwrap_or_default();
+            tracing::warn!("collectives on GPUs go through the host: {reason}");
+            Ok(Err(reason))
+        }
+    }
+}
+
+/// Processes that share a GPU take turns on it, so a kernel that waits for another process waits for
+/// its turn.
+fn warn_of_time_slices(comm: &Communicator, offers: &[Offer]) {
+    let here = offers[comm.rank()];
+    let shares = |other: &&Offer| other.uuid == here.uuid && other.process != here.process;
+    if here.process == ProcessName::current() && offers.iter().any(|other| shares(&other)) {
+        tracing::warn!(
+            "rank {} shares GPU {} with another process: they take turns, which is slow; make ranks \
+             that share a GPU threads of one process",
+            comm.rank(),
+            here.ordinal
+        );
+    }
+}

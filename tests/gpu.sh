@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Checks and times everything that needs an NVIDIA GPU: tests/gpu.sh
+#
+# Builds first, unless GPU_TESTS and MAYPOLE name the programs (the test program `gpu` and `maypole`),
+# as on a machine without Rust. Takes under 9 minutes with one GPU. What a machine lacks is skipped,
+# and the table at the end says so. All output goes to the folder OUT, if it is set.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${OUT:-$(mktemp -d)}
+
+if [ -z "${GPU_TESTS:-}" ]; then
+    cargo build --release --bin maypole || exit 1
+    MAYPOLE=target/release/maypole
+    GPU_TESTS=$(cargo test --test gpu --no-run --message-format=json 2>/dev/null \
+        | sed -n 's/.*"executable":"\([^"]*gpu-[^"]*\)".*/\1/p' | tail -1)
+    [ -x "$GPU_TESTS" ] || { echo "the test program was not built"; exit 1; }
+fi
+
+table=()
+failed=0
+
+# step NAME LIMIT COMMAND...: runs the command for at most LIMIT seconds.
+step() {
+    local name=$1 limit=$2 start=$SECONDS verdict
+    shift 2
+    printf '\n== %s\n' "$name"
+    timeout "$limit" "$@" 2>&1 | tee "$out/${name// /-}.txt" | tail -n 40
+    case ${PIPESTATUS[0]} in
+        0) verdict=ok ;;
+        124) verdict="FAILED: not done in $limit s"; failed=1 ;;
+        *) verdict="FAILED"; failed=1 ;;
+    esac
+    table+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
+}
+
+skip() {
+    table+=("$(printf '%-28s         skipped: %s' "$1" "$2")")
+}
+
+tests() { "$GPU_TESTS" "$@" --test-threads 1; }
+perf() { "$MAYPOLE" perf --transport cuda --budget 40 "$@"; }
+export -f tests perf
+export GPU_TESTS MAYPOLE
+
+if ! nvidia-smi >/dev/null 2>&1; then
+    echo "SKIPPED: nvidia-smi finds no GPU"
+    exit 0
+fi
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+
+step "bits" 120 bash -c 'tests calls::'
+step "messages and other groups" 60 bash -c 'tests messages::'
+step "faults" 60 bash -c 'tests faults::'
+step "stress" 60 bash -c 'tests stress:: --ignored --nocapture'
+if command -v compute-sanitizer >/dev/null; then
+    step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 3 \
+        "$GPU_TESTS" calls::chosen messages::a_message_alone faults::known --test-threads 1
+else
+    skip "memcheck" "compute-sanitizer is not installed"
+fi
+# Processes that share a GPU take turns, so these are few and small.
+step "processes" 60 bash -c 'perf -n 2 --sizes 8,64K --iters 5 --warmup 0 all-reduce'
+step "perf of 2 ranks" 60 bash -c 'perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
+step "perf of 4 ranks" 100 bash -c 'perf -n 4 --threads --sizes 8,1M,64M all'
+step "speed" 60 bash -c 'tests speed:: --ignored --nocapture'
+skip "NCCL beside" "NCCL before 2.30 refuses two ranks of one GPU"
+
+printf '\n'
+printf '%s\n' "${table[@]}"
+exit $failed

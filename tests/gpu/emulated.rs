@@ -1,0 +1,71 @@
+//! The tests of this folder over the fake driver, and `maypole perf` over it.
+
+use crate::fake_gpu::FakeDriver;
+use std::process::{Command, Output};
+
+/// Runs `command` over the fake driver and returns what it says. `None` if there is no compiler.
+fn over_fake_driver(command: &mut Command) -> Option<Output> {
+    let driver = FakeDriver::get()?;
+    // A number that no machine's own GPUs have, so that only the fake ones are seen.
+    command.env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
+    Some(driver.set(command).output().expect("the program starts"))
+}
+
+fn said(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+#[test]
+fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
+    let this = std::env::current_exe().unwrap();
+    // Not those of this file, which would start themselves.
+    let Some(output) = over_fake_driver(Command::new(this).args([
+        "calls::",
+        "faults::",
+        "messages::",
+        "--test-threads",
+        "2",
+    ])) else {
+        return;
+    };
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("test result: ok") && !said.contains("0 passed"), "{said}");
+    assert!(!said.contains("CUDA unavailable"), "{said}");
+}
+
+fn perf(arguments: &[&str]) -> Option<String> {
+    let program = env!("CARGO_BIN_EXE_maypole");
+    let always = ["perf", "--transport", "cuda", "--budget", "1"];
+    let output = over_fake_driver(Command::new(program).args(always).args(arguments))?;
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("#wrong total: 0"), "{said}");
+    Some(said)
+}
+
+/// Ranks that are processes reach one another's mailboxes by handles.
+#[test]
+fn perf_measures_every_collective_between_processes_emulated() {
+    perf(&["-n", "4", "--sizes", "8,50K", "all"]);
+}
+
+#[test]
+fn perf_measures_ranks_that_are_threads_emulated() {
+    perf(&["-n", "3", "--threads", "--sizes", "1M", "--type", "bf16", "all-reduce"]);
+}
+
+/// A machine without a driver says so, and what it wanted.
+#[test]
+fn perf_without_a_driver_says_why() {
+    let program = env!("CARGO_BIN_EXE_maypole");
+    let mut command = Command::new(program);
+    command.args(["perf", "--transport", "cuda", "--threads", "-n", "2", "all-reduce"]);
+    if crate::stream().is_some() {
+        return;
+    }
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("CUDA unavailable: no driver"), "{}", said(&output));
+}
