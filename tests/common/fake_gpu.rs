@@ -82,16 +82,18 @@ fn hash(bytes: &[u8]) -> u64 {
 
 /// The names of the modules whose kernels have the same names, by the hashes of their texts.
 fn modules() -> String {
-    let line = |kind: DataType| {
-        let name = format!("map_{}", kind.name());
+    let line = |name: String| {
         let text = maypole_kernels::cuda::ptx(&name).expect("every type of numbers has a module");
         format!("    {{{:#x}ull, \"{name}\"}},\n", hash(text.as_bytes()))
     };
-    DataType::NUMBERS.into_iter().map(line).collect()
+    let maps = DataType::NUMBERS.into_iter().map(|kind| format!("map_{}", kind.name()));
+    maps.chain(["layers_f32", "layers_f64"].map(str::to_owned)).map(line).collect()
 }
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda")
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let found = folders.map(|folder| folder.join("kernels/cuda")).find(|folder| folder.is_dir());
+    found.expect("the repository has the kernels")
 }
 
 /// All files of the driver that are compiled.
@@ -112,7 +114,7 @@ fn sources() -> Vec<PathBuf> {
 /// A hash of everything that the driver is made of.
 fn fingerprint(version: &Output) -> u64 {
     let mut all = [version.stdout.as_slice(), modules().as_bytes()].concat();
-    for folder in ["", "emulated", "emulated/driver"] {
+    for folder in ["", "layers", "emulated", "emulated/driver"] {
         let mut files: Vec<PathBuf> = fs::read_dir(source().join(folder))
             .unwrap()
             .map(|entry| entry.unwrap().path())

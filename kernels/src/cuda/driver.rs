@@ -52,6 +52,12 @@ impl CudaError {
         Self { what: what.into(), why: describe(error.0), code: error.0 as u32 }
     }
 
+    /// The error of `what`, which failed for another reason than one of the driver's.
+    pub fn described(what: impl Into<String>, why: impl Into<String>) -> Self {
+        let code = CUresult::CUDA_ERROR_UNKNOWN as u32;
+        Self { what: what.into(), why: why.into(), code }
+    }
+
     /// The driver's number of the error, a `CUresult`.
     pub fn code(&self) -> u32 {
         self.code

@@ -3,6 +3,7 @@
 //! A program needs the driver alone, and only when it asks for a GPU: [`driver`] looks for it.
 
 mod driver;
+pub mod layers;
 mod map;
 mod modules;
 

@@ -32,6 +32,7 @@ const MODULES: &[(&str, &[u8])] = modules! {
     "map_f16" "map_bf16" "map_f32" "map_f64"
     "map_i8" "map_i16" "map_i32" "map_i64"
     "map_u8" "map_u16" "map_u32" "map_u64"
+    "layers_f32" "layers_f64"
 };
 
 /// Returns the PTX of a module; `None` if there is no module of that name.
@@ -86,8 +87,10 @@ fn name(op: BinaryOp) -> &'static str {
 }
 
 /// The kernels of this process by context and name. Ranks that are threads share them.
-static LOADED: LazyLock<Mutex<HashMap<(usize, String), Weak<CudaFunction>>>> =
-    LazyLock::new(Mutex::default);
+static LOADED: LazyLock<Mutex<LoadedKernels>> = LazyLock::new(Mutex::default);
+
+/// By the address of the context, and the names of module and kernel.
+type LoadedKernels = HashMap<(usize, String), Weak<CudaFunction>>;
 
 /// Loads the kernel `kernel` of `module` into a context, unless it is loaded there. The driver compiles
 /// it for the GPU, which takes a fraction of a second, and keeps the result in a cache of its own. While

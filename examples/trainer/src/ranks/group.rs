@@ -11,7 +11,7 @@ use crate::ranks::memory::MemoryKind;
 use crate::ranks::shard::Shard;
 use crate::ranks::timeline::{RankActivity, Timeline, UnderWay};
 use crate::tensor::math::{FloatElement, take};
-use maypole::{Arena, Communicator, Element, ReduceOp, Request, Result};
+use maypole::{Arena, Communicator, Element, Error, ReduceOp, Request, Result};
 use std::cell::RefCell;
 use std::ops::{DerefMut, Range};
 use std::rc::Rc;
@@ -118,6 +118,22 @@ impl RankGroup {
         let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
         // Memory that the library keeps for later calls is not of the kind that the caller counts.
         self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(|| call(comm)))
+    }
+
+    /// Gives up the group on all ranks, for the reason `why`. Their calls fail with it, as those of
+    /// all groups of the same world. Returns the error of this rank.
+    pub fn abort(&self, why: &str) -> Error {
+        if let Some(comm) = &self.inner.borrow().comm {
+            comm.abort(why);
+        }
+        Error::Aborted {
+            rank: self.rank,
+            operation: "a step".into(),
+            sequence: self.calls(),
+            cause: why.into(),
+            retryable: false,
+            culprit: Some(self.rank),
+        }
     }
 
     /// Makes an arena of `bytes` bytes: memory that ranks of one host reach in place during a call,

@@ -2,8 +2,8 @@
 //! backward.
 //!
 //! The blocks of the model call a [`Device`] and never a layer's file, so another device is one
-//! more `impl`. Buffers are slices: a device with its own memory has to map it so that the host
-//! reaches it. A layer that several ranks compute together, such as attention in a ring, is in the
+//! more `impl`. Buffers are slices: a device with its own memory copies them there and back
+//! ([`gpu`](crate::tensor::gpu)). A layer that several ranks compute together, such as attention in a ring, is in the
 //! folder of its axis. It calls [`Device::keep`] on its result, so that the result is rounded as
 //! that of a layer of one process.
 
@@ -119,6 +119,12 @@ pub trait Device<T: Real>: Send + Sync + Debug {
     /// device that computes in as many bits as `T` has changes nothing.
     fn keep(&self, x: &mut [T]) {
         let _ = x;
+    }
+
+    /// Returns what made this device fail, if it has failed. Results that it has given since then are
+    /// not those of the layers. This processor does not fail.
+    fn failure(&self) -> Option<String> {
+        None
     }
 }
 

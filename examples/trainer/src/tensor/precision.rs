@@ -16,9 +16,9 @@
 //! grows until a number overflows. That step is then skipped *on all ranks*, and the scale is
 //! halved (Micikevicius et al. 2018).
 //!
-//! A device, [`HalfPrecisionDevice`], rounds activations and their gradients, at the same places on
-//! every mesh but for one: of a sum over ranks ([`crate::tensor_parallel::region`]) each term is
-//! rounded before the sum, as on devices with 16-bit arithmetic. One process rounds only the sum.
+//! [`HalfPrecisionDevice`] rounds activations and their gradients, at the same places on every mesh
+//! but for one: of a sum over ranks ([`crate::tensor_parallel::region`]) each term is rounded before
+//! the sum, as on devices with 16-bit arithmetic. One process rounds only the sum.
 //!
 //! [`Mixed`]: crate::model::mixed::MixedPrecisionStore
 
@@ -33,6 +33,7 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The number format that layers compute with.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -105,19 +106,30 @@ impl HalfFloat for f16 {
     }
 }
 
-/// This processor, with the results of layers rounded to 16-bit numbers.
-#[derive(Clone, Copy, Debug)]
-pub struct HalfPrecisionDevice<H>(PhantomData<H>);
+/// A device, with the results of layers rounded to 16-bit numbers. By default the device is this
+/// processor.
+#[derive(Clone, Debug)]
+pub struct HalfPrecisionDevice<H> {
+    inner: Arc<dyn Device<f32>>,
+    half: PhantomData<H>,
+}
+
+impl<H> HalfPrecisionDevice<H> {
+    /// A device that rounds the results of `inner`.
+    pub fn rounding(inner: Arc<dyn Device<f32>>) -> Self {
+        Self { inner, half: PhantomData }
+    }
+}
 
 impl<H> Default for HalfPrecisionDevice<H> {
     fn default() -> Self {
-        Self(PhantomData)
+        Self::rounding(Arc::new(CpuDevice))
     }
 }
 
 impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
-        CpuDevice.linear(y, x, w, inputs);
+        self.inner.linear(y, x, w, inputs);
         H::coarsen(y);
     }
 
@@ -130,17 +142,17 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         w: &[f32],
         inputs: usize,
     ) {
-        CpuDevice.linear_backward(dx, dw, dy, x, w, inputs);
+        self.inner.linear_backward(dx, dw, dy, x, w, inputs);
         H::coarsen(dx);
     }
 
     fn bias(&self, y: &mut [f32], b: &[f32]) {
-        CpuDevice.bias(y, b);
+        self.inner.bias(y, b);
         H::coarsen(y);
     }
 
     fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
-        CpuDevice.norm(y, stats, x, w, b);
+        self.inner.norm(y, stats, x, w, b);
         H::coarsen(y);
     }
 
@@ -152,12 +164,12 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         dy: &[f32],
         before: NormInputs<'_, f32>,
     ) {
-        CpuDevice.norm_backward(dx, dw, db, dy, before);
+        self.inner.norm_backward(dx, dw, db, dy, before);
         H::coarsen(dx);
     }
 
     fn rms_norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32]) {
-        CpuDevice.rms_norm(y, stats, x, w);
+        self.inner.rms_norm(y, stats, x, w);
         H::coarsen(y);
     }
 
@@ -168,17 +180,17 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         dy: &[f32],
         before: NormInputs<'_, f32>,
     ) {
-        CpuDevice.rms_norm_backward(dx, dw, dy, before);
+        self.inner.rms_norm_backward(dx, dw, dy, before);
         H::coarsen(dx);
     }
 
     fn turn(&self, x: &mut [f32], rotation: &Rotation<'_, f32>, turn: Turn) {
-        CpuDevice.turn(x, rotation, turn);
+        self.inner.turn(x, rotation, turn);
         H::coarsen(x);
     }
 
     fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let (mut y, mut probabilities) = CpuDevice.attention(heads, qkv);
+        let (mut y, mut probabilities) = self.inner.attention(heads, qkv);
         H::coarsen(&mut y);
         H::coarsen(&mut probabilities);
         (y, probabilities)
@@ -191,39 +203,39 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         probabilities: &[f32],
         dy: &[f32],
     ) -> Vec<f32> {
-        let mut dqkv = CpuDevice.attention_backward(heads, qkv, probabilities, dy);
+        let mut dqkv = self.inner.attention_backward(heads, qkv, probabilities, dy);
         H::coarsen(&mut dqkv);
         dqkv
     }
 
     fn gelu(&self, y: &mut [f32], x: &[f32]) {
-        CpuDevice.gelu(y, x);
+        self.inner.gelu(y, x);
         H::coarsen(y);
     }
 
     fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
-        CpuDevice.gelu_backward(dx, x);
+        self.inner.gelu_backward(dx, x);
         H::coarsen(dx);
     }
 
     fn swiglu(&self, y: &mut [f32], gate: &[f32], up: &[f32]) {
-        CpuDevice.swiglu(y, gate, up);
+        self.inner.swiglu(y, gate, up);
         H::coarsen(y);
     }
 
     fn swiglu_backward(&self, dgate: &mut [f32], dup: &mut [f32], gate: &[f32], up: &[f32]) {
-        CpuDevice.swiglu_backward(dgate, dup, gate, up);
+        self.inner.swiglu_backward(dgate, dup, gate, up);
         H::coarsen(dgate);
         H::coarsen(dup);
     }
 
     fn add(&self, y: &mut [f32], x: &[f32]) {
-        CpuDevice.add(y, x);
+        self.inner.add(y, x);
         H::coarsen(y);
     }
 
     fn embed(&self, x: &mut [f32], table: &[f32], first: usize, ids: &[u32]) {
-        CpuDevice.embed(x, table, first, ids);
+        self.inner.embed(x, table, first, ids);
         H::coarsen(x);
     }
 
@@ -237,9 +249,13 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
 
     /// The loss itself is computed in 32 bits; its gradient is rounded like any other.
     fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
-        let loss = CpuDevice.cross_entropy(logits, targets, weight);
+        let loss = self.inner.cross_entropy(logits, targets, weight);
         H::coarsen(logits);
         loss
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.inner.failure()
     }
 }
 

@@ -46,6 +46,21 @@ impl<'a, T: Real> Rotation<'a, T> {
         Self { positions, planes, angles: (0..=last).flat_map(of_position).collect() }
     }
 
+    /// The position of each token in its row.
+    pub fn positions(&self) -> &'a [u32] {
+        self.positions
+    }
+
+    /// Planes of a head: half of its numbers.
+    pub fn planes(&self) -> usize {
+        self.planes
+    }
+
+    /// For each position from 0 on, and each plane, the cosine and the sine of the angle.
+    pub fn angles(&self) -> &[[T; 2]] {
+        &self.angles
+    }
+
     /// Turns every head of every token. `x` has as many numbers a token as its heads have.
     pub fn turn(&self, x: &mut [T], turn: Turn) {
         let width = x.len() / self.positions.len();

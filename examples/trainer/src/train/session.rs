@@ -149,14 +149,18 @@ impl<T: Real> TrainingSession<T> {
     /// the training loop of every mesh. The step began at `start`, from which times are counted.
     ///
     /// # Errors
-    /// As the links between stages and all collectives in it.
+    /// As the links between stages and all collectives in it. If the device fails, this rank
+    /// updates no weight, and all ranks get [`maypole::Error::Aborted`] with the reason.
     pub fn step(&mut self, batches: &[TokenBatch], start: Instant) -> Result<StepOutcome> {
         let scale = self.scale.map_or(1.0, |scale| scale.factor);
         let batches = scaled(batches, scale);
         reset_peaks();
         let store = &mut *self.store;
         let waited = self.timeline.waited();
-        let passes = self.stages.run(&mut self.gpt, store, &self.routing, &batches, start)?;
+        let passes = self.stages.run(&mut self.gpt, store, &self.routing, &batches, start);
+        // A device that has failed is the cause of whatever failed after it.
+        self.check_device()?;
+        let passes = passes?;
         let waited = (self.timeline.waited() - waited).as_secs_f64();
         let lengths = passes.trace.spans.iter().map(|span| span.end - span.start);
         let work = lengths.sum::<f64>() - waited;
@@ -166,6 +170,12 @@ impl<T: Real> TrainingSession<T> {
         let Passes { trace, activations, .. } = passes;
         self.peaks = StepPeaks { activations, units };
         Ok(StepOutcome { report, trace, start, peaks: self.peaks, work })
+    }
+
+    /// Makes sure that the device has not failed. If it has, tells all other ranks, whose calls then
+    /// fail too.
+    fn check_device(&self) -> Result<()> {
+        self.gpt.device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))
     }
 
     /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`
@@ -214,8 +224,8 @@ impl<T: Real> TrainingSession<T> {
 }
 
 impl TrainingSession<f32> {
-    /// Begins again in 16 bits, from `weights`: those of this rank's layout. Layers compute with
-    /// rounded weights, which are in the store that `inner` makes, and round their results; the
+    /// Begins again in 16 bits, from `weights`: those of this rank's layout. Layers compute on the
+    /// same device with rounded weights, which are in the store that `inner` makes, and round their results; the
     /// optimizer updates the weights in 32 bits.
     ///
     /// # Errors
@@ -234,7 +244,8 @@ impl TrainingSession<f32> {
             inner(self.store.layout().clone(), rounded)?,
             weights,
         ));
-        self.gpt.device = Arc::new(HalfPrecisionDevice::<H>::default());
+        let device = HalfPrecisionDevice::<H>::rounding(Arc::clone(&self.gpt.device));
+        self.gpt.device = Arc::new(device);
         Ok(())
     }
 }

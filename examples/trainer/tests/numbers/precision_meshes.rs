@@ -100,7 +100,7 @@ fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
 
 /// [`HalfPrecisionDevice`], except that `wide_products` leaves products in 32 bits; the layer after
 /// each product then rounds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Partly {
     on: HalfPrecisionDevice<bf16>,
     wide_products: bool,
@@ -184,12 +184,12 @@ impl Device<f32> for Partly {
 }
 
 /// Losses of `steps` steps in `bf16`.
-fn narrow(text: &str, layers: usize, steps: u64, on: Partly) -> Vec<f64> {
+fn narrow(text: &str, layers: usize, steps: u64, on: &Partly) -> Vec<f64> {
     let mut task = Task { steps, rule: ADAMW, rate: 1e-3, ..Task::full() };
     task.config.layers = layers;
     let change = |worker: &mut Worker<f32>| {
         worker.narrow::<bf16>(SEED).unwrap();
-        worker.session.gpt.device = Arc::new(on);
+        worker.session.gpt.device = Arc::new(on.clone());
     };
     let run: Run<f32> = train_by(&task, &mesh(text), change);
     run.losses
@@ -206,10 +206,10 @@ fn apart(a: f64, b: f64) -> f64 {
 fn sixteen_bits_train_on_meshes_as_in_one_process() {
     let last = |losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0;
     let all = Partly::default();
-    let alone = narrow("", 4, 25, all);
+    let alone = narrow("", 4, 25, &all);
     assert!(last(&alone) < 0.8 * alone[0], "it learns: {alone:?}");
     for (text, first) in [("pp=2", 0.0), ("cp=2", 1e-4), ("tp=2", 1e-4)] {
-        let losses = narrow(text, 4, 25, all);
+        let losses = narrow(text, 4, 25, &all);
         assert!(
             apart(losses[0], alone[0]) <= first,
             "{text}: first {} and {}",
@@ -227,7 +227,7 @@ fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
     for text in ["tp=2", "tp=4"] {
         let far = |wide_products| {
             let on = Partly { wide_products, ..Partly::default() };
-            let [alone, tensor] = ["", text].map(|text| narrow(text, 1, 1, on)[0]);
+            let [alone, tensor] = ["", text].map(|text| narrow(text, 1, 1, &on)[0]);
             apart(tensor, alone)
         };
         let wide = far(true);

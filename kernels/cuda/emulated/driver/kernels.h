@@ -18,9 +18,13 @@ struct Kernel {
     // What the compiler of a GPU would report.
     int registers;
     int shared_bytes;
+    // True if all threads of a block run, whatever FAKE_CUDA_THREADS says: the kernel is made for
+    // one number of threads.
+    bool runs_whole_blocks = false;
 };
 
 const Kernel* walk_kernel(const char* name);
 const Kernel* map_kernel(const char* name, const char* module);
+const Kernel* layer_kernel(const char* name, const char* module);
 
 }

@@ -92,7 +92,7 @@ int launch(const Request& request) {
     if (int failed = check(request, kernel)) return failed;
     int fitting = occupancy(kernel, request.block.x, request.shared_bytes);
     long registers = (long)REGISTERS / fitting;
-    unsigned most = (unsigned)settings().threads;
+    unsigned most = kernel.runs_whole_blocks ? request.block.x : (unsigned)settings().threads;
     unsigned threads = request.block.x < most ? request.block.x : most;
     fibers::Grid grid{request.grid.x, threads, next_seed(), request.cooperative};
     auto arguments = std::make_shared<Arguments>(kernel, request.parameters);

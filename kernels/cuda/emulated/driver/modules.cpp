@@ -58,8 +58,10 @@ int load(void** made, const std::string& text) {
 }
 
 const Kernel* find_kernel(const Module& module, const char* name) {
+    const char* of = name_of(module);
     const Kernel* kernel = walk_kernel(name);
-    return kernel ? kernel : map_kernel(name, name_of(module));
+    if (!kernel) kernel = map_kernel(name, of);
+    return kernel ? kernel : layer_kernel(name, of);
 }
 
 }

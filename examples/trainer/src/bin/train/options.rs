@@ -20,6 +20,7 @@ use maypole_trainer::model::config::{Config, divisor};
 use maypole_trainer::pipeline_parallel::plan;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
+use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::settings::RunSettings;
@@ -138,6 +139,10 @@ options! {
     clip: f64,
     /// f32, bf16 or f16 [default: f32].
     precision: String,
+    /// What computes layers: cpu; cuda (NVIDIA GPUs, rank r on number r modulo how many there are);
+    /// cuda:N. Activations are copied to the GPU and back on every layer: a check of kernels and
+    /// axes, and not a fast trainer [default: cpu].
+    device: String,
     /// Keep only the input of each block, and compute the rest again in the backward pass.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     recompute: bool,
@@ -179,6 +184,8 @@ pub(crate) struct TrainingJob {
     pub(crate) schedule: RateSchedule,
     pub(crate) clip: Option<f64>,
     pub(crate) precision: Precision,
+    /// What computes the layers of each rank.
+    pub(crate) device: DeviceChoice,
     pub(crate) recompute: bool,
     /// Steps between moves of experts.
     pub(crate) rebalance: Option<u64>,
@@ -262,6 +269,7 @@ impl TrainOptions {
             named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
         self.check_effects(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
+        let device = self.device()?;
         let shrinks = self.shrinks(&setup, precision)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
@@ -277,6 +285,7 @@ impl TrainOptions {
             schedule,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
             precision,
+            device,
             recompute: self.recompute.unwrap_or(false),
             rebalance: self.rebalance,
             measures_layers: self.measures_layers(),

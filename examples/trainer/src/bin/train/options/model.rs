@@ -3,6 +3,7 @@
 use super::{TrainOptions, named};
 use anyhow::ensure;
 use maypole_trainer::model::config::{Architecture, Config, divisor};
+use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::setup::Setup;
 
@@ -35,6 +36,19 @@ impl TrainOptions {
              leave it out, or give --model llama"
         );
         Ok(architecture)
+    }
+
+    /// The device of each rank's layers. Makes sure that there is one.
+    pub(super) fn device(&self) -> anyhow::Result<DeviceChoice> {
+        let device = DeviceChoice::parse(self.device.as_deref().unwrap_or("cpu"))
+            .map_err(anyhow::Error::msg)?;
+        ensure!(
+            device == DeviceChoice::Cpu || !self.measures_layers(),
+            "--stages measured times layers on the processor: give the layers of each stage, as \
+             3,1, or leave out --device"
+        );
+        device.gpu(crate::ranks::place()?.0).map_err(anyhow::Error::msg)?;
+        Ok(device)
     }
 
     /// The number format of weights and activations.

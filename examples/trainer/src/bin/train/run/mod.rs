@@ -1,5 +1,6 @@
 //! `train run` on one rank.
 
+mod device;
 mod memory;
 mod progress;
 mod record;
@@ -22,6 +23,7 @@ use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::shares::RunClock;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
+use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::chart::LossCurve;
 use maypole_trainer::train::checkpoint::save::save;
@@ -35,6 +37,7 @@ use progress::StepProgress;
 use record::{LastReports, LossRecord};
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
@@ -42,11 +45,12 @@ use std::time::Instant;
 pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
+    let device = device::open(&comm, job)?.device;
     let mut survivors = job.shrinks.then(|| Survivors::new(&mut comm)).transpose()?;
     let optimizer = (job.rule, job.schedule);
     let setup = unequal::setup(&mut comm, job)?;
     let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-    prepare(&mut worker, job)?;
+    prepare(&mut worker, job, &device)?;
     if worker.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
         output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
@@ -58,7 +62,7 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
     }
     let mut reports = LastReports::default();
     let whole = loop {
-        let ended = to_the_end(&mut worker, job, shared, &mut clock, &mut reports);
+        let ended = to_the_end(&mut worker, job, &device, shared, (&mut clock, &mut reports));
         match (ended, &mut survivors) {
             (Err(why), Some(survivors)) if survive::others_went(&why) => {
                 worker = survive::go_on(survivors, worker, job, why)?;
@@ -77,9 +81,9 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
 fn to_the_end(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
     shared: bool,
-    clock: &mut RunClock,
-    reports: &mut LastReports,
+    (clock, reports): (&mut RunClock, &mut LastReports),
 ) -> anyhow::Result<Option<Worker<f32>>> {
     let (losses, last) = train(worker, job, shared, (clock, reports))?;
     report::report(worker, job, &last, &losses, &clock.run())?;
@@ -89,10 +93,15 @@ fn to_the_end(
         worker.session.step,
         remedy(job)
     );
-    alone(worker, job)
+    alone(worker, job, device)
 }
 
-fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) -> maypole::Result<()> {
+fn prepare(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
+) -> maypole::Result<()> {
+    worker.session.gpt.device = Arc::clone(device);
     match job.precision {
         Precision::F32 => {}
         Precision::Bf16 => worker.narrow::<bf16>(job.seed)?,
@@ -199,7 +208,9 @@ fn one_step(
     let start = timeline.now();
     let began = Instant::now();
     let batches = worker.read(&job.text, job.rows)?;
-    let outcome = worker.step_over(&batches, job.rows, began)?;
+    let outcome = worker.step_over(&batches, job.rows, began);
+    device::check(&*worker.session.gpt.device)?;
+    let outcome = outcome?;
     let noted = timeline.take();
     let pipeline = worker.gather_trace(&outcome)?;
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
@@ -234,7 +245,11 @@ fn balance(moves: &[ExpertMove]) -> String {
 }
 
 /// Returns the whole trained model on rank 0, `None` on other ranks. All ranks call it.
-fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<Worker<f32>>> {
+fn alone(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
+) -> anyhow::Result<Option<Worker<f32>>> {
     let world = worker.groups.world.clone();
     let weights = whole_weights(&mut worker.session, &world)?;
     if world.rank() != 0 {
@@ -246,6 +261,7 @@ fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<W
     let mut alone =
         Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
     alone.session.store.owned()[0].weights.copy_from_slice(&weights);
+    alone.session.gpt.device = Arc::clone(device);
     Ok(Some(alone))
 }
 
@@ -260,6 +276,7 @@ fn finish(
     let judged = judged_rows(&job.held_out, job.config.context)?;
     let judge = || validation_loss(&mut gpt, &mut *store, &judged);
     let loss = clock.record(RankActivity::Validation, judge)?;
+    device::check(&*gpt.device)?;
     ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
     output::line(format_args!(
         "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
@@ -271,6 +288,7 @@ fn finish(
     let prompt = job.bpe.encode(b"KING.\n");
     let draw = Sampling { temperature: job.temperature, seed: job.seed };
     let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
+    device::check(&*gpt.device)?;
     let text = job.bpe.decode(&[prompt, tokens].concat());
     Ok(output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?)
 }

@@ -8,6 +8,7 @@ use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::survivors::recovery::{RecoveryError, Survivors};
 use maypole_trainer::train::worker::Worker;
+use std::sync::Arc;
 
 /// True of an error that the death of another rank may be the cause of.
 pub(super) fn others_went(error: &anyhow::Error) -> bool {
@@ -23,12 +24,13 @@ pub(super) fn go_on(
     job: &TrainingJob,
     why: anyhow::Error,
 ) -> anyhow::Result<Worker<f32>> {
+    let device = Arc::clone(&worker.session.gpt.device);
     let again = |comm: maypole::Communicator| {
         let mesh = Mesh::replicas(comm.world());
         let setup = Setup { mesh, ..job.setup.clone() };
         let optimizer = (job.rule, job.schedule);
         let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-        prepare(&mut worker, job)?;
+        prepare(&mut worker, job, &device)?;
         Ok(worker)
     };
     let mut recovered = match survivors.go_on(worker, again) {

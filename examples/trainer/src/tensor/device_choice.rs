@@ -1,0 +1,111 @@
+//! The choice of the device that computes a run's layers: this processor, or NVIDIA GPUs.
+
+use crate::tensor::device::{CpuDevice, Device};
+use crate::tensor::gpu::GpuDevice;
+use crate::tensor::math::Real;
+use maypole_kernels::cuda::driver;
+use maypole_kernels::cuda::layers::{Float, Gpu, ProductKernels};
+use std::sync::Arc;
+
+/// The device of each rank.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum DeviceChoice {
+    /// The processor that runs the rank.
+    #[default]
+    Cpu,
+    /// GPUs: that of rank r is number r modulo the number of GPUs that its process sees.
+    EachRank,
+    /// The GPU with this number, for all ranks.
+    Gpu(usize),
+}
+
+/// A device, and what to tell of it.
+#[derive(Clone, Debug)]
+pub struct OpenDevice<T> {
+    /// The device.
+    pub device: Arc<dyn Device<T>>,
+    /// Its name, and what multiplies matrices; empty for the processor.
+    pub about: String,
+}
+
+impl DeviceChoice {
+    /// Reads `cpu`, `cuda` or `cuda:N`.
+    ///
+    /// # Errors
+    /// A sentence that says what to give.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().map(Self::Gpu);
+        let choice = match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::EachRank),
+            text => text.strip_prefix("cuda:").and_then(number),
+        };
+        choice.ok_or_else(|| {
+            format!("'{text}' is no device: give cpu, cuda, or cuda:N for GPU number N, from 0")
+        })
+    }
+
+    /// The number of the GPU of rank `rank`; `None` for the processor.
+    ///
+    /// # Errors
+    /// A sentence that says why there is no such GPU, and what to do.
+    pub fn gpu(self, rank: usize) -> Result<Option<usize>, String> {
+        if self == Self::Cpu {
+            return Ok(None);
+        }
+        let devices = driver().map_err(unavailable)?.devices();
+        match self {
+            _ if devices == 0 => Err(unavailable("the driver finds no GPU")),
+            Self::Gpu(number) if number >= devices => {
+                let last = devices - 1;
+                Err(format!(
+                    "CUDA unavailable: there is no GPU {number}; this process sees {devices}, \
+                     numbered from 0 to {last} (CUDA_VISIBLE_DEVICES hides others)"
+                ))
+            }
+            Self::Gpu(number) => Ok(Some(number)),
+            Self::EachRank | Self::Cpu => Ok(Some(rank % devices)),
+        }
+    }
+
+    /// Opens the device of rank `rank`. Products of matrices are computed by cuBLAS where it is
+    /// installed, in the full precision of the numbers.
+    ///
+    /// # Errors
+    /// A sentence that says why the device cannot be used, and what to do.
+    pub fn open<T: Real + Float>(self, rank: usize) -> Result<OpenDevice<T>, String> {
+        let Some(number) = self.gpu(rank)? else {
+            return Ok(OpenDevice { device: Arc::new(CpuDevice), about: String::new() });
+        };
+        let gpu = Gpu::open(number, ProductKernels::Fastest).map_err(unavailable)?;
+        let name = gpu.name().map_err(unavailable)?;
+        let products = if gpu.has_blas() { "cuBLAS" } else { "kernels of this crate" };
+        let about = format!("GPU {number}, {name}; matrix products by {products}");
+        Ok(OpenDevice { device: Arc::new(GpuDevice::new(gpu)), about })
+    }
+}
+
+fn unavailable(why: impl std::fmt::Display) -> String {
+    format!("CUDA unavailable: {why}; without --device, layers run on the processor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_or_refused() {
+        let choices = ["cpu", "cuda", "cuda:3"].map(|text| DeviceChoice::parse(text).unwrap());
+        assert_eq!(choices, [DeviceChoice::Cpu, DeviceChoice::EachRank, DeviceChoice::Gpu(3)]);
+        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "CUDA", "cuda0"] {
+            let error = DeviceChoice::parse(text).unwrap_err();
+            assert!(error.contains("give cpu, cuda, or cuda:N"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_rank_may_compute_on_the_processor() {
+        assert_eq!(DeviceChoice::Cpu.gpu(7), Ok(None));
+        assert!(DeviceChoice::Cpu.open::<f32>(7).unwrap().about.is_empty());
+    }
+}

@@ -1,0 +1,43 @@
+// The kernels of layers.
+#define EMULATED
+#include "../layers.h"
+
+#include "kernels.h"
+
+namespace fake {
+namespace {
+
+// As many parameters as any kernel has.
+constexpr size_t MOST = 20;
+const size_t EIGHT[MOST] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+
+template <auto Kernel> constexpr size_t parameters() {
+    constexpr size_t count = layers::Call<Kernel>::PARAMETERS;
+    static_assert(count <= MOST, "a size for each parameter");
+    return count;
+}
+
+template <auto Kernel> void run(void** addresses) {
+    u64 words[MOST];
+    for (size_t at = 0; at < parameters<Kernel>(); at++) words[at] = *(u64*)addresses[at];
+    layers::Call<Kernel>::with(words);
+}
+
+#define SINGLE(name, waits) LAYER("layers_f32", single, name, waits)
+#define TWICE(name, waits) LAYER("layers_f64", twice, name, waits)
+#define LAYER(module, type, name, waits)                                                  \
+    {#name, module, EIGHT, parameters<layers::type::name>(), run<layers::type::name>, waits, \
+     64, 20000, true},
+
+const Kernel LAYERS[] = {LAYER_KERNELS(SINGLE) LAYER_KERNELS(TWICE)};
+
+}
+
+const Kernel* layer_kernel(const char* name, const char* module) {
+    for (const Kernel& kernel : LAYERS) {
+        if (strcmp(kernel.name, name) == 0 && strcmp(kernel.module, module) == 0) return &kernel;
+    }
+    return nullptr;
+}
+
+}

@@ -1,0 +1,31 @@
+//! The layers of a transformer on a GPU, forward and backward, by the kernels of
+//! `kernels/cuda/layers`.
+//!
+//! A [`Machine`] is a GPU's memory and its kernels: [`Gpu`] is one, and tests have another, which
+//! runs the same kernels on the processor. A [`LayerCall`] gives slices of the host places in that
+//! memory, copies them there, runs kernels and copies results back. The functions of the other
+//! files check the shapes of a layer and launch its kernels. No kernel adds numbers in an order
+//! that changes from run to run, so the same call gives the same bits on the same GPU.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `machine` | what a layer asks of a GPU: memory, copies, launches |
+//! | `call` | slices of the host as places in a GPU's memory |
+//! | `gpu`, `blas` | a GPU by its driver; matrix products by cuBLAS, where it is installed |
+//! | `product` | products of matrices with any strides |
+//! | `elements`, `norm`, `attention`, `embed`, `loss` | the layers |
+
+pub mod attention;
+mod blas;
+mod call;
+pub mod elements;
+pub mod embed;
+mod gpu;
+pub mod loss;
+mod machine;
+pub mod norm;
+pub mod product;
+
+pub use call::{DeviceSlice, LayerCall};
+pub use gpu::{Gpu, ProductKernels};
+pub use machine::{Float, Launch, LaunchWord, Machine};
