@@ -40,84 +40,6 @@ impl Comm {
         self.issue::<T>(Collective::AllReduce, *op, count, true, data, data)
     }
 
-    /// Copies the root's `send` (`count`) into every rank's `receive` (`count`). Other ranks pass
-    /// `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn broadcast<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: Option<&S>,
-        receive: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("broadcast", root)?;
-        let count = receive.len();
-        let send = if self.rank() == root { send } else { None };
-        if self.rank() == root {
-            let len = send.map_or(0, |send| send.len());
-            self.check_len("broadcast", "input", len, count)?;
-        }
-        self.apart::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count, send, Some(receive))
-    }
-
-    /// Copies the root's `data` (`count`) into every rank's `data` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root; else as every call.
-    pub fn broadcast_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("broadcast", root)?;
-        let count = data.len();
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        let input = if self.rank() == root { data } else { Lent::EMPTY };
-        self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count, true, input, data)
-    }
-
-    /// Combines the `send` (`count`) of all ranks into the root's `receive` (`count`). Other ranks pass
-    /// `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn reduce<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: Option<&mut R>,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("reduce", root)?;
-        let count = send.len();
-        let receive = self.at_root("reduce", root, receive, count)?;
-        self.apart::<T>(Collective::Reduce { root }, *op, count, Some(send), receive)
-    }
-
-    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does not
-    /// change.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root; else as every call.
-    pub fn reduce_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("reduce", root)?;
-        let count = data.len();
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        let at_root = self.rank() == root;
-        let output = if at_root { data } else { Lent::EMPTY };
-        self.issue::<T>(Collective::Reduce { root }, *op, count, at_root, data, output)
-    }
-
     /// Collects the `send` (`count`) of all ranks, in rank order, in every rank's `receive` (`world *
     /// count`).
     ///
@@ -181,88 +103,6 @@ impl Comm {
         self.issue::<T>(Collective::ReduceScatter, *op, count, true, whole, mine)
     }
 
-    /// Collects the `send` (`count`) of all ranks, in rank order, in the root's `receive` (`world *
-    /// count`). Other ranks pass `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn gather<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: Option<&mut R>,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("gather", root)?;
-        let count = send.len();
-        let receive = self.at_root("gather", root, receive, count * self.world_size())?;
-        self.apart::<T>(Collective::Gather { root }, ReduceOp::Sum, count, Some(send), receive)
-    }
-
-    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in which its
-    /// own block is in place already. The `data` of any other rank is its block (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
-    /// multiple of the world; else as every call.
-    pub fn gather_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("gather", root)?;
-        let collective = Collective::Gather { root };
-        let at_root = self.rank() == root;
-        let count = if at_root { self.block("gather", data.len())? } else { data.len() };
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        let (input, output) = if at_root { (self.mine(data), data) } else { (data, Lent::EMPTY) };
-        self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
-    }
-
-    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`) and does
-    /// not change; the `data` of any other rank becomes its block (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
-    /// multiple of the world; else as every call.
-    pub fn scatter_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("scatter", root)?;
-        let collective = Collective::Scatter { root };
-        let at_root = self.rank() == root;
-        let count = if at_root { self.block("scatter", data.len())? } else { data.len() };
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        let (input, output) = if at_root { (data, self.mine(data)) } else { (Lent::EMPTY, data) };
-        self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
-    }
-
-    /// Copies block `r` of the root's `send` (`world * count`) into rank `r`'s `receive` (`count`).
-    /// Other ranks pass `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn scatter<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: Option<&S>,
-        receive: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        let root = self.root("scatter", root)?;
-        let count = receive.len();
-        let send = if self.rank() == root { send } else { None };
-        if self.rank() == root {
-            let len = send.map_or(0, |send| send.len());
-            self.check_len("scatter", "input", len, count * self.world_size())?;
-        }
-        self.apart::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, send, Some(receive))
-    }
-
     /// Copies block `r` of rank `s`'s `send` into block `s` of rank `r`'s `receive`, for all `r` and
     /// `s`. Both buffers are `world * count` long.
     ///
@@ -291,77 +131,6 @@ impl Comm {
         self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, data, data)
     }
 
-    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's `data`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average; else as every call.
-    pub fn scan_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.lock().comm.check_scan("scan", *op)?;
-        let count = data.len();
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        self.issue::<T>(Collective::Scan, *op, count, true, data, data)
-    }
-
-    /// [`scan_in_place`](Self::scan_in_place) from `send` (`count`) to `receive` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ, or if `op` is an average; else
-    /// as every call.
-    pub fn scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.lock().comm.check_scan("scan", *op)?;
-        self.check_len("scan", "output", receive.len(), send.len())?;
-        self.apart::<T>(Collective::Scan, *op, send.len(), Some(send), Some(receive))
-    }
-
-    /// Combines the `data` (`count`) of the ranks before this one, in rank order, into this rank's
-    /// `data`. That of rank 0 does not change.
-    ///
-    /// # Errors
-    /// As [`scan_in_place`](Self::scan_in_place).
-    pub fn exclusive_scan_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.lock().comm.check_scan("exclusive_scan", *op)?;
-        let count = data.len();
-        let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
-        let is_first = self.rank() == 0;
-        let output = if is_first { Lent::EMPTY } else { data };
-        self.issue::<T>(Collective::ExclusiveScan, *op, count, !is_first, data, output)
-    }
-
-    /// [`exclusive_scan_in_place`](Self::exclusive_scan_in_place) from `send` (`count`) to `receive`
-    /// (`count`). That of rank 0 is not used and may be empty.
-    ///
-    /// # Errors
-    /// As [`scan`](Self::scan).
-    pub fn exclusive_scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.lock().comm.check_scan("exclusive_scan", *op)?;
-        let has_output = self.rank() > 0;
-        if has_output {
-            self.check_len("exclusive_scan", "output", receive.len(), send.len())?;
-        }
-        let receive = has_output.then_some(receive);
-        self.apart::<T>(Collective::ExclusiveScan, *op, send.len(), Some(send), receive)
-    }
-
     /// The work that comes on this rank's stream begins after that of all other ranks that was there
     /// when they called this.
     ///
@@ -373,7 +142,7 @@ impl Comm {
     }
 
     /// Starts a call whose buffers do not overlap.
-    fn apart<T: Element>(
+    pub(super) fn apart<T: Element>(
         &self,
         collective: Collective,
         op: ReduceOp,
@@ -391,7 +160,7 @@ impl Comm {
         done
     }
 
-    fn issue<T: Element>(
+    pub(super) fn issue<T: Element>(
         &self,
         collective: Collective,
         op: ReduceOp,
@@ -417,7 +186,7 @@ impl Comm {
         rank.call(call, op, input, output)
     }
 
-    fn check_len(
+    pub(super) fn check_len(
         &self,
         operation: &'static str,
         which: &str,
@@ -430,7 +199,7 @@ impl Comm {
         Err(self.invalid(operation, format!("the {which} has {len} elements and needs {wanted}")))
     }
 
-    fn root(&self, operation: &'static str, root: i32) -> Result<usize> {
+    pub(super) fn root(&self, operation: &'static str, root: i32) -> Result<usize> {
         let world = self.world_size();
         let found = usize::try_from(root).ok().filter(|root| *root < world);
         found.ok_or_else(|| {
@@ -439,7 +208,7 @@ impl Comm {
     }
 
     /// The root's output, which must have `wanted` elements. That of other ranks is not used.
-    fn at_root<'a, T: Element, R: DevicePtrMut<T>>(
+    pub(super) fn at_root<'a, T: Element, R: DevicePtrMut<T>>(
         &self,
         operation: &'static str,
         root: usize,
@@ -455,7 +224,7 @@ impl Comm {
     }
 
     /// The number of elements of a rank's block of `len` elements.
-    fn block(&self, operation: &'static str, len: usize) -> Result<usize> {
+    pub(super) fn block(&self, operation: &'static str, len: usize) -> Result<usize> {
         let world = self.world_size();
         if len.is_multiple_of(world) {
             return Ok(len / world);
@@ -465,7 +234,7 @@ impl Comm {
     }
 
     /// This rank's block of the whole.
-    fn mine<'a>(&self, whole: Lent<'a>) -> Lent<'a> {
+    pub(super) fn mine<'a>(&self, whole: Lent<'a>) -> Lent<'a> {
         let bytes = whole.bytes() / self.world_size() as u64;
         let start = self.rank() as u64 * bytes;
         whole.slice(start..start + bytes)

@@ -136,7 +136,7 @@ mod tests {
         let world = 21;
         let of_rank = |me: usize| {
             let others = (0..world).filter(move |peer| *peer != me);
-            let twice = others.clone().filter(|peer| (peer + me) % 3 == 0);
+            let twice = others.clone().filter(|peer| (peer + me).is_multiple_of(3));
             let peers: Vec<usize> = others.chain(twice).collect();
             let ends = |peer: &usize| [message(*peer, true), message(*peer, false)];
             let mut messages: Vec<_> = peers.iter().flat_map(ends).collect();

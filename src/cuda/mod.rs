@@ -14,7 +14,7 @@
 //! | room | what |
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
-//! | `collectives`, `messages` | its calls |
+//! | `collectives`, `rooted`, `scans`, `messages` | its calls |
 //! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
 //! | `plan` | which mailboxes and windows a call uses, and what things cost |
@@ -30,6 +30,8 @@ mod id;
 mod messages;
 mod plan;
 mod rank;
+mod rooted;
+mod scans;
 mod setup;
 mod watch;
 

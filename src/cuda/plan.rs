@@ -48,16 +48,16 @@ pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
     let lanes = (share / MOST_LAUNCHES as u32).clamp(1, LANES_OF_MESSAGES);
     let messages = Shape { lanes, bytes: MESSAGE_BYTES * lanes as usize, ..long };
     let messages_at_once = ((share / lanes) as usize).clamp(1, MOST_LAUNCHES);
-    Shapes { collectives: vec![lines, long], messages, messages_at_once }
+    Shapes { groups: vec![lines, long], messages, messages_at_once }
 }
 
 /// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is lowered
 /// for.
 pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     let fits = |shape: &&Shape| longest <= shape.bytes;
-    let last = shapes.collectives.len() - 1;
-    let index = shapes.collectives.iter().position(|shape| fits(&shape)).unwrap_or(last);
-    let shape = &shapes.collectives[index];
+    let last = shapes.groups.len() - 1;
+    let index = shapes.groups.iter().position(|shape| fits(&shape)).unwrap_or(last);
+    let shape = &shapes.groups[index];
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
 }
 
@@ -80,8 +80,6 @@ mod tests {
                 let question = Question { collective, boards: &boards, bytes, crowding: 1 };
                 plan(&question, None, &COSTS).unwrap().algorithm
             };
-            let sizes = (10..28).map(|log| chosen(1 << log).name());
-            println!("{world}: {:?}", sizes.collect::<Vec<_>>());
             assert_eq!(chosen(8), Algorithm::OneShot);
             assert_eq!(chosen(256 << 10), Algorithm::OneShot);
             assert_ne!(chosen(128 << 20), Algorithm::OneShot, "{world} ranks");
@@ -92,7 +90,7 @@ mod tests {
     fn all_ranks_of_a_gpu_run_at_once() {
         for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2)] {
             let shapes = shapes(crowd, processors);
-            for shape in shapes.collectives.iter().chain([&shapes.messages]) {
+            for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes * crowd <= processors.max(crowd));
             }

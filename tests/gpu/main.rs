@@ -32,7 +32,7 @@ fn stream() -> Option<Arc<CudaStream>> {
     match found {
         Ok(context) => Some(context.new_stream().expect("a GPU has streams")),
         Err(why) => {
-            skip::skipped(&format!("CUDA unavailable: {why}"));
+            skip::skipped(format!("CUDA unavailable: {why}"));
             None
         }
     }

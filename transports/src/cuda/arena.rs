@@ -67,9 +67,11 @@ impl Offer {
     }
 }
 
-/// The arenas of this process, by address: ranks that are threads share them.
-static ARENAS: LazyLock<Mutex<HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>>> =
-    LazyLock::new(Mutex::default);
+/// Memory by GPU and address.
+type Arenas = HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>;
+
+/// The arenas of this process: ranks that are threads share them.
+static ARENAS: LazyLock<Mutex<Arenas>> = LazyLock::new(Mutex::default);
 
 /// The memory of this rank.
 #[derive(Debug)]

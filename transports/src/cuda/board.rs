@@ -6,13 +6,9 @@ use super::launch::{DeviceCall, EACH, Launch, Launches, Lent, MOST_LAUNCHES, Mai
 use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{
-    CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg, result,
-};
+use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg, result};
 use maypole_kernels::Scalar;
 use maypole_kernels::cuda::{CudaError, MapKernels};
-use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
 use std::sync::Arc;
 
 /// Threads of a lane.
@@ -147,44 +143,6 @@ impl Mailbox {
     }
 }
 
-/// A program in the memory of a GPU, checked: it touches no more than its needs.
-#[derive(Debug)]
-pub struct DeviceCode {
-    /// Keeps the memory.
-    bytes: CudaSlice<u8>,
-    address: CUdeviceptr,
-    needs: BufferNeeds,
-    header: PackedProgram,
-}
-
-impl DeviceCode {
-    /// Copies a program to the GPU of `stream`.
-    ///
-    /// # Errors
-    /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its buffers;
-    /// [`DeviceError::Driver`] if there is no memory.
-    pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
-        let needs = packed::check(bytes).map_err(DeviceError::Program)?;
-        let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
-        let bytes = stream
-            .clone_htod(bytes)
-            .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
-        // Every launch is on the same stream, behind the copy, so there is no event to wait for.
-        let address = bytes.device_ptr(stream).0;
-        Ok(Self { bytes, address, needs, header })
-    }
-
-    /// Bytes that it needs of each buffer.
-    pub fn needs(&self) -> BufferNeeds {
-        self.needs
-    }
-
-    /// Bytes of the program.
-    pub fn bytes(&self) -> usize {
-        self.bytes.num_bytes()
-    }
-}
-
 /// One rank's view of the mailboxes of a group on GPUs.
 ///
 /// # What the ranks of a board owe each other
@@ -245,7 +203,7 @@ impl DeviceBoard {
         // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were loaded,
         // and `describe` checks that their buffers are long enough.
         let launched = unsafe { self.stream.launch_builder(kernel).arg(&launches).launch(config) };
-        launched.map_err(|error| CudaError::new("starting a collective on a GPU", error))?;
+        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
         Ok(())
     }
 

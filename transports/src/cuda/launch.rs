@@ -8,7 +8,7 @@ use cudarc::driver::{
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::board::DeviceCode;
+use super::code::DeviceCode;
 use super::layout::Room;
 
 /// How a publication says that it has arrived.

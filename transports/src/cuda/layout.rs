@@ -21,8 +21,8 @@ pub struct Shape {
 /// The mailboxes of a group on GPUs, equal on all ranks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Shapes {
-    /// Those of collectives.
-    pub collectives: Vec<Shape>,
+    /// Those in which all ranks meet.
+    pub groups: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
     /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it together.
@@ -99,8 +99,7 @@ impl Layout {
     pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
         let mut end = 0;
         let messages = &shapes.messages;
-        let group =
-            shapes.collectives.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
+        let group = shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
         let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
         let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
         Self { group, to, from, bytes: end }
@@ -121,20 +120,20 @@ impl Shapes {
     /// The mailboxes of `room`.
     pub fn of(&self, room: Room) -> &Shape {
         match room {
-            Room::Group(shape) => &self.collectives[shape],
+            Room::Group(shape) => &self.groups[shape],
             Room::To(_) | Room::From(_) => &self.messages,
         }
     }
 
     /// All rooms of a rank of a group of `ranks`.
     pub(super) fn rooms(&self, ranks: usize) -> impl Iterator<Item = Room> {
-        let group = (0..self.collectives.len()).map(Room::Group);
+        let group = (0..self.groups.len()).map(Room::Group);
         group.chain((0..ranks).map(Room::To)).chain((0..ranks).map(Room::From))
     }
 
     /// The place of `room` among [`rooms`](Self::rooms).
     pub(super) fn index(&self, room: Room, ranks: usize) -> usize {
-        let group = self.collectives.len();
+        let group = self.groups.len();
         match room {
             Room::Group(shape) => shape,
             Room::To(peer) => group + peer,

@@ -8,6 +8,7 @@
 
 mod arena;
 mod board;
+mod code;
 mod error;
 mod launch;
 mod layout;
@@ -16,7 +17,8 @@ mod words;
 mod workspace;
 
 pub use arena::{Offer, ProcessName, Reached};
-pub use board::{DeviceBoard, DeviceCode, PendingBoard};
+pub use board::{DeviceBoard, PendingBoard};
+pub use code::DeviceCode;
 pub use error::DeviceError;
 pub use launch::{DeviceCall, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
