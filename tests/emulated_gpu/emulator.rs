@@ -59,16 +59,14 @@ fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        // Compressed modules of real GPUs, which the emulator does not read.
+        // Compressed modules of real GPUs are not text.
         if path.ends_with("ptx") {
             continue;
         }
         let copy = to.join(path.file_name().unwrap());
-        // The compiled modules are not text.
-        match (path.is_dir(), path.ends_with("ptx")) {
-            (true, true) => {}
-            (true, false) => copy_folder(&path, &copy, edit),
-            _ => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
+        match path.is_dir() {
+            true => copy_folder(&path, &copy, edit),
+            false => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
         }
     }
 }
@@ -91,6 +89,8 @@ impl Emulator {
         copy_folder(&source, folder.path(), &edit);
         let compiled = Command::new("c++")
             .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
+            // Flags of lines repeat within a test.
+            .arg("-DFLAG_LOG=8")
             .args(options)
             .args(["emulated/main.cpp", "emulated/fibers.cpp", "emulated/exact.cpp"])
             .args(["-o", "emulator"])

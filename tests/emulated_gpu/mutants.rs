@@ -8,8 +8,8 @@ use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole_kernels::{BinaryOp, DataType};
 
-/// Calls in which every rule of the kernel matters: many windows in few slots, several sources whose
-/// order matters, several calls in a row.
+/// Calls in which every rule of the kernel matters: many windows in few slots, several sources
+/// whose order matters, several calls in a row.
 pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
     let of = |algorithm: Algorithm, collective: Collective, world, count| {
         let schedules = algorithm.schedules(collective, world).unwrap();
@@ -29,20 +29,56 @@ pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
     cases
 }
 
-/// True if some seed shows the mistake.
-fn is_caught(emulator: &Emulator, protocol: Protocol) -> bool {
+/// Long calls, with short ones between them that leave most lines of a slot alone. A long call begins
+/// with the flags, when those repeat for the first time, that the last publications of the one before
+/// have left in the slots. Returned with the publications before the first call.
+pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
+    const PERIOD: u64 = 256;
+    let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
+    let of = |nth: u64, count| {
+        Case::new(Collective::AllReduce, schedules.clone(), count, 200, salt * 1000 + nth)
+            .with_type(DataType::F32, BinaryOp::Sum)
+    };
+    let publications = |case: &Case| case.lower(0).totals[0];
+    let (long, short) = (publications(&of(0, 900)), publications(&of(0, 3)));
+    let slots = of(0, 900).class().slots(3) as u64;
+    let between = (PERIOD - slots) / short;
+    assert_eq!(slots + between * short, PERIOD, "short calls fill the period");
+    let count = |nth: u64| if nth.is_multiple_of(between + 1) { 900 } else { 3 };
+    (PERIOD - (long - slots), (0..=2 * (between + 1)).map(|nth| of(nth, count(nth))).collect())
+}
+
+/// True if some seed shows the mistake in one of its runs.
+fn is_caught(
+    emulator: &Emulator,
+    protocol: Protocol,
+    runs_of: impl Fn(u64) -> Vec<(u64, Vec<Case>)>,
+) -> bool {
     (0..12).any(|seed| {
-        let cases = sensitive_cases(seed);
         let grid =
             [Grid { lanes: 1, threads: 3 }, Grid { lanes: 3, threads: 2 }][seed as usize % 2];
-        cases.chunk_by(|a, b| a.class() == b.class()).any(|alike| {
-            let machine = Machine { grid, protocol, seed, before: 0 };
-            emulator.run(alike, machine).as_ref() != Ok(&cpu(alike))
+        runs_of(seed).iter().any(|(before, calls)| {
+            let machine = Machine { grid, protocol, seed, before: *before };
+            emulator.run(calls, machine).as_ref() != Ok(&cpu(calls))
         })
     })
 }
 
 fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
+    let runs = |seed| {
+        let cases = sensitive_cases(seed);
+        cases.chunk_by(|a, b| a.class() == b.class()).map(|alike| (0, alike.to_vec())).collect()
+    };
+    check_in(runs, name, from, to, protocol);
+}
+
+fn check_in(
+    runs_of: impl Fn(u64) -> Vec<(u64, Vec<Case>)>,
+    name: &str,
+    from: &str,
+    to: &str,
+    protocol: Protocol,
+) {
     let edited = std::cell::Cell::new(0);
     let edit = |text: String| {
         edited.set(edited.get() + text.matches(from).count());
@@ -52,7 +88,7 @@ fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
         return skip::skipped("there is no C++ compiler: 'c++' cannot be started");
     };
     assert_eq!(edited.get(), 1, "{name}: the text to change is in the kernel once");
-    assert!(is_caught(&emulator, protocol), "nothing noticed: {name}");
+    assert!(is_caught(&emulator, protocol, runs_of), "nothing noticed: {name}");
 }
 
 #[test]
@@ -149,4 +185,14 @@ fn a_reader_that_is_forgotten_between_calls_is_caught_emulated() {
         "        audiences[slot] = 0;",
         Protocol::Simple,
     );
+}
+
+#[test]
+fn old_flags_that_look_new_are_caught_emulated() {
+    let protocol = Protocol::LowLatency;
+    let runs = |seed| vec![calls_when_flags_repeat(seed)];
+    let name = "flags that are not wiped before they repeat";
+    check_in(runs, name, "        wipe(self);", "", protocol);
+    let name = "flags that are wiped when a reader may look for them already";
+    check_in(runs, name, "(FLAG_LOG - 1);", "FLAG_LOG;", protocol);
 }

@@ -1,0 +1,234 @@
+// What a lane knows while it walks (`walk.cu`): where its part of a window lies, and how it waits for
+// what a fold needs.
+#pragma once
+#include "numbers.h"
+
+// ---- Where things lie
+
+struct Range {
+    u64 start;
+    u64 bytes;
+};
+
+// Window `k` of an extent.
+DEVICE Range window(const Extent& extent, u32 element, u32 k) {
+    u64 skipped = (u64)k * extent.quotient + (k < extent.remainder ? k : extent.remainder);
+    u64 count = extent.quotient + (k < extent.remainder ? 1 : 0);
+    return Range{extent.start + skipped * element, count * element};
+}
+
+// The part of `lane` of `bytes` bytes. All parts but the last are multiples of sixteen bytes, so that a
+// part begins as aligned as the whole.
+DEVICE Range part(u64 bytes, u32 lanes, u32 lane) {
+    u64 packs = (bytes + 15) / 16;
+    u64 quotient = packs / lanes;
+    u64 remainder = packs % lanes;
+    u64 start = (lane * quotient + (lane < remainder ? lane : remainder)) * 16;
+    u64 length = (quotient + (lane < remainder ? 1 : 0)) * 16;
+    if (start >= bytes) return Range{bytes, 0};
+    return Range{start, length < bytes - start ? length : bytes - start};
+}
+
+// The list that begins `offset` bytes behind the header.
+template <class T> DEVICE const T* list(const Program* program, u64 offset) {
+    return (const T*)((const u8*)program + offset);
+}
+
+DEVICE u32 below(const Numbering& numbering, const u32* before, u32 stage) {
+    u32 at = stage > numbering.first ? stage - numbering.first : 0;
+    return before[at < numbering.befores ? at : numbering.befores - 1];
+}
+
+DEVICE u64 until(const Numbering& numbering, const u64* sum, u32 clock) {
+    u32 at = clock > numbering.first ? clock - numbering.first : 0;
+    u32 last = numbering.sums - 1;
+    return at <= last ? sum[at] : sum[last] + (u64)(at - last) * numbering.folds;
+}
+
+// The number of window `k` of publishing fold `nth` among the publications of its rank in this call.
+DEVICE u64 number(const Program* program, u32 rank, u32 nth, u32 stage, u32 k) {
+    const Numbering& numbering = list<Numbering>(program, program->numberings)[rank];
+    if (numbering.windows == 1) return nth;
+    const u32* before = list<u32>(program, numbering.before);
+    const u64* sum = list<u64>(program, numbering.sum);
+    u32 clock = k + stage;
+    u32 ended = clock + 1 > numbering.windows ? clock + 1 - numbering.windows : 0;
+    u32 earlier = clock > numbering.windows ? clock - numbering.windows : 0;
+    return until(numbering, sum, clock) - until(numbering, sum, earlier)
+        + (nth - below(numbering, before, ended));
+}
+
+// ---- What a lane knows
+
+enum {
+    MOST_SOURCES = 16,
+    MOST_RANKS = 64,
+    MOST_SLOTS = 64,
+    // Programs up to this are copied to the memory of the block, where they are read at once.
+    SHORT_PROGRAM = 16384,
+};
+
+// A rank, as a lane knows it.
+struct Peer {
+    Mailbox mailbox;
+    // Its publications in earlier calls.
+    u64 before;
+    // Publications of ours that it is known to be done with.
+    u64 seen;
+    // Publications of it that we are done with, if it is told at the end.
+    u64 done;
+};
+
+// What one lane knows while it walks. Barriers order what its threads read and write here.
+struct Lane {
+    Launch launch;
+    const Program* program;
+    u32 lane;
+    u32 lanes;
+    // The number of earlier calls.
+    u64 calls;
+    Peer peers[MOST_RANKS];
+    // By slot: the readers of what lies there.
+    u64 audiences[MOST_SLOTS];
+    // Why the lane gives up: a status, and above its 32 bits the rank that was awaited. Threads write
+    // `waits` before a barrier and `lines` after it, while others may still read `waits`.
+    u64 waits;
+    u64 lines;
+    // Of the fold that runs: where its sources lie, and where its result goes.
+    const u8* from[MOST_SOURCES];
+    u64 number[MOST_SOURCES];
+    // What the writer of each source is told.
+    u64 credits[MOST_SOURCES];
+    u8* into;
+    u8* slot;
+};
+
+// Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
+// publication is: lanes are not in step, so one may still read what another one writes over.
+DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.lanes / 16 * 16; }
+
+DEVICE u8* slot_of(const Lane& self, const Mailbox& mailbox, u64 position) {
+    u64 slot = position & (self.launch.slots - 1);
+    return mailbox.slots + slot * self.launch.slot_bytes + piece(self) * self.lane;
+}
+
+// Flags repeat after 2^FLAG_LOG publications. The emulator has fewer, so that they do.
+#ifndef FLAG_LOG
+#define FLAG_LOG 31
+#endif
+
+// Marks the lines of a publication. It is never zero, as fresh memory is.
+DEVICE u32 flag_of(u64 position) {
+    return 0x80000000u | (u32)(position & ((1ull << FLAG_LOG) - 1));
+}
+
+// True if publication `position` is the first one in its slot in another half of a period. The slot is
+// wiped then, so that no flag in it is as old as a period. One that is would look new to a reader that
+// looks before the publication is written.
+DEVICE bool begins_half(u64 position, u32 slots) {
+    u64 half = 1ull << (FLAG_LOG - 1);
+    return position >= half && (position & (half - 1)) < slots;
+}
+
+// The place of a counter for a lane: counters of one rank lie side by side.
+DEVICE u64 counter_of(u32 rank, u32 lane, u32 lanes) { return (u64)rank * lanes + lane; }
+
+// ---- Waiting
+
+// True if `peer` makes another call than this rank does. A call that has not begun, or that is over,
+// is not known.
+DEVICE bool is_other_call(const Lane& self, u32 peer) {
+    u64 told = load_relaxed(self.launch.ours.announced + peer);
+    return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
+}
+
+// A report that names `peer`.
+DEVICE u64 report_of(const Lane& self, u32 peer, u32 status) {
+    u32 rank = self.launch.other == EACH ? peer : self.launch.other;
+    return (u64)rank << 32 | status;
+}
+
+// What a wait for `peer` does between two looks. Zero, or a report of why the wait is given up.
+struct Patience {
+    u32 peer;
+    u32 looks;
+    u64 since;
+
+    DEVICE u64 look(const Lane& self) {
+        PAUSE();
+        looks += 1;
+        if (looks % 1024 != 0) return OK;
+        if (load_relaxed(self.launch.abort)) return report_of(self, peer, ABORTED);
+        if (is_other_call(self, peer)) return report_of(self, peer, MISMATCH);
+        u64 time = now();
+        if (since == 0) since = time;
+        return time - since > self.launch.patience ? report_of(self, peer, TIMED_OUT) : (u64)OK;
+    }
+};
+
+// Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
+DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {
+    Patience patience = {peer, 0, 0};
+    for (;;) {
+        u64 value = load_acquire(counter);
+        if (value >= target) return value;
+        u64 report = patience.look(self);
+        if (report != OK) {
+            self.waits = report;
+            return value;
+        }
+    }
+}
+
+// ---- What a fold needs
+
+DEVICE u8* memory(const Launch& launch, u32 place) {
+    return place == INPUT ? launch.input : place == OUTPUT ? launch.output : launch.scratch;
+}
+
+// Says where source `at` lies, and waits for it.
+DEVICE void await_source(Lane& self, const Source& source, u32 at, u32 k, Range mine) {
+    const Launch& launch = self.launch;
+    if (source.place != BOARD) {
+        Range range = window(source.extent, launch.element, k);
+        self.from[at] = memory(launch, source.place) + range.start + mine.start;
+        self.number[at] = 0;
+        return;
+    }
+    const Peer& peer = self.peers[source.peer];
+    u64 position = peer.before
+        + number(self.program, source.peer, source.publication, source.stage, k);
+    self.from[at] = slot_of(self, peer.mailbox, position);
+    self.number[at] = position + 1;
+    if (launch.protocol == LOW_LATENCY) return;
+    const u64* arrived = launch.ours.arrived + counter_of(source.peer, self.lane, self.lanes);
+    await(self, arrived, position + 1, source.peer);
+}
+
+// Waits until `reader` is done with what lies in the slot of publication `position`.
+DEVICE void await_room(Lane& self, u64 position, u32 reader) {
+    u32 slots = self.launch.slots;
+    bool reads = self.audiences[position & (slots - 1)] >> reader & 1;
+    u64 done = position + 1 > slots ? position + 1 - slots : 0;
+    if (!reads || self.peers[reader].seen >= done) return;
+    const u64* consumed = self.launch.ours.consumed + counter_of(reader, self.lane, self.lanes);
+    self.peers[reader].seen = await(self, consumed, done, reader);
+}
+
+// Each thread awaits one source, or one reader of the slot, of window `k` of the fold.
+DEVICE void prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, Range mine,
+                    u64 position) {
+    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
+        await_source(self, sources[at], at, k, mine);
+    }
+    for (u32 reader = threadIdx.x; reader < self.launch.ranks && fold.audience;
+         reader += blockDim.x) {
+        await_room(self, position, reader);
+    }
+    if (threadIdx.x == 0) {
+        Range range = window(fold.extent, self.launch.element, k);
+        bool stores = fold.into != NOWHERE;
+        self.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
+        self.slot = fold.audience ? slot_of(self, self.launch.ours, position) : 0;
+    }
+}
