@@ -2,8 +2,8 @@
 # Checks and times everything that needs an NVIDIA GPU: tests/gpu.sh
 #
 # Builds first, unless GPU_TESTS and MAYPOLE name the programs (the test program `gpu` and `maypole`),
-# as on a machine without Rust. Takes under 9 minutes with one GPU. What a machine lacks is skipped,
-# and the table at the end says so. All output goes to the folder OUT, if it is set.
+# as on a machine without Rust. Without the build it takes about 5 minutes on an H100. What a machine
+# lacks is skipped, and the table at the end says so. All output goes to the folder OUT, if it is set.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-$(mktemp -d)}

@@ -1,8 +1,8 @@
-//! The bytes of a program that a kernel walks: the structs of `kernels/cuda/program.h`, with the same
-//! fields in the same order.
+//! The bytes of a program that a kernel walks: the structs of `kernels/cuda/program.h`, with the
+//! same fields in the same order.
 //!
-//! A program is a [header](PackedProgram) and lists that begin so many bytes behind its start. A kernel
-//! cannot check what it walks, so [`check`] does, before the bytes are given to one.
+//! A program is a [header](PackedProgram) and lists that begin so many bytes behind its start. A
+//! kernel cannot check what it walks, so [`check`] does, before the bytes are given to one.
 
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -96,8 +96,8 @@ pub struct PackedProgram {
     pub bytes: u64,
     pub folds: u64,
     pub sources: u64,
-    /// Where the list of the first fold of each stage begins, which has one entry more than there are
-    /// stages.
+    /// Where the list of the first fold of each stage begins, which has one entry more than there
+    /// are stages.
     pub first_of: u64,
     pub numberings: u64,
     pub windows: u32,
@@ -137,8 +137,8 @@ pub const MOST_RANKS: u32 = 64;
 /// Most sources of a fold.
 pub const MOST_SOURCES: u32 = 16;
 
-/// Makes sure that a kernel that walks `bytes` touches nothing but the buffers and slots that are as
-/// long as the result says.
+/// Makes sure that a kernel that walks `bytes` touches nothing but the buffers and slots that are
+/// as long as the result says.
 ///
 /// # Errors
 /// What is wrong with the program, in words.

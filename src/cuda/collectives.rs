@@ -40,11 +40,12 @@ impl Comm {
         self.issue::<T>(Collective::AllReduce, *op, count, true, data, data)
     }
 
-    /// Collects the `send` (`count`) of all ranks, in rank order, in every rank's `receive` (`world *
-    /// count`).
+    /// Collects the `send` (`count`) of all ranks, in rank order, in every rank's `receive` (`world
+    /// * count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the output has another length; else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the output has another length; else as every
+    /// call.
     pub fn all_gather<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
         &self,
         send: &S,
@@ -55,8 +56,8 @@ impl Comm {
         self.apart::<T>(Collective::AllGather, ReduceOp::Sum, count, Some(send), Some(receive))
     }
 
-    /// [`all_gather`](Self::all_gather) in place. `data` is the whole (`world * count`), in which this
-    /// rank's block is in place already.
+    /// [`all_gather`](Self::all_gather) in place. `data` is the whole (`world * count`), in which
+    /// this rank's block is in place already.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world; else as
@@ -69,11 +70,12 @@ impl Comm {
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine, whole)
     }
 
-    /// Combines the `send` (`world * count`) of all ranks. Block `r` of the result goes into rank `r`'s
-    /// `receive` (`count`).
+    /// Combines the `send` (`world * count`) of all ranks. Block `r` of the result goes into rank
+    /// `r`'s `receive` (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the input has another length; else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the input has another length; else as every
+    /// call.
     pub fn reduce_scatter<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
         &self,
         send: &S,
@@ -103,12 +105,12 @@ impl Comm {
         self.issue::<T>(Collective::ReduceScatter, *op, count, true, whole, mine)
     }
 
-    /// Copies block `r` of rank `s`'s `send` into block `s` of rank `r`'s `receive`, for all `r` and
-    /// `s`. Both buffers are `world * count` long.
+    /// Copies block `r` of rank `s`'s `send` into block `s` of rank `r`'s `receive`, for all `r`
+    /// and `s`. Both buffers are `world * count` long.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or are no multiple of the world;
-    /// else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or are no multiple of the
+    /// world; else as every call.
     pub fn all_to_all<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
         &self,
         send: &S,
@@ -131,8 +133,8 @@ impl Comm {
         self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, data, data)
     }
 
-    /// The work that comes on this rank's stream begins after that of all other ranks that was there
-    /// when they called this.
+    /// The work that comes on this rank's stream begins after that of all other ranks that was
+    /// there when they called this.
     ///
     /// # Errors
     /// As every call.
@@ -193,18 +195,12 @@ impl Comm {
         len: usize,
         wanted: usize,
     ) -> Result<()> {
-        if len == wanted {
-            return Ok(());
-        }
-        Err(self.invalid(operation, format!("the {which} has {len} elements and needs {wanted}")))
+        self.lock().comm.check_len(operation, which, len, wanted)
     }
 
     pub(super) fn root(&self, operation: &'static str, root: i32) -> Result<usize> {
-        let world = self.world_size();
-        let found = usize::try_from(root).ok().filter(|root| *root < world);
-        found.ok_or_else(|| {
-            self.invalid(operation, format!("root {root} is not one of the {world} ranks"))
-        })
+        let root = usize::try_from(root).unwrap_or(usize::MAX);
+        self.lock().comm.check_root(operation, root).map(|()| root)
     }
 
     /// The root's output, which must have `wanted` elements. That of other ranks is not used.
@@ -225,12 +221,7 @@ impl Comm {
 
     /// The number of elements of a rank's block of `len` elements.
     pub(super) fn block(&self, operation: &'static str, len: usize) -> Result<usize> {
-        let world = self.world_size();
-        if len.is_multiple_of(world) {
-            return Ok(len / world);
-        }
-        let why = format!("{len} elements are not a multiple of the {world} ranks");
-        Err(self.invalid(operation, why))
+        self.lock().comm.block_count(operation, len)
     }
 
     /// This rank's block of the whole.

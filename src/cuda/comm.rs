@@ -18,17 +18,17 @@ use std::time::Duration;
 
 /// One rank's membership in a group of ranks whose buffers are in the memory of GPUs.
 ///
-/// All ranks call the same collectives in the same order, each on its own stream. A call returns when
-/// its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and says what
-/// went wrong. After an error every later call fails.
+/// All ranks call the same collectives in the same order, each on its own stream. A call returns
+/// when its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and
+/// says what went wrong. After an error every later call fails.
 ///
-/// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it, which the
-/// mailboxes see to. On such a GPU nothing should be allocated, freed or loaded while some ranks have
-/// started a call and others have not: the driver may wait for all kernels of the GPU first, also for
-/// those that wait for the rank that asks.
+/// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
+/// which the mailboxes see to. On such a GPU nothing should be allocated, freed or loaded while
+/// some ranks have started a call and others have not: the driver may wait for all kernels of the
+/// GPU first, also for those that wait for the rank that asks.
 ///
-/// The first call with new arguments makes a program and copies it to the GPU; the calls after it start
-/// a kernel and do nothing else, so they can be captured in a graph.
+/// The first call with new arguments makes a program and copies it to the GPU; the calls after it
+/// start a kernel and do nothing else, so they can be captured in a graph.
 ///
 /// ```no_run
 /// use maypole::cuda::{Comm, driver};
@@ -61,11 +61,11 @@ impl fmt::Debug for Comm {
 }
 
 impl Comm {
-    /// Makes a group of the ranks of `comm` on the GPU of `stream`. Collective: all ranks call it, each
-    /// with its own stream. Ranks may share a GPU. `comm` can be used as before.
+    /// Makes a group of the ranks of `comm` on the GPU of `stream`. Collective: all ranks call it,
+    /// each with its own stream. Ranks may share a GPU. `comm` can be used as before.
     ///
-    /// If some GPU does not reach the memory of another one, because the two are not joined or are on
-    /// different hosts, the calls of the group go [through the host](Self::through_host).
+    /// If some GPU does not reach the memory of another one, because the two are not joined or are
+    /// on different hosts, the calls of the group go [through the host](Self::through_host).
     ///
     /// # Errors
     /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
@@ -75,10 +75,10 @@ impl Comm {
         Self::with_board(comm, stream, board)
     }
 
-    /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each call
-    /// waits for the stream, copies its input to the host, makes the call of the communicator, over
-    /// whichever transport joins the ranks, and copies the result to the GPU. Collective. Such calls
-    /// cannot be captured in a graph.
+    /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
+    /// call waits for the stream, copies its input to the host, makes the call of the communicator,
+    /// over whichever transport joins the ranks, and copies the result to the GPU. Collective. Such
+    /// calls cannot be captured in a graph.
     ///
     /// # Errors
     /// As every call.
@@ -178,8 +178,8 @@ impl Comm {
         self.lock().check()
     }
 
-    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks
-    /// must name the same one.
+    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
+    /// ranks must name the same one.
     pub fn set_algorithm(&self, algorithm: Option<Algorithm>) {
         let mut rank = self.lock();
         rank.comm.set_algorithm(algorithm);
@@ -187,14 +187,14 @@ impl Comm {
     }
 
     /// Says whether the calls that follow are deterministic: see
-    /// [`Communicator::set_deterministic`](crate::Communicator::set_deterministic). All ranks must set
-    /// the same.
+    /// [`Communicator::set_deterministic`](crate::Communicator::set_deterministic). All ranks must
+    /// set the same.
     pub fn set_deterministic(&self, deterministic: bool) {
         self.lock().comm.set_deterministic(deterministic);
     }
 
-    /// Sets how long a kernel may wait for another rank. The default is that of the communicator that
-    /// the group was made from.
+    /// Sets how long a kernel may wait for another rank. The default is that of the communicator
+    /// that the group was made from.
     pub fn set_timeout(&self, timeout: Duration) {
         self.lock().comm.set_timeout(timeout);
     }
@@ -204,8 +204,8 @@ impl Comm {
         self.lock().last
     }
 
-    /// Returns the algorithm by which `collective` runs on `count` elements of `kind`. Lengths are as
-    /// for [`Communicator::algorithm`](crate::Communicator::algorithm).
+    /// Returns the algorithm by which `collective` runs on `count` elements of `kind`. Lengths are
+    /// as for [`Communicator::algorithm`](crate::Communicator::algorithm).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if an algorithm was named that does not implement it.

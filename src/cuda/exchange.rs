@@ -15,9 +15,9 @@ const MOST_MESSAGES: usize = 256;
 /// The programs of messages by length, for each end.
 pub(super) type MessagePrograms = HashMap<(u64, bool), Arc<DeviceCode>>;
 
-/// Messages in batches that start together. Both ends of a message find it in the same batch, because
-/// the place of a message follows from the distance of its ranks, and from the messages of the same
-/// ranks before it. So no batch waits for a later one.
+/// Messages in batches that start together. Both ends of a message find it in the same batch,
+/// because the place of a message follows from the distance of its ranks, and from the messages of
+/// the same ranks before it. So no batch waits for a later one.
 fn batches(
     messages: &[DeviceMessage<'_>],
     me: usize,
@@ -48,8 +48,18 @@ impl DeviceRank {
     /// Starts messages together.
     pub(super) fn exchange_messages(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
         self.check()?;
+        let first = || messages.first().map_or_else(String::new, DeviceMessage::describe);
+        let is_captured = self.is_captured(first)?;
         if self.board.is_none() {
-            return self.exchange_through_host(messages);
+            return match is_captured {
+                true => Err(self.uncapturable("send")),
+                false => self.exchange_through_host(messages),
+            };
+        }
+        if is_captured && messages.iter().any(|it| !self.messages.contains_key(&it.key())) {
+            let why = "exchange messages of these lengths once before they are captured in a graph: \
+                       their programs have to be copied to the GPU";
+            return Err(self.comm.invalid("send", why.to_owned()));
         }
         for message in messages {
             let text = message.describe();
@@ -59,21 +69,25 @@ impl DeviceRank {
         let (me, world) = (self.comm.rank(), self.comm.world());
         let done = batches(messages, me, world, at_once).into_iter().try_for_each(|batch| {
             let batch: Vec<_> = batch.into_iter().map(|at| messages[at]).collect();
-            self.start_messages(&batch)
+            self.start_messages(&batch, is_captured)
         });
         let engine = self.comm.engine.get_mut();
         engine.end_message_on_device();
-        done.map_err(|why| {
-            let text = messages.first().map(DeviceMessage::describe).unwrap_or_default();
-            self.comm.engine.get_mut().fail_on_device(text, why)
-        })
+        done.map_err(|why| self.fail(&first(), why))
     }
 
-    fn start_messages(&mut self, batch: &[DeviceMessage<'_>]) -> std::result::Result<(), String> {
+    fn start_messages(
+        &mut self,
+        batch: &[DeviceMessage<'_>],
+        is_captured: bool,
+    ) -> std::result::Result<(), String> {
         let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
         let patience = self.patience();
         let codes = batch.iter().map(|message| self.message_code(message));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
+        if is_captured {
+            codes.iter().for_each(|code| self.captured.keep_message(code));
+        }
         let calls: Vec<DeviceCall<'_>> = batch
             .iter()
             .zip(&codes)
@@ -95,7 +109,7 @@ impl DeviceRank {
         &mut self,
         message: &DeviceMessage<'_>,
     ) -> std::result::Result<Arc<DeviceCode>, String> {
-        let key = (message.data.bytes(), message.sends);
+        let key = message.key();
         if let Some(code) = self.messages.get(&key) {
             return Ok(Arc::clone(code));
         }
@@ -125,8 +139,8 @@ mod tests {
         DeviceMessage { peer, sends, data: Lent::EMPTY, kind: DataType::U8 }
     }
 
-    /// Every rank sends to all others, some twice, in orders of their own. The two ends of a message
-    /// are in the batch with the same number.
+    /// Every rank sends to all others, some twice, in orders of their own. The two ends of a
+    /// message are in the batch with the same number.
     #[test]
     fn both_ends_of_a_message_are_in_one_batch() {
         [2, 3, 4, 16].into_iter().for_each(check_batches);

@@ -10,8 +10,8 @@ use maypole_transports::random;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-/// The name of a group: 128 bytes that one rank makes, and that the program passes to the others as it
-/// likes. It contains where rank 0 listens, and a key, so it is passed on like a password.
+/// The name of a group: 128 bytes that one rank makes, and that the program passes to the others as
+/// it likes. It contains where rank 0 listens, and a key, so it is passed on like a password.
 #[derive(Clone, Copy)]
 pub struct Id {
     internal: [c_char; 128],
@@ -38,8 +38,8 @@ impl Id {
         Self::at("127.0.0.1")
     }
 
-    /// Makes a name for ranks that reach rank 0 at `address`: a host name or an address, of at most 80
-    /// bytes.
+    /// Makes a name for ranks that reach rank 0 at `address`: a host name or an address, of at most
+    /// 80 bytes.
     ///
     /// # Errors
     /// [`Error::Join`] if the address is longer, or if the system has no source of random numbers.
@@ -79,8 +79,8 @@ impl Id {
 }
 
 impl Comm {
-    /// Makes the membership of rank `rank` in the group of `world_size` ranks that `id` names, on the
-    /// GPU of `stream`. Collective: returns once all ranks have called it.
+    /// Makes the membership of rank `rank` in the group of `world_size` ranks that `id` names, on
+    /// the GPU of `stream`. Collective: returns once all ranks have called it.
     ///
     /// # Errors
     /// [`Error::Join`] if the ranks do not find one another; else as [`new`](Self::new).

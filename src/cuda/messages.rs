@@ -22,6 +22,11 @@ impl DeviceMessage<'_> {
         mix(self.data.bytes() ^ (self.kind as u64) << 56) as u32
     }
 
+    /// What its program is found by.
+    pub(super) fn key(&self) -> (u64, bool) {
+        (self.data.bytes(), self.sends)
+    }
+
     /// The message in words.
     pub(super) fn describe(&self) -> String {
         let Self { peer, data, kind, .. } = self;
@@ -49,13 +54,13 @@ impl std::fmt::Debug for Group<'_> {
 }
 
 impl Comm {
-    /// Sends `data` to rank `peer`, which receives as many elements of the type. Messages from one rank
-    /// to another arrive in order. A long message waits on the stream until it is received; ranks that
-    /// send each other long messages do so in a [group](Self::group).
+    /// Sends `data` to rank `peer`, which receives as many elements of the type. Messages from one
+    /// rank to another arrive in order. A long message waits on the stream until it is received;
+    /// ranks that send each other long messages do so in a [group](Self::group).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one; else as
-    /// every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one;
+    /// else as every call.
     pub fn send<S: DevicePtr<T>, T: Element>(&self, data: &S, peer: i32) -> Result<()> {
         let peer = self.peer("send", peer)?;
         let stream = self.stream();
@@ -77,7 +82,8 @@ impl Comm {
         self.lock().exchange_messages(&[DeviceMessage { peer, sends: false, data, kind }])
     }
 
-    /// Begins messages that start together. Views are made before the group, because they outlive it.
+    /// Begins messages that start together. Views are made before the group, because they outlive
+    /// it.
     ///
     /// ```no_run
     /// # fn rank(comm: &maypole::cuda::Comm) -> Result<(), Box<dyn std::error::Error>> {
@@ -156,7 +162,8 @@ impl<'g> Group<'g> {
 }
 
 impl Drop for Group<'_> {
-    /// Starts the messages. An error comes up in the next call, because the communicator has failed.
+    /// Starts the messages. An error comes up in the next call, because the communicator has
+    /// failed.
     fn drop(&mut self) {
         let _ = self.start();
     }

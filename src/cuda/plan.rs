@@ -24,9 +24,9 @@ const SLOTS_OF_LINES: u32 = 16;
 /// The bytes that [`COSTS`] counts as one: a slot is so many times as long as one of a board.
 pub(super) const UNIT: usize = LONGEST / CHUNK;
 
-/// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100 that
-/// ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths that they
-/// are used for.
+/// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100
+/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths
+/// that they are used for.
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
 /// What the calls of GPUs cost.
@@ -51,8 +51,8 @@ pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
     Shapes { groups: vec![lines, long], messages, messages_at_once }
 }
 
-/// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is lowered
-/// for.
+/// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is
+/// lowered for.
 pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     let fits = |shape: &&Shape| longest <= shape.bytes;
     let last = shapes.groups.len() - 1;

@@ -2,6 +2,7 @@
 
 use super::exchange::MessagePrograms;
 use super::plan;
+use super::programs::{Captured, Prepared};
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, Factor, ReduceOp};
@@ -11,7 +12,6 @@ use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
 use crate::comm::error::{Error, Result};
 use crate::lower::DeviceProgram;
 use crate::tuner::Plan;
-use crate::world::calls::CallRecord;
 use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaFunction, CudaStream};
 use lru::LruCache;
@@ -31,20 +31,6 @@ type Made<T> = std::result::Result<T, String>;
 /// Most programs that are kept.
 const MOST_PROGRAMS: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
 
-/// A call that has a program on the GPU.
-struct Prepared {
-    code: DeviceCode,
-    room: Room,
-    kernel: Arc<CudaFunction>,
-    record: Arc<CallRecord>,
-    stages_input: bool,
-    /// Bytes of this rank's input.
-    input: usize,
-    divisor: Option<u64>,
-    fingerprint: u32,
-    algorithm: Algorithm,
-}
-
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
@@ -54,15 +40,14 @@ pub(super) struct DeviceRank {
     pub(super) host_reason: Option<String>,
     stream: Arc<CudaStream>,
     machine: DeviceMachine,
-    walks: HashMap<String, Arc<CudaFunction>>,
+    walks: HashMap<String, CudaFunction>,
     maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
     /// By call apart from its placement, which other ranks do not know: the programs apart and in
     /// place.
     programs: LruCache<CollectiveCall, [Arc<Prepared>; 2]>,
-    /// Programs that a graph may run again: they are kept as long as this.
-    captured: Vec<Arc<Prepared>>,
+    pub(super) captured: Captured,
     scratch: Workspace,
     staging: Workspace,
     pub(super) messages: MessagePrograms,
@@ -91,7 +76,7 @@ impl DeviceRank {
             maps: HashMap::new(),
             last: None,
             programs: LruCache::new(MOST_PROGRAMS),
-            captured: Vec::new(),
+            captured: Captured::default(),
             scratch,
             staging,
             messages: MessagePrograms::new(),
@@ -120,7 +105,7 @@ impl DeviceRank {
     }
 
     /// The kernel that moves bytes.
-    pub(super) fn byte_kernel(&mut self) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+    pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
         self.kernel(Self::BYTES, BinaryOp::Max)
     }
 
@@ -138,10 +123,10 @@ impl DeviceRank {
         output: Lent<'_>,
     ) -> Result<()> {
         self.check()?;
-        let is_captured = self.is_captured(&call)?;
+        let is_captured = self.is_captured(|| call.to_string())?;
         if self.board.is_none() {
             return match is_captured {
-                true => Err(self.uncapturable(call)),
+                true => Err(self.uncapturable(call.collective.name())),
                 false => self.call_through_host(call, op, input, output),
             };
         }
@@ -209,32 +194,31 @@ impl DeviceRank {
         })
     }
 
-    fn uncapturable(&self, call: CollectiveCall) -> Error {
+    pub(super) fn uncapturable(&self, operation: &'static str) -> Error {
         let why = format!(
             "bytes go through the host, which a graph cannot do, because {}",
             self.host_reason.as_deref().unwrap_or_default()
         );
-        self.comm.invalid(call.collective.name(), why)
+        self.comm.invalid(operation, why)
     }
 
-    fn is_captured(&mut self, call: &CollectiveCall) -> Result<bool> {
+    pub(super) fn is_captured(&mut self, operation: impl FnOnce() -> String) -> Result<bool> {
         let status = self.stream.capture_status().map_err(|error| {
             let why = format!("the driver reports {error:?}");
-            self.comm.engine.get_mut().fail_on_device(call.to_string(), why)
+            self.fail(&operation(), why)
         })?;
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading a
-    /// kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one that
-    /// waits for a rank which is not ready.
+    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading
+    /// a kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no
+    /// rank starts one that waits for a rank which is not ready.
     fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
         let key = CollectiveCall { in_place: false, ..call };
         if let Some(programs) = self.programs.get(&key) {
             let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
-            let is_kept = self.captured.iter().any(|kept| Arc::ptr_eq(kept, &prepared));
-            if is_captured && !is_kept {
-                self.captured.push(Arc::clone(&prepared));
+            if is_captured {
+                self.captured.keep_call(&prepared);
             }
             return Ok(prepared);
         }
@@ -278,7 +262,7 @@ impl DeviceRank {
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(|error| error.to_string())?;
         }
-        let keeps = !self.captured.is_empty();
+        let keeps = self.captured.has_calls();
         let scales = program.stages_input || call.op.scales();
         let staging = if scales { lowered.input } else { 0 };
         self.scratch.grow(program.scratch, keeps).map_err(|error| error.to_string())?;
@@ -297,10 +281,7 @@ impl DeviceRank {
     }
 
     /// The kernel of `call`. Calls that combine nothing take one that every type has.
-    fn walk(
-        &mut self,
-        call: CollectiveCall,
-    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+    fn walk(&mut self, call: CollectiveCall) -> std::result::Result<CudaFunction, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
         self.kernel(call.kind, op)
@@ -310,13 +291,13 @@ impl DeviceRank {
         &mut self,
         kind: DataType,
         op: BinaryOp,
-    ) -> std::result::Result<Arc<CudaFunction>, DeviceError> {
+    ) -> std::result::Result<CudaFunction, DeviceError> {
         let module = walk_module(kind, op).expect("the type was checked to have the operation");
         if let Some(kernel) = self.walks.get(&module) {
-            return Ok(Arc::clone(kernel));
+            return Ok(kernel.clone());
         }
         let kernel = load_kernel(self.stream.context(), &module, &module)?;
-        self.walks.insert(module, Arc::clone(&kernel));
+        self.walks.insert(module, kernel.clone());
         Ok(kernel)
     }
 

@@ -47,8 +47,8 @@ impl Comm {
         self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count, true, input, data)
     }
 
-    /// Combines the `send` (`count`) of all ranks into the root's `receive` (`count`). Other ranks pass
-    /// `None`.
+    /// Combines the `send` (`count`) of all ranks into the root's `receive` (`count`). Other ranks
+    /// pass `None`.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
@@ -66,8 +66,8 @@ impl Comm {
         self.apart::<T>(Collective::Reduce { root }, *op, count, Some(send), receive)
     }
 
-    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does not
-    /// change.
+    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does
+    /// not change.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root; else as every call.
@@ -104,12 +104,13 @@ impl Comm {
         self.apart::<T>(Collective::Gather { root }, ReduceOp::Sum, count, Some(send), receive)
     }
 
-    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in which its
-    /// own block is in place already. The `data` of any other rank is its block (`count`).
+    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in
+    /// which its own block is in place already. The `data` of any other rank is its block
+    /// (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
-    /// multiple of the world; else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length
+    /// is no multiple of the world; else as every call.
     pub fn gather_in_place<R: DevicePtrMut<T>, T: Element>(
         &self,
         data: &mut R,
@@ -147,12 +148,12 @@ impl Comm {
         self.apart::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, send, Some(receive))
     }
 
-    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`) and does
-    /// not change; the `data` of any other rank becomes its block (`count`).
+    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`) and
+    /// does not change; the `data` of any other rank becomes its block (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length is no
-    /// multiple of the world; else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length
+    /// is no multiple of the world; else as every call.
     pub fn scatter_in_place<R: DevicePtrMut<T>, T: Element>(
         &self,
         data: &mut R,

@@ -11,8 +11,8 @@ impl Comm {
     /// [`scan_in_place`](Self::scan_in_place) from `send` (`count`) to `receive` (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ, or if `op` is an average; else
-    /// as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ, or if `op` is an average;
+    /// else as every call.
     pub fn scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
         &self,
         send: &S,
@@ -24,7 +24,8 @@ impl Comm {
         self.apart::<T>(Collective::Scan, *op, send.len(), Some(send), Some(receive))
     }
 
-    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's `data`.
+    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's
+    /// `data`.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average; else as every call.
@@ -40,8 +41,8 @@ impl Comm {
         self.issue::<T>(Collective::Scan, *op, count, true, data, data)
     }
 
-    /// [`exclusive_scan_in_place`](Self::exclusive_scan_in_place) from `send` (`count`) to `receive`
-    /// (`count`). That of rank 0 is not used and may be empty.
+    /// [`exclusive_scan_in_place`](Self::exclusive_scan_in_place) from `send` (`count`) to
+    /// `receive` (`count`). That of rank 0 is not used and may be empty.
     ///
     /// # Errors
     /// As [`scan`](Self::scan).

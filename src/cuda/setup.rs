@@ -102,15 +102,15 @@ pub(super) fn connect(
     }
 }
 
-/// Processes that share a GPU take turns on it, so a kernel that waits for another process waits for
-/// its turn.
+/// Processes that share a GPU take turns on it, so a kernel that waits for another process waits
+/// for its turn.
 fn warn_of_time_slices(comm: &Communicator, offers: &[Offer]) {
     let here = offers[comm.rank()];
     let shares = |other: &&Offer| other.uuid == here.uuid && other.process != here.process;
     if here.process == ProcessName::current() && offers.iter().any(|other| shares(&other)) {
         tracing::warn!(
-            "rank {} shares GPU {} with another process: they take turns, which is slow; make ranks \
-             that share a GPU threads of one process",
+            "rank {} shares GPU {} with another process: they take turns, which is slow; make \
+             ranks that share a GPU threads of one process",
             comm.rank(),
             here.ordinal
         );

@@ -1,7 +1,7 @@
 //! The thread that hears of failures while kernels wait.
 //!
-//! A kernel cannot ask the control plane. The thread asks every few milliseconds whether the group has
-//! failed, and then tells the kernels to give up.
+//! A kernel cannot ask the control plane. The thread asks every few milliseconds whether the group
+//! has failed, and then tells the kernels to give up.
 
 use maypole_transports::Alarm;
 use maypole_transports::cuda::ReportWords;

@@ -1,14 +1,14 @@
 //! A program as bytes, for the kernel that walks it on a GPU (`kernels/cuda/walk.cu`).
 //!
-//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists that begin so
-//! many bytes behind it. There is no pointer in them, so a copy in device memory works wherever it
-//! lies.
+//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists that begin
+//! so many bytes behind it. There is no pointer in them, so a copy in device memory works wherever
+//! it lies.
 //!
 //! # Lanes
-//! On a GPU many blocks of threads walk the same program, each on its part of every window. They are
-//! not in step. If two folds cut the same bytes into other parts, one block could read what another
-//! block has not written yet. No algorithm of the table does that, because a schedule sends chunks as
-//! it received them. A program that does is not packed.
+//! On a GPU many blocks of threads walk the same program, each on its part of every window. They
+//! are not in step. If two folds cut the same bytes into other parts, one block could read what
+//! another block has not written yet. No algorithm of the table does that, because a schedule sends
+//! chunks as it received them. A program that does is not packed.
 
 use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
 use crate::schedule::Buffer;
@@ -57,9 +57,9 @@ pub struct DeviceProgram {
 }
 
 impl DeviceProgram {
-    /// Packs the program of local rank `me`, whose buffers lie at `places`. `None` if the kernel cannot
-    /// walk it: if it has streams, if it runs on registered memory, or if its folds cut the same bytes
-    /// into different parts.
+    /// Packs the program of local rank `me`, whose buffers lie at `places`. `None` if the kernel
+    /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds cut the
+    /// same bytes into different parts.
     pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
         if !program.streams.is_empty() || program.in_place.is_some() {
             return None;

@@ -116,10 +116,10 @@ fn lower_with(
     Ok(emit(request, &strategy, me, windows, placement))
 }
 
-/// Lowers the schedule of rank `me`, the only one in `request`, where no ranks share a board and the
-/// schedules of all ranks follow from it by `symmetry`. The program is that of [`lower`], made in a
-/// time that grows with the steps of one rank, not with those of all ranks. `None` if fused folds do
-/// not provably complete; [`lower`] finds another way then.
+/// Lowers the schedule of rank `me`, the only one in `request`, where no ranks share a board and
+/// the schedules of all ranks follow from it by `symmetry`. The program is that of [`lower`], made
+/// in a time that grows with the steps of one rank, not with those of all ranks. `None` if fused
+/// folds do not provably complete; [`lower`] finds another way then.
 ///
 /// # Panics
 /// If there is not one schedule, if ranks share a board, or if the element size is zero.

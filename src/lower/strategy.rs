@@ -19,7 +19,8 @@ use crate::schedule::{Buffer, Placement, Symmetry, input};
 use maypole_transports::board::{CHUNK, SlotClass};
 use std::ops::Range;
 
-/// The smallest number of windows such that no window is too long, in publications with these slots.
+/// The smallest number of windows such that no window is too long, in publications with these
+/// slots.
 pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
     let limit = match slots {
         SlotRule::Board if request.boards.is_shared() => request.window.min(CHUNK),

@@ -33,8 +33,8 @@ pub(crate) struct FakeDriver {
 }
 
 impl FakeDriver {
-    /// The whole driver, compiled once for the same sources. `None`, and a line that the calling test
-    /// is skipped, if there is no C++ compiler.
+    /// The whole driver, compiled once for the same sources. `None`, and a line that the calling
+    /// test is skipped, if there is no C++ compiler.
     pub(crate) fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
         let driver = DRIVER.get_or_init(|| {
@@ -177,7 +177,8 @@ fn compile(objects: &Path) {
     });
 }
 
-/// Links the objects to `libcuda.so.1` in `folder`, with the other name under which it is looked for.
+/// Links the objects to `libcuda.so.1` in `folder`, with the other name under which it is looked
+/// for.
 fn link(objects: &Path, folder: &Path, option: Option<OsString>) {
     let files = sources();
     let object = |path: &PathBuf| objects.join(path.file_name().unwrap()).with_extension("o");

@@ -200,8 +200,8 @@ impl Both<'_> {
         assert!(bits(&expected) == bits(&got), "rank {me} of {world}, {what}, count {count}");
     }
 
-    /// All ranks have their buffers. On a GPU that ranks share, an allocation may wait for all kernels,
-    /// also for one that waits for the rank that allocates.
+    /// All ranks have their buffers. On a GPU that ranks share, an allocation may wait for all
+    /// kernels, also for one that waits for the rank that allocates.
     fn meet(&mut self) {
         self.meeting.barrier().unwrap();
     }
@@ -354,8 +354,8 @@ fn a_graph_is_replayed_a_thousand_times() {
     let sums = Communicator::run_local(2, |mut comm| {
         let stream = stream().unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
-        // SAFETY: each buffer is used on one stream alone. cudarc would record its events across the
-        // capture, which the driver refuses.
+        // SAFETY: each buffer is used on one stream alone. cudarc would record its events across
+        // the capture, which the driver refuses.
         unsafe { stream.context().disable_event_tracking() };
         let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();

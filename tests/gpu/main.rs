@@ -18,8 +18,8 @@ use cudarc::driver::CudaStream;
 use maypole::cuda::driver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is no
-/// GPU.
+/// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is
+/// no GPU.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     stream()?;

@@ -7,8 +7,9 @@ use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 
-/// Three ranks sum their numbers in place, again and again, so that each number is three times the one
-/// before: every publication of every call has to be the newest. 16 million publications of lanes.
+/// Three ranks sum their numbers in place, again and again, so that each number is three times the
+/// one before: every publication of every call has to be the newest. On a GPU of 132
+/// multiprocessors, these are more than ten million publications of lanes.
 #[test]
 #[ignore = "a stress test, which needs a GPU of its own"]
 fn no_publication_is_old() {

@@ -43,29 +43,17 @@ pub enum Unavailable {
 pub struct CudaError {
     what: String,
     why: String,
-    code: u32,
 }
 
 impl CudaError {
     /// The error of `what`, which the program wanted to do.
     pub fn new(what: impl Into<String>, error: DriverError) -> Self {
-        Self { what: what.into(), why: describe(error.0), code: error.0 as u32 }
+        Self { what: what.into(), why: describe(error.0) }
     }
 
     /// The error of `what`, which failed for another reason than one of the driver's.
     pub fn described(what: impl Into<String>, why: impl Into<String>) -> Self {
-        let code = CUresult::CUDA_ERROR_UNKNOWN as u32;
-        Self { what: what.into(), why: why.into(), code }
-    }
-
-    /// The driver's number of the error, a `CUresult`.
-    pub fn code(&self) -> u32 {
-        self.code
-    }
-
-    /// True if there was not enough memory.
-    pub fn is_out_of_memory(&self) -> bool {
-        self.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32
+        Self { what: what.into(), why: why.into() }
     }
 }
 
@@ -90,8 +78,8 @@ const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const OLDEST: &str = "530";
 const OLDEST_CUDA: i32 = 12_010;
 
-/// Functions that are called, or that cudarc calls for us. cudarc panics where one is missing, so they
-/// are looked up first.
+/// Functions that are called, or that cudarc calls for us. cudarc panics where one is missing, so
+/// they are looked up first.
 const FUNCTIONS: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxGetCurrent",
@@ -200,11 +188,12 @@ fn has(library: &Library, name: &str) -> bool {
     unsafe { library.get::<*const c_char>(name.as_bytes()) }.is_ok()
 }
 
-/// The version of CUDA that the driver is for, as 1000 times the major and 10 times the minor number.
+/// The version of CUDA that the driver is for, as 1000 times the major and 10 times the minor
+/// number.
 fn version(library: &Library) -> i32 {
     let mut version: c_int = 0;
-    // SAFETY: `CUresult cuDriverGetVersion(int*)` is the declaration of the driver's manual, and the
-    // pointer is valid.
+    // SAFETY: `CUresult cuDriverGetVersion(int*)` is the declaration of the driver's manual, and
+    // the pointer is valid.
     unsafe {
         let function =
             library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion");
@@ -221,8 +210,8 @@ impl Driver {
         self.devices
     }
 
-    /// The version of CUDA that the driver is for: 1000 times the major number, and 10 times the minor
-    /// one.
+    /// The version of CUDA that the driver is for: 1000 times the major number, and 10 times the
+    /// minor one.
     pub fn version(&self) -> i32 {
         self.version
     }

@@ -17,8 +17,8 @@ const MOST_BLOCKS: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct MapKernels {
     kind: DataType,
-    divide: Arc<CudaFunction>,
-    scale: Arc<CudaFunction>,
+    divide: CudaFunction,
+    scale: CudaFunction,
 }
 
 impl MapKernels {
@@ -41,7 +41,8 @@ impl MapKernels {
         self.kind
     }
 
-    /// Divides the `count` elements from `data` on by `by`, when all earlier work of `stream` is done.
+    /// Divides the `count` elements from `data` on by `by`, when all earlier work of `stream` is
+    /// done.
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the launch.
@@ -50,8 +51,8 @@ impl MapKernels {
     /// If `by` is zero.
     ///
     /// # Safety
-    /// `data` has `count` elements of the kernels' type in the memory of the context, and nothing but
-    /// this work touches them until it is done.
+    /// `data` has `count` elements of the kernels' type in the memory of the context, and nothing
+    /// but this work touches them until it is done.
     pub unsafe fn divide(
         &self,
         stream: &CudaStream,
@@ -71,8 +72,8 @@ impl MapKernels {
         launched.map(drop).map_err(|error| CudaError::new("dividing a result", error))
     }
 
-    /// Multiplies the `count` elements from `from` on by `factor` into those from `into` on, when all
-    /// earlier work of `stream` is done.
+    /// Multiplies the `count` elements from `from` on by `factor` into those from `into` on, when
+    /// all earlier work of `stream` is done.
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the launch.

@@ -2,7 +2,7 @@
 
 use super::driver::CudaError;
 use crate::{BinaryOp, DataType};
-use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule};
 use cudarc::nvrtc::Ptx;
 use flate2::read::GzDecoder;
 use std::collections::HashMap;
@@ -25,10 +25,14 @@ const MODULES: &[(&str, &[u8])] = modules! {
     "walk_i16_min" "walk_i16_max"
     "walk_i32_min" "walk_i32_max"
     "walk_i64_min" "walk_i64_max"
-    "walk_u8_sum" "walk_u8_product" "walk_u8_min" "walk_u8_max" "walk_u8_and" "walk_u8_or" "walk_u8_xor"
-    "walk_u16_sum" "walk_u16_product" "walk_u16_min" "walk_u16_max" "walk_u16_and" "walk_u16_or" "walk_u16_xor"
-    "walk_u32_sum" "walk_u32_product" "walk_u32_min" "walk_u32_max" "walk_u32_and" "walk_u32_or" "walk_u32_xor"
-    "walk_u64_sum" "walk_u64_product" "walk_u64_min" "walk_u64_max" "walk_u64_and" "walk_u64_or" "walk_u64_xor"
+    "walk_u8_sum" "walk_u8_product" "walk_u8_min" "walk_u8_max"
+    "walk_u8_and" "walk_u8_or" "walk_u8_xor"
+    "walk_u16_sum" "walk_u16_product" "walk_u16_min" "walk_u16_max"
+    "walk_u16_and" "walk_u16_or" "walk_u16_xor"
+    "walk_u32_sum" "walk_u32_product" "walk_u32_min" "walk_u32_max"
+    "walk_u32_and" "walk_u32_or" "walk_u32_xor"
+    "walk_u64_sum" "walk_u64_product" "walk_u64_min" "walk_u64_max"
+    "walk_u64_and" "walk_u64_or" "walk_u64_xor"
     "map_f16" "map_bf16" "map_f32" "map_f64"
     "map_i8" "map_i16" "map_i32" "map_i64"
     "map_u8" "map_u16" "map_u32" "map_u64"
@@ -52,9 +56,9 @@ pub fn ptx(module: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns the name of the module, and of its kernel, that combines elements of `kind` by `op`; `None`
-/// if the type has no such operation. Operations that treat the bits of signed and unsigned integers
-/// alike share a module.
+/// Returns the name of the module, and of its kernel, that combines elements of `kind` by `op`;
+/// `None` if the type has no such operation. Operations that treat the bits of signed and unsigned
+/// integers alike share a module.
 pub fn walk_module(kind: DataType, op: BinaryOp) -> Option<String> {
     if !op.supports(kind) {
         return None;
@@ -86,15 +90,15 @@ fn name(op: BinaryOp) -> &'static str {
     }
 }
 
-/// The kernels of this process by context and name. Ranks that are threads share them.
-static LOADED: LazyLock<Mutex<LoadedKernels>> = LazyLock::new(Mutex::default);
+/// Modules by context and name.
+type Loaded = HashMap<(usize, String), Weak<CudaModule>>;
 
-/// By the address of the context, and the names of module and kernel.
-type LoadedKernels = HashMap<(usize, String), Weak<CudaFunction>>;
+/// The modules of this process. Ranks that are threads share them.
+static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
 
-/// Loads the kernel `kernel` of `module` into a context, unless it is loaded there. The driver compiles
-/// it for the GPU, which takes a fraction of a second, and keeps the result in a cache of its own. While
-/// it loads, it may wait for all kernels of the GPU to end.
+/// Returns the kernel `kernel` of `module` in a context. If the module is not loaded there, the
+/// driver compiles it for the GPU, which takes a fraction of a second, and keeps the result in a
+/// cache of its own. While it loads, it may wait for all kernels of the GPU to end.
 ///
 /// # Errors
 /// [`CudaError`] if the driver refuses the module.
@@ -105,29 +109,28 @@ pub fn load_kernel(
     context: &Arc<CudaContext>,
     module: &str,
     kernel: &str,
-) -> Result<Arc<CudaFunction>, CudaError> {
-    let key = (context.cu_ctx() as usize, format!("{module} {kernel}"));
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(function) = loaded.get(&key).and_then(Weak::upgrade) {
-        return Ok(function);
-    }
-    let function = Arc::new(load(context, module, kernel)?);
-    loaded.retain(|_, function| function.strong_count() > 0);
-    loaded.insert(key, Arc::downgrade(&function));
-    Ok(function)
-}
-
-fn load(context: &Arc<CudaContext>, module: &str, kernel: &str) -> Result<CudaFunction, CudaError> {
-    let text = ptx(module).unwrap_or_else(|| panic!("there is no module '{module}'"));
-    let loaded = context
-        .load_module(Ptx::from_src(text))
-        .map_err(|error| CudaError::new(format!("loading module '{module}'"), error))?;
+) -> Result<CudaFunction, CudaError> {
     let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
-    let function = loaded.load_function(kernel).map_err(failed)?;
+    let function = load_module(context, module)?.load_function(kernel).map_err(failed)?;
     // The driver may put off loading until the kernel is needed: now.
     function.num_regs().map_err(failed)?;
     function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
     Ok(function)
+}
+
+fn load_module(context: &Arc<CudaContext>, name: &str) -> Result<Arc<CudaModule>, CudaError> {
+    let key = (context.cu_ctx() as usize, name.to_owned());
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(module) = loaded.get(&key).and_then(Weak::upgrade) {
+        return Ok(module);
+    }
+    let text = ptx(name).unwrap_or_else(|| panic!("there is no module '{name}'"));
+    let module = context
+        .load_module(Ptx::from_src(text))
+        .map_err(|error| CudaError::new(format!("loading module '{name}'"), error))?;
+    loaded.retain(|_, module| module.strong_count() > 0);
+    loaded.insert(key, Arc::downgrade(&module));
+    Ok(module)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Calls whose buffers are in the memory of GPUs. They are planned, recorded and compared as all calls;
-//! a kernel runs them.
+//! Calls whose buffers are in the memory of GPUs. They are planned, recorded and compared as all
+//! calls; a kernel runs them.
 
 use crate::algorithms::Algorithm;
 use crate::comm::engine::Engine;
@@ -176,8 +176,8 @@ impl Engine {
         self.health.end_message();
     }
 
-    /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives it,
-    /// which are the ranks 0 and 1 of a broadcast.
+    /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives
+    /// it, which are the ranks 0 and 1 of a broadcast.
     pub(crate) fn lower_message(bytes: usize, slots: DeviceSlots, sends: bool) -> Program {
         let collective = Collective::Broadcast { root: 0 };
         let schedules = Algorithm::Linear.schedules(collective, 2);
@@ -206,8 +206,8 @@ impl Engine {
         self.explain_link(operation, 0, peer, error)
     }
 
-    /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks are
-    /// told.
+    /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
+    /// are told.
     pub(crate) fn fail_on_device(&mut self, operation: String, why: String) -> Error {
         self.calls.forget_current();
         self.health.device_failed(operation, why)

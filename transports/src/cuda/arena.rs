@@ -53,9 +53,6 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Bytes of an offer.
-    pub const BYTES: usize = size_of::<Self>();
-
     /// The bytes to be passed on.
     pub fn to_bytes(&self) -> Vec<u8> {
         bytemuck::bytes_of(self).to_vec()
@@ -107,22 +104,16 @@ impl Arena {
 
 /// An arena as this rank's GPU reaches it.
 #[derive(Debug)]
-pub enum Reached {
-    /// Of this process.
-    #[doc(hidden)]
-    Here(HeldMemory),
+pub(super) enum Reached {
+    /// Of this process. It lives as long as this does.
+    Here(Arc<DeviceMemory>),
     /// Of another process of this host.
-    #[doc(hidden)]
     Opened(OpenedHandle),
 }
 
-/// Memory of this process, which lives as long as this does.
-#[derive(Debug)]
-pub struct HeldMemory(Arc<DeviceMemory>);
-
 /// Memory of another process, as the driver has mapped it.
 #[derive(Debug)]
-pub struct OpenedHandle {
+pub(super) struct OpenedHandle {
     context: Arc<CudaContext>,
     address: CUdeviceptr,
 }
@@ -131,7 +122,8 @@ impl Reached {
     /// Reaches the arena that rank `rank` offers from the GPU of `context`.
     ///
     /// # Errors
-    /// [`DeviceError::Unreachable`]: the two GPUs are not joined, or the driver cannot map the memory.
+    /// [`DeviceError::Unreachable`]: the two GPUs are not joined, or the driver cannot map the
+    /// memory.
     pub(super) fn new(
         context: &Arc<CudaContext>,
         rank: usize,
@@ -148,7 +140,7 @@ impl Reached {
             if offer.ordinal as usize != context.ordinal() {
                 allow_access(context, offer.ordinal as usize).map_err(unreachable)?;
             }
-            return Ok(Self::Here(HeldMemory(memory)));
+            return Ok(Self::Here(memory));
         }
         if offer.has_handle == 0 {
             return Err(unreachable("the driver has no handle for it".to_owned()));
@@ -158,7 +150,7 @@ impl Reached {
 
     pub(super) fn address(&self) -> CUdeviceptr {
         match self {
-            Self::Here(HeldMemory(memory)) => memory.address(),
+            Self::Here(memory) => memory.address(),
             Self::Opened(opened) => opened.address,
         }
     }
@@ -199,8 +191,8 @@ fn open(context: &Arc<CudaContext>, offer: &Offer) -> Result<OpenedHandle, Strin
 impl Drop for OpenedHandle {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: the address is that of a handle which `open` has opened; no kernel of this rank
-            // runs any more.
+            // SAFETY: the address is that of a handle which `open` has opened; no kernel of this
+            // rank runs any more.
             let _ = unsafe { cuIpcCloseMemHandle(self.address) };
         }
     }

@@ -146,8 +146,8 @@ impl Mailbox {
 /// One rank's view of the mailboxes of a group on GPUs.
 ///
 /// # What the ranks of a board owe each other
-/// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in the
-/// same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
+/// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in
+/// the same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
 #[derive(Debug)]
 pub struct DeviceBoard {
     stream: Arc<CudaStream>,
@@ -177,12 +177,12 @@ impl DeviceBoard {
         self.has_processes
     }
 
-    /// Starts `kernel` on `calls` at once, when all earlier work of the board's stream is done. Calls
-    /// of one launch use different rooms with equally many lanes.
+    /// Starts `kernel` on `calls` at once, when all earlier work of the board's stream is done.
+    /// Calls of one launch use different rooms with equally many lanes.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`] if
-    /// the driver refuses the launch.
+    /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
+    /// if the driver refuses the launch.
     ///
     /// # Panics
     /// If there are no calls, or more than 16.
@@ -200,8 +200,8 @@ impl DeviceBoard {
         let grid = (lanes * calls.len() as u32, 1, 1);
         let config =
             LaunchConfig { grid_dim: grid, block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were loaded,
-        // and `describe` checks that their buffers are long enough.
+        // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
+        // loaded, and `describe` checks that their buffers are long enough.
         let launched = unsafe { self.stream.launch_builder(kernel).arg(&launches).launch(config) };
         launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
         Ok(())
@@ -302,7 +302,8 @@ impl DeviceBoard {
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the memory is lent and as long; the source lives until the stream is synchronized.
+        // SAFETY: the memory is lent and as long; the source lives until the stream is
+        // synchronized.
         let copied = unsafe { result::memcpy_htod_async(to.address(), bytes, stream.cu_stream()) };
         let done = copied.and_then(|()| stream.synchronize());
         Ok(done.map_err(|error| CudaError::new("copying to a GPU", error))?)
@@ -321,8 +322,8 @@ impl DeviceBoard {
         Ok(unsafe { kernels.divide(&self.stream, data.address(), count, by) }?)
     }
 
-    /// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the stream
-    /// is done.
+    /// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the
+    /// stream is done.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.
@@ -343,9 +344,9 @@ impl DeviceBoard {
         Ok(unsafe { kernels.scale(&self.stream, into, from, count, factor) }?)
     }
 
-    /// Ends the board. If `others_are_done`, no kernel of another process touches its memory any more,
-    /// so it is freed; otherwise it stays allocated until the process ends. Threads of this process
-    /// keep what they use.
+    /// Ends the board. If `others_are_done`, no kernel of another process touches its memory any
+    /// more, so it is freed; otherwise it stays allocated until the process ends. Threads of this
+    /// process keep what they use.
     pub fn close(mut self, others_are_done: bool) {
         self.settle(others_are_done);
     }

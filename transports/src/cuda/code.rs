@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct DeviceCode {
     /// Keeps the memory.
-    bytes: CudaSlice<u8>,
+    _bytes: CudaSlice<u8>,
     pub(super) address: CUdeviceptr,
     pub(super) needs: BufferNeeds,
     pub(super) header: PackedProgram,
@@ -21,8 +21,8 @@ impl DeviceCode {
     /// Copies a program to the GPU of `stream`.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its buffers;
-    /// [`DeviceError::Driver`] if there is no memory.
+    /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its
+    /// buffers; [`DeviceError::Driver`] if there is no memory.
     pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
         let needs = packed::check(bytes).map_err(DeviceError::Program)?;
         let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
@@ -31,16 +31,6 @@ impl DeviceCode {
             .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
         // Every launch is on the same stream, behind the copy, so there is no event to wait for.
         let address = bytes.device_ptr(stream).0;
-        Ok(Self { bytes, address, needs, header })
-    }
-
-    /// Bytes that it needs of each buffer.
-    pub fn needs(&self) -> BufferNeeds {
-        self.needs
-    }
-
-    /// Bytes of the program.
-    pub fn bytes(&self) -> usize {
-        self.bytes.num_bytes()
+        Ok(Self { _bytes: bytes, address, needs, header })
     }
 }

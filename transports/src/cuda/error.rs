@@ -1,14 +1,11 @@
 //! Why a GPU does not do what a rank asks.
 
-use maypole_kernels::cuda::{CudaError, Unavailable};
+use maypole_kernels::cuda::CudaError;
 
 /// Why memory of a GPU cannot be used, or a kernel cannot run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// There is no such GPU.
-    #[error("CUDA unavailable: {0}")]
-    Unavailable(#[from] Unavailable),
     /// A call of the driver failed.
     #[error(transparent)]
     Driver(#[from] CudaError),

@@ -76,12 +76,6 @@ impl Lent<'_> {
         Self { address: self.address + range.start, bytes: range.end - range.start, ..self }
     }
 
-    /// Where these bytes begin in `whole`, if they are a part of it.
-    pub fn offset_in(&self, whole: &Self) -> Option<u64> {
-        let offset = self.address.checked_sub(whole.address)?;
-        (offset.checked_add(self.bytes)? <= whole.bytes).then_some(offset)
-    }
-
     /// True if some byte is among both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.bytes > 0
@@ -91,8 +85,8 @@ impl Lent<'_> {
     }
 }
 
-/// Lends a buffer to be read, after everything on any stream that writes it. What is returned besides
-/// is dropped once the reading work is on `stream`.
+/// Lends a buffer to be read, after everything on any stream that writes it. What is returned
+/// besides is dropped once the reading work is on `stream`.
 pub fn lend<'a, T, S: DevicePtr<T>>(
     buffer: &'a S,
     stream: &'a CudaStream,

@@ -25,7 +25,8 @@ pub struct Shapes {
     pub groups: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
-    /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it together.
+    /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it
+    /// together.
     pub messages_at_once: usize,
 }
 
@@ -105,8 +106,8 @@ impl Layout {
         Self { group, to, from, bytes: end }
     }
 
-    /// The ranks that meet in `room` of rank `me` among `ranks`, and where the mailbox of each one lies
-    /// in its arena.
+    /// The ranks that meet in `room` of rank `me` among `ranks`, and where the mailbox of each one
+    /// lies in its arena.
     pub(super) fn members(&self, room: Room, me: usize, ranks: usize) -> Vec<(usize, Parts)> {
         match room {
             Room::Group(shape) => (0..ranks).map(|rank| (rank, self.group[shape])).collect(),
@@ -139,10 +140,5 @@ impl Shapes {
             Room::To(peer) => group + peer,
             Room::From(peer) => group + ranks + peer,
         }
-    }
-
-    /// Bytes of the memory that one rank of `ranks` lends to the others.
-    pub fn arena_bytes(&self, ranks: usize) -> usize {
-        Layout::new(self, ranks).bytes
     }
 }

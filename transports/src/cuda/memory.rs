@@ -49,13 +49,15 @@ impl DeviceMemory {
             "the memory is as long"
         );
         let address = self.address + offset as u64;
-        // SAFETY: the range is in our memory, and the source lives until the stream is synchronized.
+        // SAFETY: the range is in our memory, and the source lives until the stream is
+        // synchronized.
         let copied = unsafe { result::memcpy_htod_async(address, bytes, stream.cu_stream()) };
         let done: Result<(), DriverError> = copied.and_then(|()| stream.synchronize());
         done.map_err(|error| CudaError::new("copying to a GPU", error).into())
     }
 
-    /// Leaves the memory allocated until the process ends, because another process may still use it.
+    /// Leaves the memory allocated until the process ends, because another process may still use
+    /// it.
     pub(super) fn leak(self) {
         let _ = ManuallyDrop::new(self);
     }
@@ -64,9 +66,9 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: `new` allocated it, and nothing frees it but this. Nobody is left who uses it:
-            // the board's owner has waited for its kernels and for those of the other ranks.
-            // An error of an earlier kernel may come up here; there is nobody to tell.
+            // SAFETY: `new` allocated it, and nothing frees it but this. Nobody is left who uses
+            // it: the board's owner has waited for its kernels and for those of the other ranks. An
+            // error of an earlier kernel may come up here; there is nobody to tell.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }

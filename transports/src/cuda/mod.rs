@@ -1,10 +1,11 @@
-//! Memory of NVIDIA's GPUs that ranks reach: mailboxes, and the kernel that walks programs over them.
+//! Memory of NVIDIA's GPUs that ranks reach: mailboxes, and the kernel that walks programs over
+//! them.
 //!
 //! Each rank has a [`DeviceBoard`]: an arena of its own with a mailbox of each [`Shape`], and the
-//! arenas of the other ranks, as its GPU reaches them. A rank of the same process passes the address,
-//! after its GPU was allowed to read the other's memory. A rank of another process of the host passes
-//! a handle that the driver opens. Mailboxes are allocations of our own, because memory of a pool, as
-//! a user's buffers may be, can be passed to nobody.
+//! arenas of the other ranks, as its GPU reaches them. A rank of the same process passes the
+//! address, after its GPU was allowed to read the other's memory. A rank of another process of the
+//! host passes a handle that the driver opens. Mailboxes are allocations of our own, because memory
+//! of a pool, as a user's buffers may be, can be passed to nobody.
 
 mod arena;
 mod board;
@@ -16,7 +17,7 @@ mod memory;
 mod words;
 mod workspace;
 
-pub use arena::{Offer, ProcessName, Reached};
+pub use arena::{Offer, ProcessName};
 pub use board::{DeviceBoard, PendingBoard};
 pub use code::DeviceCode;
 pub use error::DeviceError;

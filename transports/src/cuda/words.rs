@@ -96,8 +96,8 @@ impl ReportWords {
 impl Drop for ReportWords {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: `new` allocated it, and no kernel runs any more that has its address: the board
-            // that owns it waits for its stream first.
+            // SAFETY: `new` allocated it, and no kernel runs any more that has its address: the
+            // board that owns it waits for its stream first.
             let _ = unsafe { result::free_host(self.start.as_ptr().cast::<c_void>()) };
         }
     }

@@ -22,8 +22,8 @@ impl Workspace {
         Self { stream: Arc::clone(stream), memory: None, kept: Vec::new() }
     }
 
-    /// Makes sure that there are `bytes` bytes. If it `keeps` memory, a captured graph may use what was
-    /// there before, so that stays.
+    /// Makes sure that there are `bytes` bytes. If it `keeps` memory, a captured graph may use what
+    /// was there before, so that stays.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.

@@ -1,5 +1,5 @@
-//! The same over the fake driver of `kernels/cuda/emulated/driver/`: everything from the command line
-//! to the launch of a kernel is the code for a real GPU, and only the driver is another.
+//! The same over the fake driver of `kernels/cuda/emulated/driver/`: everything from the command
+//! line to the launch of a kernel is the code for a real GPU, and only the driver is another.
 
 use crate::command::train;
 use crate::fake_gpu::FakeDriver;

@@ -4,12 +4,11 @@ use super::blas::Blas;
 use super::machine::{Launch, Machine};
 use super::product::Product;
 use crate::cuda::driver::{CudaError, Unavailable, driver};
-use crate::cuda::modules::ptx;
+use crate::cuda::modules::load_kernel;
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, LaunchConfig,
-    PinnedHostSlice, PushKernelArg,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PinnedHostSlice,
+    PushKernelArg,
 };
-use cudarc::nvrtc::Ptx;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -35,7 +34,6 @@ pub enum ProductKernels {
 pub struct Gpu {
     ordinal: usize,
     stream: Arc<CudaStream>,
-    modules: HashMap<&'static str, Arc<CudaModule>>,
     functions: HashMap<(&'static str, &'static str), CudaFunction>,
     memory: Option<GpuMemory>,
     blas: Option<Blas>,
@@ -68,15 +66,7 @@ impl Gpu {
             ProductKernels::Fastest => Blas::find(&stream),
             ProductKernels::Own => None,
         };
-        Ok(Self {
-            ordinal,
-            stream,
-            modules: HashMap::new(),
-            functions: HashMap::new(),
-            memory: None,
-            blas,
-            copying: false,
-        })
+        Ok(Self { ordinal, stream, functions: HashMap::new(), memory: None, blas, copying: false })
     }
 
     /// The number of the GPU.
@@ -144,31 +134,15 @@ impl Gpu {
         Ok(GpuMemory { device, staging })
     }
 
-    /// The function of a kernel, from its module, which is loaded when it is first needed.
+    /// The function of a kernel, which is loaded when it is first needed.
     fn function(&mut self, launch: &Launch) -> Result<CudaFunction, CudaError> {
         let key = (launch.module(), launch.kernel());
         if let Some(function) = self.functions.get(&key) {
             return Ok(function.clone());
         }
-        let module = self.module(launch.module())?;
-        let function = module
-            .load_function(launch.kernel())
-            .map_err(|error| CudaError::new(format!("loading kernel '{}'", key.1), error))?;
+        let function = load_kernel(self.context(), launch.module(), launch.kernel())?;
         self.functions.insert(key, function.clone());
         Ok(function)
-    }
-
-    fn module(&mut self, name: &'static str) -> Result<Arc<CudaModule>, CudaError> {
-        if let Some(module) = self.modules.get(name) {
-            return Ok(Arc::clone(module));
-        }
-        let text = ptx(name).unwrap_or_else(|| panic!("there is no module '{name}'"));
-        let module = self
-            .context()
-            .load_module(Ptx::from_src(text))
-            .map_err(|error| CudaError::new(format!("loading module '{name}'"), error))?;
-        self.modules.insert(name, Arc::clone(&module));
-        Ok(module)
     }
 }
 
