@@ -248,6 +248,8 @@ impl<'a> Checker<'a> {
     /// The bytes of all windows together.
     fn range(&self, extent: &PackedExtent) -> Result<Range<u64>, String> {
         require(extent.remainder < self.program.windows, "more windows are longer than there are")?;
+        let is_aligned = extent.start.is_multiple_of(u64::from(self.program.element));
+        require(is_aligned, "a chunk begins at no multiple of an element")?;
         let whole = extent.quotient.checked_mul(u64::from(self.program.windows));
         let count = whole.and_then(|whole| whole.checked_add(u64::from(extent.remainder)));
         let bytes = count.and_then(|count| count.checked_mul(u64::from(self.program.element)));

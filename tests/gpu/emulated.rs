@@ -22,7 +22,9 @@ fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
     let skipped = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(this);
     // Not those of this file, which would start themselves.
-    command.args(["calls::", "faults::", "messages::"]).env("SKIPPED_TESTS", skipped.path());
+    command
+        .args(["calls::", "deaths::", "faults::", "messages::"])
+        .env("SKIPPED_TESTS", skipped.path());
     let Some(output) = over_fake_driver(&mut command) else { return };
     let said = said(&output);
     assert!(output.status.success(), "{said}");

@@ -6,8 +6,11 @@
 mod fake_gpu;
 #[path = "../common/skip.rs"]
 mod skip;
+#[path = "../common/spawn.rs"]
+mod spawn;
 
 mod calls;
+mod deaths;
 mod emulated;
 mod faults;
 mod messages;
@@ -17,6 +20,12 @@ mod stress;
 use cudarc::driver::CudaStream;
 use maypole::cuda::driver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    deaths::rank_process();
+}
 
 /// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is
 /// no GPU.
