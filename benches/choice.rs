@@ -188,7 +188,7 @@ impl Point {
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
         let question =
             Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
-        let choice = choose(&question, None, comm.costs()).expect("nothing is asked for by name");
+        let choice = choose(&question, None, &comm.costs()).expect("nothing is asked for by name");
         let rows = choice.candidates;
         let choice = rows.iter().position(|row| row.plan == choice.plan);
         Self { collective, bytes, rows, choice: choice.expect("the choice is a legal row") }

@@ -101,6 +101,31 @@ fn short_calls_and_reductions_do_not_ask() {
     });
 }
 
+/// The built-in price holds for no machine in particular, and all ranks have to choose alike.
+#[test]
+fn ranks_measure_what_copies_cost_and_agree() {
+    let prices = |costs: CostTable| {
+        Local::new(2).costs(costs).run(|mut comm| {
+            let (mine, mut all) = (vec![1u8; 16 << 20], vec![0u8; 16 << 20]);
+            comm.all_to_all(&mine, &mut all).unwrap();
+            let of_world = comm.costs().copy;
+            let mut group = comm.duplicate().unwrap();
+            group.all_to_all(&mine, &mut all).unwrap();
+            assert_eq!(group.costs().copy, of_world, "a group that is made later knows it");
+            of_world
+        })
+    };
+    let built_in = CostTable::BUILT_IN;
+    let measured = prices(built_in);
+    assert!(measured.iter().all(|one| *one == measured[0]), "{measured:?}");
+    assert_ne!(measured[0], built_in.copy);
+    assert!(measured[0].alpha > 0 && measured[0].beta > 0, "{measured:?}");
+    // What 'maypole tune' has measured stays.
+    let mut tuned = built_in;
+    tuned.copy.beta -= 1;
+    assert!(prices(tuned).iter().all(|one| *one == tuned.copy));
+}
+
 /// What a rank process of these tests does.
 pub(crate) fn run_as_rank() {
     match role().as_deref() {

@@ -48,7 +48,7 @@ pub(crate) fn run(
         _ => None,
     };
     let mapping = RankMapping::exchange(first, settings.bind)?;
-    let costs = *first.costs();
+    let costs = first.costs();
     let encryption = report.as_ref().and_then(|_| encryption::rate(first));
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.say(|mapping| {

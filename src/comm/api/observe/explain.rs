@@ -11,9 +11,11 @@ use crate::tuner::{CostTable, Explanation};
 
 impl Communicator {
     /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on
-    /// every rank.
-    pub fn costs(&self) -> &CostTable {
-        &self.conditions.costs
+    /// every rank. If `maypole tune` has not measured copies from private memory to private memory,
+    /// the ranks measure them at the first call for which they might pay. Waits for requests in
+    /// flight.
+    pub fn costs(&self) -> CostTable {
+        self.engine.get().conditions().costs
     }
 
     /// How many ranks share a core where they are most crowded, rounded up.

@@ -2,14 +2,24 @@
 //! them.
 //!
 //! Ranks find that out together, at the first call for which copies would pay. Each one makes a
-//! beacon, and tries to read those of all others.
+//! beacon, and tries to read those of all others. It also measures what copies from the next rank
+//! cost: on some virtual machines the kernel takes several times as long to reach a page of another
+//! process as on most machines.
 
 use crate::comm::engine::Engine;
 use crate::comm::error::Result;
+use crate::tuner::{CostTable, Costs};
 use crate::world::calls::CallRecord;
+use maypole_kernels::ViewMut;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::time::Instant;
+
+/// Bytes of the copies that are measured: as many as one system call copies.
+const SAMPLE: usize = 256 << 10;
+/// How often a copy is measured. The least time counts, because a rank may be interrupted.
+const SAMPLES: usize = 12;
 
 /// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
 #[derive(Debug, Default)]
@@ -65,7 +75,34 @@ struct MemoryNotice {
     pid: u32,
     beacon: u64,
     mark: u64,
+    /// Where [`SAMPLE`] bytes lie that others may copy.
+    sample: u64,
 }
+
+impl MemoryNotice {
+    fn memory(&self) -> ProcessMemory {
+        ProcessMemory { pid: self.pid, beacon: self.beacon, mark: self.mark }
+    }
+
+    /// Returns picoseconds of a copy, and of a KiB in it.
+    fn measure(&self) -> io::Result<(u64, u64)> {
+        let memory = self.memory();
+        let mut bytes = vec![0u8; SAMPLE];
+        let mut least = |len: usize| {
+            (0..SAMPLES).try_fold(u64::MAX, |least, _| {
+                let start = Instant::now();
+                memory.read(self.sample, ViewMut::of(&mut bytes[..len]))?;
+                memory.check()?;
+                io::Result::Ok(least.min(start.elapsed().as_nanos() as u64 * 1000))
+            })
+        };
+        let (short, long) = (least(8)?, least(SAMPLE)?);
+        Ok((short, long.saturating_sub(short) / (SAMPLE as u64 >> 10)))
+    }
+}
+
+/// What a rank found when it tried to copy: the costs, or why it cannot.
+type Finding = std::result::Result<(u64, u64), String>;
 
 impl Engine {
     /// Returns true if all ranks can copy from one another. The first time, all ranks find out: the
@@ -81,32 +118,56 @@ impl Engine {
         let beacon = MemoryBeacon::new();
         let memory = beacon.as_ref().map(MemoryBeacon::memory).unwrap_or_default();
         let ProcessMemory { pid, beacon: at, mark } = memory;
-        let notice = MemoryNotice { pid, beacon: at, mark };
-        let ranks: Vec<ProcessMemory> = self
-            .tell_all(call, &notice)?
-            .into_iter()
-            .map(|MemoryNotice { pid, beacon, mark }| ProcessMemory { pid, beacon, mark })
-            .collect();
-        let objection = match &beacon {
-            Err(error) => Some(format!("rank {} has no random numbers: {error}", self.rank)),
-            Ok(_) => ranks.iter().enumerate().find_map(|(rank, memory)| {
-                let error = memory.check().err()?;
-                let remedy = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "; 'maypole doctor' says what forbids it",
-                    _ => "",
-                };
-                let me = self.rank;
-                Some(format!("rank {me} cannot read the memory of rank {rank}: {error}{remedy}"))
-            }),
+        // It lives until all ranks have told what they found. Its address is exposed, or the compiler
+        // takes it for memory that nobody reads.
+        let sample = vec![1u8; SAMPLE];
+        let address = sample.as_ptr().expose_provenance() as u64;
+        let notice = MemoryNotice { pid, beacon: at, mark, sample: address };
+        let notices = self.tell_all(call, &notice)?;
+        let finding = match &beacon {
+            Err(error) => Err(format!("rank {} has no random numbers: {error}", self.rank)),
+            Ok(_) => self.try_to_read(&notices),
         };
-        let mut objections = self.tell_all(call, &objection)?.into_iter().flatten();
-        Ok(match (objections.next(), beacon) {
-            (None, Ok(beacon)) => {
-                PrivateCopies::Possible(Box::new(ReadableRanks { beacon, ranks: ranks.into() }))
+        let findings: Finding = self.tell_all(call, &finding)?.into_iter().try_fold(
+            (0, 0),
+            |(alpha, beta): (u64, u64), finding| {
+                finding.map(|(short, kib)| (alpha.max(short), beta.max(kib)))
+            },
+        );
+        Ok(match (findings, beacon) {
+            (Ok(costs), Ok(beacon)) => {
+                self.price_copies(costs);
+                let ranks = notices.iter().map(MemoryNotice::memory).collect();
+                PrivateCopies::Possible(Box::new(ReadableRanks { beacon, ranks }))
             }
-            (Some(why), _) => PrivateCopies::Refused(why),
-            (None, Err(_)) => unreachable!("this rank has objected"),
+            (Err(why), _) => PrivateCopies::Refused(why),
+            (Ok(_), Err(_)) => unreachable!("this rank has objected"),
         })
+    }
+
+    /// Reads the beacons of all ranks, and measures copies from the next one.
+    fn try_to_read(&self, notices: &[MemoryNotice]) -> Finding {
+        let me = self.rank;
+        let unreadable = |rank: usize, error: io::Error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; 'maypole doctor' says what forbids it",
+                _ => "",
+            };
+            format!("rank {me} cannot read the memory of rank {rank}: {error}{remedy}")
+        };
+        for (rank, notice) in notices.iter().enumerate() {
+            notice.memory().check().map_err(|error| unreadable(rank, error))?;
+        }
+        let next = (me + 1) % notices.len();
+        notices[next].measure().map_err(|error| unreadable(next, error))
+    }
+
+    /// Prices copies as the slowest rank measured them, unless `maypole tune` has measured them.
+    fn price_copies(&mut self, (alpha, beta): (u64, u64)) {
+        let copy = &mut self.conditions.costs.copy;
+        if *copy == CostTable::BUILT_IN.copy {
+            *copy = Costs { alpha, beta, gamma: 0 };
+        }
     }
 
     /// Tells all ranks `mine` within `call`, and returns what all tell, by rank.

@@ -31,17 +31,33 @@ impl Engine {
             ways.registered = self.best_reaching(call, &choice, ReachedMemory::Registered);
         }
         if self.registrations.copies.objection().is_none() {
-            let choice = self.chooser().reaching(call, ReachedMemory::Copied);
-            let copied = self.best_reaching(call, &choice, ReachedMemory::Copied);
-            if copied.is_some() && self.can_copy(record)? {
-                ways.copied = copied;
-            }
+            ways.copied = self.prepare_copying(call, record)?;
         }
         if ways.programs().next().is_none() {
             return Ok(None);
         }
         self.make_asking();
         Ok(Some(Box::new(ways)))
+    }
+
+    /// How `call` copies; `None` if copies do not pay or cannot be made.
+    fn prepare_copying(
+        &mut self,
+        call: CollectiveCall,
+        record: &CallRecord,
+    ) -> Result<Option<ReachingProgram>> {
+        let best = |engine: &Self| {
+            let choice = engine.chooser().reaching(call, ReachedMemory::Copied);
+            engine.best_reaching(call, &choice, ReachedMemory::Copied)
+        };
+        let copied = best(self);
+        let prices = self.conditions.costs.copy;
+        if copied.is_none() || !self.can_copy(record)? {
+            return Ok(None);
+        }
+        // Ranks that try to copy measure what it costs.
+        let is_priced = prices == self.conditions.costs.copy;
+        Ok(if is_priced { copied } else { best(self) })
     }
 
     /// The best plan that serves ranks in place, too, or else the best.

@@ -25,7 +25,7 @@ impl TunerPrediction {
     ) -> Option<Self> {
         let question =
             Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
-        let asked = choose(&question, Some(PlanOverride::from(algorithm)), comm.costs()).ok()?;
+        let asked = choose(&question, Some(PlanOverride::from(algorithm)), &comm.costs()).ok()?;
         let chosen = asked
             .candidates
             .iter()
