@@ -40,6 +40,8 @@ pub(crate) enum Failure {
     Deadlock,
     /// A rank gave up: its `Status`, and the rank that it names.
     GaveUp { status: u32, rank: u32 },
+    /// Two threads touched the same bytes, and nothing said who is first.
+    Race(String),
 }
 
 impl Failure {
@@ -53,6 +55,24 @@ impl Failure {
 /// A compiled emulator, deleted when dropped.
 pub(crate) struct Emulator {
     folder: TempDir,
+}
+
+/// What chooses the thread that is next.
+const FIBERS: [&str; 2] = ["emulated/fibers.cpp", "emulated/exact.cpp"];
+const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
+/// The exit code of a program in which ThreadSanitizer has seen a race.
+const RACE: i32 = 66;
+
+/// True if the compiler has ThreadSanitizer, and what it makes runs on this machine.
+fn has_thread_sanitizer() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.cpp"), "int main() { return 0; }").unwrap();
+    let compiled = Command::new("c++")
+        .args(["-fsanitize=thread", "empty.cpp", "-o", "empty"])
+        .current_dir(folder.path())
+        .output();
+    compiled.is_ok_and(|output| output.status.success())
+        && Command::new(folder.path().join("empty")).output().is_ok_and(|it| it.status.success())
 }
 
 fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
@@ -75,12 +95,18 @@ impl Emulator {
     /// The kernel for all types and operations. `None` if there is no compiler.
     pub(crate) fn whole() -> Option<&'static Self> {
         static WHOLE: OnceLock<Option<Emulator>> = OnceLock::new();
-        WHOLE.get_or_init(|| Self::compile(&[], |text| text)).as_ref()
+        WHOLE.get_or_init(|| Self::compile(&FIBERS, |text| text)).as_ref()
     }
 
     /// Sums of f32 alone, with `edit` applied to the files of the kernel.
     pub(crate) fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
-        Self::compile(&["-DONE_KERNEL"], edit)
+        Self::compile(&[&["-DONE_KERNEL"], &FIBERS[..]].concat(), edit)
+    }
+
+    /// As [`edited`](Self::edited), with an OS thread for each thread of the GPU, watched by
+    /// ThreadSanitizer. `None` if there is none.
+    pub(crate) fn watched(edit: impl Fn(String) -> String) -> Option<Self> {
+        has_thread_sanitizer().then(|| Self::compile(&WATCHED, edit)).flatten()
     }
 
     fn compile(options: &[&str], edit: impl Fn(String) -> String) -> Option<Self> {
@@ -92,8 +118,7 @@ impl Emulator {
             // Flags of lines repeat within a test.
             .arg("-DFLAG_LOG=8")
             .args(options)
-            .args(["emulated/main.cpp", "emulated/fibers.cpp", "emulated/exact.cpp"])
-            .args(["-o", "emulator"])
+            .args(["emulated/main.cpp", "-o", "emulator"])
             .current_dir(folder.path())
             .output()
             .ok()?;
@@ -127,6 +152,9 @@ impl Emulator {
             Some(0) => written.unwrap(),
             Some(3) => return Err(Failure::Deadlock),
             Some(4) => return Err(Failure::gave_up(&output.stderr)),
+            Some(RACE) => {
+                return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
+            }
             other => panic!("the emulator ended with {other:?}"),
         }
         let mut rest = output.stdout.as_slice();

@@ -10,6 +10,7 @@ mod skip;
 mod case;
 mod emulator;
 mod mutants;
+mod races;
 
 use case::{Case, cpu, table};
 use emulator::{Emulator, Failure, Grid, Machine, Protocol};
