@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 21] = [
+pub(crate) const KEYS: [&str; 22] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
@@ -30,6 +30,7 @@ pub(crate) const KEYS: [&str; 21] = [
     "op",
     "path",
     "ranks",
+    "reuses_buffers",
     "root",
     "time_us",
     "transport",

@@ -89,7 +89,10 @@ fn reused_buffers_are_checked_before_the_samples() {
     let options = "--threads --budget 2 --sizes 8,4M --reuse-buffers --json -";
     for object in objects(&printed(&format!("perf -n 3 {options}"))) {
         assert_eq!(object["wrong"], 0, "{object}");
+        assert_eq!(object["reuses_buffers"], true, "{object}");
     }
+    let table = printed("perf -n 2 reduce --threads --budget 1 --sizes 8 --reuse-buffers");
+    assert!(table.contains("--reuse-buffers"), "{table}");
     let output = run(&format!("perf all-gather -n 2 --sabotage 1 {options}"));
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     for object in objects(&text(&output.stdout)) {

@@ -95,6 +95,11 @@ pub struct OneProcess<T> {
     world: RankGroup,
 }
 
+/// The difference of two numbers as a share of the expected one; infinite if only that one is zero.
+fn relative(own: f64, expected: f64) -> f64 {
+    if own == expected { 0.0 } else { (own - expected).abs() / expected.abs() }
+}
+
 /// How far a step is from one process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepComparison {
@@ -164,9 +169,6 @@ impl<T: Real> OneProcess<T> {
         let bytes = self.world.broadcast_bytes(bytes, 0)?;
         let numbers: Vec<f64> = bytemuck::pod_collect_to_vec(&bytes);
         let (&[loss, norm], expected) = numbers.split_first_chunk().expect("two and gradients");
-        let relative = |own: f64, expected: f64| {
-            if expected == 0.0 { 0.0 } else { (own - expected).abs() / expected.abs() }
-        };
         Ok(StepComparison {
             loss: relative(report.loss, loss),
             norm: relative(report.norm.unwrap_or(0.0), norm),
@@ -290,5 +292,18 @@ impl fmt::Display for StepComparison {
                 if many > 1 { write!(f, ", and of {} more", many - 1) } else { Ok(()) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::relative;
+
+    #[test]
+    fn a_number_beside_zero_is_as_far_as_can_be() {
+        assert_eq!(relative(0.0, 0.0), 0.0);
+        assert_eq!(relative(1e-9, 0.0), f64::INFINITY);
+        assert_eq!(relative(3.0, 2.0), 0.5);
+        assert!(relative(f64::NAN, 2.0).is_nan());
     }
 }

@@ -197,6 +197,9 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
     ///
     /// # Errors
     /// The failure of the link.
+    ///
+    /// # Panics
+    /// If all messages of the step have come and none has this key: the plan lacks it.
     pub fn receive(&mut self, way: usize, key: K) -> Result<Vec<T>> {
         loop {
             if let Some(data) = self.arrived.remove(&key) {
@@ -204,7 +207,10 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
             }
             match self.coming[way].recv() {
                 Ok((key, data)) => drop(self.arrived.insert(key, data)),
-                Err(_) => self.failure()?,
+                Err(_) => {
+                    self.failure()?;
+                    panic!("a pass waits for a message that is not in the plan of the step");
+                }
             }
         }
     }

@@ -180,9 +180,7 @@ impl RowBalance {
             SpeedClock::Measured => seconds / self.each[self.own].max(1) as f64,
             SpeedClock::Pretended(seconds) => seconds[self.own],
         };
-        if self.times.len() < MOST_TIMES {
-            self.times.push(of_a_row);
-        }
+        self.note(of_a_row);
         if !step.is_multiple_of(every) {
             return Ok(None);
         }
@@ -190,6 +188,14 @@ impl RowBalance {
         self.times.clear();
         let all = world.gather(&[own])?;
         Ok(self.better(&all))
+    }
+
+    /// Adds the seconds for a row in one more step. The latest [`MOST_TIMES`] steps count.
+    fn note(&mut self, of_a_row: f64) {
+        if self.times.len() == MOST_TIMES {
+            self.times.remove(0);
+        }
+        self.times.push(of_a_row);
     }
 
     /// Returns the division for ranks that take these `seconds` for a row, if it makes a step
@@ -277,6 +283,15 @@ mod tests {
             assert_eq!(it.observe(&group, step, seconds).unwrap(), None);
         }
         assert!(it.times.is_empty(), "the next division uses only later steps");
+    }
+
+    /// A rank that becomes slow late in a long time between two divisions is seen.
+    #[test]
+    fn the_latest_steps_count() {
+        let mut it = balance(vec![0], 1);
+        (0..MOST_TIMES).for_each(|_| it.note(1.0));
+        (0..=MOST_TIMES / 2).for_each(|_| it.note(2.0));
+        assert_eq!((it.times.len(), median(&mut it.times)), (MOST_TIMES, 2.0));
     }
 
     #[test]

@@ -107,11 +107,13 @@ pub struct Run<T> {
 impl<T: Real> Run<T> {
     /// The greatest relative difference of a loss and the greatest difference of a weight.
     pub fn difference(&self, other: &Self) -> (f64, f64) {
+        let lengths = |run: &Self| (run.losses.len(), run.weights.len());
+        assert_eq!(lengths(self), lengths(other), "both runs are whole");
         let losses = self.losses.iter().zip(&other.losses).map(|(a, b)| (a - b).abs() / b.abs());
         let weights =
             self.weights.iter().zip(&other.weights).map(|(a, b)| (a.wide() - b.wide()).abs());
         // Not a number is as far as can be.
-        let greatest = |most: f64, x: f64| if x <= most { most } else { x };
+        let greatest = |most: f64, x: f64| if most.is_nan() || x <= most { most } else { x };
         (losses.fold(0.0, greatest), weights.fold(0.0, greatest))
     }
 

@@ -101,8 +101,11 @@ fn private_pages(len: usize, offset: usize) -> anyhow::Result<Vec<AlignedPage>> 
 }
 
 /// The lines above the table: what memory buffers have, and where they begin.
-pub(crate) fn describe(registered: bool, offset: usize) -> String {
-    let place = describe_offset(offset);
+pub(crate) fn describe(registered: bool, reuse: bool, offset: usize) -> String {
+    let mut place = describe_offset(offset);
+    if reuse {
+        place += "\n# inputs are written once (--reuse-buffers): they may lie in a cache";
+    }
     match registered {
         true => format!(
             "# buffers are registered memory (--registered): /reg marks calls that reached it in \

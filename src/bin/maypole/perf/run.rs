@@ -53,7 +53,8 @@ pub(crate) fn run(
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.say(|mapping| {
         let machine = machine::describe(mapping);
-        let offset = buffer::describe(settings.registered, settings.benchmark.parameters.offset);
+        let offset = settings.benchmark.parameters.offset;
+        let offset = buffer::describe(settings.registered, settings.reuse_buffers, offset);
         [machine, encryption::describe(encryption), offset, table::head()].join("\n")
     });
     if let Some(report) = &mut perf_run.report {
@@ -185,6 +186,7 @@ impl PerfRun<'_> {
             transport,
             encryption: self.encryption.filter(|_| encryption::applies(transport)),
             deterministic,
+            reuses_buffers: self.settings.reuse_buffers,
             point,
             algorithm,
             prediction,

@@ -31,6 +31,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "in_place": place == BufferPlacement::InPlace,
         "offset": row.parameters.offset,
         "path": measured.path.name(),
+        "reuses_buffers": row.reuses_buffers,
         "time_us": {
             "min": time.min,
             "p50": time.p50,

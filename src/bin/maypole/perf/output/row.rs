@@ -17,6 +17,8 @@ pub(crate) struct PerfRow {
     pub(crate) encryption: Option<EncryptionRate>,
     /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
+    /// Inputs were written once, and not before each sample.
+    pub(crate) reuses_buffers: bool,
     /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
     pub(crate) point: BenchmarkPoint,
     /// The algorithm that runs on private memory.
@@ -114,6 +116,7 @@ pub(crate) mod tests {
             transport: PerfTransport::Shm,
             encryption: None,
             deterministic: false,
+            reuses_buffers: false,
             point: BenchmarkPoint {
                 collective: Collective::AllReduce,
                 algorithm: None,
