@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
 //! | `collectives`, `rooted`, `scans`, `messages` | its calls |
+//! | `explain` | why calls run as they do |
 //! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
 //! | `programs` | programs in the memory of a GPU, and those that graphs keep |
@@ -26,6 +27,7 @@
 mod collectives;
 mod comm;
 mod exchange;
+mod explain;
 mod host;
 mod id;
 mod messages;
@@ -38,6 +40,7 @@ mod setup;
 mod watch;
 
 pub use comm::Comm;
+pub use explain::explain;
 pub use id::Id;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
 pub use messages::Group;

@@ -39,7 +39,7 @@ pub(super) struct DeviceRank {
     /// Why bytes go through the host.
     pub(super) host_reason: Option<String>,
     stream: Arc<CudaStream>,
-    machine: DeviceMachine,
+    pub(super) machine: DeviceMachine,
     walks: HashMap<String, CudaFunction>,
     maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.

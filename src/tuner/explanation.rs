@@ -9,6 +9,7 @@ use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
+use crate::topology::transport::TransportKind;
 use std::fmt;
 
 /// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
@@ -167,7 +168,11 @@ impl fmt::Display for Explanation {
         if let Some(root) = collective.root() {
             write!(f, " at root {root}")?;
         }
-        writeln!(f, " of {bytes} bytes on {world} ranks, {}", Crowding(*crowding))?;
+        write!(f, " of {bytes} bytes on {world} ranks, ")?;
+        match self.pair_groups.iter().any(|group| group.transport == TransportKind::CudaPeer) {
+            true => writeln!(f, "on GPUs")?,
+            false => writeln!(f, "{}", Crowding(*crowding))?,
+        }
         self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
         match &self.choice {
             Ok(choice) => self.table(f, choice)?,

@@ -87,6 +87,21 @@ fn explain_shows_every_candidate() {
     );
 }
 
+/// Prices and windows are those of a GPU, and no GPU is needed.
+#[test]
+#[cfg(feature = "cuda")]
+fn explain_predicts_gpus() {
+    let explain = |line: &str| run(&format!("explain all-reduce --transport cuda -n 4 {line}"));
+    let long = text(&explain("--bytes 64M").stdout);
+    for part in ["67108864 bytes on 4 ranks, on GPUs", "6 pairs by cuda", "* two-shot", "8388608"] {
+        assert!(long.contains(part), "{part} is not in\n{long}");
+    }
+    assert!(text(&explain("--bytes 8").stdout).contains("* one-shot"));
+    let refused = explain("--measure");
+    assert!(!refused.status.success());
+    assert!(text(&refused.stderr).contains("perf --transport cuda"), "{refused:?}");
+}
+
 /// Streams by verbs have prices of their own.
 #[test]
 fn explain_predicts_verbs() {

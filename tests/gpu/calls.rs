@@ -348,6 +348,26 @@ fn chosen_plans_have_the_bits_of_the_loop_over_the_ranks() {
 }
 
 #[test]
+fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() {
+    let Some(_alone) = alone() else { return };
+    Communicator::run_local(4, |mut comm| {
+        let stream = stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        for (count, deterministic) in [(2, false), (1 << 24, false), (2, true), (1 << 24, true)] {
+            gpu.set_deterministic(deterministic);
+            let collective = Collective::AllReduce;
+            let explanation = gpu.explain(collective, count * size_of::<f32>());
+            let chosen = explanation.chosen().unwrap().plan.algorithm;
+            assert_eq!(chosen, gpu.algorithm(collective, count, DataType::F32).unwrap());
+            assert!(explanation.to_string().contains("on GPUs"), "{explanation}");
+        }
+        let host = Comm::through_host(&mut comm, stream).unwrap();
+        let told = host.explain(Collective::AllReduce, 4096).to_string();
+        assert!(told.contains("that was asked for"), "{told}");
+    });
+}
+
+#[test]
 fn a_graph_is_replayed_a_thousand_times() {
     use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
     let Some(_alone) = alone() else { return };

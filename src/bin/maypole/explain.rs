@@ -70,6 +70,10 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
+    /// The memory of GPUs that reach one another. The prices order the candidates; ranks that share a
+    /// GPU take longer, because they share its memory.
+    #[cfg(feature = "cuda")]
+    Cuda,
 }
 
 impl From<TransportArg> for Transport {
@@ -78,6 +82,8 @@ impl From<TransportArg> for Transport {
             TransportArg::Shm => Self::Shm,
             TransportArg::Tcp => Self::Tcp,
             TransportArg::Ib => Self::Ib,
+            #[cfg(feature = "cuda")]
+            TransportArg::Cuda => Self::Auto,
         }
     }
 }
@@ -87,10 +93,18 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
     let collective = names::rooted(args.collective, args.root, ranks)?;
+    ensure!(
+        !(args.measure && args.is_on_gpus()),
+        "explain does not measure on GPUs: 'maypole perf --transport cuda' does"
+    );
     if alone && args.measure {
         return tune::start(ranks);
     }
-    let explanation = if alone { args.predict(collective) } else { args.measure(collective)? };
+    let explanation = if alone || args.is_on_gpus() {
+        args.predict(collective, ranks)
+    } else {
+        args.measure(collective)?
+    };
     if launched.rank == 0 {
         output::print(&explanation)?;
     }
@@ -111,19 +125,31 @@ impl ExplainArgs {
         }
     }
 
-    fn predict(&self, collective: Collective) -> Explanation {
-        let hosts = Hosts::new(&vec![0; self.ranks]);
+    fn is_on_gpus(&self) -> bool {
+        match self.transport {
+            TransportArg::Shm | TransportArg::Tcp | TransportArg::Ib => false,
+            #[cfg(feature = "cuda")]
+            TransportArg::Cuda => true,
+        }
+    }
+
+    fn predict(&self, collective: Collective, ranks: usize) -> Explanation {
+        let bytes = self.whole(collective, ranks);
+        let wanted = self.algorithm.map(PlanOverride::from);
+        #[cfg(feature = "cuda")]
+        if self.is_on_gpus() {
+            return maypole::cuda::explain(collective, bytes, ranks, wanted);
+        }
+        let hosts = Hosts::new(&vec![0; ranks]);
         let boards = match self.transport {
             TransportArg::Shm => Boards::within(&hosts),
-            TransportArg::Tcp | TransportArg::Ib => Boards::separate(self.ranks),
+            _ => Boards::separate(ranks),
         };
-        let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
-        let bytes = self.whole(collective, self.ranks);
+        let crowding = ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let question = Question { collective, boards: &boards, bytes, crowding };
-        let wanted = self.algorithm.map(PlanOverride::from);
         let (links, costs) = match self.transport {
             TransportArg::Ib => (StreamLinks::Verbs, CostTable::tuned().with_streams_by_verbs()),
-            TransportArg::Shm | TransportArg::Tcp => (StreamLinks::undecided(), CostTable::tuned()),
+            _ => (StreamLinks::undecided(), CostTable::tuned()),
         };
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);

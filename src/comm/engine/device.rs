@@ -5,7 +5,7 @@ use crate::algorithms::Algorithm;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::{CollectiveCall, held};
 use crate::comm::engine::calls::choice::PlanChooser;
-use crate::comm::engine::calls::order::schedules_of;
+use crate::comm::engine::calls::order::{is_left_to_right, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
@@ -13,7 +13,7 @@ use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement};
-use crate::tuner::{CostTable, Plan};
+use crate::tuner::{CostTable, Plan, PlanOverride};
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
 use std::sync::Arc;
@@ -91,6 +91,21 @@ impl Engine {
         let chunks = schedules[0].chunks;
         let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
         Ok((plan, layout.longest() * call.kind.size()))
+    }
+
+    /// What is asked for instead of the tuner's choice.
+    pub(crate) fn wanted_on_device(&self, collective: Collective) -> Option<PlanOverride> {
+        self.settings.plan_for(collective)
+    }
+
+    /// Which algorithms combine ranks in the order that `collective` needs.
+    pub(crate) fn keeps_order_on_device<'a>(
+        &'a self,
+        collective: Collective,
+        machine: &'a DeviceMachine,
+    ) -> impl Fn(Algorithm) -> bool + 'a {
+        let any_order = !self.settings.is_deterministic();
+        move |algorithm| any_order || is_left_to_right(collective, algorithm, &machine.boards)
     }
 
     /// Lowers `call` by `plan` for mailboxes with these `slots`.
