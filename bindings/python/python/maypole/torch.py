@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import Backend as _Backend
 from torch._C._distributed_c10d import ReduceOp
 from torch.futures import Future
 
-from . import Communicator, MaypoleError
+from . import Communicator, MaypoleError, _maypole
 
 _TYPES = {
     torch.float16: "float16",
@@ -328,7 +328,7 @@ class MaypoleBackend(_Backend):
         if self._batch is None and getattr(opts, "asyncOp", True) is False:
             try:
                 for call in calls:
-                    self._comm._call(*call.raw)
+                    _maypole._call(self._comm, *call.raw)
             except MaypoleError as error:
                 raise _explained(error) from None
             for copy in afterwards:
@@ -339,7 +339,7 @@ class MaypoleBackend(_Backend):
             self._batch.append((calls, work))
             return work
         kept = [call.kept for call in calls]
-        work._request = self._comm._start([call.raw for call in calls], kept, work._done)
+        work._request = _maypole._start(self._comm, [call.raw for call in calls], kept, work._done)
         return work
 
     def _into(self, tensor):
@@ -369,7 +369,7 @@ class MaypoleBackend(_Backend):
                     work._done(error)
                 whole._done(error)
 
-            whole._request = self._comm._start([call.raw for call in calls], kept, done)
+            whole._request = _maypole._start(self._comm, [call.raw for call in calls], kept, done)
             works.append(whole)
         return works[0] if len(works) == 1 else _WorkOfMany(works)
 
@@ -410,7 +410,7 @@ class MaypoleBackend(_Backend):
         width = rows.shape[1:].numel()
         whole = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
         call = _Call("all_gather", rows, whole, counts=([count * width for count in counts], None))
-        self._comm._call(*call.raw)
+        _maypole._call(self._comm, *call.raw)
         return whole
 
     def _sum_sparse(self, tensor, op):
@@ -420,7 +420,7 @@ class MaypoleBackend(_Backend):
         mine = tensor.detach().coalesce()
         counts = torch.empty(self._world, dtype=torch.int64)
         count = torch.tensor([mine.values().size(0)])
-        self._comm._call(*_Call("all_gather", count, counts).raw)
+        _maypole._call(self._comm, *_Call("all_gather", count, counts).raw)
         counts = counts.tolist()
         indices = self._gather_rows(mine.indices().t().contiguous(), counts)
         values = self._gather_rows(mine.values().contiguous(), counts)
@@ -630,7 +630,7 @@ class MaypoleBackend(_Backend):
         work = MaypoleWork([tensor], after)
         work._source = -1 if peer is None else peer
         raw = _place(place)
-        work._request = comm._start_message(sends, "uint8", raw, peer, tag, [place], work._done)
+        work._request = _maypole._start_message(comm, sends, "uint8", raw, peer, tag, [place], work._done)
         if self._batch is not None:
             self._batch.append((None, work))
         return work
