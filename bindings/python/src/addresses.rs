@@ -25,7 +25,7 @@ pub(crate) fn _call(
 }
 
 /// Starts calls on addresses, one after the other, as one request, which keeps `kept`. Then calls
-/// `done` with None or the exception, on a thread of the library.
+/// `done` with None or the exception, and with None, on a thread of the library.
 #[expect(clippy::type_complexity, reason = "Python passes tuples")]
 #[pyfunction]
 pub(crate) fn _start(
@@ -50,7 +50,7 @@ pub(crate) fn _start(
         // SAFETY: the request keeps what the caller says keeps the memory.
         let result = calls.iter().try_for_each(|call| unsafe { call.run(comm) });
         if let Some(done) = done {
-            notify(done, &result);
+            notify(done, result.as_ref().map(|()| None));
         }
         result
     };
@@ -59,8 +59,8 @@ pub(crate) fn _start(
     Ok(Request::new(request, on.shared.abort.clone()))
 }
 
-/// Starts a message on an address: to rank `peer` if `sends`, else from it, or from any rank if it
-/// is None. Then calls `done` as `_start` does, with the rank that the message came from.
+/// Starts a message on an address, to rank `peer` if `sends`, else from it. Then calls `done` as
+/// `_start` does.
 #[expect(clippy::too_many_arguments, reason = "Python passes them by position")]
 #[pyfunction]
 pub(crate) fn _start_message(
@@ -69,7 +69,7 @@ pub(crate) fn _start_message(
     sends: bool,
     type_name: &str,
     buffer: (usize, usize),
-    peer: Option<usize>,
+    peer: usize,
     tag: u32,
     kept: Py<PyAny>,
     done: Py<PyAny>,
@@ -81,12 +81,15 @@ pub(crate) fn _start_message(
         let _in_flight = in_flight;
         // SAFETY: the request keeps what the caller says keeps the memory.
         let result = unsafe {
-            match (sends, peer) {
-                (true, Some(to)) => comm.send_erased(data_type, bytes.bytes(), to, tag),
-                (_, from) => comm.recv_erased(data_type, bytes.bytes_mut(), from, tag).map(drop),
+            match sends {
+                true => comm.send_erased(data_type, bytes.bytes(), peer, tag),
+                false => {
+                    let received = comm.recv_erased(data_type, bytes.bytes_mut(), Some(peer), tag);
+                    received.map(drop)
+                }
             }
         };
-        notify(done, &result);
+        notify(done, result.as_ref().map(|()| None));
         result
     };
     let buffers = RequestBuffers::Kept { _object: Some(kept) };
@@ -111,11 +114,13 @@ fn raw_call(
     })
 }
 
-/// Calls `done` with None or the exception. Without an interpreter nobody listens any more.
-fn notify(done: Py<PyAny>, result: &maypole::Result<()>) {
+/// Calls `done` with None or the exception, and with the rank that a message came from. Without an
+/// interpreter nobody listens any more.
+pub(crate) fn notify(done: Py<PyAny>, result: Result<Option<usize>, &maypole::Error>) {
     Python::try_attach(|py| {
-        let error = result.as_ref().err().map(|error| raise(error).into_value(py));
-        if let Err(error) = done.call1(py, (error,)) {
+        let source = result.ok().flatten();
+        let error = result.err().map(|error| raise(error).into_value(py));
+        if let Err(error) = done.call1(py, (error, source)) {
             error.write_unraisable(py, None);
         }
     });

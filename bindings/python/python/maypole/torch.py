@@ -5,8 +5,8 @@ this module. It is PyTorch's backend interface (``torch._C._distributed_c10d.Bac
 :class:`maypole.Communicator`: a call that the caller waits for at once runs on the caller's thread, any
 other call runs on the communicator's thread, in the order of the calls.
 
-Messages between two ranks run on two communicators of their own: one for messages to higher ranks, one for
-messages to lower ones. So a rank's receive never waits behind a send to the same peer.
+Messages between two ranks run on communicators of their own, of which each has a thread. A rank sends on some
+of them and receives on the others (see :func:`_channel`), so a receive never waits behind a send.
 """
 
 import json
@@ -132,8 +132,10 @@ class MaypoleWork(dist.Work):
         if over:
             self._future.set_result(tensors)
 
-    def _done(self, error):
-        """Called on the communicator's thread."""
+    def _done(self, error, source=None):
+        """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
+        if source is not None:
+            self._source = source
         if error is None:
             for copy in self._afterwards:
                 copy()
@@ -258,6 +260,18 @@ def _join(store, rank, world, timeout):
     return Communicator.join_at(rank, world, meeting["address"], job=meeting["job"], key=key, timeout=seconds)
 
 
+def _channel(source, target):
+    """The index of the communicator for messages from rank ``source`` to rank ``target``.
+
+    There are two communicators for each bit of a rank's number. A message goes by the lowest bit in which the
+    numbers of the two ranks differ, and by the source's value of this bit. So a rank receives where the bit is not
+    its own, and sends where it is: on other communicators.
+    """
+    differing = source ^ target
+    bit = (differing & -differing).bit_length() - 1
+    return 2 * bit + (source >> bit & 1)
+
+
 class MaypoleBackend(_Backend):
     """One process group. Methods have PyTorch's names and arguments."""
 
@@ -266,9 +280,8 @@ class MaypoleBackend(_Backend):
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         self._options = _Backend.Options("maypole", timeout)
         self._comm = _join(store, rank, world, timeout)
-        # Messages to higher ranks, and to lower ones.
-        self._upward = self._comm.duplicate()
-        self._downward = self._comm.duplicate()
+        bits = (world - 1).bit_length()
+        self._channels = [self._comm.duplicate() for _ in range(2 * bits)]
         self._sequence = 0
         self._barriers = 0
         self._batch = None
@@ -300,7 +313,7 @@ class MaypoleBackend(_Backend):
         return self._sequence
 
     def set_timeout(self, timeout):
-        for comm in (self._comm, self._upward, self._downward):
+        for comm in (self._comm, *self._channels):
             comm.set_timeout(timeout.total_seconds())
 
     def abort(self):
@@ -308,7 +321,7 @@ class MaypoleBackend(_Backend):
 
     def shutdown(self):
         _in_use.discard(self)
-        for comm in (self._upward, self._downward, self._comm):
+        for comm in (*self._channels, self._comm):
             comm.close()
 
     def supports_tensor_alloc(self, _device=None):
@@ -364,7 +377,7 @@ class MaypoleBackend(_Backend):
             calls = [call for calls, _ in collectives for call in calls]
             kept = [call.kept for call in calls]
 
-            def done(error):
+            def done(error, _source):
                 for _, work in collectives:
                     work._done(error)
                 whole._done(error)
@@ -621,30 +634,22 @@ class MaypoleBackend(_Backend):
     # Messages.
 
     def _message(self, sends, tensor, peer, tag):
-        comm = self._downward
-        if peer is None:
-            comm = self._of_any_source()
-        elif (peer > self._rank) == sends:
-            comm = self._upward
         place, after = (_flat(tensor), ()) if sends else self._into(tensor)
         work = MaypoleWork([tensor], after)
-        work._source = -1 if peer is None else peer
-        raw = _place(place)
-        work._request = _maypole._start_message(comm, sends, "uint8", raw, peer, tag, [place], work._done)
+        message = ("uint8", _place(place))
+        if peer is None:
+            sources = (source for source in range(self._world) if source != self._rank)
+            channels = sorted({_channel(source, self._rank) for source in sources})
+            on = [self._channels[channel] for channel in channels]
+            work._request = _maypole._start_any_source(on, *message, tag, [place], work._done)
+        else:
+            work._source = peer
+            pair = (self._rank, peer) if sends else (peer, self._rank)
+            comm = self._channels[_channel(*pair)]
+            work._request = _maypole._start_message(comm, sends, *message, peer, tag, [place], work._done)
         if self._batch is not None:
             self._batch.append((None, work))
         return work
-
-    def _of_any_source(self):
-        """The communicator on which messages from all other ranks come."""
-        if self._rank == self._world - 1:
-            return self._upward
-        if self._rank == 0:
-            return self._downward
-        raise RuntimeError(
-            f"maypole: rank {self._rank} of {self._world} cannot receive from any rank: only the first and "
-            "the last rank can; name the source"
-        )
 
     def send(self, tensors, dst, tag=0):
         return self._message(True, tensors[0], dst, tag)
