@@ -362,26 +362,30 @@ fn probe_and_receive(
 
 #[test]
 fn a_probe_names_the_rank_that_a_receive_from_any_rank_takes() {
-    // The first is sent at once, the second when its receive has cleared it.
-    const COUNTS: [usize; 2] = [3, 100_000];
+    const LONG: usize = 100_000;
     Local::new(3).run(|mut comm| {
         let rank = comm.rank();
         assert_eq!(comm.probe_any(9).unwrap(), None);
+        let mine = vec![rank as u64; LONG];
         if rank > 0 {
-            COUNTS.iter().for_each(|count| comm.send(&vec![rank as u64; *count], 0, 4).unwrap());
+            // Two that are sent at once, and one that is sent when its receive has cleared it.
+            comm.send(&mine[..3], 0, 4).unwrap();
+            comm.send(&mine[..3], 0, 4).unwrap();
             comm.barrier().unwrap();
-            return;
+            return comm.send(&mine, 0, 4).unwrap();
         }
-        let mut numbers = vec![0; COUNTS[1]];
-        for _ in 0..2 * COUNTS.len() {
-            let (named, (from, count)) = probe_and_receive(&mut comm, &mut numbers, 4);
-            assert_eq!(named, from);
-            assert!(
-                COUNTS.contains(&count) && numbers[..count].iter().all(|it| *it == from as u64)
-            );
-        }
-        assert_eq!(comm.probe_any(4).unwrap(), None);
         comm.barrier().unwrap();
+        let mut numbers = vec![0; LONG];
+        let turns: Vec<usize> = (0..6)
+            .map(|_| {
+                let (named, (from, count)) = probe_and_receive(&mut comm, &mut numbers, 4);
+                assert_eq!(named, from);
+                assert!(numbers[..count].iter().all(|it| *it == from as u64));
+                from
+            })
+            .collect();
+        assert_ne!(turns[0], turns[1], "messages of both had arrived: {turns:?}");
+        assert_eq!(comm.probe_any(4).unwrap(), None);
     });
 }
 
