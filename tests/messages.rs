@@ -10,7 +10,7 @@ use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Span};
 use maypole::{Communicator, Element, Local};
 use spawn::{World, as_told};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lengths in bytes, around the limit between eager and rendezvous.
 const LENGTHS: [usize; 9] =
@@ -337,6 +337,69 @@ fn a_receive_from_any_rank_takes_turns() {
         for sender in [1, 2] {
             let numbers = came.iter().filter(|(from, _)| *from == sender).map(|(_, it)| *it);
             assert!(numbers.eq(0..EACH as u64), "{came:?}");
+        }
+    });
+}
+
+/// Probes until there is a message with `tag`, and receives it. Returns the rank that the probe
+/// named, and what the receive returned.
+fn probe_and_receive(
+    comm: &mut Communicator,
+    into: &mut [u64],
+    tag: u32,
+) -> (usize, (usize, usize)) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(rank) = comm.probe_any(tag).unwrap() {
+            // A probe takes nothing, so another one finds the same message.
+            assert_eq!(comm.probe_any(tag).unwrap(), Some(rank));
+            return (rank, comm.recv_any(into, tag).unwrap());
+        }
+        assert!(Instant::now() < deadline, "no message with tag {tag} was found");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_probe_names_the_rank_that_a_receive_from_any_rank_takes() {
+    const LONG: usize = 100_000;
+    Local::new(3).run(|mut comm| {
+        let rank = comm.rank();
+        assert_eq!(comm.probe_any(9).unwrap(), None);
+        let mine = vec![rank as u64; LONG];
+        if rank > 0 {
+            // Two that are sent at once, and one that is sent when its receive has cleared it.
+            comm.send(&mine[..3], 0, 4).unwrap();
+            comm.send(&mine[..3], 0, 4).unwrap();
+            comm.barrier().unwrap();
+            return comm.send(&mine, 0, 4).unwrap();
+        }
+        comm.barrier().unwrap();
+        let mut numbers = vec![0; LONG];
+        let turns: Vec<usize> = (0..6)
+            .map(|_| {
+                let (named, (from, count)) = probe_and_receive(&mut comm, &mut numbers, 4);
+                assert_eq!(named, from);
+                assert!(numbers[..count].iter().all(|it| *it == from as u64));
+                from
+            })
+            .collect();
+        assert_ne!(turns[0], turns[1], "messages of both had arrived: {turns:?}");
+        assert_eq!(comm.probe_any(4).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_probe_tells_that_the_group_has_failed() {
+    Local::new(2).run(|mut comm| {
+        if comm.rank() == 1 {
+            return comm.abort_handle().abort("as planned");
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Ok(come) = comm.probe_any(0) {
+            assert_eq!(come, None);
+            assert!(Instant::now() < deadline, "a probe does not see that the group has failed");
+            std::thread::yield_now();
         }
     });
 }

@@ -28,7 +28,11 @@ impl RawBuffer {
         self.start == other.start && self.len == other.len
     }
 
+    /// True if the two have bytes in common. A buffer without bytes has none, wherever it begins.
     fn overlaps(self, other: Self) -> bool {
+        if self.len == 0 || other.len == 0 {
+            return false;
+        }
         let [mine, theirs] = [self, other].map(|it| it.start.addr()..it.start.addr() + it.len);
         mine.start < theirs.end && theirs.start < mine.end
     }

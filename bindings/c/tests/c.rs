@@ -152,6 +152,34 @@ fn an_installed_library_is_found_by_pkg_config_and_has_versions() {
 }
 
 #[test]
+fn the_harness_of_other_libraries_measures_this_one() {
+    let harness = here().join("../../../shared/peers");
+    if !harness.join("pb.h").exists() {
+        return skip("the driver pb_maypole.c: there is no ../shared/peers/pb.h");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pb_maypole");
+    let source = here().join("benches/pb_maypole.c");
+    let include = harness.to_str().unwrap();
+    // Warnings of the harness are none of ours.
+    compile("cc", &["-std=gnu11", "-O2", "-isystem", include], &source, &program);
+    for (ranks, transport) in [(2, "shm"), (3, "tcp")] {
+        let mut measure = Command::new(&program);
+        measure.env("PB_CTL", folder.path().join(format!("control-{ranks}")));
+        measure.env("PB_RANKS", ranks.to_string()).env("PB_TRANSPORT", transport);
+        measure.env("PB_PEER", "maypole").env("PB_SIZES", "8,65536").env("PB_MAX", "65536");
+        measure.env("PB_BUDGET_MS", "1").env("PB_MINSAMP", "1").env("MAYPOLE_TIMEOUT", "60");
+        let said = String::from_utf8(run(&mut measure).stdout).unwrap();
+        let right = said.lines().filter(|line| line.contains("\"ok\":true")).count();
+        // Eight collectives at two sizes, the barrier, and between two ranks messages there and back.
+        let points = if ranks == 2 { 8 * 2 + 1 + 2 } else { 8 * 2 + 1 };
+        assert_eq!((said.lines().count(), right), (points, points), "{said}");
+        let over = format!("\"transport\":\"{transport}\"");
+        assert!(said.lines().all(|line| line.contains(&over)), "{said}");
+    }
+}
+
+#[test]
 fn memory_is_clean_under_valgrind() {
     if !found("valgrind") {
         return skip("C under valgrind, which is not installed");

@@ -89,6 +89,10 @@ static void variable(maypole_comm_t comm, int rank) {
     fill(mine, rank, (int)counts[rank]);
     OK(maypole_all_gather_v(mine, all, counts, MAYPOLE_INT32, comm));
     CHECK(all[0] == brings(0, 0) && all[1] == brings(0, 1) && all[4] == brings(2, 2));
+    /* A rank that sends nothing may pass a place within the output. */
+    memset(all, 0, sizeof all);
+    OK(maypole_all_gather_v(rank == 1 ? all + 1 : mine, all, counts, MAYPOLE_INT32, comm));
+    CHECK(all[0] == brings(0, 0) && all[1] == brings(0, 1) && all[4] == brings(2, 2));
     int32_t whole[5], part[3];
     fill(whole, rank, 5);
     OK(maypole_reduce_scatter_v(whole, part, counts, MAYPOLE_INT32, MAYPOLE_SUM, comm));

@@ -4,9 +4,10 @@ use crate::error::invalid;
 use maypole::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{IntoPyDict, PyCapsule};
 use pyo3::{PyAny, ffi};
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt::Display;
 
 /// The elements of an array, and what keeps them.
 pub(crate) struct ArrayMemory {
@@ -31,6 +32,20 @@ enum ArrayKeeper {
 /// A view of the buffer protocol, released when it is dropped.
 struct BufferView(Box<ffi::Py_buffer>);
 
+impl BufferView {
+    /// A view of `array`, which is an object with the buffer protocol.
+    fn of(array: &Bound<'_, PyAny>, writes: bool) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        let access = if writes { ffi::PyBUF_WRITABLE } else { 0 };
+        let flags = ffi::PyBUF_FORMAT | ffi::PyBUF_STRIDES | access;
+        // SAFETY: a living object, and a place for the view, under the lock.
+        match unsafe { ffi::PyObject_GetBuffer(array.as_ptr(), &mut *view, flags) } {
+            0 => Ok(Self(view)),
+            _ => Err(PyErr::fetch(array.py())),
+        }
+    }
+}
+
 impl Drop for BufferView {
     fn drop(&mut self) {
         // SAFETY: the view was filled by PyObject_GetBuffer and is released once, under the lock.
@@ -42,12 +57,20 @@ impl Drop for BufferView {
 impl ArrayMemory {
     /// The memory of `array`, which a call writes if `writes`. `name` is what the caller calls it.
     pub(crate) fn of(array: &Bound<'_, PyAny>, name: &str, writes: bool) -> PyResult<Self> {
+        let has_dlpack = array.hasattr("__dlpack__")?;
         // SAFETY: a reference to a living object.
         if unsafe { ffi::PyObject_CheckBuffer(array.as_ptr()) } == 1 {
-            return Self::of_buffer(array, name, writes);
+            match BufferView::of(array, writes) {
+                Ok(view) => return Self::of_view(view, name),
+                // JAX does not say by DLPack that nobody may write its arrays.
+                Err(why) if writes => return Err(unwritable(name, &why)),
+                // The buffer protocol has no bfloat16, so JAX lends such arrays by DLPack alone.
+                Err(_) if has_dlpack => {}
+                Err(why) => return Err(unusable(name, &why)),
+            }
         }
-        if array.hasattr("__dlpack__")? {
-            return Self::of_dlpack(array, name);
+        if has_dlpack {
+            return Self::of_dlpack(array, name, writes);
         }
         Err(PyTypeError::new_err(format!(
             "{name} is no array: pass an object with the buffer protocol or __dlpack__, such as an \
@@ -75,17 +98,7 @@ impl ArrayMemory {
         }
     }
 
-    fn of_buffer(array: &Bound<'_, PyAny>, name: &str, writes: bool) -> PyResult<Self> {
-        let mut view = Box::new(ffi::Py_buffer::new());
-        let access = if writes { ffi::PyBUF_WRITABLE } else { 0 };
-        let flags = ffi::PyBUF_FORMAT | ffi::PyBUF_STRIDES | access;
-        // SAFETY: a living object, and a place for the view, under the lock.
-        let failed = unsafe { ffi::PyObject_GetBuffer(array.as_ptr(), &mut *view, flags) } != 0;
-        if failed {
-            let why = PyErr::fetch(array.py());
-            return Err(invalid(format!("{name} cannot be used: {}", why.value(array.py()))));
-        }
-        let view = BufferView(view);
+    fn of_view(view: BufferView, name: &str) -> PyResult<Self> {
         // SAFETY: the view is filled.
         if unsafe { ffi::PyBuffer_IsContiguous(&*view.0, b'C' as c_char) } == 0 {
             return Err(strided(name));
@@ -102,17 +115,12 @@ impl ArrayMemory {
         Ok(Self { start, len, data_type, keeper: ArrayKeeper::View { _view: view } })
     }
 
-    fn of_dlpack(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
-        let capsule = array.call_method0("__dlpack__")?;
-        let capsule = capsule.cast_into::<PyCapsule>().map_err(PyErr::from)?;
-        // SAFETY: a capsule of this name holds a DLManagedTensor, as the protocol says.
-        let tensor = unsafe {
-            let held = ffi::PyCapsule_GetPointer(capsule.as_ptr(), c"dltensor".as_ptr());
-            held.cast::<DlManagedTensor>().as_ref()
-        };
-        let Some(DlManagedTensor { tensor }) = tensor else {
-            return Err(PyErr::fetch(array.py()));
-        };
+    fn of_dlpack(array: &Bound<'_, PyAny>, name: &str, writes: bool) -> PyResult<Self> {
+        let capsule = dlpack_capsule(array, name)?;
+        let (tensor, is_read_only) = dlpack_tensor(&capsule)?;
+        if writes && is_read_only {
+            return Err(unwritable(name, &"it is read-only"));
+        }
         if tensor.device_type != DL_CPU {
             return Err(invalid(format!("{name} is not on the CPU: copy it there first")));
         }
@@ -134,6 +142,49 @@ impl ArrayMemory {
         let keeper = ArrayKeeper::Object { _object: capsule.into_any().unbind() };
         Ok(Self { start, len, data_type, keeper })
     }
+}
+
+/// The capsule by which `array` lends its memory: of DLPack 1 if it has that, else of an earlier
+/// version, which does not say whether an array is read-only.
+fn dlpack_capsule<'py>(array: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyCapsule>> {
+    let py = array.py();
+    let newest = [("max_version", (1, 0))].into_py_dict(py)?;
+    let lent = array.call_method("__dlpack__", (), Some(&newest));
+    let lent = lent.or_else(|error| match error.is_instance_of::<PyTypeError>(py) {
+        true => array.call_method0("__dlpack__"),
+        false => Err(error),
+    });
+    let capsule = lent.map_err(|error| unusable(name, &error))?;
+    capsule.cast_into::<PyCapsule>().map_err(PyErr::from)
+}
+
+/// The tensor in a capsule, and whether it is read-only.
+fn dlpack_tensor<'a>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<(&'a DlTensor, bool)> {
+    // SAFETY: a capsule of one of the two names holds the struct of that name, as the protocol
+    // says, for as long as the capsule lives. The head of the first is the same in all versions 1.x.
+    unsafe {
+        let held = |name: &CStr| ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) == 1 {
+            let versioned = &*held(VERSIONED).cast::<DlManagedTensorVersioned>();
+            return match versioned.major {
+                1 => Ok((&versioned.tensor, versioned.flags & READ_ONLY != 0)),
+                other => Err(invalid(format!("DLPack {other} is not known: version 1 is"))),
+            };
+        }
+        let managed = held(c"dltensor").cast::<DlManagedTensor>().as_ref();
+        let managed = managed.ok_or_else(|| PyErr::fetch(capsule.py()))?;
+        Ok((&managed.tensor, false))
+    }
+}
+
+fn unwritable(name: &str, why: &dyn Display) -> PyErr {
+    invalid(format!(
+        "{name} cannot be written: {why}; pass an array as out that can be, such as one of NumPy"
+    ))
+}
+
+fn unusable(name: &str, why: &PyErr) -> PyErr {
+    invalid(format!("{name} cannot be used: {why}"))
 }
 
 fn strided(name: &str) -> PyErr {
@@ -192,10 +243,24 @@ fn of_code(code: u8, bits: u8, lanes: u16) -> Option<DataType> {
 }
 
 const DL_CPU: i32 = 1;
+const VERSIONED: &CStr = c"dltensor_versioned";
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+const READ_ONLY: u64 = 1;
 
 /// The head of `DLManagedTensor` of DLPack 0.8 (`dlpack.h`).
 #[repr(C)]
 struct DlManagedTensor {
+    tensor: DlTensor,
+}
+
+/// `DLManagedTensorVersioned` of DLPack 1.
+#[repr(C)]
+struct DlManagedTensorVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: *mut c_void,
+    flags: u64,
     tensor: DlTensor,
 }
 

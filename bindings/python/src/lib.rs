@@ -1,12 +1,17 @@
 //! Maypole for Python. The classes here take arrays, make byte slices of them, and call the type-erased
 //! entry of the library. The interpreter's lock is released in every call that may wait.
 
+mod addresses;
+mod any_source;
 mod arrays;
+mod calls;
 mod communicator;
 mod error;
 mod interrupt;
+mod memory;
 mod raw;
 mod request;
+mod shared;
 
 use pyo3::prelude::*;
 
@@ -16,8 +21,12 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MaypoleError", module.py().get_type::<error::MaypoleError>())?;
     module.add_class::<communicator::Communicator>()?;
-    module.add_class::<communicator::Memory>()?;
+    module.add_class::<memory::Memory>()?;
     module.add_class::<request::Request>()?;
-    module.add_function(wrap_pyfunction!(communicator::_leave, module)?)?;
+    module.add_function(wrap_pyfunction!(shared::_leave, module)?)?;
+    module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;
+    module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
+    module.add_function(wrap_pyfunction!(addresses::_start_message, module)?)?;
+    module.add_function(wrap_pyfunction!(any_source::_start_any_source, module)?)?;
     Ok(())
 }

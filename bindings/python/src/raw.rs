@@ -1,4 +1,5 @@
-//! Calls on addresses, for code that knows its buffers: the backend of PyTorch.
+//! The parts of a call as Python passes them: addresses, and the names of collectives, types and
+//! operations.
 
 use crate::error::invalid;
 use maypole::schedule::collective::Collective;

@@ -108,6 +108,11 @@ def test_blocks_of_different_lengths():
         out = np.zeros(5, "int16")
         comm.all_gather(mine, out=out, counts=counts)
         assert out.tolist() == [0, 0, 2, 2, 2]
+        # A rank that sends nothing may pass a place within the output.
+        again = np.zeros(5, "int16")
+        nothing = memoryview(again)[1:1]  # An empty slice of NumPy begins at the start.
+        comm.all_gather(nothing if comm.rank == 1 else mine, out=again, counts=counts)
+        assert again.tolist() == [0, 0, 2, 2, 2]
         part = np.zeros(counts[comm.rank], "int16")
         comm.reduce_scatter(np.arange(5, dtype="int16"), out=part, counts=counts)
         assert part.tolist() == [[0, 3], [], [6, 9, 12]][comm.rank]

@@ -131,8 +131,9 @@ import maypole
 comm = maypole.Communicator()
 comm.barrier()
 if comm.rank == 0:
-    print("waiting", flush=True)
     try:
+        # Within the block, because the signal may arrive before the wait begins.
+        print("waiting", flush=True)
         comm.barrier()
     except KeyboardInterrupt:
         print("interrupted", flush=True)

@@ -124,6 +124,79 @@ def test_messages_in_both_directions_and_in_batches():
     """)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_rank_receives_from_any_source(ranks):
+    run(ranks, """
+        for receiver in range(world):
+            # Some lengths leave at once, others wait for their receive.
+            for count in (3, 500_000):
+                if rank != receiver:
+                    dist.send(torch.full((count,), float(rank)), receiver, tag=count)
+                    continue
+                sources = set()
+                for _ in range(world - 1):
+                    got = torch.empty(count)
+                    dist.irecv(got, tag=count).wait()
+                    assert (got == got[0]).all()
+                    sources.add(int(got[0]))
+                assert sources == set(range(world)) - {rank}, sources
+        dist.barrier()
+    """)
+
+
+def test_a_send_does_not_wait_behind_a_receive_from_any_source():
+    run(4, """
+        # Every rank posts its receive first. One then sends, and the others pass on what they get.
+        for tag in range(20):
+            got = torch.empty(1)
+            work = dist.irecv(got, tag=tag)
+            if rank == tag % world:
+                dist.send(torch.tensor([float(tag)]), (rank + 1) % world, tag=tag)
+                work.wait()
+            else:
+                work.wait()
+                dist.send(got, (rank + 1) % world, tag=tag)
+            assert got.item() == tag
+        dist.barrier()
+    """)
+
+
+def test_a_send_does_not_wait_behind_a_receive_from_another_rank():
+    run(3, """
+        for middle in range(3):
+            last, first = (middle + 1) % 3, (middle + 2) % 3
+            data = torch.full((500_000,), float(rank))
+            got = torch.empty(500_000)
+            if rank == middle:
+                # The message of this receive is sent once the message of this send has gone round.
+                receive = dist.irecv(got, first)
+                send = dist.isend(data, last)
+                receive.wait()
+                send.wait()
+            else:
+                dist.recv(got, middle if rank == last else last)
+                dist.send(data, first if rank == last else middle)
+            assert (got == float((rank - 1) % 3)).all()
+    """)
+
+
+def test_no_message_from_any_source_is_an_error_after_the_timeout():
+    said = run(3, """
+        if rank == 1:
+            since = time.monotonic()
+            group = dist.group.WORLD._get_backend(torch.device("cpu"))
+            group.set_timeout(timedelta(seconds=1))
+            try:
+                dist.recv(torch.empty(3))
+            except RuntimeError as error:
+                print(error.kind, error.culprit, 0.9 < time.monotonic() - since < 10, error, flush=True)
+        else:
+            time.sleep(3)
+        os._exit(0)
+    """)
+    assert "timed out None True" in said[1] and "recv_any" in said[1], said
+
+
 def test_ddp_trains_as_one_process_does():
     run(2, """
         from torch.nn.parallel import DistributedDataParallel

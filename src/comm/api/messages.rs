@@ -2,11 +2,13 @@
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, lend};
+use crate::comm::engine::Engine;
 use crate::comm::error::{Error, Result};
 use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::schedule::Schedule;
 use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::Alarm;
 
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
@@ -91,6 +93,36 @@ impl Communicator {
         Ok(self.run_batch(batch)?[0])
     }
 
+    /// Returns the rank whose message [`recv_any`](Self::recv_any) with this `tag` would take now,
+    /// or `None` if no such message has arrived. Takes no message and does not wait.
+    ///
+    /// A thread with several communicators can look at each of them in turn, and receive where a
+    /// message has come.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// Communicator::run_local(2, |mut comm| {
+    ///     if comm.rank() == 0 {
+    ///         comm.send(&[5u8], 1, 3).unwrap();
+    ///         return comm.barrier().unwrap();
+    ///     }
+    ///     comm.barrier().unwrap();
+    ///     assert_eq!(comm.probe_any(4).unwrap(), None);
+    ///     assert_eq!(comm.probe_any(3).unwrap(), Some(0));
+    ///     assert_eq!(comm.recv_any(&mut [0u8], 3).unwrap(), (0, 1));
+    ///     assert_eq!(comm.probe_any(3).unwrap(), None);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// Those of a group that has failed.
+    pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
+        let (engine, links) = self.engine.with_message_links();
+        engine.check_usable(|| format!("probe_any(tag {tag})"))?;
+        let alarm = engine.health().control().alarm();
+        Ok(links.first_arrived(tag, &batch_context(engine, &alarm)))
+    }
+
     /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
     /// ranks that all do this never deadlocks, whatever the length of the messages.
     ///
@@ -162,13 +194,7 @@ impl Communicator {
         let recorder = observers.as_mut().and_then(|observers| observers.recording());
         let engine = &*engine;
         let alarm = engine.health().control().alarm();
-        let context = BatchContext {
-            connector: engine.health().control(),
-            waiting: engine.waiting(),
-            alarm: &alarm,
-            boards: engine.boards(),
-            memory: engine.memory_for_messages(),
-        };
+        let context = batch_context(engine, &alarm);
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
@@ -196,6 +222,16 @@ impl Communicator {
             Ok(()) => Ok(batch.arrivals()),
             Err(failed) => Err(engine.explain_batch(&batch, failed)),
         }
+    }
+}
+
+fn batch_context<'a>(engine: &'a Engine, alarm: &'a Alarm) -> BatchContext<'a> {
+    BatchContext {
+        connector: engine.health().control(),
+        waiting: engine.waiting(),
+        alarm,
+        boards: engine.boards(),
+        memory: engine.memory_for_messages(),
     }
 }
 

@@ -68,6 +68,22 @@ impl MessageLinks {
             }
         }
     }
+
+    /// The rank whose message with this `tag` a receive from any rank would take now, if one has
+    /// arrived.
+    pub(crate) fn first_arrived(&mut self, tag: u32, context: &BatchContext<'_>) -> Option<usize> {
+        self.accept_callers(context);
+        for link in self.incoming.iter_mut().flatten() {
+            // No receive is posted, so none can fail. What has arrived goes to the unexpected
+            // queue, whose length is bounded.
+            while link.drive(&mut []).is_ok_and(|moved| moved) {}
+        }
+        let has_message = |peer: &usize| match self.incoming.get(*peer) {
+            Some(Some(link)) => link.has_unexpected(tag),
+            _ => false,
+        };
+        ranks_from(self.first_source, self.world).find(has_message)
+    }
 }
 
 impl BatchRun<'_, '_, '_> {

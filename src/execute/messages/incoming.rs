@@ -105,6 +105,11 @@ impl IncomingLink {
         self.next_number == 0 && self.receiving.is_at_start()
     }
 
+    /// True if the unexpected queue has a message with this `tag`.
+    pub(super) fn has_unexpected(&self, tag: u32) -> bool {
+        self.unexpected.iter().any(|message| message.envelope.tag == tag)
+    }
+
     /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
     /// is none.
     pub(super) fn match_unexpected(

@@ -5,257 +5,39 @@ this module. It is PyTorch's backend interface (``torch._C._distributed_c10d.Bac
 :class:`maypole.Communicator`: a call that the caller waits for at once runs on the caller's thread, any
 other call runs on the communicator's thread, in the order of the calls.
 
-Messages between two ranks run on two communicators of their own: one for messages to higher ranks, one for
-messages to lower ones. So a rank's receive never waits behind a send to the same peer.
+Messages between two ranks run on communicators of their own, of which each has a thread. A rank sends on some
+of them and receives on the others (see :func:`_channel`), so a receive never waits behind a send.
 """
 
-import json
-import os
-import secrets
-import socket
-import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend as _Backend
 from torch._C._distributed_c10d import ReduceOp
-from torch.futures import Future
 
-from . import Communicator, MaypoleError
+from . import MaypoleError, _maypole
+from ._torch_calls import NOTHING, Call, dense, flat, operation, place_of
+from ._torch_join import join
+from ._torch_works import MaypoleWork, WorkOfMany, explained
 
-_TYPES = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.uint8: "uint8",
-    torch.bool: "bool",
-}
-_OPERATIONS = {
-    "SUM": "sum",
-    "AVG": "avg",
-    "PRODUCT": "product",
-    "MIN": "min",
-    "MAX": "max",
-    "BAND": "and",
-    "BOR": "or",
-    "BXOR": "xor",
-}
-# PyTorch adds and multiplies truth values as "or" and "and".
-_OF_BOOL = {"sum": "or", "max": "or", "product": "and", "min": "and", "and": "and", "or": "or", "xor": "xor"}
 # Tensors that are combined together and have no more bytes than this are one call.
 _FUSED = 1 << 20
-_NOTHING = (None, None)
-
-
-def _operation(op):
-    """The name of a reduction, and the factor of a pre-multiplied sum."""
-    for theirs, ours in _OPERATIONS.items():
-        if op == getattr(ReduceOp, theirs):
-            return ours, None
-    if op == ReduceOp.PREMUL_SUM:
-        factor = op.__getstate__()[1]
-        return "sum", float(factor)
-    raise RuntimeError(f"maypole has no reduction {op}")
-
-
-def _place(tensor):
-    """Address and bytes of a contiguous tensor."""
-    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
-
-
-_EMPTY = (0, 0)
 # PyTorch keeps the C++ half of a backend. Without this reference Python would drop the other half, and the
 # group would have no methods. shutdown() takes a backend out.
 _in_use = set()
 
 
-def _dense(tensor):
-    if tensor.is_sparse:
-        raise RuntimeError("maypole moves dense tensors only: pass tensor.to_dense()")
-    if tensor.device.type != "cpu":
-        raise RuntimeError(f"maypole moves tensors on the CPU, and this one is on {tensor.device}")
-    return tensor.detach()
+def _channel(source, target):
+    """The index of the communicator for messages from rank ``source`` to rank ``target``.
 
-
-def _flat(tensor):
-    """The elements one behind the other: the tensor itself, or a copy."""
-    tensor = _dense(tensor)
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous()
-
-
-class _Call:
-    """A collective on addresses, the tensors that keep them, and what is to be copied afterwards."""
-
-    def __init__(self, name, source, target, root=0, op="sum", factor=None, counts=_NOTHING, moves=True):
-        tensor = source if source is not None else target
-        if moves:
-            type_name, scale = "uint8", tensor.element_size()
-        elif tensor.dtype.is_complex:
-            if op not in ("sum", "avg"):
-                raise RuntimeError(f"maypole has no {op} of complex numbers")
-            type_name, scale = ("float32" if tensor.dtype == torch.complex64 else "float64"), 2
-        elif tensor.dtype in _TYPES:
-            type_name, scale = _TYPES[tensor.dtype], 1
-        else:
-            raise RuntimeError(f"maypole moves {tensor.dtype}, but does not combine it")
-        if type_name == "bool":
-            if op not in _OF_BOOL:
-                raise RuntimeError(f"maypole has no {op} of bool")
-            op = _OF_BOOL[op]
-        counts = tuple(of and [count * scale for count in of] for of in counts)
-        places = (_EMPTY if source is None else _place(source), _EMPTY if target is None else _place(target))
-        self.raw = ((name, root, type_name, op, factor), places, counts)
-        self.kept = (source, target)
-
-
-class MaypoleWork(dist.Work):
-    """A call under way, or over. Its future has the list of the tensors."""
-
-    def __init__(self, tensors, afterwards=(), over=False):
-        super().__init__()
-        self._tensors = tensors
-        # What copies results to where they belong, once the call is over.
-        self._afterwards = afterwards
-        self._request = None
-        self._future = Future()
-        self._error = None
-        self._over = over
-        self._source = -1
-        if over:
-            self._future.set_result(tensors)
-
-    def _done(self, error):
-        """Called on the communicator's thread."""
-        if error is None:
-            for copy in self._afterwards:
-                copy()
-            self._over = True
-            self._future.set_result(self._tensors)
-        else:
-            self._error = _explained(error)
-            self._over = True
-            self._future.set_exception(self._error)
-
-    def wait(self, timeout=timedelta(0)):
-        if self._request is not None and timeout is not None and timeout > timedelta(0):
-            _wait_for(self._request, timeout)
-        elif self._request is not None:
-            request, self._request = self._request, None
-            try:
-                request.wait()
-            except MaypoleError as error:
-                raise _explained(error) from None
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def get_future(self):
-        return self._future
-
-    def is_completed(self):
-        return self._over
-
-    def is_success(self):
-        return self._over and self._error is None
-
-    def exception(self):
-        return self._error
-
-    def result(self):
-        return self._tensors or []
-
-    def synchronize(self):
-        self.wait()
-
-    def source_rank(self):
-        return self._source
-
-
-class _WorkOfMany(dist.Work):
-    """Several calls as one."""
-
-    def __init__(self, works):
-        super().__init__()
-        self._works = works
-        self._future = Future()
-        tensors = [tensor for work in works for tensor in work.result()]
-        if not works:
-            self._future.set_result(tensors)
-            return
-
-        def finish(_):
-            error = next((work.exception() for work in works if work.exception() is not None), None)
-            self._future.set_result(tensors) if error is None else self._future.set_exception(error)
-
-        torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(finish)
-
-    def wait(self, timeout=timedelta(0)):
-        for work in self._works:
-            work.wait(timeout)
-        return True
-
-    def get_future(self):
-        return self._future
-
-    def is_completed(self):
-        return self._future.done()
-
-    def exception(self):
-        return next((work.exception() for work in self._works if work.exception() is not None), None)
-
-    def result(self):
-        return [tensor for work in self._works for tensor in work.result()]
-
-
-def _wait_for(request, timeout):
-    deadline = time.monotonic() + timeout.total_seconds()
-    while not request.test():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"Timed out after {timeout.total_seconds()} s: the call is still under way")
-        time.sleep(50e-6)
-
-
-# Programs on PyTorch look for the word in the text.
-_TIMED_OUT = "; a longer timeout would wait for longer"
-
-
-def _explained(error):
-    if getattr(error, "kind", "") != "timed out" or str(error).endswith(_TIMED_OUT):
-        return error
-    said = MaypoleError(f"{error}{_TIMED_OUT}")
-    said.kind, said.culprit, said.retryable = error.kind, error.culprit, error.retryable
-    return said
-
-
-def _address():
-    """Where rank 0 of a group listens: this host's address on the way to the master, or loopback."""
-    master = os.environ.get("MASTER_ADDR", "localhost")
-    try:
-        probe = socket.socket(socket.AF_INET6 if ":" in master else socket.AF_INET, socket.SOCK_DGRAM)
-        with probe:
-            probe.connect((master, 9))
-            return probe.getsockname()[0]
-    except OSError:
-        return "127.0.0.1"
-
-
-def _join(store, rank, world, timeout):
-    """All ranks of a group meet at the address that rank 0 leaves in the group's store."""
-    seconds = timeout.total_seconds()
-    if rank == 0:
-        meeting = {"address": _address(), "job": secrets.token_hex(8), "key": secrets.token_hex(32)}
-        store.set("maypole/meeting", json.dumps(meeting))
-    meeting = json.loads(store.get("maypole/meeting"))
-    key = bytes.fromhex(meeting["key"])
-    return Communicator.join_at(rank, world, meeting["address"], job=meeting["job"], key=key, timeout=seconds)
+    There are two communicators for each bit of a rank's number. A message goes by the lowest bit in which the
+    numbers of the two ranks differ, and by the source's value of this bit. So a rank receives where the bit is not
+    its own, and sends where it is: on other communicators.
+    """
+    differing = source ^ target
+    bit = (differing & -differing).bit_length() - 1
+    return 2 * bit + (source >> bit & 1)
 
 
 class MaypoleBackend(_Backend):
@@ -265,10 +47,9 @@ class MaypoleBackend(_Backend):
         super().__init__(rank, world)
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         self._options = _Backend.Options("maypole", timeout)
-        self._comm = _join(store, rank, world, timeout)
-        # Messages to higher ranks, and to lower ones.
-        self._upward = self._comm.duplicate()
-        self._downward = self._comm.duplicate()
+        self._comm = join(store, rank, world, timeout)
+        bits = (world - 1).bit_length()
+        self._channels = [self._comm.duplicate() for _ in range(2 * bits)]
         self._sequence = 0
         self._barriers = 0
         self._batch = None
@@ -300,7 +81,7 @@ class MaypoleBackend(_Backend):
         return self._sequence
 
     def set_timeout(self, timeout):
-        for comm in (self._comm, self._upward, self._downward):
+        for comm in (self._comm, *self._channels):
             comm.set_timeout(timeout.total_seconds())
 
     def abort(self):
@@ -308,7 +89,7 @@ class MaypoleBackend(_Backend):
 
     def shutdown(self):
         _in_use.discard(self)
-        for comm in (self._upward, self._downward, self._comm):
+        for comm in (*self._channels, self._comm):
             comm.close()
 
     def supports_tensor_alloc(self, _device=None):
@@ -328,9 +109,9 @@ class MaypoleBackend(_Backend):
         if self._batch is None and getattr(opts, "asyncOp", True) is False:
             try:
                 for call in calls:
-                    self._comm._call(*call.raw)
+                    _maypole._call(self._comm, *call.raw)
             except MaypoleError as error:
-                raise _explained(error) from None
+                raise explained(error) from None
             for copy in afterwards:
                 copy()
             return MaypoleWork(tensors, over=True)
@@ -339,12 +120,12 @@ class MaypoleBackend(_Backend):
             self._batch.append((calls, work))
             return work
         kept = [call.kept for call in calls]
-        work._request = self._comm._start([call.raw for call in calls], kept, work._done)
+        work._request = _maypole._start(self._comm, [call.raw for call in calls], kept, work._done)
         return work
 
     def _into(self, tensor):
         """A contiguous place for the result `tensor`, and what copies it there afterwards."""
-        tensor = _dense(tensor)
+        tensor = dense(tensor)
         if tensor.is_contiguous():
             return tensor, ()
         place = torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -364,14 +145,14 @@ class MaypoleBackend(_Backend):
             calls = [call for calls, _ in collectives for call in calls]
             kept = [call.kept for call in calls]
 
-            def done(error):
+            def done(error, _source):
                 for _, work in collectives:
                     work._done(error)
                 whole._done(error)
 
-            whole._request = self._comm._start([call.raw for call in calls], kept, done)
+            whole._request = _maypole._start(self._comm, [call.raw for call in calls], kept, done)
             works.append(whole)
-        return works[0] if len(works) == 1 else _WorkOfMany(works)
+        return works[0] if len(works) == 1 else WorkOfMany(works)
 
     # Collectives.
 
@@ -380,28 +161,28 @@ class MaypoleBackend(_Backend):
         place, after = self._into(tensor)
         if after:
             place.copy_(tensor)
-        call = _Call("broadcast", place, place, root=opts.rootRank)
+        call = Call("broadcast", place, place, root=opts.rootRank)
         return self._run([call], tensors, opts, after)
 
     def _sum_in_place(self, tensors, op):
         """Calls that combine each tensor in place; small ones of one type are one call."""
-        name, factor = _operation(op)
+        name, factor = operation(op)
         calls, after = [], []
         are_alike = len({tensor.dtype for tensor in tensors}) == 1
         bytes_of_all = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if len(tensors) > 1 and are_alike and bytes_of_all <= _FUSED:
-            fused = torch.cat([_flat(tensor).view(-1) for tensor in tensors])
+            fused = torch.cat([flat(tensor).view(-1) for tensor in tensors])
             parts = fused.split([tensor.numel() for tensor in tensors])
             after = [
-                lambda tensor=_dense(tensor), part=part: tensor.copy_(part.view(tensor.shape))
+                lambda tensor=dense(tensor), part=part: tensor.copy_(part.view(tensor.shape))
                 for tensor, part in zip(tensors, parts)
             ]
-            return [_Call("all_reduce", fused, fused, op=name, factor=factor, moves=False)], after
+            return [Call("all_reduce", fused, fused, op=name, factor=factor, moves=False)], after
         for tensor in tensors:
             place, copies = self._into(tensor)
             if copies:
                 place.copy_(tensor)
-            calls.append(_Call("all_reduce", place, place, op=name, factor=factor, moves=False))
+            calls.append(Call("all_reduce", place, place, op=name, factor=factor, moves=False))
             after.extend(copies)
         return calls, after
 
@@ -409,8 +190,8 @@ class MaypoleBackend(_Backend):
         """The rows of all ranks, one behind the other; rank r has counts[r]."""
         width = rows.shape[1:].numel()
         whole = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
-        call = _Call("all_gather", rows, whole, counts=([count * width for count in counts], None))
-        self._comm._call(*call.raw)
+        call = Call("all_gather", rows, whole, counts=([count * width for count in counts], None))
+        _maypole._call(self._comm, *call.raw)
         return whole
 
     def _sum_sparse(self, tensor, op):
@@ -420,7 +201,7 @@ class MaypoleBackend(_Backend):
         mine = tensor.detach().coalesce()
         counts = torch.empty(self._world, dtype=torch.int64)
         count = torch.tensor([mine.values().size(0)])
-        self._comm._call(*_Call("all_gather", count, counts).raw)
+        _maypole._call(self._comm, *Call("all_gather", count, counts).raw)
         counts = counts.tolist()
         indices = self._gather_rows(mine.indices().t().contiguous(), counts)
         values = self._gather_rows(mine.values().contiguous(), counts)
@@ -446,26 +227,26 @@ class MaypoleBackend(_Backend):
 
     def reduce(self, tensors, opts):
         tensor = tensors[getattr(opts, "rootTensor", 0)]
-        name, factor = _operation(opts.reduceOp)
-        source = _flat(tensor)
+        name, factor = operation(opts.reduceOp)
+        source = flat(tensor)
         if self._rank != opts.rootRank:
-            call = _Call("reduce", source, None, opts.rootRank, name, factor, moves=False)
+            call = Call("reduce", source, None, opts.rootRank, name, factor, moves=False)
             return self._run([call], tensors, opts)
         place, after = self._into(tensor)
         if after:
             place.copy_(tensor)
-        call = _Call("reduce", place, place, opts.rootRank, name, factor, moves=False)
+        call = Call("reduce", place, place, opts.rootRank, name, factor, moves=False)
         return self._run([call], tensors, opts, after)
 
     def _gathered(self, outs, tensor):
         """A call that gathers `tensor` of all ranks in `outs`, and the copies afterwards."""
-        source = _flat(tensor)
+        source = flat(tensor)
         whole = torch.empty(len(outs) * source.numel(), dtype=source.dtype)
         parts = whole.chunk(len(outs)) if source.numel() else [whole] * len(outs)
         after = [
-            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs, parts)
+            lambda out=dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs, parts)
         ]
-        return _Call("all_gather", source, whole), after
+        return Call("all_gather", source, whole), after
 
     def allgather(self, outs, ins, opts=None):
         gathered = [self._gathered(out, tensor) for out, tensor in zip(outs, ins)]
@@ -478,10 +259,10 @@ class MaypoleBackend(_Backend):
 
     def _gathered_single(self, out, tensor):
         place, after = self._into(out)
-        source = _flat(tensor)
+        source = flat(tensor)
         if self._is_block_of(source, place):
             source = place
-        return _Call("all_gather", source, place), after
+        return Call("all_gather", source, place), after
 
     def _is_block_of(self, part, whole):
         """True if `part` is this rank's block of `whole`, so that the call works in place."""
@@ -498,65 +279,65 @@ class MaypoleBackend(_Backend):
         return self._run([call for call, _ in gathered], list(outs), opts, after)
 
     def _scattered_sum(self, out, source, op):
-        name, factor = _operation(op)
+        name, factor = operation(op)
         place, after = self._into(out)
         if self._is_block_of(place, source):
-            return _Call("reduce_scatter", source, source, op=name, factor=factor, moves=False), after
-        return _Call("reduce_scatter", source, place, op=name, factor=factor, moves=False), after
+            return Call("reduce_scatter", source, source, op=name, factor=factor, moves=False), after
+        return Call("reduce_scatter", source, place, op=name, factor=factor, moves=False), after
 
     def reduce_scatter(self, outs, ins, opts):
-        sources = [torch.cat([_flat(part).view(-1) for part in parts]) for parts in ins]
+        sources = [torch.cat([flat(part).view(-1) for part in parts]) for parts in ins]
         sums = [self._scattered_sum(out, source, opts.reduceOp) for out, source in zip(outs, sources)]
         after = [copy for _, copies in sums for copy in copies]
         return self._run([call for call, _ in sums], list(outs), opts, after)
 
     def reduce_scatter_single(self, out, tensor, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
-        call, after = self._scattered_sum(out, _flat(tensor), op)
+        call, after = self._scattered_sum(out, flat(tensor), op)
         return self._run([call], [out], opts, after)
 
     def reduce_scatter_single_coalesced(self, outs, ins, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
-        sums = [self._scattered_sum(out, _flat(tensor), op) for out, tensor in zip(outs, ins)]
+        sums = [self._scattered_sum(out, flat(tensor), op) for out, tensor in zip(outs, ins)]
         after = [copy for _, copies in sums for copy in copies]
         return self._run([call for call, _ in sums], list(outs), opts, after)
 
     def gather(self, outs, ins, opts):
-        source = _flat(ins[0])
+        source = flat(ins[0])
         if self._rank != opts.rootRank:
-            return self._run([_Call("gather", source, None, root=opts.rootRank)], [], opts)
+            return self._run([Call("gather", source, None, root=opts.rootRank)], [], opts)
         whole = torch.empty(self._world * source.numel(), dtype=source.dtype)
         parts = whole.chunk(self._world) if source.numel() else [whole] * self._world
         after = [
-            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs[0], parts)
+            lambda out=dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs[0], parts)
         ]
-        call = _Call("gather", source, whole, root=opts.rootRank)
+        call = Call("gather", source, whole, root=opts.rootRank)
         return self._run([call], list(outs[0]), opts, after)
 
     def gather_single(self, out, tensor, opts):
         if self._rank != opts.rootRank:
-            return self._run([_Call("gather", _flat(tensor), None, root=opts.rootRank)], [out], opts)
+            return self._run([Call("gather", flat(tensor), None, root=opts.rootRank)], [out], opts)
         place, after = self._into(out)
-        call = _Call("gather", _flat(tensor), place, root=opts.rootRank)
+        call = Call("gather", flat(tensor), place, root=opts.rootRank)
         return self._run([call], [out], opts, after)
 
     def scatter(self, outs, ins, opts):
         place, after = self._into(outs[0])
         source = None
         if self._rank == opts.rootRank:
-            source = torch.cat([_flat(part).view(-1) for part in ins[0]])
-        call = _Call("scatter", source, place, root=opts.rootRank)
+            source = torch.cat([flat(part).view(-1) for part in ins[0]])
+        call = Call("scatter", source, place, root=opts.rootRank)
         return self._run([call], list(outs), opts, after)
 
     def all_to_all_single(self, out, tensor, out_splits, in_splits, opts=None):
-        source = _flat(tensor)
+        source = flat(tensor)
         place, after = self._into(out)
-        counts = _NOTHING
+        counts = NOTHING
         if out_splits or in_splits:
             counts = (self._rows(source, in_splits), self._rows(place, out_splits))
         elif source.dim() and source.size(0) % self._world or place.dim() and place.size(0) % self._world:
             raise RuntimeError("the first dimension does not divide equally over the ranks")
-        call = _Call("all_to_all", source, place, counts=counts)
+        call = Call("all_to_all", source, place, counts=counts)
         return self._run([call], [out], opts, after)
 
     def _rows(self, tensor, splits):
@@ -569,20 +350,20 @@ class MaypoleBackend(_Backend):
         return [count * width for count in splits]
 
     def alltoall(self, outs, ins, opts=None):
-        source = torch.cat([_flat(part).view(-1) for part in ins])
+        source = torch.cat([flat(part).view(-1) for part in ins])
         counts = [part.numel() for part in outs]
         place = torch.empty(sum(counts), dtype=source.dtype)
         after = [
-            lambda out=_dense(out), part=part: out.copy_(part.view(out.shape))
+            lambda out=dense(out), part=part: out.copy_(part.view(out.shape))
             for out, part in zip(outs, place.split(counts))
         ]
         counts = ([part.numel() for part in ins], counts)
-        call = _Call("all_to_all", source, place, counts=counts)
+        call = Call("all_to_all", source, place, counts=counts)
         return self._run([call], list(outs), opts, after)
 
     def barrier(self, opts=None):
         nothing = torch.empty(0, dtype=torch.uint8)
-        return self._run([_Call("barrier", nothing, nothing)], [], opts)
+        return self._run([Call("barrier", nothing, nothing)], [], opts)
 
     def monitored_barrier(self, opts=None, wait_all_ranks=False):
         """A barrier through the group's store, which names the ranks that do not come in time."""
@@ -621,30 +402,22 @@ class MaypoleBackend(_Backend):
     # Messages.
 
     def _message(self, sends, tensor, peer, tag):
-        comm = self._downward
-        if peer is None:
-            comm = self._of_any_source()
-        elif (peer > self._rank) == sends:
-            comm = self._upward
-        place, after = (_flat(tensor), ()) if sends else self._into(tensor)
+        place, after = (flat(tensor), ()) if sends else self._into(tensor)
         work = MaypoleWork([tensor], after)
-        work._source = -1 if peer is None else peer
-        raw = _place(place)
-        work._request = comm._start_message(sends, "uint8", raw, peer, tag, [place], work._done)
+        message = ("uint8", place_of(place))
+        if peer is None:
+            sources = (source for source in range(self._world) if source != self._rank)
+            channels = sorted({_channel(source, self._rank) for source in sources})
+            on = [self._channels[channel] for channel in channels]
+            work._request = _maypole._start_any_source(on, *message, tag, [place], work._done)
+        else:
+            work._source = peer
+            pair = (self._rank, peer) if sends else (peer, self._rank)
+            comm = self._channels[_channel(*pair)]
+            work._request = _maypole._start_message(comm, sends, *message, peer, tag, [place], work._done)
         if self._batch is not None:
             self._batch.append((None, work))
         return work
-
-    def _of_any_source(self):
-        """The communicator on which messages from all other ranks come."""
-        if self._rank == self._world - 1:
-            return self._upward
-        if self._rank == 0:
-            return self._downward
-        raise RuntimeError(
-            f"maypole: rank {self._rank} of {self._world} cannot receive from any rank: only the first and "
-            "the last rank can; name the source"
-        )
 
     def send(self, tensors, dst, tag=0):
         return self._message(True, tensors[0], dst, tag)

@@ -1,0 +1,64 @@
+"""Maypole beside mpi4py with Open MPI on arrays of NumPy, in alternating rounds of one run.
+
+    mpirun -n 2 python open_mpi.py
+    mpirun -n 4 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 python open_mpi.py
+"""
+
+import argparse
+
+import maypole
+import numpy as np
+from mpi4py import MPI
+
+from alternate import SIZES, compare, head, row
+
+
+class MpiRanks:
+    is_first = MPI.COMM_WORLD.rank == 0
+
+    def barrier(self):
+        MPI.COMM_WORLD.Barrier()
+
+    def most(self, number):
+        return MPI.COMM_WORLD.allreduce(number, MPI.MAX)
+
+
+def calls(comm, size):
+    """Functions by the name of the call, each as (maypole's, mpi4py's). ``size``: bytes of the longer buffer."""
+    mpi = MPI.COMM_WORLD
+    count = max(size // 4, comm.world)
+    count -= count % comm.world
+    whole, other = np.zeros(count, "float32"), np.zeros(count, "float32")
+    part = np.zeros(count // comm.world, "float32")
+    return {
+        "all_reduce": (lambda: comm.all_reduce(whole, out=other), lambda: mpi.Allreduce(whole, other)),
+        "all_gather": (lambda: comm.all_gather(part, out=whole), lambda: mpi.Allgather(part, whole)),
+        "reduce_scatter": (
+            lambda: comm.reduce_scatter(whole, out=part),
+            lambda: mpi.Reduce_scatter_block(whole, part),
+        ),
+        "all_to_all": (lambda: comm.all_to_all(whole, out=other), lambda: mpi.Alltoall(whole, other)),
+        "broadcast": (lambda: comm.broadcast(whole), lambda: mpi.Bcast(whole)),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=11, help="how often each library has its turn")
+    parser.add_argument("--most", type=int, default=max(SIZES), help="bytes of the longest buffer")
+    options = parser.parse_args()
+    ranks = MpiRanks()
+    with maypole.Communicator() as comm:
+        if ranks.is_first:
+            print(f"{comm.world} ranks, medians of {options.rounds} rounds, {MPI.Get_library_version().split(',')[0]}\n")
+            head("maypole", "mpi4py")
+        for name in calls(comm, 8):
+            for size in (size for size in SIZES if size <= options.most):
+                ours, theirs = calls(comm, size)[name]
+                seconds = compare({"maypole": ours, "mpi4py": theirs}, options.rounds, ranks)
+                if ranks.is_first:
+                    row(name, size, seconds["maypole"], seconds["mpi4py"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""From tensors of PyTorch to calls on addresses."""
+
+import torch
+from torch._C._distributed_c10d import ReduceOp
+
+_TYPES = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+_OPERATIONS = {
+    "SUM": "sum",
+    "AVG": "avg",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "and",
+    "BOR": "or",
+    "BXOR": "xor",
+}
+# PyTorch adds and multiplies truth values as "or" and "and".
+_OF_BOOL = {"sum": "or", "max": "or", "product": "and", "min": "and", "and": "and", "or": "or", "xor": "xor"}
+NOTHING = (None, None)
+
+
+def operation(op):
+    """The name of a reduction, and the factor of a pre-multiplied sum."""
+    for theirs, ours in _OPERATIONS.items():
+        if op == getattr(ReduceOp, theirs):
+            return ours, None
+    if op == ReduceOp.PREMUL_SUM:
+        factor = op.__getstate__()[1]
+        return "sum", float(factor)
+    raise RuntimeError(f"maypole has no reduction {op}")
+
+
+def place_of(tensor):
+    """Address and bytes of a contiguous tensor."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+
+EMPTY = (0, 0)
+
+
+def dense(tensor):
+    if tensor.is_sparse:
+        raise RuntimeError("maypole moves dense tensors only: pass tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise RuntimeError(f"maypole moves tensors on the CPU, and this one is on {tensor.device}")
+    return tensor.detach()
+
+
+def flat(tensor):
+    """The elements one behind the other: the tensor itself, or a copy."""
+    tensor = dense(tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.contiguous()
+
+
+class Call:
+    """A collective on addresses, the tensors that keep them, and what is to be copied afterwards."""
+
+    def __init__(self, name, source, target, root=0, op="sum", factor=None, counts=NOTHING, moves=True):
+        tensor = source if source is not None else target
+        if moves:
+            type_name, scale = "uint8", tensor.element_size()
+        elif tensor.dtype.is_complex:
+            if op not in ("sum", "avg"):
+                raise RuntimeError(f"maypole has no {op} of complex numbers")
+            type_name, scale = ("float32" if tensor.dtype == torch.complex64 else "float64"), 2
+        elif tensor.dtype in _TYPES:
+            type_name, scale = _TYPES[tensor.dtype], 1
+        else:
+            raise RuntimeError(f"maypole moves {tensor.dtype}, but does not combine it")
+        if type_name == "bool":
+            if op not in _OF_BOOL:
+                raise RuntimeError(f"maypole has no {op} of bool")
+            op = _OF_BOOL[op]
+        counts = tuple(of and [count * scale for count in of] for of in counts)
+        places = (EMPTY if source is None else place_of(source), EMPTY if target is None else place_of(target))
+        self.raw = ((name, root, type_name, op, factor), places, counts)
+        self.kept = (source, target)

@@ -1,0 +1,131 @@
+"""What PyTorch gets for a call: a work, which is waited for or has a future."""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from . import MaypoleError
+
+
+class MaypoleWork(dist.Work):
+    """A call under way, or over. Its future has the list of the tensors."""
+
+    def __init__(self, tensors, afterwards=(), over=False):
+        super().__init__()
+        self._tensors = tensors
+        # What copies results to where they belong, once the call is over.
+        self._afterwards = afterwards
+        self._request = None
+        self._future = Future()
+        self._error = None
+        self._over = over
+        self._source = -1
+        if over:
+            self._future.set_result(tensors)
+
+    def _done(self, error, source=None):
+        """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
+        if source is not None:
+            self._source = source
+        if error is None:
+            for copy in self._afterwards:
+                copy()
+            self._over = True
+            self._future.set_result(self._tensors)
+        else:
+            self._error = explained(error)
+            self._over = True
+            self._future.set_exception(self._error)
+
+    def wait(self, timeout=timedelta(0)):
+        if self._request is not None and timeout is not None and timeout > timedelta(0):
+            wait_for(self._request, timeout)
+        elif self._request is not None:
+            request, self._request = self._request, None
+            try:
+                request.wait()
+            except MaypoleError as error:
+                raise explained(error) from None
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self):
+        return self._future
+
+    def is_completed(self):
+        return self._over
+
+    def is_success(self):
+        return self._over and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self._tensors or []
+
+    def synchronize(self):
+        self.wait()
+
+    def source_rank(self):
+        return self._source
+
+
+class WorkOfMany(dist.Work):
+    """Several calls as one."""
+
+    def __init__(self, works):
+        super().__init__()
+        self._works = works
+        self._future = Future()
+        tensors = [tensor for work in works for tensor in work.result()]
+        if not works:
+            self._future.set_result(tensors)
+            return
+
+        def finish(_):
+            error = next((work.exception() for work in works if work.exception() is not None), None)
+            self._future.set_result(tensors) if error is None else self._future.set_exception(error)
+
+        torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(finish)
+
+    def wait(self, timeout=timedelta(0)):
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def get_future(self):
+        return self._future
+
+    def is_completed(self):
+        return self._future.done()
+
+    def exception(self):
+        return next((work.exception() for work in self._works if work.exception() is not None), None)
+
+    def result(self):
+        return [tensor for work in self._works for tensor in work.result()]
+
+
+def wait_for(request, timeout):
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not request.test():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Timed out after {timeout.total_seconds()} s: the call is still under way")
+        time.sleep(50e-6)
+
+
+# Programs on PyTorch look for the word in the text.
+_TIMED_OUT = "; a longer timeout would wait for longer"
+
+
+def explained(error):
+    if getattr(error, "kind", "") != "timed out" or str(error).endswith(_TIMED_OUT):
+        return error
+    said = MaypoleError(f"{error}{_TIMED_OUT}")
+    said.kind, said.culprit, said.retryable = error.kind, error.culprit, error.retryable
+    return said

@@ -1,0 +1,127 @@
+//! Calls on addresses, as functions of Python: what the backend of PyTorch calls. The caller vouches
+//! for the memory at the addresses.
+
+use crate::communicator::Communicator;
+use crate::error::raise;
+use crate::raw::{RawBytes, RawCall, collective, data_type, operation};
+use crate::request::{Request, RequestBuffers};
+use crate::shared::InFlight;
+use pyo3::prelude::*;
+
+/// Makes a call on addresses: (name, root, type, op, factor), ((address, bytes), (address,
+/// bytes)), (counts, receive counts). The caller vouches for the memory.
+#[pyfunction]
+pub(crate) fn _call(
+    py: Python<'_>,
+    on: &Communicator,
+    call: (String, usize, String, String, Option<f64>),
+    buffers: ((usize, usize), (usize, usize)),
+    counts: (Option<Vec<usize>>, Option<Vec<usize>>),
+) -> PyResult<()> {
+    let (name, root, type_name, op, factor) = &call;
+    let call = raw_call((name, *root, type_name, op, *factor), buffers, counts)?;
+    // SAFETY: the caller vouches for the memory until this returns.
+    on.shared.with(py, |comm| unsafe { call.run(comm) })
+}
+
+/// Starts calls on addresses, one after the other, as one request, which keeps `kept`. Then calls
+/// `done` with None or the exception, and with None, on a thread of the library.
+#[expect(clippy::type_complexity, reason = "Python passes tuples")]
+#[pyfunction]
+pub(crate) fn _start(
+    py: Python<'_>,
+    on: &Communicator,
+    calls: Vec<(
+        (String, usize, String, String, Option<f64>),
+        ((usize, usize), (usize, usize)),
+        (Option<Vec<usize>>, Option<Vec<usize>>),
+    )>,
+    kept: Py<PyAny>,
+    done: Option<Py<PyAny>>,
+) -> PyResult<Request> {
+    let raw = |(call, buffers, counts): ((String, usize, String, String, Option<f64>), _, _)| {
+        let (name, root, type_name, op, factor) = &call;
+        raw_call((name, *root, type_name, op, *factor), buffers, counts)
+    };
+    let calls = calls.into_iter().map(raw).collect::<PyResult<Vec<RawCall>>>()?;
+    let in_flight = InFlight::new(&on.shared);
+    let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
+        let _in_flight = in_flight;
+        // SAFETY: the request keeps what the caller says keeps the memory.
+        let result = calls.iter().try_for_each(|call| unsafe { call.run(comm) });
+        if let Some(done) = done {
+            notify(done, result.as_ref().map(|()| None));
+        }
+        result
+    };
+    let buffers = RequestBuffers::Kept { _object: Some(kept) };
+    let request = on.shared.with(py, move |comm| Ok(comm.start(buffers, run)))?;
+    Ok(Request::new(request, on.shared.abort.clone()))
+}
+
+/// Starts a message on an address, to rank `peer` if `sends`, else from it. Then calls `done` as
+/// `_start` does.
+#[expect(clippy::too_many_arguments, reason = "Python passes them by position")]
+#[pyfunction]
+pub(crate) fn _start_message(
+    py: Python<'_>,
+    on: &Communicator,
+    sends: bool,
+    type_name: &str,
+    buffer: (usize, usize),
+    peer: usize,
+    tag: u32,
+    kept: Py<PyAny>,
+    done: Py<PyAny>,
+) -> PyResult<Request> {
+    let bytes = RawBytes::new(buffer);
+    let data_type = data_type(type_name)?;
+    let in_flight = InFlight::new(&on.shared);
+    let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
+        let _in_flight = in_flight;
+        // SAFETY: the request keeps what the caller says keeps the memory.
+        let result = unsafe {
+            match sends {
+                true => comm.send_erased(data_type, bytes.bytes(), peer, tag),
+                false => {
+                    let received = comm.recv_erased(data_type, bytes.bytes_mut(), Some(peer), tag);
+                    received.map(drop)
+                }
+            }
+        };
+        notify(done, result.as_ref().map(|()| None));
+        result
+    };
+    let buffers = RequestBuffers::Kept { _object: Some(kept) };
+    let request = on.shared.with(py, move |comm| Ok(comm.start(buffers, run)))?;
+    Ok(Request::new(request, on.shared.abort.clone()))
+}
+
+fn raw_call(
+    call: (&str, usize, &str, &str, Option<f64>),
+    buffers: ((usize, usize), (usize, usize)),
+    counts: (Option<Vec<usize>>, Option<Vec<usize>>),
+) -> PyResult<RawCall> {
+    let (name, root, type_name, op, factor) = call;
+    Ok(RawCall {
+        collective: collective(name, root)?,
+        data_type: data_type(type_name)?,
+        op: operation(op, factor)?,
+        input: RawBytes::new(buffers.0),
+        output: RawBytes::new(buffers.1),
+        counts: counts.0,
+        receive_counts: counts.1,
+    })
+}
+
+/// Calls `done` with None or the exception, and with the rank that a message came from. Without an
+/// interpreter nobody listens any more.
+pub(crate) fn notify(done: Py<PyAny>, result: Result<Option<usize>, &maypole::Error>) {
+    Python::try_attach(|py| {
+        let source = result.ok().flatten();
+        let error = result.err().map(|error| raise(error).into_value(py));
+        if let Err(error) = done.call1(py, (error, source)) {
+            error.write_unraisable(py, None);
+        }
+    });
+}

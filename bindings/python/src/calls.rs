@@ -1,0 +1,100 @@
+//! From arrays to calls of the library.
+
+use crate::arrays::ArrayMemory;
+use crate::communicator::Communicator;
+use crate::error::invalid;
+use crate::raw::operation;
+use maypole::schedule::collective::Collective;
+use maypole::{ErasedBuffers, ErasedCall};
+use pyo3::prelude::*;
+
+/// Arrays of a collective: in place, or input and output.
+pub(crate) type CallArrays = (Option<ArrayMemory>, ArrayMemory);
+
+/// The arrays of a call: `data` alone, or `data` and `out`, which have elements of one type.
+pub(crate) fn arrays(
+    data: &Bound<'_, PyAny>,
+    out: Option<&Bound<'_, PyAny>>,
+) -> PyResult<CallArrays> {
+    let Some(out) = out.filter(|out| !out.is(data)) else {
+        return Ok((None, ArrayMemory::of(data, "data", true)?));
+    };
+    let input = ArrayMemory::of(data, "data", false)?;
+    let output = ArrayMemory::of(out, "out", true)?;
+    if input.data_type != output.data_type {
+        let (input, output) = (input.data_type, output.data_type);
+        return Err(invalid(format!("data has elements of {input:?}, and out of {output:?}")));
+    }
+    let range = |it: &ArrayMemory| it.start.addr()..it.start.addr() + it.len;
+    let (read, written) = (range(&input), range(&output));
+    // An array without elements overlaps nothing, wherever it begins.
+    let both_have_bytes = !read.is_empty() && !written.is_empty();
+    if both_have_bytes && read.start < written.end && written.start < read.end {
+        return Err(invalid("data and out overlap: leave out away to work in place"));
+    }
+    Ok((Some(input), output))
+}
+
+impl Communicator {
+    fn call(
+        &self,
+        py: Python<'_>,
+        call: ErasedCall<'_>,
+        (input, output): CallArrays,
+    ) -> PyResult<()> {
+        // SAFETY: the arrays are kept until the call is over. That nobody else uses them meanwhile is
+        // what every call on an array asks of a Python program.
+        self.shared.with(py, |comm| unsafe {
+            let buffers = match &input {
+                Some(input) => ErasedBuffers::Apart(input.bytes(), output.bytes_mut()),
+                None => ErasedBuffers::InPlace(output.bytes_mut()),
+            };
+            comm.call_erased(call, buffers)
+        })
+    }
+
+    pub(crate) fn of_name(
+        &self,
+        py: Python<'_>,
+        which: Collective,
+        (data, out): (&Bound<'_, PyAny>, Option<&Bound<'_, PyAny>>),
+        op: &str,
+        counts: [Option<Vec<usize>>; 2],
+    ) -> PyResult<()> {
+        let arrays = arrays(data, out)?;
+        let [counts, receive_counts] = &counts;
+        let call = ErasedCall {
+            op: operation(op, None)?,
+            counts: counts.as_deref(),
+            receive_counts: receive_counts.as_deref(),
+            ..ErasedCall::new(which, arrays.1.data_type)
+        };
+        self.call(py, call, arrays)
+    }
+
+    /// A call that only the root's `out`, or only the root's `data`, takes part in.
+    pub(crate) fn rooted(
+        &self,
+        py: Python<'_>,
+        which: Collective,
+        arrays: (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+        op: &str,
+        counts: Option<Vec<usize>>,
+    ) -> PyResult<()> {
+        let input = arrays.0.map(|data| ArrayMemory::of(data, "data", false)).transpose()?;
+        let output = arrays.1.map(|out| ArrayMemory::of(out, "out", true)).transpose()?;
+        let known = input.as_ref().or(output.as_ref());
+        let data_type = known.ok_or_else(|| invalid("data and out are both None"))?.data_type;
+        let call = ErasedCall {
+            op: operation(op, None)?,
+            counts: counts.as_deref(),
+            ..ErasedCall::new(which, data_type)
+        };
+        // SAFETY: as in `call`.
+        self.shared.with(py, |comm| unsafe {
+            let input = input.as_ref().map_or(&[][..], |it| it.bytes());
+            let output = output.as_ref().map_or(&mut [][..], |it| it.bytes_mut());
+            comm.call_erased(call, ErasedBuffers::Apart(input, output))
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! A communicator that Python's object, its requests and the end of the interpreter share.
+
+use crate::error::{invalid, panicked, raise};
+use crate::interrupt::InterruptibleWait;
+use maypole::AbortHandle;
+use pyo3::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The communicator, for its object and for the end of the interpreter.
+pub(crate) struct SharedCommunicator {
+    communicator: Mutex<Option<maypole::Communicator>>,
+    pub(crate) abort: AbortHandle,
+    /// How many requests are not over.
+    in_flight: AtomicUsize,
+}
+
+/// All communicators, for the end of the interpreter.
+static OPEN: Mutex<Vec<Weak<SharedCommunicator>>> = Mutex::new(Vec::new());
+
+/// Leaves all groups in order before the interpreter ends. A group with requests in flight is aborted:
+/// the arrays of the requests are about to be freed.
+#[pyfunction]
+pub(crate) fn _leave(py: Python<'_>) {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    py.detach(|| {
+        for shared in open.iter().filter_map(Weak::upgrade) {
+            if shared.in_flight.load(Ordering::Acquire) > 0 {
+                shared.abort.abort("the program of this rank has ended with requests in flight");
+            }
+            // What it failed with is nobody's any more.
+            let _ = shared.close();
+        }
+    });
+}
+
+impl SharedCommunicator {
+    /// Shares `communicator`, and closes it in order if the interpreter ends before that.
+    pub(crate) fn new(communicator: maypole::Communicator) -> Arc<Self> {
+        let abort = communicator.abort_handle();
+        let communicator = Mutex::new(Some(communicator));
+        let shared = Arc::new(Self { communicator, abort, in_flight: AtomicUsize::new(0) });
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|it| it.strong_count() > 0);
+        open.push(Arc::downgrade(&shared));
+        shared
+    }
+
+    /// Leaves the group in order, unless that was done before.
+    pub(crate) fn close(&self) -> maypole::Result<()> {
+        let taken = self.communicator.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.map_or(Ok(()), maypole::Communicator::close)
+    }
+
+    /// Runs `call` without the interpreter's lock. The lock of the communicator is taken after the
+    /// interpreter's was released, so no thread waits for one while it holds the other.
+    pub(crate) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut maypole::Communicator) -> maypole::Result<R> + Send,
+    ) -> PyResult<R> {
+        let waiting = InterruptibleWait::begin(&self.abort);
+        let done = py.detach(|| {
+            let mut communicator = self.communicator.lock().unwrap_or_else(PoisonError::into_inner);
+            let communicator = communicator.as_mut()?;
+            Some(catch_unwind(AssertUnwindSafe(|| call(communicator))))
+        });
+        drop(waiting);
+        match done {
+            None => Err(invalid("the communicator is closed")),
+            Some(Ok(Ok(result))) => Ok(result),
+            // An interrupted wait fails, too, and that is told as Python tells it.
+            Some(Ok(Err(error))) => Err(py.check_signals().err().unwrap_or_else(|| raise(&error))),
+            Some(Err(panic)) => Err(panicked(&*panic)),
+        }
+    }
+}
+
+/// A request that is not over, until it is dropped.
+pub(crate) struct InFlight(Arc<SharedCommunicator>);
+
+impl InFlight {
+    pub(crate) fn new(shared: &Arc<SharedCommunicator>) -> Self {
+        shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Release);
+    }
+}
