@@ -57,6 +57,17 @@ impl Alarm {
         ForegroundWait(self)
     }
 
+    /// From now on, a foreground thread counts as one that waits for the background thread.
+    ///
+    /// ```
+    /// let alarm = maypole_transports::Alarm::default();
+    /// alarm.stay_eager();
+    /// assert!(alarm.has_foreground_wait());
+    /// ```
+    pub fn stay_eager(&self) {
+        std::mem::forget(self.begin_foreground_wait());
+    }
+
     /// Returns true while a [foreground wait](Self::begin_foreground_wait) lasts.
     pub fn has_foreground_wait(&self) -> bool {
         self.foreground_waits.load(Ordering::Relaxed) > 0

@@ -26,6 +26,7 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shared::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
+    module.add_function(wrap_pyfunction!(addresses::_wait_eagerly, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_start_message, module)?)?;
     module.add_function(wrap_pyfunction!(any_source::_start_any_source, module)?)?;
     Ok(())

@@ -48,6 +48,7 @@ class MaypoleBackend(_Backend):
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         self._options = _Backend.Options("maypole", timeout)
         self._comm = join(store, rank, world, timeout)
+        _maypole._wait_eagerly(self._comm)
         bits = (world - 1).bit_length()
         self._channels = [self._comm.duplicate() for _ in range(2 * bits)]
         self._sequence = 0
