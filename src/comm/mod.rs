@@ -22,7 +22,7 @@ pub use api::observe::last_call::{CallPath, LastCall};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
-pub use control::join::{Transport, UnknownTransport};
+pub use control::join::{Admissions, Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;
 use engine::conditions::RunConditions;

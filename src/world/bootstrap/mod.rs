@@ -6,6 +6,7 @@
 //! for a few seconds, and is then closed.
 
 mod addresses;
+pub(crate) mod admission;
 pub mod interface;
 mod joiner;
 mod protocol;
@@ -312,6 +313,19 @@ pub enum JoinError {
         /// How the loss was noticed.
         why: String,
     },
+    /// The ranks that run did not admit this process. See that they call
+    /// [`Communicator::admit`](crate::Communicator::admit), and that a rank is missing.
+    #[error(
+        "this process wanted to be rank {rank} of the ranks at {address}, and was not admitted: {why}"
+    )]
+    NotAdmitted {
+        /// The rank that the process wanted to be.
+        rank: usize,
+        /// Where the ranks are.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+    },
     /// The operating system refused a call.
     #[error("joining failed: {0}")]
     Io(#[from] io::Error),
@@ -320,6 +334,10 @@ pub enum JoinError {
 /// Descriptors for connections that are not authenticated yet, and for all else that the process
 /// has open.
 const SPARE: u64 = 128;
+
+/// Why a newcomer on another host is refused.
+const OTHER_HOST: &str = "the ranks share memory alone, and this process is on another host: start it on theirs, or all \
+     with MAYPOLE_TRANSPORT=auto";
 
 /// The most ranks that one sentence names.
 const MAX_NAMES: usize = 8;
@@ -358,6 +376,7 @@ impl JoinError {
             JoinRefusal::OutOfRange { rank, world } => Self::OutOfRange { rank, world },
             JoinRefusal::Differs(differences) => Self::Differs(differences),
             JoinRefusal::Missing { ranks, note } => Self::Missing { ranks, waited, note },
+            JoinRefusal::OtherHost => Self::Config(OTHER_HOST.to_owned()),
         }
     }
 }
