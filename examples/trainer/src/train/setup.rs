@@ -146,8 +146,8 @@ impl Setup {
         let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
         if let Some(axis) = others.into_iter().find(|axis| self.mesh.size(*axis) > 1) {
             return Err(format!(
-                "needs ranks of which each has the whole model, and {0} divides it, so that a part \
-                 dies with a rank: give a --mesh of dp alone, or --save-every and restarts",
+                "needs ranks of which each has the whole model, or a part dies with a rank, and {0} \
+                 divides it: give a --mesh of dp alone, or --save-every and restarts",
                 axis.name()
             ));
         }

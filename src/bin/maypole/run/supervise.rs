@@ -157,7 +157,8 @@ impl<'a> Supervisor<'a> {
                 }
             }
         }
-        if self.patience.replace.is_some() && self.succeeded {
+        let went_on = self.succeeded || self.outcome.signal.is_some();
+        if self.patience.replace.is_some() && went_on {
             // The others have done without the rank.
             self.outcome.failure = None;
         }

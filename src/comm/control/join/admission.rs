@@ -317,3 +317,40 @@ fn read_report(
     let transport = transport.map_err(|error| format!("rank {rank}: {error}"))?;
     Ok((transport, JoinReport::from_bytes(rank, &report)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn report(costs: Option<CostTable>) -> JoinReport {
+        let verbs = Err(ADMITTED.to_owned());
+        JoinReport { cores: UsableCores::of_this_thread(), costs, verbs }
+    }
+
+    #[test]
+    fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
+        let newcomer = report_bytes(None, &report(None));
+        let old = report_bytes(Some(Transport::Tcp), &report(Some(CostTable::BUILT_IN)));
+        let grown = |reports: &[&Vec<u8>]| GrownWorld {
+            hosts: vec![0; reports.len()],
+            reports: reports.iter().map(|report| (*report).clone()).collect(),
+            kept: (0..reports.len()).collect(),
+        };
+        let world = AdmittedWorld::of(grown(&[&newcomer, &old])).unwrap();
+        assert_eq!(world.transport, Transport::Tcp);
+        assert_eq!(world.boards.numbers(), [0, 1]);
+        assert!(AdmittedWorld::of(grown(&[&newcomer])).is_err());
+        assert!(AdmittedWorld::of(grown(&[&old, &vec![7]])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_report_or_an_error(bytes: Vec<u8>) {
+            if let Ok((transport, report)) = read_report(0, &bytes) {
+                let again = report_bytes(transport, &report);
+                prop_assert_eq!(read_report(0, &again), Ok((transport, report)));
+            }
+        }
+    }
+}
