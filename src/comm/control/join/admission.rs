@@ -29,7 +29,8 @@ const ADMITTED: &str = "a rank has joined ranks that ran";
 /// on all of them, and keep it while they want to admit.
 ///
 /// The rank that is rank 0 when the ranks first call `admit` listens there, on a thread of its own,
-/// and keeps the newcomers until the ranks call it. After rank 0 has died, the next rank 0 listens.
+/// and keeps the newcomers until the ranks call it. After rank 0 has died, the next rank 0 listens,
+/// if it is on the host that the address names; else `admit` says that it cannot.
 #[derive(Debug)]
 pub struct Admissions {
     config: JoinConfig,
