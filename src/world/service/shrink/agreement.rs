@@ -52,7 +52,7 @@ impl Proposal {
 pub(super) enum FollowerMessage {
     /// The sender takes part. `prepared` is the last proposal that it was ready for. Within `patience`
     /// it has to be told which members are missing, so that it hears so before its own deadline.
-    Hello { own: Attendee, prepared: Option<Proposal>, patience: Duration },
+    Hello { own: Box<Attendee>, prepared: Option<Proposal>, patience: Duration },
     /// The sender is ready for this proposal.
     Ready(Ballot),
 }

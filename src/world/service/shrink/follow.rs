@@ -109,7 +109,7 @@ impl Member<'_> {
         mut link: LeaderLink,
         prepared: &mut Option<Proposal>,
     ) -> LinkEnd {
-        let (own, prepared_for) = (self.own.clone(), prepared.clone());
+        let (own, prepared_for) = (Box::new(self.own.clone()), prepared.clone());
         let hello =
             FollowerMessage::Hello { own, prepared: prepared_for, patience: self.patience() };
         if link.send(&hello, self.deadline).is_err() {

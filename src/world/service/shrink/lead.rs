@@ -163,7 +163,7 @@ impl<'a> Leader<'a> {
         for bytes in messages {
             match decode(&bytes) {
                 Some(FollowerMessage::Hello { own, prepared, patience }) => {
-                    self.agreement.hello(rank, own, prepared);
+                    self.agreement.hello(rank, *own, prepared);
                     let until = Instant::now().checked_add(patience);
                     self.until = until.map_or(self.until, |until| until.min(self.until));
                     self.drop_probe(rank);
