@@ -14,7 +14,7 @@ pub enum JoinError {
     #[error("{0}")]
     Config(String),
     /// There is no key, and the address is not loopback. Make a key for the job, or set
-    /// [`JoinConfig::insecure_without_key`].
+    /// [`JoinConfig::insecure_without_key`](super::JoinConfig::insecure_without_key).
     #[error(
         "rank 0 is at {address}, which other machines can reach, but the job has no key: make one \
          with 'maypole key new FILE' \
