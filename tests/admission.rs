@@ -107,9 +107,23 @@ impl Member {
         // A rank of the new world is one of any world.
         let mut half = self.comm.split(Some(self.id % 2), 0).unwrap().unwrap();
         half.barrier().unwrap();
+        assert_eq!(services(), 1, "worlds that this process was in are left");
         say("ids", format!("{:?}", self.ids));
         self.comm.close().unwrap();
     }
+}
+
+/// How many threads of this process serve a world. One of them serves each world with other ranks.
+fn services() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+    };
+    let serves = |name: &String| {
+        let rank = name.trim().strip_prefix("maypole-");
+        rank.is_some_and(|rank| rank.parse::<usize>().is_ok())
+    };
+    tasks.map(name).filter(serves).count()
 }
 
 fn number(name: &str) -> Option<u64> {
