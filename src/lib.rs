@@ -97,8 +97,8 @@ pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
-    AbortHandle, Arena, CallPath, Communicator, Counters, ErasedBuffers, ErasedCall, Group,
-    LastCall, Local, Moved, Operation, ProgramCache, RegisteredBuffer, Request, Scope, Sent,
+    AbortHandle, Admissions, Arena, CallPath, Communicator, Counters, ErasedBuffers, ErasedCall,
+    Group, LastCall, Local, Moved, Operation, ProgramCache, RegisteredBuffer, Request, Scope, Sent,
     Transport, UnknownTransport, Within, testing, wait_all,
 };
 

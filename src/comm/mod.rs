@@ -22,7 +22,7 @@ pub use api::observe::last_call::{CallPath, LastCall};
 pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
 pub use api::settings::Within;
-pub use control::join::{Transport, UnknownTransport};
+pub use control::join::{Admissions, Transport, UnknownTransport};
 pub use control::local::Local;
 use engine::Engine;
 use engine::conditions::RunConditions;
@@ -41,7 +41,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// easy to keep within a rank. A call blocks until this rank's part is done; a
 /// [request](Self::start) is a call that does not block. If calls do not match, or a peer dies or
 /// never calls, every rank gets an error (see [`Error`](error::Error)); no rank hangs. The ranks
-/// that still exist after a failure [go on](Self::shrink) with a new communicator.
+/// that still exist after a failure [go on](Self::shrink) with a new communicator, and processes may
+/// [join them](Self::admit).
 ///
 /// A communicator may be sent to other threads (`Send`), but only one thread may use it at a time
 /// (not `Sync`), because the ranks' calls are matched by their order. Threads that call collectives

@@ -12,4 +12,5 @@ mod joining;
 mod leftovers;
 mod limits;
 mod output;
+mod replacing;
 mod restarts;

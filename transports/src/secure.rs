@@ -99,6 +99,8 @@ pub enum Purpose {
     Question = 5,
     /// A rank takes part in an agreement on who goes on after a failure.
     Shrink = 6,
+    /// A process wants to join ranks that have joined already.
+    Admit = 7,
 }
 
 /// The purpose and the ends of a connection. It is sent in plain text, and the handshake fails if
@@ -196,6 +198,7 @@ impl Binding {
             4 => Purpose::EncryptedData,
             5 => Purpose::Question,
             6 => Purpose::Shrink,
+            7 => Purpose::Admit,
             _ => return Err(SecureError::UnknownProtocol),
         };
         Ok(Self {

@@ -145,6 +145,8 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
         grace: GRACE,
         port: None,
         bind: run::Bind::Auto,
+        failure_grace: Duration::ZERO,
+        replace: None,
         restarts: 0,
         hang_report: None,
     };

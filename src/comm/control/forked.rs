@@ -10,7 +10,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, GroupId, Status};
+use crate::world::service::{Cause, Contribution, GroupId, Status};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Control for ForkedControl {
 
     fn abort(&self, _: &str) {}
 
-    fn shrink(&self, _: Instant) -> Result<SurvivingGroup, ControlError> {
+    fn shrink(&self, _: Contribution, _: Instant) -> Result<SurvivingGroup, ControlError> {
         Err(ControlError::Other(FORKED.to_owned()))
     }
 

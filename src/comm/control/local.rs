@@ -96,6 +96,7 @@ impl Local {
             costs: self.costs,
             encrypts: false,
             links: between_threads(),
+            transport: None,
         };
         communicators(&shared, &Hosts::new(&self.hosts), conditions)
     }

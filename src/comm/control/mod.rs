@@ -22,7 +22,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, CauseKind, GroupId, Status};
+use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld, Status};
 use error::ControlError;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
@@ -55,8 +55,10 @@ pub(crate) struct ControlSnapshot {
 #[derive(Debug)]
 pub(crate) struct SurvivingGroup {
     pub(crate) control: Arc<dyn Control>,
-    /// By rank of the new group: the rank in the group that failed.
+    /// By rank of the new group: the rank in the group before. Newcomers have the ranks above it.
     pub(crate) members: Vec<usize>,
+    /// The world that was agreed on first, if newcomers were in it.
+    pub(crate) grown: Option<GrownWorld>,
 }
 
 /// One rank's handle on its group. Ranks are those of the group.
@@ -113,8 +115,13 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// others were told, within 1.5 s.
     fn abort(&self, why: &str);
 
-    /// Returns the group of those ranks that still exist. All of them call this.
-    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError>;
+    /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
+    /// All ranks that exist call this.
+    fn shrink(
+        &self,
+        contribution: Contribution,
+        deadline: Instant,
+    ) -> Result<SurvivingGroup, ControlError>;
 
     /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;

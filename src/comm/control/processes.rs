@@ -11,7 +11,8 @@ use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{
-    Cause, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError, Survivors,
+    Cause, Contribution, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError,
+    Survivors,
 };
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
@@ -240,11 +241,15 @@ impl Control for ProcessControl {
         self.service.abort_and_tell(aborted(rank, number, why));
     }
 
-    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
-        let survivors = self.service.shrink(self.group, &self.members, deadline);
-        let Survivors { service, places } = survivors.map_err(|error| self.error(error))?;
+    fn shrink(
+        &self,
+        contribution: Contribution,
+        deadline: Instant,
+    ) -> Result<SurvivingGroup, ControlError> {
+        let survivors = self.service.shrink(self.group, &self.members, contribution, deadline);
+        let Survivors { service, places, grown } = survivors.map_err(|error| self.error(error))?;
         let control = Self::world(service).over(self.links.clone());
-        Ok(SurvivingGroup { control: Arc::new(control), members: places })
+        Ok(SurvivingGroup { control: Arc::new(control), members: places, grown })
     }
 
     fn cause(&self) -> Option<Cause> {

@@ -14,7 +14,9 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{AskError, Cause, Diagnosis, GroupId, ProgressReport, Status};
+use crate::world::service::{
+    AskError, Cause, Contribution, Diagnosis, GroupId, ProgressReport, Status,
+};
 use maypole_kernels::SharedRegion;
 use maypole_transports::shm::Segment;
 use maypole_transports::simulated;
@@ -323,10 +325,11 @@ impl Control for ThreadControl {
         self.fail(Cause { culprit: Some(self.me), ..cause });
     }
 
-    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
+    fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
         let (shared, members) = self.shared.shrink(&self.path, self.me, &self.members, deadline)?;
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank has come");
-        Ok(SurvivingGroup { control: shared.control_of(members.len(), me), members })
+        let control = shared.control_of(members.len(), me);
+        Ok(SurvivingGroup { control, members, grown: None })
     }
 
     fn cause(&self) -> Option<Cause> {

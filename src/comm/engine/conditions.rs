@@ -1,5 +1,6 @@
 //! The conditions that calls run under.
 
+use crate::comm::control::join::Transport;
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
@@ -18,6 +19,8 @@ pub(crate) struct RunConditions {
     pub(crate) encrypts: bool,
     /// What carries streams.
     pub(crate) links: StreamLinks,
+    /// What was asked for to carry bytes; `None` for ranks that are threads of one process.
+    pub(crate) transport: Option<Transport>,
 }
 
 impl RunConditions {

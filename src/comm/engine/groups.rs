@@ -1,7 +1,9 @@
 //! Engines of groups that are made from a group.
 
 use crate::comm::control::Control;
+use crate::comm::control::join::Transport;
 use crate::comm::engine::Engine;
+use crate::comm::engine::conditions::RunConditions;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
 use std::sync::Arc;
@@ -18,6 +20,26 @@ impl Engine {
         let control = self.health.control().subgroup(members, self.splits, &links);
         let mut group = self.group(members, boards, control);
         group.conditions.links = links;
+        group
+    }
+
+    /// Records what carries bytes now.
+    pub(crate) fn set_transport(&mut self, transport: Transport) {
+        self.conditions.transport = Some(transport);
+    }
+
+    /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
+    /// one. Its calls are not traced.
+    pub(crate) fn grown(
+        &self,
+        rank: usize,
+        boards: Boards,
+        control: Arc<dyn Control>,
+        mut conditions: RunConditions,
+    ) -> Self {
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
         group
     }
 

@@ -210,6 +210,7 @@ impl SimulatedWorld {
                 costs: self.costs,
                 encrypts: false,
                 links: between_threads(),
+                transport: None,
             },
         )
     }

@@ -18,8 +18,11 @@ fn peer() -> Peer {
 fn requests_to_join() {
     let equal = [("MAYPOLE_TRANSPORT", "tcp"), ("MAYPOLE_WORLD", "4")];
     let equal = equal.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let request = JoinRequest { world: 4, equal: equal.to_vec(), peer: peer(), nonce: [5; 16] };
-    let corpus = [request.encode(), encode(&"0.0.1"), encode(&VERSION)];
+    let (equal, nonce) = (equal.to_vec(), [5; 16]);
+    let request =
+        JoinRequest { world: 4, equal, peer: peer(), nonce, wish: None, report: Vec::new() };
+    let newcomer = JoinRequest { wish: Some(1), report: vec![3; 40], ..request.clone() };
+    let corpus = [request.encode(), newcomer.encode(), encode(&"0.0.1"), encode(&VERSION)];
     Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
         match JoinRequest::decode(bytes) {
             None => "nothing".to_owned(),
@@ -34,12 +37,14 @@ fn answers_to_a_request() {
         encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
         encode(&JoinReply::Welcome { session: [1; 16], peers: vec![peer(); 3] }),
         encode(&JoinReply::Refused(JoinRefusal::OutOfRange { rank: 9, world: 3 })),
+        encode(&JoinReply::Invited),
     ];
     Fuzz::new("welcome").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
         let kind = |reply| match reply {
             JoinReply::OtherVersion(_) => "another version",
             JoinReply::Refused(_) => "refused",
             JoinReply::Welcome { .. } => "welcome",
+            JoinReply::Invited => "invited",
         };
         decode(bytes).map_or("nothing", kind).to_owned()
     });

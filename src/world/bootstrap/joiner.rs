@@ -31,16 +31,16 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// An authenticated connection to rank 0.
-struct RootConnection {
-    stream: TcpStream,
-    channel: Channel,
-    address: SocketAddr,
+pub(super) struct RootConnection {
+    pub(super) stream: TcpStream,
+    pub(super) channel: Channel,
+    pub(super) address: SocketAddr,
 }
 
 /// Joins the world of rank 0.
 pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let secret = secret(config, [0; 16]);
-    let mut root = find_root(config, &secret, deadline)?;
+    let mut root = find_root(config, &secret, Purpose::Join, deadline)?;
     let listener = listen_at(config, root.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
     let (session, peers) = ask_to_join(config, &request, &mut root, deadline + GRACE)?;
@@ -98,15 +98,16 @@ fn ask_to_join(
 }
 
 /// Tries all addresses and ports in turn until one of them is rank 0.
-fn find_root(
+pub(super) fn find_root(
     config: &JoinConfig,
     secret: &JobSecret,
+    purpose: Purpose,
     deadline: Instant,
 ) -> Result<RootConnection, JoinError> {
     let addresses = resolve(config)?;
-    let rank = config.rank as u32;
-    let binding =
-        Binding { purpose: Purpose::Join, group: [0; 2], lane: 0, initiator: rank, responder: 0 };
+    // A newcomer has no rank yet, and may want that of rank 0.
+    let initiator = if purpose == Purpose::Admit { u32::MAX } else { config.rank as u32 };
+    let binding = Binding { purpose, group: [0; 2], lane: 0, initiator, responder: 0 };
     let mut time_limit = FIRST_ATTEMPT;
     let mut pause = FIRST_PAUSE;
     let mut best = None;

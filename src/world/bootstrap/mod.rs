@@ -6,20 +6,21 @@
 //! for a few seconds, and is then closed.
 
 mod addresses;
+pub(crate) mod admission;
+mod error;
 pub mod interface;
 mod joiner;
 mod protocol;
 mod root;
 
+pub use error::JoinError;
+pub(crate) use error::list_ranks;
 pub use protocol::Differences;
 
 use crate::world::launch::{default_ports, split_port};
 use crate::world::service::Service;
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
-use protocol::JoinRefusal;
-use std::io;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -163,166 +164,9 @@ impl JoinConfig {
     }
 }
 
-/// Why the ranks could not join.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// The configuration contradicts itself. Correct it.
-    #[error("{0}")]
-    Config(String),
-    /// There is no key, and the address is not loopback. Make a key for the job, or set
-    /// [`JoinConfig::insecure_without_key`].
-    #[error(
-        "rank 0 is at {address}, which other machines can reach, but the job has no key: make one \
-         with 'maypole key new FILE' \
-         and set MAYPOLE_JOB_KEY_FILE on all ranks"
-    )]
-    KeyNeeded {
-        /// Where rank 0 listens.
-        address: String,
-    },
-    /// The name of rank 0's host is unknown. Check the name.
-    #[error("the address of rank 0, '{address}', cannot be resolved: {source}")]
-    Unresolvable {
-        /// The name.
-        address: String,
-        /// The resolver's error.
-        source: io::Error,
-    },
-    /// None of the ports could be listened on. Free one, or name others.
-    #[error(
-        "rank {rank} cannot listen on {address}, port {}: {source}; name a free port with \
-         {variable}",
-        list(ports)
-    )]
-    PortsTaken {
-        /// The rank that wanted to listen.
-        rank: usize,
-        /// The host or address.
-        address: String,
-        /// The ports that were tried.
-        ports: Vec<u16>,
-        /// The error of the last port.
-        source: io::Error,
-        /// The variable that names other ports.
-        variable: &'static str,
-    },
-    /// The process may not open enough file descriptors. Raise its limit.
-    #[error(
-        "a world of {world} ranks needs up to {need} file descriptors in a process (two for each \
-         rank, and {SPARE}), but \
-         the hard limit is {limit}: raise it, with 'ulimit -Hn' or in the service's unit"
-    )]
-    Descriptors {
-        /// How many ranks there are.
-        world: usize,
-        /// How many descriptors may be needed.
-        need: u64,
-        /// The process's hard limit.
-        limit: u64,
-    },
-    /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
-    /// port and the firewall.
-    #[error(
-        "rank {rank} found no rank 0 at {address}, port {}, within {} s: is rank 0 running, and \
-         its port open? ({last})",
-        list(ports), waited.as_secs_f32()
-    )]
-    NobodyListening {
-        /// The rank that wanted to join.
-        rank: usize,
-        /// The host or address of rank 0.
-        address: String,
-        /// The ports that were tried.
-        ports: Vec<u16>,
-        /// How long it tried.
-        waited: Duration,
-        /// The error of the last attempt.
-        last: String,
-    },
-    /// Rank 0 holds another key. Give all ranks of the job the same key.
-    #[error(
-        "rank {rank} was refused at {address}, because its job key differs from rank 0's (job \
-         '{job}'): give all ranks \
-         the same key"
-    )]
-    WrongKey {
-        /// The rank that was refused.
-        rank: usize,
-        /// The address of rank 0.
-        address: SocketAddr,
-        /// The job's name.
-        job: String,
-    },
-    /// Another program listens there. Check the port, or name another one.
-    #[error(
-        "rank {rank} found something other than rank 0 of job '{job}' at {address}: {what}; name \
-         another port with MAYPOLE_PORT"
-    )]
-    NotRankZero {
-        /// The rank that wanted to join.
-        rank: usize,
-        /// The address that answered.
-        address: SocketAddr,
-        /// The job's name.
-        job: String,
-        /// What the answer shows about it.
-        what: String,
-    },
-    /// Another process has joined as this rank. Give every process a rank of its own.
-    #[error("rank {rank} has joined already, as {holder}: give every process a rank of its own")]
-    Duplicate {
-        /// The rank.
-        rank: usize,
-        /// The process that has joined as this rank.
-        holder: String,
-    },
-    /// There is no such rank. Check the rank and the world size.
-    #[error(
-        "rank {rank} is not below the world size, {world}: check the rank and the world size of \
-         every process"
-    )]
-    OutOfRange {
-        /// The rank.
-        rank: usize,
-        /// How many ranks there are.
-        world: usize,
-    },
-    /// Ranks differ in something that must be equal. Make it equal.
-    #[error("{0}; make them equal on all ranks")]
-    Differs(Differences),
-    /// Some ranks did not join in time. Look for the reason on the ranks that are named.
-    #[error("after {} s these ranks have not joined: \
-             {}{}", waited.as_secs_f32(), list_ranks(ranks), note_of(note))]
-    Missing {
-        /// The missing ranks.
-        ranks: Vec<usize>,
-        /// How long the others waited.
-        waited: Duration,
-        /// Which connections were refused, and why.
-        note: String,
-    },
-    /// Rank 0 ended while other ranks were joining. Look at the output of rank 0.
-    #[error("rank 0 at {address} went away while rank {rank} was joining: {why}")]
-    Lost {
-        /// The rank that was joining.
-        rank: usize,
-        /// The address of rank 0.
-        address: SocketAddr,
-        /// How the loss was noticed.
-        why: String,
-    },
-    /// The operating system refused a call.
-    #[error("joining failed: {0}")]
-    Io(#[from] io::Error),
-}
-
 /// Descriptors for connections that are not authenticated yet, and for all else that the process
 /// has open.
 const SPARE: u64 = 128;
-
-/// The most ranks that one sentence names.
-const MAX_NAMES: usize = 8;
 
 /// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection,
 /// and one that tells when its process ends.
@@ -331,34 +175,6 @@ fn check_descriptors(world: usize) -> Result<(), JoinError> {
     match maypole_transports::sockets::raise_descriptor_limit() {
         Some(limit) if limit < need => Err(JoinError::Descriptors { world, need, limit }),
         _ => Ok(()),
-    }
-}
-
-/// The ranks, or the first few of many and the number of the others.
-pub(crate) fn list_ranks(ranks: &[usize]) -> String {
-    let shown = ranks.len().min(MAX_NAMES);
-    match ranks.len() - shown {
-        0 => list(ranks),
-        others => format!("{} and {others} others", list(&ranks[..shown])),
-    }
-}
-
-fn list<T: ToString>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn note_of(note: &str) -> String {
-    if note.is_empty() { String::new() } else { format!(" ({note})") }
-}
-
-impl JoinError {
-    fn refused(refusal: JoinRefusal, waited: Duration) -> Self {
-        match refusal {
-            JoinRefusal::Duplicate { rank, holder } => Self::Duplicate { rank, holder },
-            JoinRefusal::OutOfRange { rank, world } => Self::OutOfRange { rank, world },
-            JoinRefusal::Differs(differences) => Self::Differs(differences),
-            JoinRefusal::Missing { ranks, note } => Self::Missing { ranks, waited, note },
-        }
     }
 }
 
@@ -404,19 +220,6 @@ mod fuzz_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sentence_names_the_first_few_ranks() {
-        assert_eq!(list_ranks(&[2]), "2");
-        assert_eq!(list_ranks(&[1, 2, 3, 4, 5, 6, 7, 9]), "1, 2, 3, 4, 5, 6, 7, 9");
-        let ranks: Vec<usize> = (1..3000).collect();
-        let error =
-            JoinError::Missing { ranks, waited: Duration::from_secs(2), note: String::new() };
-        assert_eq!(
-            error.to_string(),
-            "after 2 s these ranks have not joined: 1, 2, 3, 4, 5, 6, 7, 8 and 2991 others"
-        );
-    }
 
     #[test]
     fn an_address_may_carry_a_port() {

@@ -25,6 +25,10 @@ pub(super) struct JoinRequest {
     /// Random, and chosen once in a process: tells a rank that connects again from another process
     /// that claims the same rank.
     pub(super) nonce: [u8; 16],
+    /// The rank that a newcomer wants; `None` while ranks join, which are named before.
+    pub(super) wish: Option<usize>,
+    /// What a newcomer tells all ranks; empty while ranks join.
+    pub(super) report: Vec<u8>,
 }
 
 /// Rank 0's answer. The first variant keeps its place and shape in every version.
@@ -32,16 +36,32 @@ pub(super) struct JoinRequest {
 pub(super) enum JoinReply {
     OtherVersion(String),
     Refused(JoinRefusal),
-    Welcome { session: [u8; 16], peers: Vec<Peer> },
+    Welcome {
+        session: [u8; 16],
+        peers: Vec<Peer>,
+    },
+    /// The ranks now agree on a world with the newcomer in it.
+    Invited,
 }
 
 /// Why a rank that holds the job's key may not join.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) enum JoinRefusal {
-    Duplicate { rank: usize, holder: String },
-    OutOfRange { rank: usize, world: usize },
+    Duplicate {
+        rank: usize,
+        holder: String,
+    },
+    OutOfRange {
+        rank: usize,
+        world: usize,
+    },
     Differs(Differences),
-    Missing { ranks: Vec<usize>, note: String },
+    Missing {
+        ranks: Vec<usize>,
+        note: String,
+    },
+    /// The ranks share memory alone, and this process is on another host.
+    OtherHost,
 }
 
 /// The values in which one rank differs from rank 0.
@@ -120,7 +140,8 @@ impl JoinRequest {
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
         };
-        Ok(Self { world: config.world, equal: equal(config), peer, nonce })
+        let (world, equal) = (config.world, equal(config));
+        Ok(Self { world, equal, peer, nonce, wish: None, report: Vec::new() })
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -171,7 +192,7 @@ mod tests {
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        JoinRequest { world, equal, peer, nonce: [0; 16] }
+        JoinRequest { world, equal, peer, nonce: [0; 16], wish: None, report: Vec::new() }
     }
 
     #[test]

@@ -78,6 +78,10 @@ pub struct Launch {
     pub pmi: Option<Pmi>,
     /// How long joining, and every operation, may wait for other ranks.
     pub timeout: Duration,
+    /// The port at which processes wait that want to join ranks that run.
+    pub admission_port: Option<u16>,
+    /// True of a process that was started to replace a rank, and joins ranks that run.
+    pub is_newcomer: bool,
 }
 
 /// The launcher whose variables a [`Launch`] was read from.
@@ -196,6 +200,8 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescrip
             key: None,
             pmi: None,
             timeout: variables::timeout(vars)?,
+            admission_port: vars.port("MAYPOLE_ADMISSION_PORT")?,
+            is_newcomer: variables::newcomer(vars)?,
         },
     })
 }

@@ -50,6 +50,16 @@ pub const VARIABLES: &[Variable] = &[
         "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the \
          job.",
     ),
+    equal(
+        "MAYPOLE_ADMISSION_PORT",
+        "The port of rank 0's host at which processes wait that want to join ranks that run. Set by \
+         `maypole run --replace`. Default: none, and nobody is admitted.",
+    ),
+    each(
+        "MAYPOLE_NEWCOMER",
+        "`1`: this process joins ranks that run, as rank `MAYPOLE_RANK`. Set by `maypole run --replace` \
+         for a process that replaces a rank.",
+    ),
     each(
         "MAYPOLE_INTERFACE",
         "Network interface of this process, by name (`eth0`) or by network (`10.1.0.0/16`). Default: \
@@ -243,6 +253,12 @@ impl VariableReader<'_> {
         let Some(value) = self.text(variable) else { return Ok(None) };
         parse(&value).map(Some).ok_or(LaunchError::Malformed { variable, value, expected })
     }
+}
+
+/// Whether this process joins ranks that run.
+pub(super) fn newcomer(vars: VariableReader) -> Result<bool, LaunchError> {
+    let parse = |text: &str| ["0", "1"].iter().position(|it| *it == text);
+    Ok(vars.parse("MAYPOLE_NEWCOMER", "0 or 1", parse)? == Some(1))
 }
 
 pub(super) fn timeout(vars: VariableReader) -> Result<Duration, LaunchError> {

@@ -35,7 +35,8 @@ pub(in crate::world) use direct::read_message;
 pub use direct::{DataConnection, DataLink, DataPath};
 pub use error::ServiceError;
 pub use progress::{Diagnosis, ProgressReport, ProgressTable};
-pub use shrink::Survivors;
+pub(crate) use shrink::{Attendee, Entry, EntryError, Newcomers, ServiceBase};
+pub use shrink::{Contribution, GrownWorld, Survivors};
 
 use crate::world::VerbsAccess;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};

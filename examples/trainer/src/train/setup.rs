@@ -140,13 +140,14 @@ impl Setup {
     /// [`survivors`](crate::train::survivors).
     ///
     /// # Errors
-    /// A sentence that says what would be lost, and what to give instead.
+    /// The end of a sentence that begins with the option that asks for it: what would be lost, and
+    /// what to give instead.
     pub fn can_lose_ranks(&self) -> Result<(), String> {
         let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
         if let Some(axis) = others.into_iter().find(|axis| self.mesh.size(*axis) > 1) {
             return Err(format!(
-                "--on-failure shrink needs ranks of which each has the whole model, and {0} divides \
-                 it: give a --mesh of dp alone, or --save and restarts",
+                "needs ranks of which each has the whole model, or a part dies with a rank, and {0} \
+                 divides it: give a --mesh of dp alone, or --save-every and restarts",
                 axis.name()
             ));
         }
@@ -155,13 +156,13 @@ impl Setup {
             Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Zero2
         );
         if !twice {
-            let why = "--on-failure shrink needs weights that are on every rank, equal: give \
-                       --sharding replicated, zero1 or zero2";
+            let why = "needs weights that are on every rank, equal, and here a part dies with a \
+                       rank: give --sharding replicated, zero1 or zero2";
             return Err(why.to_owned());
         }
         if self.rows != RowDivision::Equal {
-            let why = "--on-failure shrink divides rows evenly over the ranks that are left: leave \
-                       out --rows-by-speed";
+            let why = "divides rows evenly over the ranks that are left: leave out \
+                       --rows-by-speed";
             return Err(why.to_owned());
         }
         Ok(())

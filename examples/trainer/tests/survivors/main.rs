@@ -7,3 +7,5 @@ mod kept;
 mod kills;
 mod mortal;
 mod processes;
+mod replaced;
+mod saved;

@@ -10,39 +10,43 @@ use std::time::{Duration, Instant};
 
 const STEPS: usize = 60;
 
-/// The rate is constant, so that runs of fewer steps have the same ones.
-fn train(folder: &Path, steps: usize, words: &str) -> Command {
+/// The arguments of a training. The rate is constant, so that runs of fewer steps have the same ones.
+pub(crate) fn arguments(steps: usize, words: &str) -> Vec<String> {
     let common = format!(
         "run --width 16 --context 16 --layers 2 --rows 12 --sample 0 --deterministic --steps {steps} \
          --shape constant --losses losses {words}"
     );
+    common.split_whitespace().map(str::to_owned).collect()
+}
+
+pub(crate) fn train(folder: &Path, steps: usize, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
-    command.args(common.split_whitespace()).current_dir(folder);
+    command.args(arguments(steps, words)).current_dir(folder);
     command.env("MAYPOLE_TIMEOUT", "60").env("RUST_BACKTRACE", "0");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 /// Steps and losses of the file.
-fn losses(folder: &Path) -> Vec<(u64, f64)> {
+pub(crate) fn losses(folder: &Path) -> Vec<(u64, f64)> {
     let text = fs::read_to_string(folder.join("losses")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.map(|line| (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap())).collect()
 }
 
 /// The children of a process that still run.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-fn kill(process: u32) {
+pub(crate) fn kill(process: u32) {
     assert!(Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success());
 }
 
 /// Waits for `done`, for a bounded time.
-fn wait_until(what: &str, run: &mut Child, mut done: impl FnMut(u32) -> bool) {
+pub(crate) fn wait_until(what: &str, run: &mut Child, mut done: impl FnMut(u32) -> bool) {
     let start = Instant::now();
     while !done(run.id()) {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} takes too long");
@@ -70,8 +74,8 @@ fn killed(folder: &Path, sharding: &str, kills: usize, seed: u64) -> Output {
 }
 
 /// The steps from which a run went on, with the ranks that were left.
-fn worlds(printed: &str) -> Vec<(usize, u64)> {
-    let lines = printed.lines().filter(|line| line.starts_with("without rank"));
+pub(crate) fn worlds(printed: &str) -> Vec<(usize, u64)> {
+    let lines = printed.lines().filter(|line| line.contains("go on from step"));
     let world = |line: &str| {
         let (ranks, step) = line.split_once(": ranks ").unwrap().1.split_once(" go on").unwrap();
         let step = step.rsplit(' ').next().unwrap().parse().unwrap();
@@ -80,10 +84,14 @@ fn worlds(printed: &str) -> Vec<(usize, u64)> {
     lines.map(world).collect()
 }
 
-/// The losses of worlds that are fewer from these steps on, by checkpoints.
-fn expected(sharding: &str, worlds: &[(usize, u64)]) -> Vec<(u64, f64)> {
+/// The losses of `steps` steps of `ranks` ranks, which are others from these steps on, by checkpoints.
+pub(crate) fn expected(
+    sharding: &str,
+    (ranks, steps): (usize, usize),
+    worlds: &[(usize, u64)],
+) -> Vec<(u64, f64)> {
     let folder = tempfile::tempdir().unwrap();
-    let mut ranks = 4;
+    let mut ranks = ranks;
     let mut run = |until: u64, next: usize| {
         if until > 0 {
             let words = format!("--mesh dp={ranks} --sharding {sharding} --save saved");
@@ -95,7 +103,7 @@ fn expected(sharding: &str, worlds: &[(usize, u64)]) -> Vec<(u64, f64)> {
     for (ranks, step) in worlds {
         run(*step, *ranks);
     }
-    run(STEPS as u64, 0);
+    run(steps as u64, 0);
     losses(folder.path())
 }
 
@@ -111,7 +119,7 @@ fn right(sharding: &str, kills: usize, seed: u64) {
     let found = losses(folder.path());
     let steps: Vec<u64> = found.iter().map(|it| it.0).collect();
     assert_eq!(steps, (1..=STEPS as u64).collect::<Vec<_>>(), "seed {seed}: {printed}");
-    assert_eq!(found, expected(sharding, &worlds), "seed {seed}: {worlds:?}");
+    assert_eq!(found, expected(sharding, (4, STEPS), &worlds), "seed {seed}: {worlds:?}");
 }
 
 #[test]
@@ -139,6 +147,12 @@ fn what_cannot_shrink_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (words, part) in [
         ("--on-failure jump", "'jump' is no reaction to a failure; there are stop, shrink"),
+        (
+            "--on-failure wait --save s --mesh tp=2",
+            "--on-failure wait needs ranks of which each has",
+        ),
+        ("--on-failure wait --save s --mesh dp=2 --sharding fsdp", "a part dies with a rank"),
+        ("--on-failure wait --mesh dp=2", "give its folder by --save"),
         ("--on-failure shrink", "the mesh has one"),
         ("--on-failure shrink --mesh tp=2", "tp divides it: give a --mesh of dp alone"),
         ("--on-failure shrink --mesh dp=2 --sharding fsdp", "give --sharding replicated"),

@@ -97,6 +97,8 @@ fn start(world: usize) -> Result<ExitCode> {
         grace: GRACE,
         port: None,
         bind: crate::run::Bind::None,
+        failure_grace: Duration::ZERO,
+        replace: None,
         restarts: 0,
         hang_report: None,
     };

@@ -20,6 +20,8 @@ pub(super) struct JobEnvironment {
     port: u16,
     /// The port for the store of a program that uses torch beside maypole.
     store_port: u16,
+    /// The port at which processes wait that replace ranks, if there are to be any.
+    admission_port: Option<u16>,
     name: String,
     /// A descriptor that holds the job key and that ranks inherit. The key itself is in no
     /// variable and in no file.
@@ -27,20 +29,28 @@ pub(super) struct JobEnvironment {
 }
 
 impl JobEnvironment {
-    pub(super) fn new(world: usize, port: Option<u16>) -> anyhow::Result<JobEnvironment> {
-        // Both listeners stay open until both ports are chosen, so that the ports differ.
+    /// `replaces`: processes may replace ranks that have failed.
+    pub(super) fn new(
+        world: usize,
+        port: Option<u16>,
+        replaces: bool,
+    ) -> anyhow::Result<JobEnvironment> {
+        // All listeners stay open until all ports are chosen, so that the ports differ.
         let listener = match port {
             Some(port) => TcpListener::bind((ADDRESS, port))
                 .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
             None => free_port()?,
         };
         let store = free_port()?;
+        let admission = replaces.then(free_port).transpose()?;
+        let admission_port = admission.as_ref().map(TcpListener::local_addr).transpose()?;
         let key = JobKey::generate().context("cannot make a job key")?;
         let key = descriptor::inheritable_segment("maypole-job-key", key.to_digits().as_bytes());
         Ok(JobEnvironment {
             world,
             port: listener.local_addr()?.port(),
             store_port: store.local_addr()?.port(),
+            admission_port: admission_port.map(|address| address.port()),
             name: format!("run-{:016x}", random_number()?),
             key: key.map_err(|error| {
                 let remedy = output::remedy(&error);
@@ -50,7 +60,7 @@ impl JobEnvironment {
     }
 
     /// Sets the variables of one rank.
-    pub(super) fn set_variables(&self, command: &mut Command, rank: usize) {
+    pub(super) fn set_variables(&self, command: &mut Command, rank: usize, is_newcomer: bool) {
         let rank = rank.to_string();
         let world = self.world.to_string();
         let address = ADDRESS.to_string();
@@ -62,6 +72,12 @@ impl JobEnvironment {
             .env("MAYPOLE_JOB", &self.name)
             .env("MAYPOLE_PORT", self.port.to_string())
             .env("MASTER_PORT", self.store_port.to_string());
+        if let Some(port) = self.admission_port {
+            command.env("MAYPOLE_ADMISSION_PORT", port.to_string());
+        }
+        if is_newcomer {
+            command.env("MAYPOLE_NEWCOMER", "1");
+        }
         for name in ["MAYPOLE_RANK", "MAYPOLE_LOCAL_RANK", "RANK", "LOCAL_RANK"] {
             command.env(name, &rank);
         }

@@ -15,6 +15,7 @@ mod forward;
 mod hang;
 mod lines;
 mod orphans;
+mod outcome;
 mod ranks;
 mod signals;
 mod supervise;
@@ -29,9 +30,9 @@ use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
 use maypole_transports::cores::UsableCores;
+pub(crate) use outcome::JobOutcome;
 use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
-pub(crate) use supervise::JobOutcome;
-use supervise::Supervisor;
+use supervise::{Patience, Supervisor};
 
 /// Start N ranks of a program on this host.
 ///
@@ -50,6 +51,15 @@ use supervise::Supervisor;
 /// on and do not end the job. When all ranks have ended, processes that they have left running are
 /// stopped too, also those in a session of their own (`setsid`). If the launcher itself is killed by
 /// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
+///
+/// With --replace, the others are left alone when a rank has failed: they go on without it, and a
+/// process is started in its place, which finds MAYPOLE_NEWCOMER=1 and, as all ranks do,
+/// MAYPOLE_ADMISSION_PORT in its environment, and enters when they admit it. The program has to do
+/// that (`Communicator::shrink` and `admit`). The job succeeds if a rank ends with code 0. When only
+/// such processes are left, they get SIGTERM after the grace period: nobody can admit them.
+///
+/// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
+/// have done, and end by themselves.
 ///
 /// With --restarts, a job in which a rank has failed is started again, all ranks of it, under a new
 /// name, key and port. The program has to go on by itself from what it has saved. A job that a
@@ -85,6 +95,15 @@ pub(crate) struct RunArgs {
     /// Seconds from SIGTERM to SIGKILL for ranks that do not end.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     grace: Duration,
+
+    /// Seconds that the other ranks have after a rank has failed, before they get SIGTERM.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    failure_grace: Duration,
+
+    /// When a rank has failed, let the others go on, and start a process in its place, at most so many
+    /// times; after that the others go on alone.
+    #[arg(long, value_name = "N", conflicts_with_all = ["restarts", "failure_grace"])]
+    replace: Option<u32>,
 
     /// Start all ranks again when one has failed, at most so many times.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -164,6 +183,11 @@ pub(crate) struct LaunchOptions {
     /// The port on which rank 0 listens; `None` for a free port.
     pub(crate) port: Option<u16>,
     pub(crate) bind: Bind,
+    /// Time from the failure of a rank to SIGTERM for the others.
+    pub(crate) failure_grace: Duration,
+    /// How many processes are started in the place of failed ranks, while the others go on; `None` if
+    /// the others end.
+    pub(crate) replace: Option<u32>,
     /// How often all ranks are started again after one has failed.
     pub(crate) restarts: u32,
     /// After this time of waiting in one operation a page about all ranks is printed.
@@ -182,6 +206,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         grace: args.grace,
         port: args.port,
         bind: args.bind,
+        failure_grace: args.failure_grace,
+        replace: args.replace,
         restarts: args.restarts,
         hang_report: args.hang_report,
     };
@@ -252,18 +278,25 @@ impl Job<'_> {
     /// Starts all ranks once, and waits for the end of all of them.
     fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
         let Self { world, options, descriptors, .. } = *self;
-        let environment = JobEnvironment::new(world, options.port)?;
+        let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
         let reports = HangReports::start(world, options.hang_report)?;
         let start = StartOptions { bound: options.bind.binds(world), descriptors };
         let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
-        let mut supervisor = Supervisor::new(world, &self.events, options.grace);
-        supervisor.start_all(&mut ranks, |ranks, rank| {
+        let patience = Patience {
+            grace: options.grace,
+            failure_grace: options.failure_grace,
+            replace: options.replace,
+        };
+        let mut supervisor = Supervisor::new(world, &self.events, patience);
+        let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
-            environment.set_variables(&mut command, rank);
+            environment.set_variables(&mut command, rank, is_newcomer);
             reports.set_variable(&mut command);
-            ranks.start(command, options.output.is_tagged(rank))
-        })?;
-        let mut outcome = supervisor.until_all_ended(&ranks);
+            ranks.start(command, rank, options.output.is_tagged(rank))
+        };
+        supervisor.start_all(&mut ranks, |ranks, rank| start(ranks, rank, false))?;
+        let mut outcome =
+            supervisor.until_all_ended(&mut ranks, |ranks, rank| start(ranks, rank, true));
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
     }

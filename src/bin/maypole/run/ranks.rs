@@ -23,7 +23,7 @@ use crate::output::OutputError;
 
 /// An event that the launcher waits for.
 pub(super) enum LaunchEvent {
-    /// This rank ended.
+    /// The process that was started as number so many ended.
     Ended(usize, ProcessEnd),
     /// The launcher received this signal.
     Signal(i32),
@@ -117,9 +117,9 @@ impl RankProcesses {
         self.children.len()
     }
 
-    /// Starts the next rank.
-    pub(super) fn start(&mut self, mut command: Command, tagged: bool) -> Result<()> {
-        let rank = self.children.len();
+    /// Starts the next process, which is `rank`. Processes are counted from 0.
+    pub(super) fn start(&mut self, mut command: Command, rank: usize, tagged: bool) -> Result<()> {
+        let place = self.children.len();
         command.stdin(standard_input(rank));
         if tagged {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -147,13 +147,13 @@ impl RankProcesses {
                 self.output.add(pipe, format!("[rank {rank}] "), to);
             }
         }
-        self.ends.add(rank, number)
+        self.ends.add(place, number)
     }
 
-    /// Sends a signal to the process group of a rank. A process that changed its user cannot be
-    /// signalled; that error is ignored.
-    pub(super) fn signal(&self, rank: usize, signal: i32) {
-        let _ = process::signal_group(&self.children[rank], signal);
+    /// Sends a signal to the process group of the process at `place`. A process that changed its user
+    /// cannot be signalled; that error is ignored.
+    pub(super) fn signal(&self, place: usize, signal: i32) {
+        let _ = process::signal_group(&self.children[place], signal);
     }
 
     /// Collects the processes that ranks left behind and that have ended; does not wait.

@@ -10,87 +10,10 @@ use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGPIPE, SIGTERM};
 
 use super::lines::say;
-use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses, RestOfJob};
+use super::outcome::{JobOutcome, RankFailure};
+use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses};
 use super::signals::{self, ENDING};
 use crate::output::{CLOSED_PIPE, OutputError};
-
-/// How a job ended.
-#[derive(Debug, Default)]
-pub(crate) struct JobOutcome {
-    /// The rank that failed before any other rank and before it was asked to end.
-    pub(crate) failure: Option<RankFailure>,
-    /// The signal to the launcher that ended the job, if no rank had failed before.
-    pub(crate) signal: Option<i32>,
-    /// Why the launcher's output could not be written.
-    pub(crate) output: Option<OutputError>,
-    /// Whether a signal has asked the launcher to end, at any time.
-    pub(super) asked_to_end: bool,
-    /// Whether a rank did not end even when it was killed.
-    pub(super) left_behind: bool,
-}
-
-/// A rank that failed.
-#[derive(Debug)]
-pub(crate) struct RankFailure {
-    pub(crate) rank: usize,
-    pub(crate) end: ProcessEnd,
-}
-
-/// The exit code where the launcher's output cannot be written.
-const OUTPUT_FAILED: u8 = 2;
-
-impl JobOutcome {
-    /// The launcher's exit code: that of the first failure, 128 + N for signal N,
-    /// [`CLOSED_PIPE`] or [`OUTPUT_FAILED`] if its output could not be written, else 0.
-    pub(crate) fn code(&self) -> u8 {
-        let end = self
-            .failure
-            .as_ref()
-            .map(|failure| failure.end)
-            .or(self.signal.map(ProcessEnd::Killed));
-        match (end, &self.output) {
-            (Some(ProcessEnd::Exited(code)), _) => code as u8,
-            (Some(ProcessEnd::Killed(signal)), _) => (128 + signal) as u8,
-            (None, Some(output)) if output.is_closed_pipe() => CLOSED_PIPE,
-            (None, Some(_)) => OUTPUT_FAILED,
-            (None, None) => 0,
-        }
-    }
-
-    /// True if a rank has failed and nothing else speaks against a new start.
-    pub(super) fn allows_restart(&self) -> bool {
-        let stopped = self.asked_to_end || self.left_behind || self.output.is_some();
-        self.failure.is_some() && !stopped
-    }
-
-    /// Adds what happened after the last rank had ended, and says what ended the job.
-    pub(super) fn end(&mut self, rest: RestOfJob) {
-        self.asked_to_end |= rest.asked_to_end;
-        if let (None, Some(error)) = (&self.output, rest.output) {
-            if !error.is_closed_pipe() {
-                say(&error.to_string());
-            }
-            self.output = Some(error);
-        }
-        if let Some(failure) = &self.failure {
-            say(&format!("rank {} failed first: it {}", failure.rank, failure.description()));
-        }
-    }
-}
-
-impl RankFailure {
-    /// How the rank ended: "exited with code 3", "was killed by SIGSEGV".
-    pub(crate) fn description(&self) -> String {
-        match self.end {
-            ProcessEnd::Exited(code) => format!("exited with code {code}"),
-            ProcessEnd::Killed(SIGKILL) => {
-                "was killed by SIGKILL, by a user or because memory ran out (see `dmesg`)"
-                    .to_owned()
-            }
-            ProcessEnd::Killed(signal) => format!("was killed by {}", signals::name(signal)),
-        }
-    }
-}
 
 /// Orders events that arrived together. A failure of the launcher's output comes first: it closes
 /// the pipes of ranks, which then die. A death by signal is next: it is the cause of errors on other
@@ -108,6 +31,10 @@ fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
 #[derive(Debug, Clone, Copy)]
 enum Stopping {
     No,
+    /// A rank has failed. The others are asked to end at `until`.
+    Failed {
+        until: Instant,
+    },
     /// Ranks were asked to end, and are killed at `until`.
     Asked {
         until: Instant,
@@ -118,22 +45,56 @@ enum Stopping {
     },
 }
 
+/// What happens after the failure of a rank, and how long it takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Time from SIGTERM to SIGKILL.
+    pub(super) grace: Duration,
+    /// Time from the failure of a rank to SIGTERM for the others.
+    pub(super) failure_grace: Duration,
+    /// The others go on, and so many processes are started in the place of failed ones; `None` if the
+    /// others end.
+    pub(super) replace: Option<u32>,
+}
+
+/// A process that was started.
+#[derive(Debug)]
+struct StartedProcess {
+    rank: usize,
+    is_running: bool,
+    is_newcomer: bool,
+}
+
 /// Supervises ranks from the start of the first to the end of the last.
 pub(super) struct Supervisor<'a> {
     events: &'a Receiver<LaunchEvent>,
     world: usize,
-    grace: Duration,
-    /// Of the ranks that were started: whether each runs.
-    running: Vec<bool>,
+    patience: Patience,
+    /// The processes that were started.
+    started: Vec<StartedProcess>,
+    /// Ranks in whose place a process is to be started.
+    to_replace: Vec<usize>,
+    /// Processes that were started in the place of others.
+    replaced: u32,
+    /// Whether a rank has ended with code 0.
+    succeeded: bool,
     stopping: Stopping,
     outcome: JobOutcome,
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(world: usize, events: &'a Receiver<LaunchEvent>, grace: Duration) -> Self {
-        let running = Vec::new();
-        let outcome = JobOutcome::default();
-        Self { events, world, grace, running, stopping: Stopping::No, outcome }
+    pub(super) fn new(world: usize, events: &'a Receiver<LaunchEvent>, patience: Patience) -> Self {
+        Self {
+            events,
+            world,
+            patience,
+            started: Vec::new(),
+            to_replace: Vec::new(),
+            replaced: 0,
+            succeeded: false,
+            stopping: Stopping::No,
+            outcome: JobOutcome::default(),
+        }
     }
 
     /// Starts all ranks with `start`, each after the events that came before it. Starts no more
@@ -153,14 +114,23 @@ impl<'a> Supervisor<'a> {
                 break;
             }
             start(ranks, rank)?;
-            self.running.push(true);
+            self.started.push(StartedProcess { rank, is_running: true, is_newcomer: false });
         }
         Ok(())
     }
 
-    /// Waits until all ranks have ended. Gives up on ranks that do not end after SIGKILL.
-    pub(super) fn until_all_ended(mut self, ranks: &RankProcesses) -> JobOutcome {
-        while self.running.contains(&true) {
+    /// Waits until all ranks have ended, and starts others in their place by `start`, if that is asked
+    /// for. Gives up on ranks that do not end after SIGKILL.
+    pub(super) fn until_all_ended(
+        mut self,
+        ranks: &mut RankProcesses,
+        mut start: impl FnMut(&mut RankProcesses, usize) -> anyhow::Result<()>,
+    ) -> JobOutcome {
+        loop {
+            self.replace(ranks, &mut start);
+            if self.running_places().next().is_none() {
+                break;
+            }
             match (self.next(), self.stopping) {
                 (Some(event), _) => {
                     let events = std::iter::once(event).chain(self.events.try_iter());
@@ -172,14 +142,61 @@ impl<'a> Supervisor<'a> {
                     self.outcome.left_behind = true;
                     break;
                 }
-                (None, _) => {
+                (None, Stopping::No) => self.stop_newcomers(ranks),
+                (None, Stopping::Failed { .. }) => {
+                    self.request_end(ranks, SIGTERM);
                     let names = self.running_names();
-                    say(&format!("{names} did not end within {:?} and is killed", self.grace));
+                    let grace = self.patience.failure_grace;
+                    say(&format!("{names} did not end within {grace:?}, and is asked to"));
+                }
+                (None, Stopping::Asked { .. }) => {
+                    let names = self.running_names();
+                    let grace = self.patience.grace;
+                    say(&format!("{names} did not end within {grace:?} and is killed"));
                     self.kill(ranks);
                 }
             }
         }
+        let went_on = self.succeeded || self.outcome.signal.is_some();
+        if self.patience.replace.is_some() && went_on {
+            // The others have done without the rank.
+            self.outcome.failure = None;
+        }
         self.outcome
+    }
+
+    /// Starts a process in the place of each rank that has failed, if that is asked for.
+    fn replace(
+        &mut self,
+        ranks: &mut RankProcesses,
+        start: &mut impl FnMut(&mut RankProcesses, usize) -> anyhow::Result<()>,
+    ) {
+        for rank in std::mem::take(&mut self.to_replace) {
+            if !matches!(self.stopping, Stopping::No) {
+                return;
+            }
+            match start(ranks, rank) {
+                Ok(()) => {
+                    let process = StartedProcess { rank, is_running: true, is_newcomer: true };
+                    self.started.push(process);
+                }
+                Err(why) => say(&format!("no process takes the place of rank {rank}: {why:#}")),
+            }
+        }
+    }
+
+    /// When the last of the first ranks has ended: ends processes that wait to be admitted by them.
+    fn stop_newcomers(&mut self, ranks: &RankProcesses) {
+        let names = self.running_names();
+        self.request_end(ranks, SIGTERM);
+        say(&format!("{names} came in the place of others, which have ended; stopping"));
+    }
+
+    /// Only processes run that came in the place of others, and a rank has succeeded: those that
+    /// were admitted end soon, too.
+    fn waits_for_newcomers(&self) -> bool {
+        let mut running = self.started.iter().filter(|process| process.is_running);
+        self.succeeded && running.all(|process| process.is_newcomer)
     }
 
     fn handle_all(&mut self, ranks: &RankProcesses, together: Vec<LaunchEvent>) {
@@ -189,8 +206,11 @@ impl<'a> Supervisor<'a> {
     /// The next event, or `None` when the deadline of the current stage passes.
     fn next(&self) -> Option<LaunchEvent> {
         match self.stopping {
+            Stopping::No if self.waits_for_newcomers() => {
+                self.events.recv_timeout(self.patience.grace).ok()
+            }
             Stopping::No => Some(self.events.recv().expect("the ranks hold a sender")),
-            Stopping::Asked { until } | Stopping::Killed { until } => {
+            Stopping::Failed { until } | Stopping::Asked { until } | Stopping::Killed { until } => {
                 self.events.recv_deadline(until).ok()
             }
         }
@@ -198,7 +218,7 @@ impl<'a> Supervisor<'a> {
 
     fn handle(&mut self, ranks: &RankProcesses, event: LaunchEvent) {
         match event {
-            LaunchEvent::Ended(rank, end) => self.rank_ended(ranks, rank, end),
+            LaunchEvent::Ended(place, end) => self.process_ended(ranks, place, end),
             LaunchEvent::ChildEnded => ranks.collect_orphans(),
             LaunchEvent::OutputFailed(error) => self.output_failed(ranks, error),
             LaunchEvent::Signal(signal) if ENDING.contains(&signal) => {
@@ -208,8 +228,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn rank_ended(&mut self, ranks: &RankProcesses, rank: usize, end: ProcessEnd) {
-        self.running[rank] = false;
+    fn process_ended(&mut self, ranks: &RankProcesses, place: usize, end: ProcessEnd) {
+        let process = &mut self.started[place];
+        process.is_running = false;
+        let rank = process.rank;
+        self.succeeded |= end == ProcessEnd::Exited(0);
         if end == ProcessEnd::Exited(0) || !matches!(self.stopping, Stopping::No) {
             return;
         }
@@ -218,18 +241,52 @@ impl<'a> Supervisor<'a> {
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }
         let failure = RankFailure { rank, end };
-        let others = self.running.iter().filter(|running| **running).count();
-        self.request_end(ranks, SIGTERM);
-        if others > 0 {
-            say(&format!("rank {rank} {}; stopping {others} other ranks", failure.description()));
+        match self.patience.replace {
+            Some(most) => self.go_on_without(&failure, most),
+            None => self.end_others(ranks, &failure),
         }
-        self.outcome.failure = Some(failure);
+        self.outcome.failure.get_or_insert(failure);
+    }
+
+    /// Leaves the other ranks alone. A process is to take the place of the one that failed, if there
+    /// were not `most` already, and the job is not at its end.
+    fn go_on_without(&mut self, failure: &RankFailure, most: u32) {
+        let RankFailure { rank, .. } = *failure;
+        let how = failure.description();
+        if self.succeeded || self.running_places().next().is_none() {
+            return say(&format!("rank {rank} {how}"));
+        }
+        if self.replaced == most {
+            return say(&format!("rank {rank} {how}; no process takes its place any more"));
+        }
+        self.replaced += 1;
+        self.to_replace.push(rank);
+        let count = self.replaced;
+        say(&format!("rank {rank} {how}; starting a process in its place, {count} of {most}"));
+    }
+
+    /// Asks the other ranks to end, or gives them time to end by themselves.
+    fn end_others(&mut self, ranks: &RankProcesses, failure: &RankFailure) {
+        let RankFailure { rank, .. } = failure;
+        let how = failure.description();
+        let others = self.running_places().count();
+        let patience = self.patience.failure_grace;
+        if patience.is_zero() {
+            self.request_end(ranks, SIGTERM);
+        } else {
+            self.stopping = Stopping::Failed { until: deadline_after(patience) };
+        }
+        if others > 0 && patience.is_zero() {
+            say(&format!("rank {rank} {how}; stopping {others} other ranks"));
+        } else if others > 0 {
+            say(&format!("rank {rank} {how}; {others} other ranks have {patience:?} to end"));
+        }
     }
 
     /// Ends a job whose output nobody can have. Where the reader of a pipe has closed its end, the
     /// launcher says nothing.
     fn output_failed(&mut self, ranks: &RankProcesses, error: OutputError) {
-        if matches!(self.stopping, Stopping::No) {
+        if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
             self.request_end(ranks, SIGTERM);
             if !error.is_closed_pipe() {
                 say(&format!("{error}; stopping {}", self.running_names()));
@@ -241,7 +298,7 @@ impl<'a> Supervisor<'a> {
     fn end_on_signal(&mut self, ranks: &RankProcesses, signal: i32) {
         let name = signals::name(signal);
         self.outcome.asked_to_end = true;
-        if matches!(self.stopping, Stopping::No) {
+        if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
             self.outcome.signal = Some(signal);
             self.request_end(ranks, signal);
             say(&format!(
@@ -257,7 +314,7 @@ impl<'a> Supervisor<'a> {
 
     fn request_end(&mut self, ranks: &RankProcesses, signal: i32) {
         self.signal_running(ranks, signal);
-        self.stopping = Stopping::Asked { until: deadline_after(self.grace) };
+        self.stopping = Stopping::Asked { until: deadline_after(self.patience.grace) };
     }
 
     fn kill(&mut self, ranks: &RankProcesses) {
@@ -266,23 +323,27 @@ impl<'a> Supervisor<'a> {
     }
 
     fn signal_running(&self, ranks: &RankProcesses, signal: i32) {
-        self.running_ranks().for_each(|rank| ranks.signal(rank, signal));
+        self.running_places().for_each(|place| ranks.signal(place, signal));
     }
 
-    fn running_ranks(&self) -> impl Iterator<Item = usize> {
-        self.running.iter().enumerate().filter(|(_, running)| **running).map(|(rank, _)| rank)
+    /// The numbers of the processes that run.
+    fn running_places(&self) -> impl Iterator<Item = usize> {
+        let started = self.started.iter().enumerate();
+        started.filter(|(_, process)| process.is_running).map(|(place, _)| place)
     }
 
     /// `rank 3`, `ranks 0 1 7`, `ranks 0-511`.
     fn running_names(&self) -> String {
-        let ranks: Vec<usize> = self.running_ranks().collect();
+        let running = self.running_places().map(|place| self.started[place].rank);
+        let mut ranks: Vec<usize> = running.collect();
+        ranks.sort_unstable();
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
         format!("{noun} {}", names_of(&ranks))
     }
 
     /// `, 386 ranks were not started`, or nothing.
     fn not_started(&self) -> String {
-        match self.world - self.running.len() {
+        match self.world.saturating_sub(self.started.len()) {
             0 => String::new(),
             1 => ", 1 rank was not started".to_owned(),
             missing => format!(", {missing} ranks were not started"),
@@ -337,44 +398,6 @@ mod tests {
                 LaunchEvent::Ended(1, _)
             ]
         ));
-    }
-
-    #[test]
-    fn the_code_is_that_of_the_first_cause() {
-        let failure = |end| Some(RankFailure { rank: 1, end });
-        let check = |failure, signal, code| {
-            let output = None;
-            let outcome = JobOutcome { failure, signal, output, ..JobOutcome::default() };
-            assert_eq!(outcome.code(), code);
-        };
-        check(None, None, 0);
-        check(failure(ProcessEnd::Exited(3)), None, 3);
-        check(failure(ProcessEnd::Killed(9)), Some(15), 137);
-        check(None, Some(2), 130);
-        let output = |kind: io::ErrorKind| Some(OutputError::new("standard output", kind.into()));
-        let closed = output(io::ErrorKind::BrokenPipe);
-        assert_eq!(JobOutcome { output: closed, ..JobOutcome::default() }.code(), 141);
-        let full = output(io::ErrorKind::StorageFull);
-        assert_eq!(JobOutcome { output: full, ..JobOutcome::default() }.code(), 2);
-    }
-
-    #[test]
-    fn a_failure_alone_allows_a_restart() {
-        let failure = || Some(RankFailure { rank: 1, end: ProcessEnd::Exited(3) });
-        let failed = || JobOutcome { failure: failure(), ..JobOutcome::default() };
-        assert!(failed().allows_restart());
-        assert!(!JobOutcome::default().allows_restart());
-        let full = OutputError::new("standard output", io::ErrorKind::StorageFull.into());
-        for other in [
-            JobOutcome { asked_to_end: true, ..failed() },
-            JobOutcome { left_behind: true, ..failed() },
-            JobOutcome { output: Some(full), ..failed() },
-        ] {
-            assert!(!other.allows_restart(), "{other:?}");
-        }
-        let mut asked_late = failed();
-        asked_late.end(RestOfJob { asked_to_end: true, ..RestOfJob::default() });
-        assert!(!asked_late.allows_restart());
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::comm::Communicator;
 use crate::comm::control::error::ControlError;
+use crate::comm::control::join::AdmittedWorld;
 use crate::comm::error::{Error, Result};
+use crate::world::service::{Contribution, Newcomers};
 
 impl Communicator {
     /// Makes a communicator of those ranks that still exist, after this one has failed. Collective
@@ -41,17 +43,33 @@ impl Communicator {
     /// repeated. Also if the others went on without this rank, because the network between them was
     /// cut.
     pub fn shrink(&mut self) -> Result<Self> {
+        self.successor("shrink", None)
+    }
+
+    /// Makes a communicator of those ranks that still exist and of the newcomers that this rank
+    /// brings. `operation`: what the user has called.
+    pub(crate) fn successor(
+        &mut self,
+        operation: &str,
+        newcomers: Option<Newcomers>,
+    ) -> Result<Self> {
         self.engine.check_process()?;
         let rank = self.rank();
+        let report = self.admission_report();
         let engine = self.engine.get_mut();
         let deadline = engine.limits().deadline();
-        let found = engine.health().control().shrink(deadline);
+        let contribution = Contribution { report, newcomers };
+        let found = engine.health().control().shrink(contribution, deadline);
         let refused = |why: ControlError| {
-            let operation = "shrink".to_owned();
+            let operation = operation.to_owned();
             Error::Connect { rank, operation, why: why.to_string() }
         };
         let survivors = found.map_err(refused)?;
         engine.count_split();
+        if let Some(grown) = survivors.grown {
+            let grown = AdmittedWorld::of(grown).map_err(Error::Join)?;
+            return Ok(self.with_newcomers(&grown, &survivors.members, survivors.control));
+        }
         let boards = self.boards().subset(&survivors.members);
         let hosts = self.hosts.subset(&survivors.members);
         let engine = self.engine.get().group(&survivors.members, boards, survivors.control);

@@ -82,6 +82,19 @@ impl Environment {
         }))
     }
 
+    /// The configuration by which this process joins ranks that run, or lets processes join. `None` if
+    /// nobody has said at which port.
+    ///
+    /// # Errors
+    /// As of [`configuration`](Self::configuration).
+    pub(super) fn admission(&self, mut launch: Launch) -> Result<Option<JoinConfig>> {
+        let Some(port) = launch.admission_port else { return Ok(None) };
+        // The process manager tells where the first rank 0 was.
+        launch.pmi = None;
+        let config = self.configuration(launch)?;
+        Ok(Some(JoinConfig { ports: vec![port], ..config }))
+    }
+
     /// `config` with these settings: everything but who meets whom, where, and how long that takes.
     pub(super) fn complete(&self, config: JoinConfig) -> JoinConfig {
         let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);

@@ -1,5 +1,6 @@
 //! Joining a world of processes, and choosing what carries its bytes.
 
+mod admission;
 mod environment;
 pub(super) mod report;
 pub(super) mod verbs;
@@ -18,6 +19,8 @@ use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use crate::world::bootstrap::{JoinConfig, join};
 use crate::world::launch;
 use crate::world::service::Service;
+pub use admission::Admissions;
+pub(crate) use admission::AdmittedWorld;
 use environment::Environment;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
@@ -111,6 +114,9 @@ impl Communicator {
     /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
     /// in time.
     ///
+    /// A process that was started to replace a rank (`maypole run --replace`) joins the ranks that
+    /// run, as [`enter`](Self::enter) says.
+    ///
     /// ```
     /// // Outside of any launcher:
     /// let mut comm = maypole::Communicator::from_env()?;
@@ -124,6 +130,9 @@ impl Communicator {
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;
+        if launch.is_newcomer {
+            return Self::enter_in(&environment, environment.admission(launch)?);
+        }
         let config = environment.configuration(launch)?;
         Self::join_in(&environment, config)
     }
@@ -147,6 +156,15 @@ impl Communicator {
         let interface = interface_report(&service, environment.interface.as_ref());
         let mut comm = Self::of_service(service, environment.transport, timeout)?;
         environment.apply(comm.engine.get_mut());
+        Self::finish_joining(comm, environment, interface)
+    }
+
+    /// Does what the environment asks for beside joining.
+    fn finish_joining(
+        mut comm: Self,
+        environment: &Environment,
+        interface: Option<String>,
+    ) -> Result<Self> {
         let signal = environment.status_signal.as_deref();
         server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::Join(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
@@ -213,6 +231,7 @@ impl Communicator {
             costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
             encrypts,
             links,
+            transport: Some(transport),
         };
         Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
     }
@@ -237,7 +256,9 @@ impl Communicator {
         let links = verbs::decide(control, transport, here, &offers, deadline);
         let links = links.map_err(Error::Join)?;
         let members: Vec<usize> = (0..self.world()).collect();
-        Ok(self.subgroup(&members, boards, links))
+        let mut engine = engine.subgroup(&members, boards, links);
+        engine.set_transport(transport);
+        Ok(Self::new(engine, self.hosts.clone()))
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::world::peer::Peer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The number of a proposal. A later leader has a later place in the group, so its proposals have
@@ -15,15 +16,35 @@ pub(super) struct Ballot {
     pub(super) number: u64,
 }
 
-/// A world of survivors.
+/// A process that takes part in an agreement, as it describes itself.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Attendee {
+    /// How it is reached in the new world.
+    pub(crate) peer: Peer,
+    /// What it tells all others, which the control plane does not read.
+    pub(crate) report: Vec<u8>,
+    /// The rank that a newcomer wants.
+    pub(crate) wish: Option<usize>,
+}
+
+/// A world of survivors and newcomers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(in crate::world::service) struct Proposal {
     pub(super) ballot: Ballot,
     pub(super) session: [u8; 16],
-    /// By new rank: the old world rank.
+    /// By new rank: the old world rank. Newcomers have the numbers above the old world.
     pub(super) members: Vec<usize>,
-    /// By new rank: how it is reached.
-    pub(super) peers: Vec<Peer>,
+    /// By new rank: how the member describes itself.
+    pub(super) attendees: Vec<Attendee>,
+}
+
+impl Proposal {
+    /// The new rank of the member that listens there. Hosts number their interfaces differently, so
+    /// scopes of addresses are not compared.
+    pub(super) fn place_of(&self, own: SocketAddr) -> Option<usize> {
+        let listens = |it: &Attendee| (it.peer.listen.ip(), it.peer.listen.port());
+        self.attendees.iter().position(|it| listens(it) == (own.ip(), own.port()))
+    }
 }
 
 /// A message of a follower to the leader.
@@ -31,7 +52,7 @@ pub(in crate::world::service) struct Proposal {
 pub(super) enum FollowerMessage {
     /// The sender takes part. `prepared` is the last proposal that it was ready for. Within `patience`
     /// it has to be told which members are missing, so that it hears so before its own deadline.
-    Hello { peer: Peer, prepared: Option<Proposal>, patience: Duration },
+    Hello { own: Box<Attendee>, prepared: Option<Proposal>, patience: Duration },
     /// The sender is ready for this proposal.
     Ready(Ballot),
 }
@@ -76,7 +97,7 @@ pub(super) struct Agreement {
     members: Vec<usize>,
     gone: BTreeSet<usize>,
     /// The members that have come, the leader among them.
-    here: BTreeMap<usize, Peer>,
+    here: BTreeMap<usize, Attendee>,
     /// The highest proposal of an earlier leader.
     inherited: Option<Proposal>,
     proposal: Option<Proposal>,
@@ -86,7 +107,12 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    pub(super) fn new(leader: usize, members: &[usize], own: Peer, gone: BTreeSet<usize>) -> Self {
+    pub(super) fn new(
+        leader: usize,
+        members: &[usize],
+        own: Attendee,
+        gone: BTreeSet<usize>,
+    ) -> Self {
         let place = members.iter().position(|member| *member == leader);
         Self {
             leader,
@@ -120,13 +146,13 @@ impl Agreement {
     }
 
     /// `rank` has come.
-    pub(super) fn hello(&mut self, rank: usize, peer: Peer, prepared: Option<Proposal>) {
+    pub(super) fn hello(&mut self, rank: usize, own: Attendee, prepared: Option<Proposal>) {
         if !self.members.contains(&rank) {
             return;
         }
         prepared.into_iter().for_each(|proposal| self.inherit(proposal));
         self.gone.remove(&rank);
-        self.here.insert(rank, peer);
+        self.here.insert(rank, own);
         self.proposal = None;
     }
 
@@ -174,26 +200,74 @@ impl Agreement {
         self.number += 1;
         let ballot = Ballot { leader: self.place, number: self.number };
         let here = self.members.iter().filter(|rank| self.here.contains_key(rank));
-        let members: Vec<usize> = here.copied().collect();
-        let peers = members.iter().map(|rank| self.here[rank].clone()).collect();
-        let proposal = Proposal { ballot, session, members, peers };
+        let here: Vec<(usize, Option<usize>)> =
+            here.map(|rank| (*rank, self.here[rank].wish)).collect();
+        let members = in_order(&here);
+        let attendees = members.iter().map(|rank| self.here[rank].clone()).collect();
+        let proposal = Proposal { ballot, session, members, attendees };
         self.ready = [self.leader].into();
         self.proposal = Some(proposal.clone());
         proposal
     }
 }
 
+/// The members of a new world, by rank there. `here`: each member, and the rank that it wants.
+///
+/// A member gets the rank that it wants, if that exists, is not taken and is not 0: rank 0 stays
+/// with the leader, at which the control connections end. The others keep their order.
+fn in_order(here: &[(usize, Option<usize>)]) -> Vec<usize> {
+    let mut places: Vec<Option<usize>> = vec![None; here.len()];
+    let mut others = Vec::new();
+    for (member, wish) in here {
+        match wish.and_then(|wish| places.get_mut(wish).filter(|_| wish > 0)) {
+            Some(place @ None) => *place = Some(*member),
+            _ => others.push(*member),
+        }
+    }
+    let mut others = others.into_iter();
+    places.into_iter().filter_map(|place| place.or_else(|| others.next())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn peer(rank: usize) -> Peer {
-        Peer {
+    fn peer(rank: usize) -> Attendee {
+        let peer = Peer {
             listen: ([127, 0, 0, 1], rank as u16).into(),
             host: "h".to_owned(),
             pid: 1,
             pid_namespace: "p".to_owned(),
-        }
+        };
+        Attendee { peer, report: vec![rank as u8], wish: None }
+    }
+
+    #[test]
+    fn newcomers_get_the_ranks_that_they_want_and_others_keep_their_order() {
+        let check = |here: &[(usize, Option<usize>)], ranks: &[usize]| {
+            assert_eq!(in_order(here), ranks, "{here:?}");
+        };
+        check(&[(0, None), (1, None)], &[0, 1]);
+        check(&[(0, None), (1, None), (2, None), (4, Some(1))], &[0, 4, 1, 2]);
+        // Rank 0 stays with a survivor; a rank beyond the world is none.
+        check(&[(1, None), (2, None), (4, Some(0))], &[1, 2, 4]);
+        check(&[(1, None), (4, Some(9))], &[1, 4]);
+        // Two that want the same rank.
+        check(&[(0, None), (1, None), (4, Some(1)), (5, Some(1))], &[0, 4, 1, 5]);
+        check(&[(3, None), (4, Some(1)), (5, Some(2))], &[3, 4, 5]);
+    }
+
+    #[test]
+    fn a_newcomer_is_in_the_world_with_its_report() {
+        let mut agreement = leader(0, &[0, 2, 3], &[2]);
+        let newcomer = Attendee { wish: Some(1), ..peer(3) };
+        agreement.hello(3, newcomer, None);
+        let proposal = prepare(&mut agreement);
+        assert_eq!(proposal.members, [0, 3]);
+        assert_eq!(proposal.attendees[1].report, [3]);
+        // A newcomer that dies is gone, and does not come again.
+        agreement.gone(3);
+        assert_eq!(prepare(&mut agreement).members, [0]);
     }
 
     fn leader(rank: usize, members: &[usize], gone: &[usize]) -> Agreement {
@@ -217,7 +291,7 @@ mod tests {
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [1, 3]);
         assert_eq!(
-            proposal.peers.iter().map(|peer| peer.listen.port()).collect::<Vec<_>>(),
+            proposal.attendees.iter().map(|it| it.peer.listen.port()).collect::<Vec<_>>(),
             [1, 3]
         );
         assert!(matches!(agreement.next([0; 16]), NextStep::Wait));
@@ -254,7 +328,7 @@ mod tests {
         agreement.ready(1, first.ballot);
         agreement.hello(1, peer(9), None);
         let second = prepare(&mut agreement);
-        assert_eq!(second.peers[1].listen.port(), 9);
+        assert_eq!(second.attendees[1].peer.listen.port(), 9);
     }
 
     #[test]

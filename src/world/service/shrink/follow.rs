@@ -109,9 +109,9 @@ impl Member<'_> {
         mut link: LeaderLink,
         prepared: &mut Option<Proposal>,
     ) -> LinkEnd {
-        let (peer, prepared_for) = (self.own.clone(), prepared.clone());
+        let (own, prepared_for) = (Box::new(self.own.clone()), prepared.clone());
         let hello =
-            FollowerMessage::Hello { peer, prepared: prepared_for, patience: self.patience() };
+            FollowerMessage::Hello { own, prepared: prepared_for, patience: self.patience() };
         if link.send(&hello, self.deadline).is_err() {
             return LinkEnd::Lost;
         }
@@ -178,7 +178,7 @@ impl LeaderLink {
     }
 }
 
-fn is_timeout(error: &SecureError) -> bool {
+pub(super) fn is_timeout(error: &SecureError) -> bool {
     let waited = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
     matches!(error, SecureError::Io(error) if waited(error.kind()))
 }

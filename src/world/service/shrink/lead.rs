@@ -50,9 +50,20 @@ impl<'a> Leader<'a> {
         let watch = Watch::new()?;
         let waker = Arc::new(Waker::new()?);
         watch.add(&*waker, WAKER, false)?;
-        let mut agreement = Agreement::new(member.rank(), member.members, member.own.clone(), gone);
+        let (mut followers, mut newcomers) = (BTreeMap::new(), BTreeMap::new());
+        for (control, attendee) in member.take_newcomers() {
+            let number = member.service.world() + newcomers.len();
+            watch.add(&control.stream, FOLLOWERS | number as u64, false)?;
+            followers.insert(number, control);
+            newcomers.insert(number, attendee);
+        }
+        let members: Vec<usize> = member.members.iter().chain(newcomers.keys()).copied().collect();
+        let mut agreement = Agreement::new(member.rank(), &members, member.own.clone(), gone);
+        for (number, attendee) in newcomers {
+            agreement.hello(number, attendee, None);
+        }
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
-        let (followers, probes) = <_>::default();
+        let probes = BTreeMap::new();
         let until = member.deadline;
         Ok(Self { member, agreement, watch, waker, followers, probes, until, left_behind: false })
     }
@@ -137,7 +148,12 @@ impl<'a> Leader<'a> {
     fn drop_follower(&mut self, rank: usize) {
         if let Some(old) = self.followers.remove(&rank) {
             self.watch.remove(&old.stream);
-            self.agreement.lost(rank);
+            // A newcomer has nowhere to come again to.
+            if rank >= self.member.service.world() {
+                self.agreement.gone(rank);
+            } else {
+                self.agreement.lost(rank);
+            }
         }
     }
 
@@ -146,8 +162,8 @@ impl<'a> Leader<'a> {
         let (messages, ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             match decode(&bytes) {
-                Some(FollowerMessage::Hello { peer, prepared, patience }) => {
-                    self.agreement.hello(rank, peer, prepared);
+                Some(FollowerMessage::Hello { own, prepared, patience }) => {
+                    self.agreement.hello(rank, *own, prepared);
                     let until = Instant::now().checked_add(patience);
                     self.until = until.map_or(self.until, |until| until.min(self.until));
                     self.drop_probe(rank);

@@ -40,6 +40,15 @@
 //!   called again. A rank that the others left out, which can only happen if the network was cut,
 //!   gets an error when it asks.
 //!
+//! # Newcomers
+//!
+//! Processes that want to join take part as followers that the leader brings along: the waiting room
+//! (`bootstrap::admission`) has authenticated them, so they are connected already and only have to
+//! be ready. They have the numbers above the old world. Nothing else differs: a newcomer that dies
+//! before it is ready is left out, a leader that dies takes its newcomers with it unless a member
+//! was ready for a proposal with them, and the trial finds newcomers that die later. So all
+//! survivors end in one world, with the same newcomers or without.
+//!
 //! # Cost
 //!
 //! The leader has one connection to each member, the others have one. There are two round trips
@@ -55,25 +64,26 @@
 
 mod agreement;
 mod calls;
+mod contribution;
 mod follow;
 mod lead;
+mod newcomer;
 mod probe;
 
+pub(crate) use agreement::Attendee;
 pub(super) use calls::ShrinkCalls;
+pub use contribution::{Contribution, GrownWorld};
+pub(crate) use contribution::{Newcomers, ServiceBase};
+pub(crate) use newcomer::{Entry, EntryError};
 
-use super::{
-    Acceptor, ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError, ServiceStart,
-};
+use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
 use crate::world::peer::Peer;
 use agreement::Proposal;
 use follow::Followed;
 use lead::Leader;
-use maypole_transports::secure::JobSecret;
-use maypole_transports::watch::Watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What a request that fails at its deadline waited for.
@@ -84,8 +94,11 @@ const WHAT: &str = "going on without the dead";
 pub struct Survivors {
     /// This rank's service in the new world.
     pub service: Service,
-    /// By rank of the new world: its place among the members of the group.
+    /// By rank of the new world: its place among the members of the group. Newcomers have the places
+    /// above the group.
     pub places: Vec<usize>,
+    /// The world that was agreed on first, if there were newcomers in it.
+    pub grown: Option<GrownWorld>,
 }
 
 /// One rank's part in an agreement.
@@ -94,8 +107,10 @@ struct Member<'a> {
     group: GroupId,
     /// World ranks of the group, in its order.
     members: &'a [usize],
-    /// How this rank is reached in the new world.
-    own: Peer,
+    /// How this rank describes itself.
+    own: Attendee,
+    /// Newcomers that this rank brings along if it leads.
+    newcomers: Mutex<Vec<(ControlConnection, Attendee)>>,
     deadline: Instant,
 }
 
@@ -120,22 +135,11 @@ impl Service {
         &self,
         group: GroupId,
         members: &[usize],
+        contribution: Contribution,
         deadline: Instant,
     ) -> Result<Survivors, ServiceError> {
         self.check_members(members)?;
-        let mut survivors = self.agree(group, members, deadline)?;
-        loop {
-            let service = &survivors.service;
-            let all: Vec<usize> = (0..service.world()).collect();
-            match service.exchange(GroupId::WORLD, &all, Vec::new(), deadline) {
-                Ok(_) => return Ok(survivors),
-                Err(error @ ServiceError::TimedOut { .. }) => return Err(error),
-                Err(error) => tracing::debug!(%error, "another rank is gone; agreeing again"),
-            }
-            let next = service.agree(GroupId::WORLD, &all, deadline)?;
-            let places = next.places.iter().map(|place| survivors.places[*place]).collect();
-            survivors = Survivors { service: next.service, places };
-        }
+        self.agree(group, members, contribution, deadline)?.tried(deadline)
     }
 
     /// As [`shrink`](Self::shrink), but a member of the new world may have died already.
@@ -143,21 +147,29 @@ impl Service {
         &self,
         group: GroupId,
         members: &[usize],
+        contribution: Contribution,
         deadline: Instant,
     ) -> Result<Survivors, ServiceError> {
-        if members.len() == 1 {
+        let Contribution { report, newcomers } = contribution;
+        if members.len() == 1 && newcomers.is_none() {
             let service = Self::alone(self.shared.timeout).map_err(refused)?;
-            return Ok(Survivors { service, places: vec![0] });
+            return Ok(Survivors { service, places: vec![0], grown: None });
         }
         if self.shared.state().shrinks.is_decided(group) {
             return Err(ServiceError::Invalid(
                 "the ranks have gone on already; use the communicator that they made".to_owned(),
             ));
         }
-        let listener = self.listen_again().map_err(refused)?;
+        let (waiting, base) = match newcomers {
+            Some(Newcomers { waiting, base }) => (waiting, self.base().unwrap_or(base)),
+            None => (Vec::new(), self.base().ok_or_else(|| refused("this rank is alone"))?),
+        };
+        let listener = base.listen_again().map_err(refused)?;
         let listen = listener.local_addr().map_err(refused)?;
-        let own = Peer { listen, ..self.shared.peers[self.rank()].clone() };
-        let member = Member { service: self, group, members, own, deadline };
+        let peer = Peer { listen, ..base.own.clone() };
+        let own = Attendee { peer, report, wish: None };
+        let newcomers = Mutex::new(waiting);
+        let member = Member { service: self, group, members, own, newcomers, deadline };
         let agreed = member.agree()?;
         let (proposal, controls) = match agreed {
             Agreed::Committed(proposal, controls) => (proposal, controls),
@@ -165,63 +177,50 @@ impl Service {
         };
         let rank = member.place_in(&proposal)?;
         self.shared.decide(group, &proposal);
-        let place = |world: &usize| members.iter().position(|member| member == world);
+        let first = self.world();
+        let newcomer = |world: usize| world.checked_sub(first).map(|at| members.len() + at);
+        let place = |world: &usize| {
+            members.iter().position(|member| member == world).or_else(|| newcomer(*world))
+        };
         let places: Option<Vec<usize>> = proposal.members.iter().map(place).collect();
         let places = places.ok_or_else(|| refused("the proposal names a rank of no member"))?;
-        let service = self.start_again(rank, proposal, listener, controls).map_err(refused)?;
-        Ok(Survivors { service, places })
+        let grown = places.iter().any(|place| *place >= members.len());
+        let grown = grown.then(|| GrownWorld::of(&proposal));
+        let service = base.start(rank, proposal, listener, controls).map_err(refused)?;
+        Ok(Survivors { service, places, grown })
     }
 
-    /// A listener for a new world, where this rank listens already.
-    fn listen_again(&self) -> io::Result<TcpListener> {
-        let mut address = self.shared.peers[self.rank()].listen;
-        let ports = self.shared.data_ports.clone().map_or(vec![0], Iterator::collect);
-        let mut last = io::ErrorKind::InvalidInput.into();
-        for port in ports {
-            address.set_port(port);
-            match TcpListener::bind(address) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// The service of `rank` in the world of `proposal`.
-    fn start_again(
-        &self,
-        rank: usize,
-        proposal: Proposal,
-        listener: TcpListener,
-        controls: BTreeMap<usize, ControlConnection>,
-    ) -> io::Result<Self> {
-        if proposal.peers.len() == 1 {
-            return Self::alone(self.shared.timeout);
-        }
-        let scope = scope_of(listener.local_addr()?);
-        let secret = JobSecret { session: proposal.session, ..self.shared.secret.clone() };
-        let watch = Watch::new()?;
-        Self::start(ServiceStart {
-            rank,
-            acceptor: Acceptor::new(listener, secret.clone(), rank, &watch)?,
-            secret,
-            peers: proposal.peers.into_iter().map(|peer| peer.within(scope)).collect(),
-            timeout: self.shared.timeout,
-            encrypt: self.shared.encrypt,
-            data_ports: self.shared.data_ports.clone(),
-            verbs: Arc::clone(&self.shared.verbs),
-            watch,
-            controls,
-            late_answer: None,
+    /// What a service of this rank in another world is made of; `None` for a rank that is alone.
+    fn base(&self) -> Option<ServiceBase> {
+        let shared = &self.shared;
+        Some(ServiceBase {
+            own: shared.peers.get(self.rank())?.clone(),
+            secret: shared.secret.clone(),
+            timeout: shared.timeout,
+            encrypt: shared.encrypt,
+            data_ports: shared.data_ports.clone(),
+            verbs: Arc::clone(&shared.verbs),
         })
     }
 }
 
-/// The number of the interface in a link-local address; 0 for any other address.
-fn scope_of(address: SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(address) => address.scope_id(),
+impl Survivors {
+    /// Lets the members of the new world exchange nothing, to see whether all are there. Where one is
+    /// not, the others agree again, until it works.
+    fn tried(mut self, deadline: Instant) -> Result<Self, ServiceError> {
+        loop {
+            let service = &self.service;
+            let all: Vec<usize> = (0..service.world()).collect();
+            match service.exchange(GroupId::WORLD, &all, Vec::new(), deadline) {
+                Ok(_) => return Ok(self),
+                Err(error @ ServiceError::TimedOut { .. }) => return Err(error),
+                Err(error) => tracing::debug!(%error, "another rank is gone; agreeing again"),
+            }
+            let next = service.agree(GroupId::WORLD, &all, Contribution::default(), deadline)?;
+            let places = next.places.iter().map(|place| self.places[*place]).collect();
+            let grown = self.grown.map(|grown| grown.without(&next.places));
+            self = Self { service: next.service, places, grown };
+        }
     }
 }
 
@@ -260,14 +259,16 @@ impl Member<'_> {
         }
     }
 
+    /// The newcomers that this rank brings along. Those that are not taken into the new world find
+    /// their connections closed, and ask again.
+    fn take_newcomers(&self) -> Vec<(ControlConnection, Attendee)> {
+        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// This rank's number in the world of `proposal`.
     fn place_in(&self, proposal: &Proposal) -> Result<usize, ServiceError> {
-        let own = self.own.listen;
         let place = proposal.members.iter().position(|member| *member == self.rank());
-        let same = |place: &usize| {
-            let listen = proposal.peers.get(*place).map(|peer| peer.listen);
-            listen.is_some_and(|it| (it.ip(), it.port()) == (own.ip(), own.port()))
-        };
+        let same = |place: &usize| proposal.place_of(self.own.peer.listen) == Some(*place);
         place.filter(same).ok_or_else(|| self.left_behind())
     }
 

@@ -31,6 +31,7 @@ use maypole_trainer::train::text::{DataFingerprint, Text};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+pub(crate) use survival::OnFailure;
 
 #[derive(clap::Args)]
 pub(crate) struct TrainArgs {
@@ -157,8 +158,10 @@ options! {
     save_every: u64,
     /// Checkpoints to keep: older ones are removed when a new one is whole [default: all].
     keep: usize,
-    /// What the other ranks do when one dies: stop, or shrink (go on without it, in the same step and
-    /// with every number; of dp alone, replicated, zero1 or zero2) [default: stop].
+    /// What the other ranks do when one dies: stop, shrink (go on without it, in the same step and
+    /// with every number) or wait (save a checkpoint after the last step, and end). The last two are
+    /// of dp alone, replicated, zero1 or zero2. Under maypole run, shrink needs --replace, which also
+    /// starts a process in its place, and wait needs --failure-grace [default: stop].
     on_failure: String,
     /// A file for the loss, norm and rate of each step, one JSON object a line; a resumed run
     /// continues the file from the step of its checkpoint.
@@ -199,8 +202,8 @@ pub(crate) struct TrainingJob {
     pub(crate) sample: usize,
     pub(crate) temperature: f64,
     pub(crate) processes: bool,
-    /// Whether the other ranks go on when one has died.
-    pub(crate) shrinks: bool,
+    /// What the other ranks do when one has died.
+    pub(crate) on_failure: OnFailure,
     /// Whether the run is compared with the same training in one process.
     pub(crate) against: bool,
     pub(crate) text: Text,
@@ -270,7 +273,7 @@ impl TrainOptions {
         self.check_effects(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
         let device = self.device()?;
-        let shrinks = self.shrinks(&setup, precision)?;
+        let on_failure = self.on_failure(&setup, precision)?;
         let schedule = self.schedule(steps)?;
         self.try_outputs()?;
         // The process that starts the others holds a copy of the text too.
@@ -296,7 +299,7 @@ impl TrainOptions {
             sample: self.sample.unwrap_or(300),
             temperature: self.temperature.unwrap_or(0.8),
             processes: self.processes.unwrap_or(false),
-            shrinks,
+            on_failure,
             against: self.against.is_some(),
             losses: self.losses,
             text,

@@ -1,6 +1,6 @@
 //! Starts ranks: by a launcher, as threads of this process, or as processes started here.
 
-use crate::options::TrainingJob;
+use crate::options::{OnFailure, TrainingJob};
 use crate::output::{self, PrintError};
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
@@ -24,6 +24,11 @@ use std::time::Duration;
 pub(crate) fn place() -> anyhow::Result<(usize, usize)> {
     let launch = from_vars(&|name| std::env::var(name).ok())?.launch;
     Ok((launch.rank, launch.world))
+}
+
+/// True in a process that a launcher has started to replace a rank.
+fn is_newcomer() -> anyhow::Result<bool> {
+    Ok(from_vars(&|name| std::env::var(name).ok())?.launch.is_newcomer)
 }
 
 /// Refuses a command that runs in one process, if a launcher started several.
@@ -53,6 +58,11 @@ impl JoinedRanks {
     /// Joins the other ranks, if a launcher started several; `None` if this process starts them.
     pub(crate) fn join(&mut self) -> anyhow::Result<Option<&mut Communicator>> {
         if self.started()? > 1 && self.joined.is_none() {
+            ensure!(
+                !is_newcomer()?,
+                "--data that streams is prepared by all ranks together before the first step, and \
+                 this process replaces a rank: give --text, or start without --replace"
+            );
             self.joined = Some(Communicator::from_env()?);
         }
         Ok(self.joined.as_mut())
@@ -80,7 +90,7 @@ pub(crate) fn start(job: &TrainingJob, joined: JoinedRanks) -> anyhow::Result<()
         return rank(joined.joined.map_or_else(Communicator::from_env, Ok)?, job);
     }
     if job.processes {
-        return processes(ranks, job.shrinks);
+        return processes(ranks, job.on_failure);
     }
     first_cause(Communicator::run_local(ranks, |comm| rank(comm, job)))
 }
@@ -109,10 +119,10 @@ fn follows(error: &anyhow::Error) -> bool {
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, unless the
-/// others can go on without it (`shrinks`), and the end of this process ends all of them. The output
+/// others survive it (`on_failure`), and the end of this process ends all of them. The output
 /// of the ranks goes through this process, so that they all end when no process reads it any more.
 /// Must be called by the main thread: the ranks end when the thread that started them ends.
-fn processes(ranks: usize, shrinks: bool) -> anyhow::Result<()> {
+fn processes(ranks: usize, on_failure: OnFailure) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("the path of this program is not known")?;
     // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
     // again while the port is taken.
@@ -143,7 +153,7 @@ fn processes(ranks: usize, shrinks: bool) -> anyhow::Result<()> {
         // report the failure of one another.
         (relayed, printed)
     });
-    let ended = supervise(children, &unprinted, shrinks);
+    let ended = supervise(children, &unprinted, on_failure);
     match relay.join() {
         Ok((relayed, _)) => relayed.map_err(anyhow::Error::from).and(ended),
         Err(panic) => resume_unwind(panic),
@@ -163,9 +173,13 @@ fn relay(printed: &mut PipeReader) -> Result<(), PrintError> {
     }
 }
 
-/// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others. If
-/// they can go on without it (`shrinks`), one rank that succeeds is enough.
-fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool, shrinks: bool) -> anyhow::Result<()> {
+/// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others. Ranks
+/// that survive it (`on_failure`) end by themselves; if they go on, one that succeeds is enough.
+fn supervise(
+    mut running: Vec<Child>,
+    unprinted: &AtomicBool,
+    on_failure: OnFailure,
+) -> anyhow::Result<()> {
     let mut failed = None;
     let mut succeeded = false;
     while !running.is_empty() {
@@ -179,7 +193,7 @@ fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool, shrinks: bool) -> 
         }
         running = still;
         let unprinted = unprinted.load(Ordering::Acquire);
-        let over = failed.is_some() && !shrinks;
+        let over = failed.is_some() && !on_failure.survives();
         if over && !unprinted {
             // The other ranks detect the failure themselves. Give them a moment to report it.
             sleep(Duration::from_secs(2));
@@ -190,7 +204,7 @@ fn supervise(mut running: Vec<Child>, unprinted: &AtomicBool, shrinks: bool) -> 
         sleep(Duration::from_millis(20));
     }
     match failed {
-        Some(_) if shrinks && succeeded => Ok(()),
+        Some(_) if on_failure == OnFailure::Shrink && succeeded => Ok(()),
         None => Ok(()),
         Some(status) => bail!("a rank failed: {status}"),
     }

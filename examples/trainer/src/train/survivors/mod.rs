@@ -19,6 +19,13 @@
 //! After a death ([`recovery`]): `shrink`, an all-gather of steps, and a broadcast of each part of
 //! the optimizer by a rank that has it.
 //!
+//! # A rank comes again
+//!
+//! Where the launcher starts a process in the place of a dead one, ranks let it in at the end of a step
+//! ([`Survivors::admit`](recovery::Survivors::admit)), which costs nothing while no rank is missing.
+//! The newcomer gets weights and optimizer from them (`newcomers`), rows are divided anew, and losses
+//! are from then on those of a run of that many ranks, to the bit.
+//!
 //! # Cost
 //!
 //! With n ranks and AdamW, 1/n more numbers a parameter leave each rank in a step, beside 2 (n-1)/n.
@@ -35,4 +42,5 @@
 //! last one or the one before.
 
 pub mod keeper;
+mod newcomers;
 pub mod recovery;

@@ -7,8 +7,10 @@ use crate::tensor::math::Real;
 use crate::tensor::random::fingerprint;
 use crate::train::optim::Optimizer;
 use crate::train::survivors::keeper::{StateKeeper, StepState};
+use crate::train::survivors::newcomers::{HeldState, NEWCOMER};
 use crate::train::worker::Worker;
-use maypole::{Communicator, Result};
+use maypole::{Admissions, Communicator, Result};
+use std::time::Duration;
 
 /// The ranks that are left cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -35,18 +37,31 @@ pub enum RecoveryError {
         /// The last step that all ranks have done.
         step: u64,
     },
+    /// No rank is left that has the state: all that are there came to replace others.
+    #[error(
+        "no rank is left that has the weights: go on from the last checkpoint, if the run has --save"
+    )]
+    NoState,
     /// A collective failed.
     #[error(transparent)]
     Collective(#[from] maypole::Error),
 }
 
-/// The ranks of a run, of which some may die.
+/// The ranks of a run, of which some may die, and be replaced.
 #[derive(Debug)]
 pub struct Survivors {
     /// A communicator that nothing else uses, so that it is there when all others have failed.
     anchor: Communicator,
-    /// The number that each rank had when the run began.
+    /// The number that each rank had when the run began. One that replaces another has its number.
     names: Vec<usize>,
+    /// This rank's.
+    name: usize,
+    /// Where processes come that replace ranks.
+    admissions: Option<Admissions>,
+    /// How many ranks the run began with.
+    full: usize,
+    /// Newcomers are in `anchor`, and do not have the state yet.
+    grown: bool,
 }
 
 /// A worker that goes on after a death.
@@ -55,6 +70,8 @@ pub struct Recovered<T> {
     pub worker: Worker<T>,
     /// The ranks that have gone, as they were numbered when the run began.
     pub gone: Vec<usize>,
+    /// The ranks that have come again.
+    pub came: Vec<usize>,
 }
 
 impl Survivors {
@@ -63,7 +80,52 @@ impl Survivors {
     /// # Errors
     /// As the library's `duplicate`.
     pub fn new(comm: &mut Communicator) -> Result<Self> {
-        Ok(Self { names: (0..comm.world()).collect(), anchor: comm.duplicate()? })
+        let full = comm.world();
+        let (names, name, anchor) = ((0..full).collect(), comm.rank(), comm.duplicate()?);
+        Ok(Self { anchor, names, name, admissions: None, full, grown: false })
+    }
+
+    /// The same ranks, to which processes may come by `admissions` in place of those that have died.
+    /// Equal on all ranks.
+    #[must_use]
+    pub fn replaced_by(self, admissions: Option<Admissions>) -> Self {
+        Self { admissions, ..self }
+    }
+
+    /// In a process that has come in place of rank `name` of `full`: takes part in the others'
+    /// [`go_on`](Self::go_on), and gets weights and optimizer from them. `comm` is the communicator
+    /// by which it came.
+    ///
+    /// # Errors
+    /// As [`go_on`](Self::go_on).
+    pub fn enter<T: Real>(
+        (comm, admissions): (Communicator, Admissions),
+        (name, full): (usize, usize),
+        again: impl Fn(Communicator) -> Result<Worker<T>>,
+    ) -> std::result::Result<(Self, Recovered<T>), RecoveryError> {
+        let admissions = Some(admissions);
+        let mut entered =
+            Self { anchor: comm, names: Vec::new(), name, admissions, full, grown: true };
+        let recovered = entered.recover(None, again)?;
+        Ok((entered, recovered))
+    }
+
+    /// Lets processes come in place of ranks that have died. All ranks call it at the same step, while
+    /// none is in another collective. If it returns true, all of them call [`go_on`](Self::go_on).
+    /// Sends nothing while no rank is missing.
+    ///
+    /// # Errors
+    /// As the library's `admit`.
+    pub fn admit(&mut self) -> Result<bool> {
+        if self.anchor.world() >= self.full {
+            return Ok(false);
+        }
+        let Some(admissions) = &mut self.admissions else { return Ok(false) };
+        if let Some(grown) = self.anchor.admit(admissions, Duration::ZERO)? {
+            self.anchor = grown;
+            self.grown = true;
+        }
+        Ok(self.grown)
     }
 
     /// The number that each rank that is left had when the run began.
@@ -71,8 +133,9 @@ impl Survivors {
         &self.names
     }
 
-    /// Goes on without the ranks that have died. All that are left call this, after a collective of
-    /// `worker` has failed, wherever in a step that was. `again` makes a worker of the communicator
+    /// Goes on without the ranks that have died, and with those that have come. All that are left call
+    /// this, after a collective of `worker` has failed, wherever in a step that was, or after they
+    /// have [admitted](Self::admit) others. `again` makes a worker of the communicator
     /// that is left, as the first one was made. Weights, optimizer and step of the new worker are
     /// those after the last step that all ranks have done. The worker must have
     /// [kept](Worker::keep_states) its states.
@@ -87,37 +150,55 @@ impl Survivors {
         worker: Worker<T>,
         again: impl Fn(Communicator) -> Result<Worker<T>>,
     ) -> std::result::Result<Recovered<T>, RecoveryError> {
+        let kept = KeptStates::of(worker)?;
+        self.recover(Some(kept), again)
+    }
+
+    /// As [`go_on`](Self::go_on), of a rank that has kept states, or of one that has come.
+    fn recover<T: Real>(
+        &mut self,
+        kept: Option<KeptStates<T>>,
+        again: impl Fn(Communicator) -> Result<Worker<T>>,
+    ) -> std::result::Result<Recovered<T>, RecoveryError> {
         let before = self.names.clone();
-        let mut kept = KeptStates::of(worker)?;
+        let mut held = HeldState::of(kept);
         loop {
             let world = self.anchor.world();
-            self.anchor = self.anchor.shrink()?;
-            if self.anchor.world() == world {
-                return Err(RecoveryError::NoneGone(world));
+            let mut stuck = false;
+            if !std::mem::take(&mut self.grown) {
+                self.anchor = self.anchor.shrink()?;
+                stuck = self.anchor.world() == world;
             }
-            let worker = match self.attempt(&mut kept, &before, &again) {
+            let (worker, came) = match self.attempt(&mut held, (&before, stuck), &again) {
                 // Another rank has died meanwhile.
                 Err(RecoveryError::Collective(_)) => continue,
                 attempt => attempt?,
             };
             let gone = before.iter().copied().filter(|name| !self.names.contains(name)).collect();
-            return Ok(Recovered { worker, gone });
+            return Ok(Recovered { worker, gone, came });
         }
     }
 
-    /// Goes on with the ranks that are left now. `before`: the names of the ranks of `kept`.
+    /// Goes on with the ranks that are there now. `before`: the names of the ranks of the former world.
+    /// `stuck`: this rank has found nobody gone.
     fn attempt<T: Real>(
         &mut self,
-        kept: &mut KeptStates<T>,
-        before: &[usize],
+        held: &mut HeldState<T>,
+        (before, stuck): (&[usize], bool),
         again: impl Fn(Communicator) -> Result<Worker<T>>,
-    ) -> std::result::Result<Worker<T>, RecoveryError> {
+    ) -> std::result::Result<(Worker<T>, Vec<usize>), RecoveryError> {
         let comm = &mut self.anchor;
-        let members = gather(comm, &[kept.rank as u64])?;
-        let members: Vec<usize> = members.into_iter().map(|rank| rank as usize).collect();
-        self.names = members.iter().map(|rank| before[*rank]).collect();
-        let whole = kept.assemble(comm, &members, before)?;
-        kept.whole = Some(whole.clone());
+        let told = gather(comm, &[held.place(), self.name as u64, u64::from(stuck)])?;
+        let told: Vec<&[u64]> = told.chunks(3).collect();
+        if told.iter().all(|rank| rank[2] == 1) {
+            return Err(RecoveryError::NoneGone(told.len()));
+        }
+        let places: Vec<u64> = told.iter().map(|rank| rank[0]).collect();
+        self.names = told.iter().map(|rank| rank[1] as usize).collect();
+        let newcomers = self.names.iter().zip(&places).filter(|(_, place)| **place == NEWCOMER);
+        let came = newcomers.map(|(name, _)| *name).collect();
+        let whole = held.whole_state(comm, &places, before)?;
+        held.whole = Some(whole.clone());
         // When a rank is past this, all of them have the whole state. So a rank that dies from here
         // on takes nothing with it.
         comm.barrier()?;
@@ -127,28 +208,28 @@ impl Survivors {
         if let Some(keeper) = &mut worker.session.keeper {
             keeper.whole = Some(whole);
         }
-        Ok(worker)
+        Ok((worker, came))
     }
 }
 
 /// The `numbers` of all ranks, one rank's after another's.
-fn gather(comm: &mut Communicator, numbers: &[u64]) -> Result<Vec<u64>> {
+pub(super) fn gather(comm: &mut Communicator, numbers: &[u64]) -> Result<Vec<u64>> {
     let mut all = vec![0; numbers.len() * comm.world()];
     comm.all_gather(numbers, &mut all)?;
     Ok(all)
 }
 
 /// What a rank has of the world that it was in: one or two states, or all of one.
-struct KeptStates<T> {
+pub(super) struct KeptStates<T> {
     layout: ParameterLayout,
     /// This rank, and how many there were.
-    rank: usize,
+    pub(super) rank: usize,
     world: usize,
     /// Whether each rank has its part of the optimizer, and a copy of another.
     sharded: bool,
     /// The state before the last step that was begun, and the one after it.
     states: Vec<StepState<T>>,
-    whole: Option<StepState<T>>,
+    pub(super) whole: Option<StepState<T>>,
 }
 
 impl<T: Real> KeptStates<T> {
@@ -171,15 +252,16 @@ impl<T: Real> KeptStates<T> {
     }
 
     /// The state after the last step that all ranks have done, with the whole optimizer. `members`:
-    /// which ranks of the former world those of `comm` were, and `names` what they are called.
-    fn assemble(
+    /// which ranks of the former world those of `comm` were, and `names` what they are called. `whole`:
+    /// that state, if this rank has it already.
+    pub(super) fn assemble(
         &self,
         comm: &mut Communicator,
-        members: &[usize],
-        names: &[usize],
+        (members, names): (&[usize], &[usize]),
+        whole: Option<&StepState<T>>,
     ) -> std::result::Result<StepState<T>, RecoveryError> {
-        let has_whole = gather(comm, &[u64::from(self.whole.is_some())])?;
-        if let Some(whole) = &self.whole
+        let has_whole = gather(comm, &[u64::from(whole.is_some())])?;
+        if let Some(whole) = whole
             && has_whole.iter().all(|has| *has == 1)
         {
             return same(comm, whole.clone());
@@ -237,7 +319,7 @@ impl<T: Real> KeptStates<T> {
 }
 
 /// Refuses states of different steps or with different weights.
-fn same<T: Real>(
+pub(super) fn same<T: Real>(
     comm: &mut Communicator,
     state: StepState<T>,
 ) -> std::result::Result<StepState<T>, RecoveryError> {

@@ -6,29 +6,60 @@ use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::setup::Setup;
 
+/// What the other ranks do when one has died.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OnFailure {
+    /// They end with an error.
+    Stop,
+    /// They go on without it.
+    Shrink,
+    /// They save a checkpoint after the last step that all of them have done, and end with an error.
+    Wait,
+}
+
+impl OnFailure {
+    /// True if the other ranks need time after a death.
+    pub(crate) fn survives(self) -> bool {
+        self != Self::Stop
+    }
+}
+
 impl TrainOptions {
-    /// Whether the other ranks go on when one has died.
-    pub(super) fn shrinks(&self, setup: &Setup, precision: Precision) -> anyhow::Result<bool> {
-        if !named(&self.on_failure, "reaction to a failure", &[("stop", false), ("shrink", true)])
-            .context("--on-failure")?
-        {
-            return Ok(false);
+    /// What the other ranks do when one has died, if they can.
+    pub(super) fn on_failure(
+        &self,
+        setup: &Setup,
+        precision: Precision,
+    ) -> anyhow::Result<OnFailure> {
+        let names =
+            [("stop", OnFailure::Stop), ("shrink", OnFailure::Shrink), ("wait", OnFailure::Wait)];
+        let chosen = named(&self.on_failure, "reaction to a failure", &names);
+        let chosen = chosen.context("--on-failure")?;
+        if !chosen.survives() {
+            return Ok(chosen);
         }
-        setup.can_lose_ranks().map_err(anyhow::Error::msg)?;
+        let name = self.on_failure.as_deref().unwrap_or_default();
+        setup
+            .can_lose_ranks()
+            .map_err(|why| anyhow::Error::msg(format!("--on-failure {name} {why}")))?;
         ensure!(
             setup.mesh.size(MeshAxis::Dp) > 1,
-            "--on-failure shrink is of a run of several ranks, and the mesh has one: see --mesh"
+            "--on-failure {name} is of a run of several ranks, and the mesh has one: see --mesh"
         );
         ensure!(
             precision == Precision::F32,
-            "--on-failure shrink needs every number twice, and the 32-bit weights behind 16-bit ones \
+            "--on-failure {name} needs every number twice, and the 32-bit weights behind 16-bit ones \
              are on one rank each: leave out --precision"
         );
         ensure!(
             self.against.is_none(),
-            "--against one compares rank by rank, and --on-failure shrink renumbers them: leave out \
+            "--against one compares rank by rank, and --on-failure {name} renumbers them: leave out \
              one of them"
         );
-        Ok(true)
+        ensure!(
+            chosen != OnFailure::Wait || self.save.is_some(),
+            "--on-failure wait writes a checkpoint when a rank has died: give its folder by --save"
+        );
+        Ok(chosen)
     }
 }

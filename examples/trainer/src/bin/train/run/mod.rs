@@ -13,8 +13,8 @@ use crate::options::TrainingJob;
 use crate::output;
 use anyhow::ensure;
 use half::{bf16, f16};
-use maypole::Communicator;
 use maypole::schedule::hosts::Hosts;
+use maypole::{Admissions, Communicator};
 use maypole_trainer::check::against::OneProcess;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
@@ -42,29 +42,25 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 /// Runs the job on one rank: trains, saves, reports; rank 0 also validates and writes a sample.
-pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
+pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
     let device = device::open(&comm, job)?.device;
-    let mut survivors = job.shrinks.then(|| Survivors::new(&mut comm)).transpose()?;
-    let optimizer = (job.rule, job.schedule);
-    let setup = unequal::setup(&mut comm, job)?;
-    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-    prepare(&mut worker, job, &device)?;
-    if worker.groups.world.rank() == 0 {
-        let map = job.setup.mesh.map();
-        output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
-    }
-    resume::resume(&mut worker, job)?;
+    let newcomer = Admissions::from_env()?.filter(Admissions::is_newcomer);
+    let (mut survivors, mut worker) = match newcomer {
+        None => begin(comm, job, &device)?,
+        Some(admissions) => {
+            let (survivors, worker) = survive::enter((comm, admissions), job, &device)?;
+            (Some(survivors), worker)
+        }
+    };
     let mut clock = RunClock::start(&worker.session.timeline);
-    if survivors.is_some() {
-        worker.keep_states()?;
-    }
     let mut reports = LastReports::default();
     let whole = loop {
-        let ended = to_the_end(&mut worker, job, &device, shared, (&mut clock, &mut reports));
+        let run = (&mut clock, &mut reports, &mut survivors);
+        let ended = to_the_end(&mut worker, job, &device, shared, run);
         match (ended, &mut survivors) {
-            (Err(why), Some(survivors)) if survive::others_went(&why) => {
+            (Err(why), Some(survivors)) if survive::world_changes(&why) => {
                 worker = survive::go_on(survivors, worker, job, why)?;
                 clock = RunClock::start(&worker.session.timeline);
             }
@@ -77,15 +73,38 @@ pub(crate) fn rank(mut comm: Communicator, job: &TrainingJob) -> anyhow::Result<
     }
 }
 
+/// The worker of this rank before the first step, or after the last one that is saved, and what it
+/// takes to survive a death.
+fn begin(
+    mut comm: Communicator,
+    job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
+) -> anyhow::Result<(Option<Survivors>, Worker<f32>)> {
+    let survivors = survive::begin(&mut comm, job)?;
+    let optimizer = (job.rule, job.schedule);
+    let setup = unequal::setup(&mut comm, job)?;
+    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    prepare(&mut worker, job, device)?;
+    if worker.groups.world.rank() == 0 {
+        let map = job.setup.mesh.map();
+        output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
+    }
+    resume::resume(&mut worker, job)?;
+    if survivors.is_some() {
+        worker.keep_states()?;
+    }
+    Ok((survivors, worker))
+}
+
 /// All steps that are left, and what is said of them. Returns the whole model on rank 0.
 fn to_the_end(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
     shared: bool,
-    (clock, reports): (&mut RunClock, &mut LastReports),
+    (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<Option<Worker<f32>>> {
-    let (losses, last) = train(worker, job, shared, (clock, reports))?;
+    let (losses, last) = train(worker, job, shared, (clock, reports, survivors))?;
     report::report(worker, job, &last, &losses, &clock.run())?;
     ensure!(
         last.loss.is_finite(),
@@ -144,7 +163,7 @@ fn train(
     worker: &mut Worker<f32>,
     job: &TrainingJob,
     shared: bool,
-    (clock, reports): (&mut RunClock, &mut LastReports),
+    (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<(LossCurve, LastStep)> {
     let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
@@ -186,6 +205,7 @@ fn train(
                 clock.record(RankActivity::Saving, || save_and_remove(worker, job, folder))?;
             removed.map_or(Ok(()), |why| progress.say(worker.session.step, &why))?;
         }
+        survive::admit(survivors)?;
     }
     progress.done();
     Ok((losses, last))

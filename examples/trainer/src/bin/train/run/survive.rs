@@ -1,23 +1,76 @@
-//! A run goes on when a rank has died, if `--on-failure shrink` is given.
+//! What a run does when a rank has died, by `--on-failure`: it goes on without the rank, lets a
+//! process in that comes in its place, or saves what all ranks have done and ends.
 
-use super::prepare;
-use crate::options::TrainingJob;
+use super::{prepare, save_and_remove};
+use crate::options::{OnFailure, TrainingJob};
 use crate::output;
+use anyhow::{anyhow, ensure};
+use maypole::{Admissions, Communicator};
 use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::survivors::recovery::{RecoveryError, Survivors};
+use maypole_trainer::train::survivors::recovery::{Recovered, RecoveryError, Survivors};
 use maypole_trainer::train::worker::Worker;
 use std::sync::Arc;
 
-/// True of an error that the death of another rank may be the cause of.
-pub(super) fn others_went(error: &anyhow::Error) -> bool {
+/// Not an error of the run: processes have come in the place of ranks.
+#[derive(Debug, thiserror::Error)]
+#[error("processes have come in the place of ranks")]
+pub(super) struct NewcomersCame;
+
+/// The ranks of a run and, of a process that has come in the place of another, its worker.
+pub(super) type Entered = (Survivors, Worker<f32>);
+
+/// True of an error after which ranks agree anew on who is there: that the death of another rank may
+/// be the cause of, or that is none.
+pub(super) fn world_changes(error: &anyhow::Error) -> bool {
+    if error.is::<NewcomersCame>() {
+        return true;
+    }
     let saving = matches!(error.downcast_ref(), Some(CheckpointError::Collective(_)));
     saving || error.downcast_ref::<maypole::Error>().is_some()
 }
 
-/// Goes on without the ranks that have gone, or fails with `why` if none has. All that are left call
-/// it; the first of them says who has gone.
+/// The ranks of `comm`, if the job is to survive a death.
+pub(super) fn begin(
+    comm: &mut Communicator,
+    job: &TrainingJob,
+) -> anyhow::Result<Option<Survivors>> {
+    if !job.on_failure.survives() {
+        return Ok(None);
+    }
+    let admissions = Admissions::from_env()?.filter(|_| job.on_failure == OnFailure::Shrink);
+    Ok(Some(Survivors::new(comm)?.replaced_by(admissions)))
+}
+
+/// In a process that was started in the place of a rank: gets the state from the others.
+pub(super) fn enter(
+    (comm, admissions): (Communicator, Admissions),
+    job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
+) -> anyhow::Result<Entered> {
+    ensure!(
+        job.on_failure == OnFailure::Shrink,
+        "this process was started in the place of a rank, and the others do not go on without it: \
+         give --on-failure shrink, or start without --replace"
+    );
+    let place = crate::ranks::place()?;
+    let again = |comm: Communicator| again(comm, job, device);
+    let (survivors, recovered) = Survivors::enter((comm, admissions), place, again)?;
+    tell(&survivors, &recovered)?;
+    Ok((survivors, recovered.worker))
+}
+
+/// After a step: lets processes in that have come in the place of ranks. All ranks call it. If some
+/// have come, the error says so, with which all ranks [go on](go_on).
+pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
+    let Some(survivors) = survivors else { return Ok(()) };
+    if survivors.admit()? { Err(NewcomersCame.into()) } else { Ok(()) }
+}
+
+/// Goes on without the ranks that have gone and with those that have come, or fails with `why` if
+/// there are none. All that are left call it; the first of them says who has gone.
 pub(super) fn go_on(
     survivors: &mut Survivors,
     worker: Worker<f32>,
@@ -25,28 +78,56 @@ pub(super) fn go_on(
     why: anyhow::Error,
 ) -> anyhow::Result<Worker<f32>> {
     let device = Arc::clone(&worker.session.gpt.device);
-    let again = |comm: maypole::Communicator| {
-        let mesh = Mesh::replicas(comm.world());
-        let setup = Setup { mesh, ..job.setup.clone() };
-        let optimizer = (job.rule, job.schedule);
-        let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-        prepare(&mut worker, job, &device)?;
-        Ok(worker)
-    };
+    let again = |comm: Communicator| again(comm, job, &device);
     let mut recovered = match survivors.go_on(worker, again) {
         Err(RecoveryError::NoneGone(_)) => return Err(why),
         recovered => recovered?,
     };
-    let worker = &mut recovered.worker;
-    if worker.groups.world.rank() == 0 {
-        let list =
-            |ranks: &[usize]| ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-        output::line(format_args!(
-            "without rank {}: ranks {} go on from step {}",
-            list(&recovered.gone),
-            list(survivors.names()),
-            worker.session.step
-        ))?;
+    tell(survivors, &recovered)?;
+    if job.on_failure == OnFailure::Wait {
+        return Err(save_and_end(&mut recovered.worker, job)?);
     }
     Ok(recovered.worker)
+}
+
+/// The worker of this rank among those that are there now.
+fn again(
+    comm: Communicator,
+    job: &TrainingJob,
+    device: &Arc<dyn Device<f32>>,
+) -> maypole::Result<Worker<f32>> {
+    let mesh = Mesh::replicas(comm.world());
+    let setup = Setup { mesh, ..job.setup.clone() };
+    let optimizer = (job.rule, job.schedule);
+    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    prepare(&mut worker, job, device)?;
+    Ok(worker)
+}
+
+/// On the first rank: says who has gone, who has come, and who goes on.
+fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()> {
+    let Recovered { worker, gone, came } = recovered;
+    if worker.groups.world.rank() > 0 {
+        return Ok(());
+    }
+    let list = |ranks: &[usize]| ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+    let gone = (!gone.is_empty()).then(|| format!("without rank {}", list(gone)));
+    let came = (!came.is_empty()).then(|| format!("with rank {} again", list(came)));
+    let changes: Vec<String> = gone.into_iter().chain(came).collect();
+    let changes = if changes.is_empty() { "as before".to_owned() } else { changes.join(", ") };
+    let (names, step) = (list(survivors.names()), worker.session.step);
+    Ok(output::line(format_args!("{changes}: ranks {names} go on from step {step}"))?)
+}
+
+/// Saves a checkpoint after the last step that all ranks have done. Returns the error with which this
+/// rank ends.
+fn save_and_end(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<anyhow::Error> {
+    let folder = job.save.as_deref().expect("--on-failure wait needs --save");
+    let step = worker.session.step;
+    if step == 0 {
+        return Ok(anyhow!("a rank has died before the first step was done; nothing is saved"));
+    }
+    save_and_remove(worker, job, folder)?;
+    let folder = folder.display();
+    Ok(anyhow!("a rank has died; what all ranks have done, to step {step}, is saved in {folder}"))
 }

@@ -1,0 +1,131 @@
+//! How a job ended, and the exit code of the launcher.
+
+use maypole_transports::process::ProcessEnd;
+use signal_hook::consts::SIGKILL;
+
+use super::lines::say;
+use super::ranks::RestOfJob;
+use super::signals;
+use crate::output::{CLOSED_PIPE, OutputError};
+
+/// How a job ended.
+#[derive(Debug, Default)]
+pub(crate) struct JobOutcome {
+    /// The rank that failed before any other rank and before it was asked to end.
+    pub(crate) failure: Option<RankFailure>,
+    /// The signal to the launcher that ended the job, if no rank had failed before.
+    pub(crate) signal: Option<i32>,
+    /// Why the launcher's output could not be written.
+    pub(crate) output: Option<OutputError>,
+    /// Whether a signal has asked the launcher to end, at any time.
+    pub(super) asked_to_end: bool,
+    /// Whether a rank did not end even when it was killed.
+    pub(super) left_behind: bool,
+}
+
+/// A rank that failed.
+#[derive(Debug)]
+pub(crate) struct RankFailure {
+    pub(crate) rank: usize,
+    pub(crate) end: ProcessEnd,
+}
+
+/// The exit code where the launcher's output cannot be written.
+const OUTPUT_FAILED: u8 = 2;
+
+impl JobOutcome {
+    /// The launcher's exit code: that of the first failure, 128 + N for signal N,
+    /// [`CLOSED_PIPE`] or [`OUTPUT_FAILED`] if its output could not be written, else 0.
+    pub(crate) fn code(&self) -> u8 {
+        let end = self
+            .failure
+            .as_ref()
+            .map(|failure| failure.end)
+            .or(self.signal.map(ProcessEnd::Killed));
+        match (end, &self.output) {
+            (Some(ProcessEnd::Exited(code)), _) => code as u8,
+            (Some(ProcessEnd::Killed(signal)), _) => (128 + signal) as u8,
+            (None, Some(output)) if output.is_closed_pipe() => CLOSED_PIPE,
+            (None, Some(_)) => OUTPUT_FAILED,
+            (None, None) => 0,
+        }
+    }
+
+    /// True if a rank has failed and nothing else speaks against a new start.
+    pub(super) fn allows_restart(&self) -> bool {
+        let stopped = self.asked_to_end || self.left_behind || self.output.is_some();
+        self.failure.is_some() && !stopped
+    }
+
+    /// Adds what happened after the last rank had ended, and says what ended the job.
+    pub(super) fn end(&mut self, rest: RestOfJob) {
+        self.asked_to_end |= rest.asked_to_end;
+        if let (None, Some(error)) = (&self.output, rest.output) {
+            if !error.is_closed_pipe() {
+                say(&error.to_string());
+            }
+            self.output = Some(error);
+        }
+        if let Some(failure) = &self.failure {
+            say(&format!("rank {} failed first: it {}", failure.rank, failure.description()));
+        }
+    }
+}
+
+impl RankFailure {
+    /// How the rank ended: "exited with code 3", "was killed by SIGSEGV".
+    pub(crate) fn description(&self) -> String {
+        match self.end {
+            ProcessEnd::Exited(code) => format!("exited with code {code}"),
+            ProcessEnd::Killed(SIGKILL) => {
+                "was killed by SIGKILL, by a user or because memory ran out (see `dmesg`)"
+                    .to_owned()
+            }
+            ProcessEnd::Killed(signal) => format!("was killed by {}", signals::name(signal)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn the_code_is_that_of_the_first_cause() {
+        let failure = |end| Some(RankFailure { rank: 1, end });
+        let check = |failure, signal, code| {
+            let output = None;
+            let outcome = JobOutcome { failure, signal, output, ..JobOutcome::default() };
+            assert_eq!(outcome.code(), code);
+        };
+        check(None, None, 0);
+        check(failure(ProcessEnd::Exited(3)), None, 3);
+        check(failure(ProcessEnd::Killed(9)), Some(15), 137);
+        check(None, Some(2), 130);
+        let output = |kind: io::ErrorKind| Some(OutputError::new("standard output", kind.into()));
+        let closed = output(io::ErrorKind::BrokenPipe);
+        assert_eq!(JobOutcome { output: closed, ..JobOutcome::default() }.code(), 141);
+        let full = output(io::ErrorKind::StorageFull);
+        assert_eq!(JobOutcome { output: full, ..JobOutcome::default() }.code(), 2);
+    }
+
+    #[test]
+    fn a_failure_alone_allows_a_restart() {
+        let failure = || Some(RankFailure { rank: 1, end: ProcessEnd::Exited(3) });
+        let failed = || JobOutcome { failure: failure(), ..JobOutcome::default() };
+        assert!(failed().allows_restart());
+        assert!(!JobOutcome::default().allows_restart());
+        let full = OutputError::new("standard output", io::ErrorKind::StorageFull.into());
+        for other in [
+            JobOutcome { asked_to_end: true, ..failed() },
+            JobOutcome { left_behind: true, ..failed() },
+            JobOutcome { output: Some(full), ..failed() },
+        ] {
+            assert!(!other.allows_restart(), "{other:?}");
+        }
+        let mut asked_late = failed();
+        asked_late.end(RestOfJob { asked_to_end: true, ..RestOfJob::default() });
+        assert!(!asked_late.allows_restart());
+    }
+}

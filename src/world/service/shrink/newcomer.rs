@@ -1,0 +1,106 @@
+//! A newcomer's part: a process that the leader has brought along. It stays with that leader until
+//! the leader has decided or is gone.
+
+use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
+use super::follow::is_timeout;
+use super::{GrownWorld, ServiceBase, Survivors, refused};
+use crate::world::service::message::{MAX_MESSAGE, decode, encode};
+use crate::world::service::{ControlConnection, ServiceError, read_message};
+use maypole_transports::deadline::DeadlineSocket;
+use maypole_transports::secure::{Channel, SecureError};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+/// A process that may enter, and its connection to the leader.
+pub(crate) struct Entry {
+    pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
+    pub(crate) base: ServiceBase,
+    /// Where this process listens in the new world; `base.own` has its address.
+    pub(crate) listener: TcpListener,
+}
+
+/// Why a process did not enter.
+#[derive(Debug)]
+pub(crate) enum EntryError {
+    /// The leader is gone, or has decided on a world without this process. It may ask again.
+    NotTaken(String),
+    /// The deadline passed, or the system refused a socket or a thread.
+    Failed(ServiceError),
+}
+
+impl Entry {
+    /// Takes part in the leader's agreement; returns this process's place in the new world, which has
+    /// worked once.
+    pub(crate) fn enter(mut self, deadline: Instant) -> Result<Survivors, EntryError> {
+        let own = self.base.own.listen;
+        let (proposal, committed) = self.await_world(deadline)?;
+        let gone = || EntryError::NotTaken("the ranks went on without this process".to_owned());
+        let rank = proposal.place_of(own).ok_or_else(gone)?;
+        let failed = |error: std::io::Error| EntryError::Failed(refused(error));
+        let mut controls = BTreeMap::new();
+        if committed {
+            controls.insert(0, ControlConnection::new(self.stream, self.channel).map_err(failed)?);
+        }
+        let grown = GrownWorld::of(&proposal);
+        let places = grown.kept.clone();
+        let service = self.base.start(rank, proposal, self.listener, controls).map_err(failed)?;
+        let survivors = Survivors { service, places, grown: Some(grown) };
+        survivors.tried(deadline).map_err(|error| match error {
+            error @ ServiceError::TimedOut { .. } => EntryError::Failed(error),
+            error => EntryError::NotTaken(error.to_string()),
+        })
+    }
+
+    /// The world that the leader has committed, or one that it may have: then it has died, and
+    /// whoever was ready for it finds out together with the others.
+    fn await_world(&mut self, deadline: Instant) -> Result<(Proposal, bool), EntryError> {
+        let mut prepared: Option<Proposal> = None;
+        loop {
+            let message = match self.receive(deadline) {
+                Ok(message) => message,
+                Err(error) if is_timeout(&error) => {
+                    let missing = Vec::new();
+                    let error = ServiceError::TimedOut { what: super::WHAT, missing };
+                    return Err(EntryError::Failed(error));
+                }
+                Err(error) => {
+                    let in_doubt = prepared.map(|proposal| (proposal, false));
+                    return in_doubt.ok_or_else(|| EntryError::NotTaken(error.to_string()));
+                }
+            };
+            match message {
+                LeaderMessage::Prepare(proposal) => {
+                    let ready = FollowerMessage::Ready(proposal.ballot);
+                    prepared = Some(proposal);
+                    // A connection that has ended is noticed when it is read.
+                    let _ = self.send(&ready, deadline);
+                }
+                LeaderMessage::Commit(ballot) => {
+                    if let Some(proposal) = prepared.take_if(|it| it.ballot == ballot) {
+                        return Ok((proposal, true));
+                    }
+                }
+                LeaderMessage::Decided(_) | LeaderMessage::Gone | LeaderMessage::TimedOut(_) => {
+                    let why = "the ranks could not agree to take this process".to_owned();
+                    return Err(EntryError::NotTaken(why));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, message: &FollowerMessage, deadline: Instant) -> Result<(), SecureError> {
+        let mut sealed = Vec::new();
+        self.channel.seal(&encode(message), &mut sealed);
+        DeadlineSocket { socket: &mut self.stream, deadline }.write_all(&sealed)?;
+        Ok(())
+    }
+
+    fn receive(&mut self, deadline: Instant) -> Result<LeaderMessage, SecureError> {
+        let mut timed = DeadlineSocket { socket: &mut self.stream, deadline };
+        let message = read_message(&mut timed, &mut self.channel, MAX_MESSAGE)?;
+        decode(&message).ok_or(SecureError::UnknownProtocol)
+    }
+}

@@ -1,0 +1,112 @@
+//! Jobs whose other ranks go on after a failure, or have time to save.
+
+use crate::harness::{Running, complete, run};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A script in which rank 0 waits for the file `done`, and a newcomer does `then`. Rank 1 fails.
+fn failing(folder: &Path, then: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "cd {folder}
+         if [ $RANK = 0 ]; then while [ ! -e done ]; do sleep 0.01; done; exit 0; fi
+         [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
+         {then}"
+    )
+}
+
+fn said(lines: &[String], text: &str) -> usize {
+    lines.iter().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn a_process_takes_the_place_of_a_rank_that_failed_and_the_others_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "echo newcomer $RANK of $WORLD_SIZE at $MAYPOLE_ADMISSION_PORT; touch done";
+    let (code, lines) = complete(run("-n 2 --replace 2", &failing(folder.path(), then)));
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!(said(&lines, "[rank 1] newcomer 1 of 2 at 2"), 1, "{lines:?}");
+    let place = "rank 1 exited with code 3; starting a process in its place, 1 of 2";
+    assert_eq!(said(&lines, place), 1, "{lines:?}");
+    assert_eq!(said(&lines, "failed first"), 0, "{lines:?}");
+}
+
+#[test]
+fn processes_that_take_places_come_to_an_end_and_the_others_go_on_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "echo again >> starts; [ $(wc -l < starts) = 2 ] && touch done; exit 4";
+    let (code, lines) = complete(run("-n 2 --replace 2", &failing(folder.path(), then)));
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!(said(&lines, "starting a process in its place"), 2, "{lines:?}");
+}
+
+#[test]
+fn a_job_of_which_no_rank_succeeds_has_failed() {
+    let (code, lines) = complete(run("-n 2 --replace 1", "exit $((5 + RANK))"));
+    assert!(code == 5 || code == 6, "{lines:?}");
+    assert_eq!(said(&lines, "failed first"), 1, "{lines:?}");
+}
+
+/// Nobody can admit it any more.
+#[test]
+fn a_newcomer_that_is_left_alone_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = failing(folder.path(), "touch done; exec sleep 1000");
+    let begun = Instant::now();
+    let (code, lines) = complete(run("-n 2 --replace 1 --grace 0.5", &script));
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!(
+        said(&lines, "rank 1 came in the place of others, which have ended"),
+        1,
+        "{lines:?}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_signal_ends_a_job_whose_ranks_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = failing(folder.path(), "echo here; exec sleep 1000");
+    let running = Running::start(run("-n 2 --replace 9", &script));
+    running.wait_for("here");
+    running.signal("INT");
+    let (code, lines) = running.end();
+    assert_eq!(code, 130, "{lines:?}");
+}
+
+/// Rank 0 saves after rank 1 has failed, and is not interrupted.
+#[test]
+fn the_others_have_time_to_save_after_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let script = format!(
+        "cd {place}
+         if [ $RANK = 1 ]; then touch failed; exit 3; fi
+         trap 'exit 9' TERM
+         while [ ! -e failed ]; do sleep 0.01; done
+         sleep 0.5; echo 1 > saved; exit 1"
+    );
+    let (code, lines) = complete(run("-n 2 --failure-grace 60", &script));
+    assert_eq!(code, 3, "{lines:?}");
+    assert!(folder.path().join("saved").exists(), "{lines:?}");
+    assert_eq!(said(&lines, "1 other ranks have 60s to end"), 1, "{lines:?}");
+    // Without the option they have none.
+    std::fs::remove_file(folder.path().join("saved")).unwrap();
+    let (code, lines) = complete(run("-n 2", &script));
+    assert_eq!(code, 3, "{lines:?}");
+    assert!(!folder.path().join("saved").exists(), "{lines:?}");
+}
+
+#[test]
+fn ranks_that_do_not_end_after_a_failure_are_asked_to() {
+    let script = "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000";
+    let begun = Instant::now();
+    let (code, lines) = complete(run("-n 2 --failure-grace 0.3", script));
+    assert_eq!(code, 3, "{lines:?}");
+    assert_eq!(said(&lines, "rank 0 did not end within 300ms, and is asked to"), 1, "{lines:?}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let running = Running::start(run("-n 2 --failure-grace 600", script));
+    running.wait_for("1 other ranks have 600s to end");
+    running.signal("INT");
+    assert_eq!(running.end().0, 3);
+}
