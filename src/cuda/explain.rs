@@ -3,10 +3,8 @@
 use super::comm::Comm;
 use super::plan::{COSTS, UNIT};
 use crate::schedule::collective::Collective;
-use crate::schedule::hosts::{Boards, Hosts};
-use crate::topology::StreamLinks;
-use crate::topology::transport::{RefusalReason, TransportKind};
-use crate::tuner::{Explanation, PairGroup, PlanOverride, Question, choose};
+use crate::schedule::hosts::Boards;
+use crate::tuner::{Explanation, PlanOverride, Question, choose};
 
 /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) among `world`
 /// ranks on GPUs that reach one another's memory runs as it does: every candidate with its predicted
@@ -37,10 +35,8 @@ pub fn explain(
     let question =
         Question { collective, boards: &boards, bytes: bytes.div_ceil(UNIT), crowding: 1 };
     let choice = choose(&question, wanted, &COSTS);
-    let (hosts, links) = (Hosts::new(&vec![0; world]), StreamLinks::undecided());
-    let mut explanation = Explanation::new(&question, &hosts, &links, wanted, choice, None);
+    let mut explanation = Explanation::on_gpus(&question, wanted, choice);
     explanation.bytes = bytes;
-    explanation.pair_groups = (world > 1).then(|| pairs(world)).into_iter().collect();
     if let Ok(choice) = &mut explanation.choice {
         choice.plan.window = choice.plan.window.saturating_mul(UNIT);
         for candidate in &mut choice.candidates {
@@ -48,11 +44,6 @@ pub fn explain(
         }
     }
     explanation
-}
-
-fn pairs(world: usize) -> PairGroup {
-    let transport = TransportKind::CudaPeer;
-    PairGroup { pairs: world * (world - 1) / 2, first: (0, 1), transport, refused: Vec::new() }
 }
 
 impl Comm {
@@ -70,11 +61,7 @@ impl Comm {
             return explanation;
         };
         let mut explanation = rank.comm.explain(collective, bytes);
-        for group in &mut explanation.pair_groups {
-            group.refused.retain(|(better, _)| *better != TransportKind::CudaPeer);
-            let refusal = RefusalReason::Other(why.clone());
-            group.refused.insert(0, (TransportKind::CudaPeer, refusal));
-        }
+        explanation.refuse_gpus(&why);
         explanation
     }
 }

@@ -161,6 +161,34 @@ impl Explanation {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl Explanation {
+    /// As [`new`](Self::new), for ranks on GPUs that reach one another's memory.
+    pub(crate) fn on_gpus(
+        question: &Question<'_>,
+        wanted: Option<PlanOverride>,
+        choice: Result<Choice, UnsupportedAlgorithm>,
+    ) -> Self {
+        let hosts = Hosts::new(&vec![0; question.world()]);
+        let links = StreamLinks::undecided();
+        let mut explanation = Self::new(question, &hosts, &links, wanted, choice, None);
+        for group in &mut explanation.pair_groups {
+            group.transport = TransportKind::CudaPeer;
+            group.refused.clear();
+        }
+        explanation
+    }
+
+    /// Says why bytes of GPUs go by the transports between hosts and processes.
+    pub(crate) fn refuse_gpus(&mut self, why: &str) {
+        for group in &mut self.pair_groups {
+            group.refused.retain(|(better, _)| *better != TransportKind::CudaPeer);
+            let refusal = crate::topology::transport::RefusalReason::Other(why.to_owned());
+            group.refused.insert(0, (TransportKind::CudaPeer, refusal));
+        }
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, bytes, world, crowding, .. } = self;
