@@ -80,7 +80,7 @@ impl CostTable {
     pub fn board(&self, bytes: usize, crowding: usize) -> LinkCost {
         let costs = match SlotClass::holding(bytes) {
             Some(SlotClass::Tiny) => self.tiny,
-            Some(SlotClass::Small) => self.small,
+            Some(SlotClass::Short | SlotClass::Small) => self.small,
             Some(SlotClass::Chunk) | None => self.chunk,
         };
         let mut link = costs.shared(&BOARD);

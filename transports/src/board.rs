@@ -1,6 +1,6 @@
 //! The board: what each rank of a host has published, in memory that all ranks read in place.
 //!
-//! Each rank owns a ring of lines and two rings of data slots in memory that all local ranks
+//! Each rank owns a ring of lines and three rings of data slots in memory that all local ranks
 //! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
 //! and, if it is at most 48 bytes, the payload itself. A publication to one rank and a publication
 //! to all ranks are the same write; the *audience* names the readers. A slot is used again once
@@ -10,8 +10,9 @@
 //!
 //! ```text
 //! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
-//! line[0..64][rank]          sequence | fingerprint | up to 48 bytes
-//! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
+//! line[0..lines][rank]       sequence | fingerprint | up to 48 bytes
+//! data[rank]                 64 short slots of 1 KiB | 8 small slots of 16 KiB
+//!                            | chunk slots of 32 KiB, two a rank
 //! ```
 //!
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
@@ -24,80 +25,24 @@
 
 mod mapped;
 mod protocol;
+mod slots;
 
 use maypole_kernels::{View, ViewMut};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE};
-use protocol::line;
+use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE, SHORT_BYTES, SMALL_BYTES};
 pub use protocol::{BoardProtocol, BoardWords, SharedWord};
+use slots::chunk_slots;
+pub use slots::{
+    CHUNK, MOST_CHUNK_SLOTS, MOST_LINES, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, SlotClass, TINY,
+    lines,
+};
 
 /// The most ranks that share one board: an audience is a set of 64 bits.
 pub const MAX_RANKS: usize = 64;
-/// Lines of each rank. A rank is never more than this many publications ahead of its slowest
-/// reader.
-pub const LINES: usize = 64;
-/// The most bytes of a payload that is part of its line.
-pub const TINY: usize = 48;
-/// Bytes of a small slot.
-pub const SMALL: usize = 16 << 10;
-/// Small slots of each rank.
-pub const SMALL_SLOTS: usize = 8;
-/// Bytes of a chunk slot. Several fit into a core's second-level cache.
-pub const CHUNK: usize = 32 << 10;
-
 /// Offset of the payload in a line, behind sequence and fingerprint.
 const PAYLOAD: usize = 16;
-
-/// The kind of slot that holds a payload.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SlotClass {
-    /// In the line itself: at most [`TINY`] bytes.
-    Tiny,
-    /// In a small slot: at most [`SMALL`] bytes.
-    Small,
-    /// In a chunk slot: at most [`CHUNK`] bytes.
-    Chunk,
-}
-
-impl SlotClass {
-    /// Returns the smallest class that holds `bytes`, or `None` above [`CHUNK`].
-    pub const fn holding(bytes: usize) -> Option<Self> {
-        if bytes <= TINY {
-            Some(Self::Tiny)
-        } else if bytes <= SMALL {
-            Some(Self::Small)
-        } else if bytes <= CHUNK {
-            Some(Self::Chunk)
-        } else {
-            None
-        }
-    }
-
-    /// Returns the number of slots of this class that each of `ranks` has: a power of two.
-    pub const fn slots(self, ranks: usize) -> usize {
-        match self {
-            Self::Tiny => LINES,
-            Self::Small => SMALL_SLOTS,
-            Self::Chunk => chunk_slots(ranks),
-        }
-    }
-
-    /// Returns the bytes of a slot.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Tiny => TINY,
-            Self::Small => SMALL,
-            Self::Chunk => CHUNK,
-        }
-    }
-}
-
-const fn chunk_slots(ranks: usize) -> usize {
-    let slots = (2 * ranks).next_power_of_two();
-    if slots > LINES { LINES } else { slots }
-}
 
 /// A publication of this rank.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +184,7 @@ impl Board {
     fn touch(&self) {
         let geometry = self.geometry();
         let zeroes = [0; PAGE];
-        let mine = self.memory(geometry.data + self.protocol.me * geometry.stride, geometry.stride);
+        let mine = self.memory(geometry.slots(self.protocol.me), geometry.stride);
         for at in (0..geometry.stride).step_by(PAGE) {
             let len = PAGE.min(geometry.stride - at);
             mine.slice(at, len).fill_from(&zeroes[..len]);
@@ -288,12 +233,14 @@ impl Board {
         let slot = (position & mask) as usize;
         let at = match class {
             SlotClass::Tiny => {
-                geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
+                let line = self.protocol.line(position);
+                geometry.lines + (line * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
             }
-            SlotClass::Small => geometry.data + rank * geometry.stride + slot % SMALL_SLOTS * SMALL,
+            SlotClass::Short => geometry.slots(rank) + slot % SHORT_SLOTS * SHORT,
+            SlotClass::Small => geometry.slots(rank) + SHORT_BYTES + slot % SMALL_SLOTS * SMALL,
             SlotClass::Chunk => {
                 let slot = slot % chunk_slots(geometry.ranks);
-                geometry.data + rank * geometry.stride + SMALL_SLOTS * SMALL + slot * CHUNK
+                geometry.slots(rank) + SHORT_BYTES + SMALL_BYTES + slot * CHUNK
             }
         };
         self.memory(at, len)

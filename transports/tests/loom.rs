@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use maypole_transports::board::{
-    BoardProtocol, BoardWords, ExpectedPublication, LINES, Publication, SharedWord, SlotClass,
+    BoardProtocol, BoardWords, ExpectedPublication, Publication, SharedWord, SlotClass, lines,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,7 +118,7 @@ impl Shared {
 
     fn payload(&self, rank: usize, class: SlotClass, position: u64, mask: u64) -> &UnsafeCell<u64> {
         let slot = if class == SlotClass::Tiny {
-            position as usize % LINES
+            position as usize % self.lines()
         } else {
             (position & mask) as usize
         };
@@ -129,6 +129,9 @@ impl Shared {
 
 impl BoardWords for Shared {
     type Word = LoomWord;
+    fn lines(&self) -> usize {
+        lines(self.0.ranks)
+    }
     fn sequence(&self, rank: usize, line: usize) -> &LoomWord {
         assert!(line < USED_LINES);
         &self.0.sequences[rank * USED_LINES + line]
@@ -287,7 +290,7 @@ fn chunk_ring(mutant: Mutant) {
 }
 
 fn line_ring(mutant: Mutant) {
-    ring(SlotClass::Tiny, 0, LINES as u64, 3, mutant);
+    ring(SlotClass::Tiny, 0, lines(2) as u64, 3, mutant);
 }
 
 /// Two ranks publish to each other in every call, and write no counters. The peer's publication of

@@ -8,7 +8,7 @@ use crate::lower::program::{
 };
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Buffer, Placement, Span};
-use maypole_transports::board::{LINES, SlotClass};
+use maypole_transports::board::{SlotClass, lines};
 
 /// All ranks' folds, and the rank whose program is emitted. Ranks are local ranks, because all of
 /// them share one board.
@@ -53,7 +53,7 @@ impl ReachEmitter<'_> {
             numberings,
             totals,
             class: SlotClass::Tiny,
-            mask: LINES as u64 - 1,
+            mask: lines(self.all.len()) as u64 - 1,
             self_crediting: false,
             stages_input: false,
             past_caches: self.request.is_beyond_caches(self.me, Placement::Apart),

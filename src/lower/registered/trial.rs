@@ -3,7 +3,7 @@
 use super::fold::{FoldId, ReachFold};
 use super::races::RaceDetector;
 use crate::schedule::Placement;
-use maypole_transports::board::LINES;
+use maypole_transports::board::lines;
 use std::collections::HashMap;
 
 /// All ranks' folds with everything that decides whether they complete.
@@ -36,7 +36,7 @@ impl ReachTrial<'_> {
     /// while all stages are busy.
     pub(super) fn succeeds(&self) -> bool {
         let deepest = self.stages.iter().flatten().max().copied().unwrap_or(0);
-        let windows = self.windows.min(deepest + LINES as u32 + 2);
+        let windows = self.windows.min(deepest + lines(self.all.len()) as u32 + 2);
         let orders: Vec<Vec<(usize, u32)>> =
             self.stages.iter().map(|stages| by_clock(stages, windows, deepest)).collect();
         let world = self.all.len();
@@ -96,7 +96,7 @@ impl<'a> ReachRun<'a> {
             let position = self.done.get(&((rank, *read), k));
             position.is_some_and(|position| !ring.unread.contains_key(position))
         });
-        let reused = ring.made.checked_sub(LINES as u64);
+        let reused = ring.made.checked_sub(lines(self.rings.len()) as u64);
         let has_room = fold.to.is_empty() || reused.is_none_or(|it| !ring.unread.contains_key(&it));
         if !(here && drained && has_room) {
             return false;

@@ -1,12 +1,17 @@
 //! Where the parts of a board lie in shared memory, and its words there.
 
-use super::{BoardWords, CHUNK, LINES, SMALL, SMALL_SLOTS, chunk_slots};
+use super::{
+    BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, chunk_slots, lines as lines_of,
+};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
 pub(super) const PAGE: usize = 4096;
+/// Bytes of the short slots of one rank, and of its small slots.
+pub(super) const SHORT_BYTES: usize = SHORT_SLOTS * SHORT;
+pub(super) const SMALL_BYTES: usize = SMALL_SLOTS * SMALL;
 
 /// Offsets and sizes, in bytes, of the parts of a board. All processes of a board use the same.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +34,16 @@ impl Geometry {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let occupied = ranks * row;
         let lines = (occupied + ranks * size_of::<u64>()).next_multiple_of(PAGE);
-        let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
+        let data = (lines + lines_of(ranks) * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
-        let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
+        let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots(ranks) * CHUNK + 576;
         Self { ranks, occupied, row, lines, data, stride }
+    }
+
+    /// Offset of the data slots of `rank`.
+    pub(super) const fn slots(self, rank: usize) -> usize {
+        self.data + rank * self.stride
     }
 
     pub(super) const fn bytes(self) -> usize {
@@ -51,7 +61,7 @@ pub(super) struct MappedWords {
 impl MappedWords {
     #[inline(always)]
     fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
-        debug_assert!(rank < self.geometry.ranks && line < LINES);
+        debug_assert!(rank < self.geometry.ranks && line < self.lines());
         // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
         // within it.
         unsafe {
@@ -78,6 +88,9 @@ impl MappedWords {
 
 impl BoardWords for MappedWords {
     type Word = AtomicU64;
+    fn lines(&self) -> usize {
+        lines_of(self.geometry.ranks)
+    }
     #[inline(always)]
     fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
         self.word(self.line(rank, line))

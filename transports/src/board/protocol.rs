@@ -1,7 +1,10 @@
 //! The protocol of a board, apart from payloads and memory: which rank may write or read which
 //! slot, and when.
 
-use super::{ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL_SLOTS, SlotClass};
+use super::{
+    ExpectedPublication, MAX_RANKS, MOST_CHUNK_SLOTS, MOST_LINES, Mismatch, Publication,
+    SHORT_SLOTS, SMALL_SLOTS, SlotClass,
+};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +44,8 @@ impl SharedWord for AtomicU64 {
 pub trait BoardWords {
     /// A shared word.
     type Word: SharedWord;
+    /// The lines of each rank: a power of two, at most [`MOST_LINES`].
+    fn lines(&self) -> usize;
     /// One more than the position of the publication in line `line` of `rank`; 0 if there was
     /// none.
     fn sequence(&self, rank: usize, line: usize) -> &Self::Word;
@@ -68,19 +73,29 @@ pub struct BoardProtocol<W> {
     pub(super) words: W,
     pub(super) me: usize,
     credits: [Cell<u64>; MAX_RANKS],
-    lines: [Cell<SlotState>; LINES],
+    /// Lines of each rank, less one.
+    mask: u64,
+    lines: Box<[Cell<SlotState>]>,
+    short: Box<[Cell<SlotState>]>,
     small: [Cell<SlotState>; SMALL_SLOTS],
-    chunk: [Cell<SlotState>; LINES],
+    chunk: [Cell<SlotState>; MOST_CHUNK_SLOTS],
 }
 
 impl<W: BoardWords> BoardProtocol<W> {
     /// Returns the state of local rank `me` on a fresh board.
+    ///
+    /// # Panics
+    /// If the number of lines is not a power of two, or above [`MOST_LINES`].
     pub fn new(words: W, me: usize) -> Self {
+        let lines = words.lines();
+        assert!(lines.is_power_of_two() && lines <= MOST_LINES, "{lines} lines");
         Self {
             words,
             me,
+            mask: lines as u64 - 1,
             credits: [const { Cell::new(0) }; MAX_RANKS],
-            lines: std::array::from_fn(|_| Cell::default()),
+            lines: vec![Cell::default(); lines].into(),
+            short: vec![Cell::default(); SHORT_SLOTS].into(),
             small: std::array::from_fn(|_| Cell::default()),
             chunk: std::array::from_fn(|_| Cell::default()),
         }
@@ -89,7 +104,7 @@ impl<W: BoardWords> BoardProtocol<W> {
     /// Returns true if the slots of `out` are free: every reader has consumed what they held.
     #[inline(always)]
     pub fn writable(&self, out: Publication) -> bool {
-        self.free(&self.lines[line(out.position)])
+        self.free(self.own_line(out.position))
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
@@ -97,16 +112,16 @@ impl<W: BoardWords> BoardProtocol<W> {
     /// waits for while the slots are not [`writable`](Self::writable).
     pub fn holders(&self, out: Publication) -> u64 {
         let data = self.data_slot(out).map_or(0, |slot| slot.get().audience);
-        self.lines[line(out.position)].get().audience | data
+        self.own_line(out.position).get().audience | data
     }
 
     /// Makes `out` readable. Its payload must be in place.
     #[inline(always)]
     pub fn commit(&self, out: Publication) {
         let state = SlotState { audience: out.audience, end: out.position + 1 };
-        self.words.fingerprint(self.me, line(out.position)).store(out.fingerprint);
-        self.words.sequence(self.me, line(out.position)).release(out.position + 1);
-        self.lines[line(out.position)].set(state);
+        self.words.fingerprint(self.me, self.line(out.position)).store(out.fingerprint);
+        self.words.sequence(self.me, self.line(out.position)).release(out.position + 1);
+        self.own_line(out.position).set(state);
         if let Some(slot) = self.data_slot(out) {
             slot.set(state);
         }
@@ -118,11 +133,11 @@ impl<W: BoardWords> BoardProtocol<W> {
     /// [`Mismatch`] if its line holds something else.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
-        let sequence = self.words.sequence(from.peer, line(from.position)).acquire();
+        let sequence = self.words.sequence(from.peer, self.line(from.position)).acquire();
         if sequence <= from.position {
             return Ok(false);
         }
-        let theirs = self.words.fingerprint(from.peer, line(from.position)).relaxed();
+        let theirs = self.words.fingerprint(from.peer, self.line(from.position)).relaxed();
         // A later publication in this line means that its audience did not contain this rank.
         if sequence != from.position + 1 || theirs != from.fingerprint {
             return Err(Mismatch { peer: from.peer, theirs });
@@ -134,8 +149,8 @@ impl<W: BoardWords> BoardProtocol<W> {
     /// publication or a later one. A wait that has become slow asks this, to see which call the
     /// peer is in.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
-        let sequence = self.words.sequence(peer, line(position)).acquire();
-        (sequence > position).then(|| self.words.fingerprint(peer, line(position)).relaxed())
+        let sequence = self.words.sequence(peer, self.line(position)).acquire();
+        (sequence > position).then(|| self.words.fingerprint(peer, self.line(position)).relaxed())
     }
 
     /// Tells `peer` that this rank has consumed all of its publications below `position`.
@@ -159,13 +174,25 @@ impl<W: BoardWords> BoardProtocol<W> {
         }
     }
 
+    /// The line of `position`.
+    #[inline(always)]
+    pub(super) fn line(&self, position: u64) -> usize {
+        (position & self.mask) as usize
+    }
+
+    #[inline(always)]
+    fn own_line(&self, position: u64) -> &Cell<SlotState> {
+        &self.lines[self.line(position)]
+    }
+
     #[inline(always)]
     fn data_slot(&self, out: Publication) -> Option<&Cell<SlotState>> {
         let slot = (out.position & out.mask) as usize;
         match out.class {
             SlotClass::Tiny => None,
+            SlotClass::Short => Some(&self.short[slot % SHORT_SLOTS]),
             SlotClass::Small => Some(&self.small[slot % SMALL_SLOTS]),
-            SlotClass::Chunk => Some(&self.chunk[slot % LINES]),
+            SlotClass::Chunk => Some(&self.chunk[slot % MOST_CHUNK_SLOTS]),
         }
     }
 
@@ -195,9 +222,4 @@ impl<W: BoardWords> BoardProtocol<W> {
         }
         readers
     }
-}
-
-#[inline(always)]
-pub(super) const fn line(position: u64) -> usize {
-    (position % LINES as u64) as usize
 }

@@ -4,14 +4,15 @@ use super::boards;
 use maypole_kernels::SharedRegion;
 use maypole_transports::Board;
 use maypole_transports::board::{
-    CHUNK, ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL, SMALL_SLOTS,
-    SlotClass, TINY,
+    CHUNK, ExpectedPublication, MAX_RANKS, Mismatch, Publication, SHORT, SMALL, SMALL_SLOTS,
+    SlotClass, TINY, lines,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const CLASSES: [SlotClass; 3] = [SlotClass::Tiny, SlotClass::Small, SlotClass::Chunk];
+const CLASSES: [SlotClass; 4] =
+    [SlotClass::Tiny, SlotClass::Short, SlotClass::Small, SlotClass::Chunk];
 
 /// Polls until `ready` returns true. Fails the test after 30 s.
 fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
@@ -178,18 +179,16 @@ fn publish(board: &Board, out: Publication) {
 fn a_slot_is_free_again_once_all_its_readers_say_so() {
     for class in CLASSES {
         let boards = boards(3);
-        let slots = class.slots(2) as u64;
-        (0..slots).for_each(|position| publish(&boards[0], out(class, position, 0b110)));
-        let next = out(class, slots, 0b110);
+        let slots = class.slots(3) as u64;
+        let out = |position| Publication { mask: slots - 1, ..out(class, position, 0b110) };
+        (0..slots).for_each(|position| publish(&boards[0], out(position)));
+        let next = out(slots);
         assert!(!boards[0].writable(next), "{class:?}");
         boards[1].consume(0, 1);
         assert!(!boards[0].writable(next), "{class:?}: rank 2 has not read");
         boards[2].consume(0, 1);
         publish(&boards[0], next);
-        assert!(
-            !boards[0].writable(out(class, slots + 1, 0b110)),
-            "{class:?}: one slot was given back, not two"
-        );
+        assert!(!boards[0].writable(out(slots + 1)), "{class:?}: one slot was given back, not two");
     }
 }
 
@@ -212,14 +211,15 @@ fn a_credit_does_what_a_counter_does() {
 #[test]
 fn classes_share_lines_alone() {
     let boards = boards(2);
+    let lines = lines(2) as u64;
     (0..SMALL_SLOTS as u64)
         .for_each(|position| publish(&boards[0], out(SlotClass::Small, position, 0b10)));
     assert!(!boards[0].writable(out(SlotClass::Small, SMALL_SLOTS as u64, 0b10)));
-    (SMALL_SLOTS..LINES)
-        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position as u64, 0b10)));
-    assert!(!boards[0].writable(out(SlotClass::Chunk, LINES as u64, 0b10)));
+    (SMALL_SLOTS as u64..lines)
+        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0b10)));
+    assert!(!boards[0].writable(out(SlotClass::Chunk, lines, 0b10)));
     boards[1].consume(0, 1);
-    publish(&boards[0], out(SlotClass::Chunk, LINES as u64, 0b10));
+    publish(&boards[0], out(SlotClass::Chunk, lines, 0b10));
 }
 
 #[test]
@@ -247,7 +247,8 @@ fn another_call_is_recognised_by_its_fingerprint() {
 #[test]
 fn a_later_publication_in_the_line_is_a_mismatch() {
     let boards = boards(2);
-    (0..=LINES as u64).for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0)));
+    (0..=lines(2) as u64)
+        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0)));
     assert_eq!(
         boards[1].readable(wanted(out(SlotClass::Tiny, 0, 0b10), 0)),
         Err(Mismatch { peer: 0, theirs: 7 }),
@@ -271,12 +272,9 @@ fn peeking_may_return_the_fingerprint_of_a_later_call() {
     let boards = boards(3);
     publish(&boards[0], out(SlotClass::Tiny, 0, 0b100));
     boards[2].consume(0, 1);
-    (1..LINES as u64)
-        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0b010)));
-    publish(
-        &boards[0],
-        Publication { fingerprint: 99, ..out(SlotClass::Tiny, LINES as u64, 0b100) },
-    );
+    let lines = lines(3) as u64;
+    (1..lines).for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0b010)));
+    publish(&boards[0], Publication { fingerprint: 99, ..out(SlotClass::Tiny, lines, 0b100) });
     assert_eq!(boards[1].peek_fingerprint(0, 0), Some(99));
     assert_eq!(boards[1].readable(wanted(out(SlotClass::Tiny, 1, 0b010), 0)), Ok(true));
 }
@@ -286,9 +284,11 @@ fn the_smallest_class_that_fits_is_chosen() {
     let limits = [
         (0, Some(SlotClass::Tiny)),
         (TINY, Some(SlotClass::Tiny)),
-        (TINY + 1, Some(SlotClass::Small)),
+        (TINY + 1, Some(SlotClass::Short)),
+        (SHORT, Some(SlotClass::Short)),
     ];
     let more = [
+        (SHORT + 1, Some(SlotClass::Small)),
         (SMALL, Some(SlotClass::Small)),
         (SMALL + 1, Some(SlotClass::Chunk)),
         (CHUNK, Some(SlotClass::Chunk)),
@@ -297,8 +297,9 @@ fn the_smallest_class_that_fits_is_chosen() {
         assert_eq!(SlotClass::holding(bytes), class, "{bytes} bytes");
     }
     for ranks in 1..=MAX_RANKS {
-        let fits =
-            |class: SlotClass| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
+        let fits = |class: SlotClass| {
+            class.slots(ranks).is_power_of_two() && class.slots(ranks) <= lines(ranks)
+        };
         assert!(CLASSES.into_iter().all(fits), "{ranks} ranks");
     }
 }
@@ -317,19 +318,18 @@ fn slots_do_not_overlap() {
             };
             (0..class.slots(3) as u64).map(full)
         };
-        let byte = |rank: usize, out: Publication| (rank * 80) as u8 + out.position as u8;
+        let filling = |rank: usize, out: Publication| {
+            ((rank as u64) << 32 | out.position).to_le_bytes().repeat(class.bytes() / 8)
+        };
         for (rank, board) in boards.iter().enumerate() {
-            outs(rank).for_each(|out| board.slot(out).fill_from(&vec![byte(rank, out); out.len]));
+            outs(rank).for_each(|out| board.slot(out).fill_from(&filling(rank, out)));
             outs(rank).for_each(|out| board.commit(out));
         }
         for rank in 0..3 {
             for out in outs(rank) {
                 assert_eq!(boards[(rank + 1) % 3].readable(wanted(out, rank)), Ok(true));
                 let lent = boards[(rank + 1) % 3].lent(wanted(out, rank)).to_vec();
-                assert!(
-                    lent == vec![byte(rank, out); class.bytes()],
-                    "{class:?} {out:?} of {rank}"
-                );
+                assert!(lent == filling(rank, out), "{class:?} {out:?} of {rank}");
             }
         }
     }

@@ -38,6 +38,8 @@ use std::time::Duration;
 /// Microseconds that a batch lasts, about.
 const BATCH_US: f64 = 400.0;
 const MOST_CALLS: f64 = 20_000.0;
+/// How often the number of calls of a batch is corrected, at most.
+const CORRECTIONS: usize = 8;
 /// The fewest and the most samples of a point.
 const FEWEST: usize = 5;
 const MOST: usize = 400;
@@ -46,6 +48,11 @@ const SLOW_AFTER_BUDGETS: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
 /// How many calls in a row are checked one by one before the samples.
 const CHECKED_IN_A_ROW: usize = 128;
+
+/// The calls of a batch, where one takes `us` microseconds.
+fn calls_of_batch(us: f64) -> u64 {
+    if us >= BATCH_US { 1 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) as u64 }
+}
 
 /// How many samples are taken of each point, and whether they are checked.
 #[derive(Clone, Copy, Debug)]
@@ -192,12 +199,25 @@ impl<'a> Sampler<'a> {
             }
             Ok::<f64, maypole::Error>(us)
         };
-        if first.us <= 50e3 && tries(self, 2, 1)? <= 150.0 {
-            tries(self, 3, 10)?;
+        // On crowded cores, a call alone lasts until its ranks have had their turns.
+        let short = if self.two_barriers { 150.0 } else { 5e3 };
+        let mut least = first.us;
+        if first.us <= 50e3 {
+            least = tries(self, 2, 1)?;
         }
-        let calls =
-            if us >= BATCH_US { 1.0 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) };
-        Ok((calls as u64, wrong))
+        if least <= short {
+            least = tries(self, 3, 10)?;
+        }
+        // A row of many calls takes less time a call than few do, so the number is corrected.
+        let mut calls = calls_of_batch(least);
+        for _ in 0..CORRECTIONS {
+            let better = if calls > 1 { calls_of_batch(tries(self, 1, calls)?) } else { 1 };
+            if better < 2 * calls {
+                break;
+            }
+            calls = better;
+        }
+        Ok((calls, wrong))
     }
 
     /// Makes `calls` untimed calls, each with new inputs and checked. Returns the wrong elements.

@@ -1,0 +1,89 @@
+//! The slots of a board: how many of each class a rank has, and how long they are.
+
+/// The most lines that a rank has.
+pub const MOST_LINES: usize = 256;
+/// The most bytes of a payload that is part of its line.
+pub const TINY: usize = 48;
+/// Bytes of a short slot.
+pub const SHORT: usize = 1 << 10;
+/// Short slots of each rank. There are many, because where ranks outnumber cores, a rank that sends
+/// to many others goes on for several calls before they run.
+pub const SHORT_SLOTS: usize = 64;
+/// Bytes of a small slot.
+pub const SMALL: usize = 16 << 10;
+/// Small slots of each rank.
+pub const SMALL_SLOTS: usize = 8;
+/// Bytes of a chunk slot. Several fit into a core's second-level cache.
+pub const CHUNK: usize = 32 << 10;
+/// The most chunk slots of a rank.
+pub const MOST_CHUNK_SLOTS: usize = 64;
+
+/// Returns the lines of each of `ranks` ranks, a power of two. A rank is never more publications
+/// ahead of its slowest reader. In a call it may publish once for each other rank, so the more ranks
+/// there are, the more lines it needs to be some calls ahead. Two ranks have few, which stay in a
+/// core's first-level cache.
+pub const fn lines(ranks: usize) -> usize {
+    let lines = (32 * ranks).next_power_of_two();
+    if lines < 64 {
+        64
+    } else if lines > MOST_LINES {
+        MOST_LINES
+    } else {
+        lines
+    }
+}
+
+/// The kind of slot that holds a payload.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SlotClass {
+    /// In the line itself: at most [`TINY`] bytes.
+    Tiny,
+    /// In a short slot: at most [`SHORT`] bytes.
+    Short,
+    /// In a small slot: at most [`SMALL`] bytes.
+    Small,
+    /// In a chunk slot: at most [`CHUNK`] bytes.
+    Chunk,
+}
+
+impl SlotClass {
+    /// Returns the smallest class that holds `bytes`, or `None` above [`CHUNK`].
+    pub const fn holding(bytes: usize) -> Option<Self> {
+        if bytes <= TINY {
+            Some(Self::Tiny)
+        } else if bytes <= SHORT {
+            Some(Self::Short)
+        } else if bytes <= SMALL {
+            Some(Self::Small)
+        } else if bytes <= CHUNK {
+            Some(Self::Chunk)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the number of slots of this class that each of `ranks` has: a power of two.
+    pub const fn slots(self, ranks: usize) -> usize {
+        match self {
+            Self::Tiny => lines(ranks),
+            Self::Short => SHORT_SLOTS,
+            Self::Small => SMALL_SLOTS,
+            Self::Chunk => chunk_slots(ranks),
+        }
+    }
+
+    /// Returns the bytes of a slot.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Tiny => TINY,
+            Self::Short => SHORT,
+            Self::Small => SMALL,
+            Self::Chunk => CHUNK,
+        }
+    }
+}
+
+pub(super) const fn chunk_slots(ranks: usize) -> usize {
+    let slots = (2 * ranks).next_power_of_two();
+    if slots > MOST_CHUNK_SLOTS { MOST_CHUNK_SLOTS } else { slots }
+}
