@@ -206,7 +206,7 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
 }
 
 /// Prices that differ by at most a fraction 1 / `CLOSE` count as equal.
-const CLOSE: u64 = 5;
+const CLOSE: u64 = 10;
 
 fn answerable(
     collective: Collective,

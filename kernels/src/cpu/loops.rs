@@ -11,10 +11,9 @@
 //! buffer ends, and may overlap the register before it. Both are computed *before* anything is
 //! written, because a destination may be one of their sources. They are stored last.
 
-use super::alignment::{LAG, head_len, is_copied_behind};
+use super::alignment::head_len;
 use super::operations::{Combine, PartialRegister, Product, Quotient, Register, RepeatedFactor};
 use crate::View;
-use std::ptr::null_mut;
 
 /// The addresses of the sources. An array of them stays in machine registers. A slice is read
 /// again after every store, because the compiler must assume that the store changed it.
@@ -89,79 +88,17 @@ unsafe fn reduce_from<R: Register, T, O: Combine<R, T>, S: SourcePointers>(
         let last = len - R::BYTES;
         let [head] = combine_at::<R, T, O, S, 1>(sources, 0);
         let [tail] = combine_at::<R, T, O, S, 1>(sources, last);
-        let mut trail = Trail::new::<R>(into, also, len);
-        let beside = if trail.is_used { null_mut() } else { also };
         let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
         while at + 3 * R::BYTES < last {
-            store_at(into, beside, at, combine_at::<R, T, O, S, 4>(sources, at));
+            store_at(into, also, at, combine_at::<R, T, O, S, 4>(sources, at));
             at += 4 * R::BYTES;
-            trail.follow::<R>(at);
         }
         while at < last {
-            store_at(into, beside, at, combine_at::<R, T, O, S, 1>(sources, at));
+            store_at(into, also, at, combine_at::<R, T, O, S, 1>(sources, at));
             at += R::BYTES;
         }
         store_at(into, also, 0, [head]);
-        store_at(into, beside, last, [tail]);
-        trail.finish(len);
-    }
-}
-
-/// The copy of the result to a second destination that cannot be aligned together with the first.
-/// It follows the arithmetic at a distance of [`LAG`] bytes, so that both loops store whole cache
-/// lines. Where the second destination is in use as a source, its elements have been read by then.
-struct Trail {
-    from: *const u8,
-    to: *mut u8,
-    /// Bytes at the start that are copied, or are stored by the head's register.
-    copied: usize,
-    is_used: bool,
-}
-
-impl Trail {
-    #[inline(always)]
-    fn new<R: Register>(into: *mut u8, also: *mut u8, len: usize) -> Self {
-        Self {
-            from: into,
-            to: also,
-            copied: head_len(also.addr(), len, R::BYTES, 1),
-            is_used: is_copied_behind(into.addr(), also.addr(), len),
-        }
-    }
-
-    /// Copies the next four registers, if the arithmetic, now at byte `at`, is far enough ahead.
-    ///
-    /// # Safety
-    /// The first `at` bytes of the first destination are written, except for its head, and both
-    /// destinations are at least `at` long.
-    #[inline(always)]
-    unsafe fn follow<R: Register>(&mut self, at: usize) {
-        if self.is_used && at > self.copied + LAG {
-            // SAFETY: four registers are less than `LAG`, so they end before `at`.
-            unsafe {
-                let next: [R; 4] = load_all(self.from.add(self.copied));
-                store_all(self.to.add(self.copied), next);
-            }
-            self.copied += 4 * R::BYTES;
-        }
-    }
-
-    /// Copies the rest.
-    ///
-    /// # Safety
-    /// All `len` bytes of the first destination are written, and the second is as long.
-    #[inline(always)]
-    unsafe fn finish(self, len: usize) {
-        if self.is_used {
-            // SAFETY: `copied` is at most `len`, and both destinations have `len` bytes.
-            unsafe {
-                std::ptr::copy(
-                    self.from.add(self.copied),
-                    self.to.add(self.copied),
-                    len - self.copied,
-                );
-            }
-        }
+        store_at(into, also, last, [tail]);
     }
 }
 
