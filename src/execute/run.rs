@@ -122,7 +122,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 store_past_caches(into, also, views[0]);
             }
             (Some(into), also) => self.reducer.apply(into, also, &views),
-            (None, Some(slot)) => self.reducer.apply(slot, None, &views),
+            (None, Some(slot)) => self.reducer.publish(slot, &views),
             // The fold only posts, from where its source is stored.
             (None, None) => {}
         }

@@ -2,18 +2,23 @@
 
 use super::instruction_set::InstructionSet;
 use super::operations::{LONG, ReduceFns};
-use crate::{BinaryOp, DataType, View, ViewMut};
+use crate::{BinaryOp, DataType, Region, View, ViewMut};
 use std::ptr::null_mut;
 
-/// Bytes from which on a second destination gets a copy of the first. It is often memory that
-/// another core has read last, on which `memmove` is much faster than the stores of a loop: up to
-/// twice as fast where the two cores do not share a cache.
-pub(super) const COPIED: usize = 2 << 10;
+/// Bytes from which on a result is copied to memory that another core has read last. There,
+/// `memmove` is faster than the stores of a loop: up to twice as fast where the two cores do not
+/// share a cache.
+const COPIED: usize = 2 << 10;
 /// Bytes that are combined before they are copied. They are in the first-level cache then. Blocks of
 /// 4 and 8 KiB were slower.
 const BLOCK: usize = 16 << 10;
-/// The most sources of a fold of two destinations that is combined in blocks.
+/// The most sources of a fold that is combined in blocks.
 const SLICED: usize = 16;
+
+thread_local! {
+    /// Room for a block whose result is stored nowhere but in another core's memory.
+    static ROOM: Region = Region::new(BLOCK);
+}
 
 /// Combines k sources, in order, into one or two destinations by a [`BinaryOp`].
 ///
@@ -72,27 +77,46 @@ impl BuiltInReducer {
                 also.copy_from(source);
             }
         } else if let Some(also) = also.filter(|_| len >= COPIED && sources.len() <= SLICED) {
-            self.reduce_and_copy(into, also, sources);
+            self.copy_blocks(also, sources, |start, count| into.slice(start, count));
         } else if len > 0 {
             // SAFETY: by `check`.
             unsafe { self.reduce(into, also, sources) }
         }
     }
 
-    /// Combines at most [`SLICED`] sources into `into`, and copies each block of the result to `also`.
+    /// Computes the same as [`apply`](Self::apply) with one destination, which is memory that another
+    /// core has read last. It is written from a block that this core keeps in its cache.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply).
+    #[inline]
+    pub fn publish(&self, into: ViewMut<'_>, sources: &[View<'_>]) {
+        if into.len() < COPIED || !(2..=SLICED).contains(&sources.len()) {
+            return self.apply(into, None, sources);
+        }
+        ROOM.with(|room| self.copy_blocks(into, sources, |_, count| room.view().slice(0, count)));
+    }
+
+    /// Combines at most [`SLICED`] sources block by block, each in the `count` bytes that
+    /// `block(start, count)` gives, and copies it to `into`.
     #[inline(never)]
-    fn reduce_and_copy(&self, into: ViewMut<'_>, also: ViewMut<'_>, sources: &[View<'_>]) {
-        let len = check(into, Some(also), sources, self.size_mask);
+    fn copy_blocks<'a>(
+        &self,
+        into: ViewMut<'_>,
+        sources: &[View<'_>],
+        block: impl Fn(usize, usize) -> ViewMut<'a>,
+    ) {
+        let len = check(into, None, sources, self.size_mask);
         let mut parts = [sources[0]; SLICED];
         for start in (0..len).step_by(BLOCK) {
             let count = BLOCK.min(len - start);
             for (part, source) in parts.iter_mut().zip(sources) {
                 *part = source.slice(start, count);
             }
-            let block = into.slice(start, count);
+            let block = block(start, count);
             // SAFETY: by `check`. A block is a multiple of every element.
             unsafe { self.reduce(block, None, &parts[..sources.len()]) }
-            also.slice(start, count).copy_from(block.as_view());
+            into.slice(start, count).copy_from(block.as_view());
         }
     }
 

@@ -80,8 +80,9 @@ fn stores_cross_no_line_whatever_the_offsets() {
 }
 
 /// Reduces `contents`, each in memory that begins `offsets[index]` bytes behind a page. The last
-/// two offsets are those of the destinations, which the result holds.
-fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -> [Vec<u8>; 2] {
+/// two offsets are those of the destinations. Returns both, and the second one again after it was
+/// published alone.
+fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -> [Vec<u8>; 3] {
     let len = contents[0].len();
     let regions: Vec<Region> = offsets.iter().map(|_| Region::new(len + LINE)).collect();
     let at = |index: usize| regions[index].view().slice(offsets[index], len);
@@ -95,7 +96,10 @@ fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -
         .collect();
     let [into, also] = [at(contents.len()), at(contents.len() + 1)];
     reducer.apply(into, Some(also), &sources);
-    [into, also].map(|view| view.as_view().to_vec())
+    let [first, second] = [into, also].map(|view| view.as_view().to_vec());
+    also.fill_from(&vec![0xa5; len]);
+    reducer.publish(also, &sources);
+    [first, second, also.as_view().to_vec()]
 }
 
 /// Reduces `contents` to one destination. Every buffer begins a page.
