@@ -15,6 +15,7 @@
 //! memory, because its owners wait until they are done.
 
 use super::candidates::{longest_chunk, rows};
+use super::gpus::schedules;
 use super::shape::WorldShape;
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
@@ -82,7 +83,7 @@ impl<'a> Pricer<'a> {
         let (shapes, halvings) = shapes(question, algorithm);
         let simulations = shapes.into_iter().map(|shape| {
             let collective = question.collective.with_root(shape.root);
-            let schedules = algorithm.schedules_on(collective, shape.boards.numbers());
+            let schedules = schedules(algorithm, collective, &shape.boards, shape.links.as_ref());
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             let simulation = Simulation::new(&schedules)
                 .expect("the algorithms of the table are proved to complete");
@@ -163,6 +164,7 @@ impl<'a> Pricer<'a> {
             reads_again: self.access == Some(ReachedMemory::Copied),
             // Such a copy takes as long as that of a slot's writer.
             own_kib: if self.own { self.table.board(bytes, crowding).post_kib } else { 0 },
+            memories: shape.memories.as_ref(),
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
