@@ -35,9 +35,9 @@ pub fn explain(
 ///
 /// The prices order the candidates. The start of a call, a message, and a byte in a GPU's memory cost
 /// what they cost between ranks that share one H100. Ranks that share a GPU share the bandwidth of its memory. A byte that
-/// another GPU reads takes at least as long as the narrowest link of the path takes, by its typical
-/// bandwidth: nothing between two GPUs has been measured. Paths do not slow one another down in this
-/// model, as they do where several cross one PCI bridge (`maypole simulate --cluster` counts that).
+/// another GPU reads takes at least as long as the narrowest link of the path takes, and no call takes
+/// less than its busiest link takes for all that crosses it, by the links' typical bandwidths: nothing
+/// between two GPUs has been measured.
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;

@@ -1,7 +1,7 @@
 //! What joins the GPUs of ranks, as far as the order of a ring and the price of a call follow from it.
 
 use crate::topology::model::class::PathClass;
-use crate::topology::model::graph::Topology;
+use crate::topology::model::graph::{Path, Topology};
 use crate::topology::search::rails::{RoutingTable, Unreachable};
 use crate::topology::search::rings::{self, Ring};
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,19 @@ use std::fmt;
 pub struct DeviceLinks {
     /// By rank: the number of its GPU.
     gpus: Vec<usize>,
-    /// By two ranks, from the one whose memory is read to the reader. `None`: nobody knows.
-    paths: Option<Vec<Vec<DevicePath>>>,
+    /// `None`: nobody knows.
+    paths: Option<DevicePaths>,
     order: Vec<usize>,
+}
+
+/// The paths by two ranks: from the one whose memory is read to the reader.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+struct DevicePaths {
+    ends: Vec<Vec<DevicePath>>,
+    /// The links of each path, as places in `megabytes`.
+    crossed: Vec<Vec<Vec<u32>>>,
+    /// The bandwidth of each link in MB/s.
+    megabytes: Vec<u64>,
 }
 
 /// The path between two GPUs.
@@ -101,19 +111,19 @@ impl DeviceLinks {
                 return Err(DeviceLinksError::OtherHost { rank });
             }
         }
-        let path = |from: &usize, to: &usize| -> Result<DevicePath, Unreachable> {
-            if from == to {
-                return Ok(DevicePath { class: PathClass::Same, megabytes: 0 });
-            }
-            let path = routes.path(*from, *to)?;
-            Ok(DevicePath { class: path.class, megabytes: (path.bandwidth * 1000.0) as u64 })
-        };
-        let row = |from: &usize| gpus.iter().map(|to| path(from, to)).collect();
-        let paths = gpus.iter().map(row).collect::<Result<_, Unreachable>>()?;
+        let mut paths = DevicePaths::default();
+        paths.megabytes = topology.links().iter().map(|link| megabytes(link.bandwidth)).collect();
+        for from in gpus {
+            let all: Vec<Path> =
+                gpus.iter().map(|to| routes.path(*from, *to)).collect::<Result<_, _>>()?;
+            paths.ends.push(all.iter().map(DevicePath::new).collect());
+            let links = |path: &Path| path.links.iter().map(|link| *link as u32).collect();
+            paths.crossed.push(all.iter().map(links).collect());
+        }
         Ok(Self::with(gpus.to_vec(), Some(paths)))
     }
 
-    fn with(gpus: Vec<usize>, paths: Option<Vec<Vec<DevicePath>>>) -> Self {
+    fn with(gpus: Vec<usize>, paths: Option<DevicePaths>) -> Self {
         assert!(!gpus.is_empty(), "a world has at least one rank");
         let mut links = Self { order: Vec::new(), gpus, paths };
         links.order = links.ring().order;
@@ -143,7 +153,23 @@ impl DeviceLinks {
     /// # Panics
     /// If there is no such rank.
     pub fn between(&self, from: usize, to: usize) -> Option<DevicePath> {
-        self.paths.as_ref().map(|paths| paths[from][to])
+        self.paths.as_ref().map(|paths| paths.ends[from][to])
+    }
+
+    /// The time of the busiest link, where rank `to` reads once from rank `from` for each of `reads`: each
+    /// read takes each link of its path for `scale` divided by the link's MB/s. Zero if nobody knows the
+    /// paths.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn busiest(&self, reads: impl Iterator<Item = (usize, usize)>, scale: u64) -> u64 {
+        let Some(paths) = &self.paths else { return 0 };
+        let mut crossing = vec![0_u64; paths.megabytes.len()];
+        for link in reads.flat_map(|(from, to)| &paths.crossed[from][to]) {
+            crossing[*link as usize] += 1;
+        }
+        let used = crossing.iter().zip(&paths.megabytes).filter(|(count, _)| **count > 0);
+        used.map(|(count, rate)| count.saturating_mul(scale) / rate.max(&1)).max().unwrap_or(0)
     }
 
     /// The ranks in the order of a ring whose slowest hop is fastest, from rank 0 on.
@@ -162,29 +188,12 @@ impl DeviceLinks {
     /// If there are none, or if one of them is no rank.
     #[must_use]
     pub fn subset(&self, kept: &[usize]) -> Self {
-        let row = |from: &usize, paths: &[Vec<DevicePath>]| {
-            kept.iter().map(|to| paths[*from][*to]).collect::<Vec<_>>()
-        };
-        let paths =
-            self.paths.as_ref().map(|paths| kept.iter().map(|from| row(from, paths)).collect());
+        let paths = self.paths.as_ref().map(|paths| DevicePaths {
+            ends: square(&paths.ends, kept),
+            crossed: square(&paths.crossed, kept),
+            megabytes: paths.megabytes.clone(),
+        });
         Self::with(kept.iter().map(|rank| self.gpus[*rank]).collect(), paths)
-    }
-
-    /// As bytes, for the other ranks.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(&(&self.gpus, &self.paths)).expect("numbers can be serialized")
-    }
-
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it does not describe `world` ranks.
-    pub(crate) fn from_bytes(bytes: &[u8], world: usize) -> Option<Self> {
-        let ((gpus, paths), rest) = postcard::take_from_bytes(bytes).ok()?;
-        let (gpus, paths): (Vec<usize>, Option<Vec<Vec<DevicePath>>>) = (gpus, paths);
-        let is_square = |paths: &Vec<Vec<DevicePath>>| {
-            paths.len() == world && paths.iter().all(|row| row.len() == world)
-        };
-        let fits = rest.is_empty() && world > 0 && gpus.len() == world;
-        let fits = fits && paths.as_ref().is_none_or(is_square);
-        fits.then(|| Self::with(gpus, paths))
     }
 
     fn ring(&self) -> Ring<PathClass> {
@@ -213,6 +222,54 @@ impl DeviceLinks {
     fn ranks_of_busiest_gpu(&self) -> usize {
         (0..self.world()).map(|rank| self.sharing(rank)).max().unwrap_or(1)
     }
+}
+
+#[cfg(feature = "cuda")]
+impl DeviceLinks {
+    /// As bytes, for the other ranks.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(&(&self.gpus, &self.paths)).expect("numbers can be serialized")
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it does not describe `world` ranks.
+    pub(crate) fn from_bytes(bytes: &[u8], world: usize) -> Option<Self> {
+        let ((gpus, paths), rest) = postcard::take_from_bytes(bytes).ok()?;
+        let (gpus, paths): (Vec<usize>, Option<DevicePaths>) = (gpus, paths);
+        let fits = rest.is_empty() && world > 0 && gpus.len() == world;
+        let fits = fits && paths.as_ref().is_none_or(|paths| paths.join(world));
+        fits.then(|| Self::with(gpus, paths))
+    }
+}
+
+impl DevicePath {
+    fn new(path: &Path) -> Self {
+        let bandwidth = if path.links.is_empty() { 0 } else { megabytes(path.bandwidth) };
+        Self { class: path.class, megabytes: bandwidth }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl DevicePaths {
+    /// True if they join `world` ranks, over links that they have.
+    fn join(&self, world: usize) -> bool {
+        let is_link = |link: &u32| (*link as usize) < self.megabytes.len();
+        self.ends.len() == world
+            && self.ends.iter().all(|row| row.len() == world)
+            && self.crossed.len() == world
+            && self.crossed.iter().all(|row| row.len() == world)
+            && self.crossed.iter().flatten().flatten().all(is_link)
+    }
+}
+
+/// MB/s of so many GB/s.
+fn megabytes(bandwidth: f64) -> u64 {
+    (bandwidth * 1000.0) as u64
+}
+
+/// The rows and the columns `kept` of a table.
+fn square<T: Clone>(table: &[Vec<T>], kept: &[usize]) -> Vec<Vec<T>> {
+    let row = |from: &usize| kept.iter().map(|to| table[*from][*to].clone()).collect();
+    kept.iter().map(row).collect()
 }
 
 /// Lines of a table's head: which paths join the ranks, and the order of rings.
@@ -258,6 +315,7 @@ impl fmt::Display for DevicePath {
 mod tests {
     use super::*;
     use crate::topology::build::cluster::{Fabric, named};
+    #[cfg(feature = "cuda")]
     use proptest::prelude::*;
 
     #[test]
@@ -279,6 +337,7 @@ mod tests {
         assert!(DeviceLinks::new(&hosts, &[8, 9, 15]).is_ok());
     }
 
+    #[cfg(feature = "cuda")]
     #[test]
     fn what_a_rank_is_told_is_what_another_one_found() {
         let host = named("pcie-phb", Fabric::Flat).unwrap();
@@ -291,6 +350,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "cuda")]
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, world in 0usize..6, at: usize) {

@@ -1,10 +1,10 @@
 //! What a choice on GPUs depends on besides: the links between them, and who shares one.
 
 use crate::algorithms::{Algorithm, reordered};
-use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::simulate::MemoryRates;
+use crate::schedule::{Schedule, Step};
 use crate::topology::DeviceLinks;
 
 /// The GPUs of the ranks of a question.
@@ -52,17 +52,30 @@ const OF_MEGABYTE: u64 = 1_024_000_000;
 /// How fast ranks reach the memories of GPUs, where `unit` bytes count as one.
 pub(super) fn memories(links: &DeviceLinks, unit: usize) -> MemoryRates {
     let ranks = 0..links.world();
-    let sharing = |rank| links.sharing(rank) as u64;
     let least = |from: usize, to: usize| match links.between(from, to) {
         Some(path) if path.megabytes > 0 => {
-            OF_MEGABYTE.saturating_mul(unit as u64 * sharing(to)) / path.megabytes
+            OF_MEGABYTE.saturating_mul(unit as u64) / path.megabytes
         }
         // Their own memory is the limit, or nobody knows a narrower one.
         _ => 0,
     };
     let row = |from: usize| ranks.clone().map(|to| least(from, to)).collect();
     MemoryRates {
-        sharing: ranks.clone().map(sharing).collect(),
+        sharing: ranks.clone().map(|rank| links.sharing(rank) as u64).collect(),
         least: ranks.clone().map(row).collect(),
     }
+}
+
+/// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`, where
+/// `unit` bytes count as one: no order of the messages is faster.
+pub(super) fn busiest(schedules: &[Schedule], links: &DeviceLinks, unit: usize) -> u64 {
+    let sent = |(from, schedule): (usize, &Schedule)| {
+        let to = schedule.steps.iter().filter_map(|step| match step {
+            Step::Send { to, .. } => Some(*to),
+            _ => None,
+        });
+        to.map(move |to| (from, to)).collect::<Vec<_>>()
+    };
+    let reads = schedules.iter().enumerate().flat_map(sent);
+    links.busiest(reads, OF_MEGABYTE.saturating_mul(unit as u64))
 }

@@ -1,7 +1,8 @@
 //! Smaller worlds that stand for a large one.
 
 use super::Question;
-use super::gpus::memories;
+use super::gpus::{busiest, memories};
+use crate::schedule::Schedule;
 use crate::schedule::hosts::Boards;
 use crate::schedule::simulate::MemoryRates;
 use crate::topology::DeviceLinks;
@@ -35,6 +36,11 @@ impl WorldShape {
 
     pub(super) fn world(&self) -> usize {
         self.boards.world()
+    }
+
+    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`.
+    pub(super) fn busiest_link(&self, schedules: &[Schedule]) -> u64 {
+        self.links.as_ref().map_or(0, |links| busiest(schedules, links, self.unit))
     }
 
     /// A world half as large: with every second rank of each board, or, if no board has more than

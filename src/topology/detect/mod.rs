@@ -12,8 +12,8 @@ mod sysfs;
 #[cfg(feature = "cli")]
 pub use nvml::Nvml;
 
-use crate::topology::DeviceLinks;
 use crate::topology::build::cluster;
+use crate::topology::device_links::DeviceLinks;
 use crate::topology::model::graph::Topology;
 use crate::topology::read::description::Description;
 use crate::topology::read::xml::{DirectLink, Gpu, System};

@@ -2,9 +2,11 @@
 
 use crate::output;
 use crate::output::files;
+use anyhow::{Error, anyhow};
 use maypole_trainer::check::tour::checks;
 use maypole_trainer::check::tour::page::html;
 use maypole_trainer::check::tour::row::{NOTE, heading};
+use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -19,7 +21,15 @@ pub(crate) struct TourArgs {
     /// Run only the rows whose name contains TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// What computes layers, on ranks and in the one process that they are compared with: cpu, cuda or
+    /// cuda:N, as for `train run`. Matrix products on a GPU are by the kernels of this project. The
+    /// memory of a GPU is not counted.
+    #[arg(long, default_value = "cpu")]
+    device: String,
 }
+
+/// The most ranks of a row.
+const MOST_RANKS: usize = 8;
 
 /// Runs the tour. Fails if any comparison fails.
 pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
@@ -34,9 +44,17 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     );
     args.json.as_deref().map_or(Ok(()), |path| files::try_file("--json", path))?;
     args.html.as_deref().map_or(Ok(()), |path| files::try_file("--html", path))?;
+    let devices = DeviceChoice::parse(&args.device)
+        .and_then(|choice| RankDevices::open(choice, MOST_RANKS))
+        .map_err(Error::msg)?;
+    if !devices.about().is_empty() {
+        output::line(format_args!("rank 0 computes layers on {}", devices.about()))?;
+    }
     output::line(heading())?;
     for check in checks().into_iter().filter(|check| wanted(check.axis)) {
-        let row = check.run()?;
+        let row = check.run_on(&devices)?;
+        let failed = |why| Err(anyhow!("the device that computes layers has failed: {why}"));
+        devices.failure().map_or(Ok(()), failed)?;
         output::line(row.line())?;
         rows.push(row);
     }

@@ -13,6 +13,7 @@ use crate::expert_parallel::layer::RoutingRecord;
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::ranks::shard::Shard;
+use crate::tensor::device_choice::RankDevices;
 use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::history::latest;
 use crate::train::checkpoint::load::load;
@@ -33,63 +34,73 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 pub(crate) fn checks() -> Vec<AxisCheck> {
     let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
     vec![
-        check("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
-        check("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
-        check("micro-batches", |axis| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()
+        check("data, sums overlapped", |axis, devices| {
+            DataParallelCheck::of(axis, 2, DATA).row(devices)
         }),
-        check("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
-        check("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
-        check("ZeRO-2, micro-batches", |axis| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }.row()
+        check("data, sums afterwards", |axis, devices| {
+            DataParallelCheck::of(axis, 2, LATE).row(devices)
         }),
-        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
-        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
-        check("ZeRO-3, clipped", |axis| {
+        check("micro-batches", |axis, devices| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row(devices)
+        }),
+        check("ZeRO-1", |axis, devices| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero1).row(devices)
+        }),
+        check("ZeRO-2", |axis, devices| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero2).row(devices)
+        }),
+        check("ZeRO-2, micro-batches", |axis, devices| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }
+                .row(devices)
+        }),
+        check("ZeRO-3 (FSDP)", |axis, devices| DataParallelCheck::of(axis, 2, FSDP).row(devices)),
+        check("ZeRO-3 (FSDP)", |axis, devices| DataParallelCheck::of(axis, 4, FSDP).row(devices)),
+        check("ZeRO-3, clipped", |axis, devices| {
             DataParallelCheck {
                 rule: Rule::Sgd,
                 clip: true,
                 ..DataParallelCheck::of(axis, 2, FSDP)
             }
-            .row()
+            .row(devices)
         }),
-        check("local SGD, each step", |axis| {
+        check("local SGD, each step", |axis, devices| {
             DataParallelCheck {
                 rule: Rule::Sgd,
                 ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 })
             }
-            .row()
+            .row(devices)
         }),
-        check("recomputed activations", |axis| {
-            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }.row()
+        check("recomputed activations", |axis, devices| {
+            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
+                .row(devices)
         }),
-        check("bf16", |axis| {
+        check("bf16", |axis, devices| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, DATA)
             }
-            .row()
+            .row(devices)
         }),
-        check("bf16, ZeRO-1", |axis| {
+        check("bf16, ZeRO-1", |axis, devices| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, Sharding::Zero1)
             }
-            .row()
+            .row(devices)
         }),
-        check("bf16, ZeRO-3", |axis| {
+        check("bf16, ZeRO-3", |axis, devices| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, FSDP)
             }
-            .row()
+            .row(devices)
         }),
-        check("f16, scaled loss", |axis| {
+        check("f16, scaled loss", |axis, devices| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<f16>),
                 ..DataParallelCheck::of(axis, 2, DATA)
             }
-            .row()
+            .row(devices)
         }),
         check("checkpoint, there and back", resharded),
     ]
@@ -165,7 +176,7 @@ impl DataParallelCheck {
         }
     }
 
-    fn recipe(&self) -> Recipe {
+    fn recipe(&self, devices: &RankDevices) -> Recipe {
         let (schedule, steps) = match self.rule {
             Rule::Sgd => (RateSchedule::constant(0.1), 20),
             Rule::AdamW { .. } => (RateSchedule::constant(1e-3), 10),
@@ -175,6 +186,7 @@ impl DataParallelCheck {
             schedule,
             steps,
             clip: self.clip.then_some(0.5),
+            devices: devices.clone(),
             ..Recipe::default()
         }
     }
@@ -193,8 +205,8 @@ impl DataParallelCheck {
         self.axis.starts_with("f16")
     }
 
-    fn row(self) -> TourRow {
-        let recipe = self.recipe();
+    fn row(self, devices: &RankDevices) -> TourRow {
+        let recipe = self.recipe(devices);
         let criterion = self.criterion();
         let first = match self.sharding {
             Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
@@ -300,9 +312,9 @@ fn exact(seen: &[(StepMeasure, u64)], theory: StepMeasure, sent: u64) -> bool {
 
 /// Trains 4 of 8 steps and saves a checkpoint. Another mesh loads it and saves it again. The first
 /// mesh loads that checkpoint and trains the other 4 steps.
-fn resharded(axis: &'static str) -> TourRow {
+fn resharded(axis: &'static str, devices: &RankDevices) -> TourRow {
     let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
-    let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
+    let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe(devices) });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
     let start = Instant::now();
     let load_and_train = |ranks, sharding, recipe: &Recipe| {

@@ -20,6 +20,7 @@ use crate::model::layout::ParameterLayout;
 use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::mesh::MeshAxis;
 use crate::ranks::traffic::Traffic;
+use crate::tensor::device_choice::RankDevices;
 use crate::train::optim::Rule;
 use crate::train::schedule;
 use crate::train::setup::Setup;
@@ -62,6 +63,8 @@ pub struct MeshCheck {
     pub clip: Option<f64>,
     /// True if blocks keep only their input.
     pub recompute: bool,
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
 }
 
 impl MeshCheck {
@@ -173,6 +176,7 @@ impl MeshCheck {
     ) -> Result<RankResult> {
         let rule = (RULE, schedule::RateSchedule::constant(1e-2));
         let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
+        worker.session.gpt.device = self.devices.of(worker.groups.world.rank());
         worker.recompute(self.recompute);
         worker.session.clip = self.clip;
         let timeline = worker.session.timeline.clone();

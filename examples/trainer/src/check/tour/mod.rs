@@ -15,6 +15,7 @@ pub mod row;
 
 use crate::check::tour::row::TourRow;
 use crate::ranks::memory::counted;
+use crate::tensor::device_choice::RankDevices;
 use maypole::Result;
 
 /// One configuration of the tour.
@@ -29,7 +30,7 @@ pub struct AxisCheck {
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
-    Data(fn(&'static str) -> TourRow),
+    Data(fn(&'static str, &RankDevices) -> TourRow),
     /// Axes that divide the model.
     Mesh(Box<meshes::MeshCheck>),
 }
@@ -38,7 +39,19 @@ pub(crate) enum CheckKind {
 const STEPS: u64 = 10;
 
 impl AxisCheck {
-    /// Trains the configuration and returns its row.
+    /// Trains the configuration on the processor and returns its row.
+    ///
+    /// # Errors
+    /// As [`run_on`](Self::run_on).
+    ///
+    /// # Panics
+    /// As there.
+    pub fn run(&self) -> Result<TourRow> {
+        self.run_on(&RankDevices::default())
+    }
+
+    /// Trains the configuration with layers on `devices`, also in the one process that it is compared
+    /// with, and returns its row. What a device has of memory of its own is not counted.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -46,11 +59,14 @@ impl AxisCheck {
     /// # Panics
     /// If the program does not count its memory: it needs a
     /// [`CountingAllocator`](maypole_kernels::memory::counting::CountingAllocator).
-    pub fn run(&self) -> Result<TourRow> {
+    pub fn run_on(&self, devices: &RankDevices) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
-            CheckKind::Data(show) => Ok(show(self.axis)),
-            CheckKind::Mesh(check) => check.run(STEPS),
+            CheckKind::Data(show) => Ok(show(self.axis, devices)),
+            CheckKind::Mesh(check) => {
+                let check = meshes::MeshCheck { devices: devices.clone(), ..(**check).clone() };
+                check.run(STEPS)
+            }
         }
     }
 }
