@@ -111,14 +111,18 @@ impl Default for RankDevices {
 }
 
 impl RankDevices {
-    /// Opens the devices of `ranks` ranks. Products are computed by the kernels of this project, so
-    /// that a row of a result has the same bits whatever the other rows are: cuBLAS takes other kernels
-    /// for other shapes.
+    /// Opens the devices of `ranks` ranks. Products are computed by `products`. By the kernels of this
+    /// project, a row of a result has the same bits whatever the other rows are; cuBLAS takes other
+    /// kernels for other shapes.
     ///
     /// # Errors
     /// As [`DeviceChoice::open`].
-    pub fn open(choice: DeviceChoice, ranks: usize) -> Result<Self, String> {
-        let open = |rank| choice.open_with(rank, ProductKernels::Own);
+    pub fn open(
+        choice: DeviceChoice,
+        ranks: usize,
+        products: ProductKernels,
+    ) -> Result<Self, String> {
+        let open = |rank| choice.open_with(rank, products);
         Ok(Self { opened: (0..ranks.max(1)).map(open).collect::<Result<_, _>>()? })
     }
 
@@ -130,6 +134,11 @@ impl RankDevices {
     /// The name of rank 0's device, and what multiplies matrices; empty for the processor.
     pub fn about(&self) -> &str {
         &self.opened[0].about
+    }
+
+    /// True if no rank computes on a GPU.
+    pub fn are_processors(&self) -> bool {
+        self.about().is_empty()
     }
 
     /// What made the first device fail that has failed: its results are not those of the layers.

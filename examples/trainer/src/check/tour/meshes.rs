@@ -99,7 +99,7 @@ impl MeshCheck {
             criterion: self.criterion(),
             bound: self.bound,
             difference,
-            pass: equal && exact && moved && pipeline.fits(),
+            pass: equal && exact && moved && pipeline.fits(self.devices.are_processors()),
             wire_bytes: first.sent.total(),
             wire_bytes_theory: sent.total(),
             bubble: pipeline.bubble,

@@ -30,7 +30,7 @@ pub struct AxisCheck {
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
-    Data(fn(&'static str, &RankDevices) -> TourRow),
+    Data(fn(&'static str, &TourSettings) -> TourRow),
     /// Axes that divide the model.
     Mesh(Box<meshes::MeshCheck>),
 }
@@ -38,20 +38,29 @@ pub(crate) enum CheckKind {
 /// Steps of the checks that divide the model.
 const STEPS: u64 = 10;
 
+/// How rows of the tour are trained.
+#[derive(Clone, Debug, Default)]
+pub struct TourSettings {
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
+    /// The steps of each row. `None`: 10, of plain gradient descent 20.
+    pub steps: Option<u64>,
+}
+
 impl AxisCheck {
     /// Trains the configuration on the processor and returns its row.
     ///
     /// # Errors
-    /// As [`run_on`](Self::run_on).
+    /// As [`run_with`](Self::run_with).
     ///
     /// # Panics
     /// As there.
     pub fn run(&self) -> Result<TourRow> {
-        self.run_on(&RankDevices::default())
+        self.run_with(&TourSettings::default())
     }
 
-    /// Trains the configuration with layers on `devices`, also in the one process that it is compared
-    /// with, and returns its row. What a device has of memory of its own is not counted.
+    /// Trains the configuration as `settings` say, also in the one process that it is compared with, and
+    /// returns its row. The memory that a GPU has of its own is not counted.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -59,13 +68,14 @@ impl AxisCheck {
     /// # Panics
     /// If the program does not count its memory: it needs a
     /// [`CountingAllocator`](maypole_kernels::memory::counting::CountingAllocator).
-    pub fn run_on(&self, devices: &RankDevices) -> Result<TourRow> {
+    pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
-            CheckKind::Data(show) => Ok(show(self.axis, devices)),
+            CheckKind::Data(show) => Ok(show(self.axis, settings)),
             CheckKind::Mesh(check) => {
-                let check = meshes::MeshCheck { devices: devices.clone(), ..(**check).clone() };
-                check.run(STEPS)
+                let devices = settings.devices.clone();
+                let check = meshes::MeshCheck { devices, ..(**check).clone() };
+                check.run(settings.steps.unwrap_or(STEPS))
             }
         }
     }
