@@ -111,8 +111,8 @@ impl DeviceLinks {
                 return Err(DeviceLinksError::OtherHost { rank });
             }
         }
-        let mut paths = DevicePaths::default();
-        paths.megabytes = topology.links().iter().map(|link| megabytes(link.bandwidth)).collect();
+        let rates = topology.links().iter().map(|link| megabytes(link.bandwidth)).collect();
+        let mut paths = DevicePaths { megabytes: rates, ..DevicePaths::default() };
         for from in gpus {
             let all: Vec<Path> =
                 gpus.iter().map(|to| routes.path(*from, *to)).collect::<Result<_, _>>()?;

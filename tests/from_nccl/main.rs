@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// As such programs are written. NCCL itself is never loaded: nothing here is called.
-#[allow(dead_code, reason = "it is compiled, and not called")]
+#[allow(dead_code, clippy::let_unit_value, reason = "it is compiled, and not called")]
 mod on_nccl {
     use cudarc::driver::{CudaSlice, CudaStream};
     use cudarc::nccl::safe::{Comm, Group, Id, ReduceOp};
@@ -23,7 +23,7 @@ mod on_nccl {
 }
 
 /// The same text.
-#[allow(dead_code, reason = "the lesson runs it")]
+#[allow(dead_code, clippy::let_unit_value, reason = "the lesson runs it; results are not ours")]
 mod on_maypole {
     use cudarc::driver::{CudaSlice, CudaStream};
     use maypole::ReduceOp;

@@ -21,7 +21,11 @@ fn small(check: MeshCheck) -> MeshCheck {
     // As few layers as the stages of its pipeline need.
     let stages = check.setup.mesh.size(MeshAxis::Pp) * check.setup.schedule.chunks();
     let layers = if stages == 1 { 1 } else { check.config.layers };
-    let config = Config { context: 8, width: 16, layers, ..check.config.clone() };
+    // Tokens are routed in groups, of which each piece of a row has whole ones.
+    let pieces = 2 * check.setup.mesh.size(MeshAxis::Cp);
+    let context =
+        check.setup.router.map_or(8, |router| if pieces > 2 { pieces * router.group } else { 8 });
+    let config = Config { context, width: 16, layers, ..check.config.clone() };
     MeshCheck { config, ..check }
 }
 
@@ -38,7 +42,8 @@ fn every_small_mesh_of_the_tour_passes() {
     let Some(devices) = devices() else { return };
     // Experts move by load only after more tokens.
     for check in list::checks().into_iter().filter(|check| check.rebalance.is_none()) {
-        let row = MeshCheck { devices: devices.clone(), ..small(check) }.run(1).unwrap();
+        let check = MeshCheck { devices: devices.clone(), ..small(check) };
+        let row = check.run(check.least_steps()).unwrap();
         println!("{}", row.line());
         assert!(row.pass, "{row:?}");
     }
@@ -96,6 +101,26 @@ fn the_command_tours_on_a_gpu_emulated() {
     assert!(printed.contains("1 of 1 agree with one process"), "{printed}");
 }
 
+/// Layers that ran on the processor instead would not notice the device.
+#[test]
+fn a_device_that_fails_ends_a_tour_and_a_measurement_with_its_reason_emulated() {
+    let lines: [&[&str]; 3] = [
+        &["tour", "--only", "tensor, 257", "--steps", "1"],
+        &["tour", "--only", "sums overlapped", "--steps", "1"],
+        &["bench", "--width", "16", "--context", "8", "--layers", "1", "--steps", "1"],
+    ];
+    for line in lines {
+        let failing = [("FAKE_CUDA_FAIL", "kernel:20:700")];
+        let mut command = train();
+        command.args(line).args(["--device", "cuda"]);
+        let Some(command) = over_fake(&mut command, &failing) else { return };
+        let ran = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        assert!(!ran.status.success(), "{line:?}: {errors}");
+        assert!(errors.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{line:?}: {errors}");
+    }
+}
+
 #[test]
 fn the_command_measures_on_a_gpu_emulated() {
     let sizes = ["--width", "16", "--context", "8", "--layers", "1", "--rows", "2", "--steps", "1"];
@@ -105,16 +130,16 @@ fn the_command_measures_on_a_gpu_emulated() {
     assert!(printed.contains("tokens a second\n") && !printed.contains("processor"), "{printed}");
 }
 
-/// `train search` over a space of two tiny trials, with these variables of the driver: whether it
-/// succeeded, what it printed, and what it printed on standard error.
-fn search_over_fake(variables: &[(&str, &str)]) -> Option<(bool, String, String)> {
+/// `train search` on so many ranks over a space of two tiny trials, with these variables of the driver:
+/// whether it succeeded, what it printed, and what it printed on standard error.
+fn search_over_fake(ranks: &str, variables: &[(&str, &str)]) -> Option<(bool, String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let space = folder.path().join("space.toml");
     let text = "trials = 2\ntokens = 64\nfirst-tokens = 64\nlayers = 1\nheads = 1\n\
                 context = 64\nwidth = [8]\nrows = [1]\n";
     std::fs::write(&space, text).unwrap();
     let mut command = train();
-    command.args(["search", "--device", "cuda", "--ranks", "2", "--space"]).arg(space);
+    command.args(["search", "--device", "cuda", "--ranks", ranks, "--space"]).arg(space);
     let ran = over_fake(&mut command, variables)?.output().unwrap();
     let [printed, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
     Some((ran.status.success(), printed, errors))
@@ -122,7 +147,7 @@ fn search_over_fake(variables: &[(&str, &str)]) -> Option<(bool, String, String)
 
 #[test]
 fn the_command_searches_on_gpus_emulated() {
-    let Some((done, printed, errors)) = search_over_fake(&[]) else { return };
+    let Some((done, printed, errors)) = search_over_fake("2", &[]) else { return };
     assert!(done, "{printed}{errors}");
     assert!(printed.contains("rank 0 computes layers on GPU 0, Emulated GPU"), "{printed}");
     assert!(printed.contains("best: trial "), "{printed}");
@@ -131,7 +156,7 @@ fn the_command_searches_on_gpus_emulated() {
 #[test]
 fn a_device_that_fails_ends_a_search_with_its_reason_emulated() {
     let failing = [("FAKE_CUDA_FAIL", "kernel:20:700")];
-    let Some((done, printed, errors)) = search_over_fake(&failing) else { return };
+    let Some((done, printed, errors)) = search_over_fake("1", &failing) else { return };
     assert!(!done && !printed.contains("best: "), "{printed}{errors}");
     assert!(errors.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{printed}{errors}");
 }

@@ -27,7 +27,7 @@ pub(crate) struct TourArgs {
     /// memory of a GPU is not counted.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Steps of each row [default: 10; of plain gradient descent 20].
+    /// Steps of each row, or more where a row needs them [default: 10; of plain gradient descent 20].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: Option<u64>,
 }

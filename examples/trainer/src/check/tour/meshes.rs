@@ -109,6 +109,13 @@ impl MeshCheck {
         })
     }
 
+    /// The fewest steps that show what the row is about: rows are divided by the times of the first step,
+    /// and experts move after theirs.
+    pub fn least_steps(&self) -> u64 {
+        let divided = if self.setup.rows == RowDivision::Equal { 1 } else { 2 };
+        self.rebalance.unwrap_or(1).max(divided)
+    }
+
     /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
         let Setup { sharding, micros, mesh, .. } = self.setup;

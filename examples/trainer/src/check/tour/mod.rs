@@ -43,7 +43,7 @@ const STEPS: u64 = 10;
 pub struct TourSettings {
     /// What computes the layers of each rank. One process computes on that of rank 0.
     pub devices: RankDevices,
-    /// The steps of each row. `None`: 10, of plain gradient descent 20.
+    /// The steps of each row, or more where the row needs them. `None`: 10, of plain gradient descent 20.
     pub steps: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl AxisCheck {
             CheckKind::Mesh(check) => {
                 let devices = settings.devices.clone();
                 let check = meshes::MeshCheck { devices, ..(**check).clone() };
-                check.run(settings.steps.unwrap_or(STEPS))
+                check.run(settings.steps.unwrap_or(STEPS).max(check.least_steps()))
             }
         }
     }
