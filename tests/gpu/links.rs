@@ -147,10 +147,9 @@ fn deterministic_calls_keep_the_order_of_the_ranks() {
     });
 }
 
-/// The collectives of a group run in the order in which they were added, each on the result of the
-/// one before it, and its messages after them.
+/// Collectives and messages in one group, and groups that follow one another.
 #[test]
-fn calls_of_a_group_run_in_their_order() {
+fn calls_of_a_group_give_their_results() {
     ranks(3, 1, |comm, gpu| {
         let (me, stream) = (gpu.rank(), gpu.stream());
         let (right, left) = ((me as i32 + 1) % 3, (me as i32 + 2) % 3);
