@@ -80,8 +80,8 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
-    /// The memory of GPUs that reach one another. The prices order the candidates; ranks that share a
-    /// GPU take longer, because they share its memory.
+    /// The memory of GPUs that reach one another: see --gpus and --cluster. The output says which prices
+    /// were measured.
     #[cfg(feature = "cuda")]
     Cuda,
 }
