@@ -28,7 +28,7 @@ pub struct DeviceQuestion<'a> {
 /// let boards = Boards::new(&[0; 4]);
 /// let ring = maypole::tuner::schedules(
 ///     Algorithm::Ring, Collective::AllReduce, &boards, Some(&links)).unwrap();
-/// assert!(ring[0].steps.iter().all(|step| !matches!(step, Step::Send { to: 1 | 3, .. })));
+/// assert!(ring[1].steps.iter().all(|step| !matches!(step, Step::Send { to: 0 | 2, .. })));
 /// ```
 pub fn schedules(
     algorithm: Algorithm,
