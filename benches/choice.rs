@@ -186,8 +186,13 @@ impl Point {
         // Rounds the size up to whole elements, in every block.
         let unit = size_of::<f32>() * if collective.is_blocked() { comm.world() } else { 1 };
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
-        let question =
-            Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
+        let question = Question {
+            collective,
+            boards: comm.boards(),
+            bytes,
+            crowding: comm.crowding(),
+            gpus: None,
+        };
         let choice = choose(&question, None, &comm.costs()).expect("nothing is asked for by name");
         let rows = choice.candidates;
         let choice = rows.iter().position(|row| row.plan == choice.plan);

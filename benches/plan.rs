@@ -32,7 +32,7 @@ const GROWING: [usize; 6] = [2, 16, 64, 128, 256, 1024];
 const RUNS: usize = 3;
 
 fn choose(collective: Collective, boards: &Boards) -> Plan {
-    let question = Question { collective, boards, bytes: BYTES, crowding: 1 };
+    let question = Question { collective, boards, bytes: BYTES, crowding: 1, gpus: None };
     plan(&question, None, &CostTable::BUILT_IN).expect("no algorithm was asked for")
 }
 

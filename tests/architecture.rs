@@ -31,7 +31,7 @@ const ROOMS: &[(&str, &str, &str)] = &[
     ),
     (
         "cuda",
-        "algorithms comm lower schedule tuner world",
+        "algorithms comm lower schedule topology tuner world",
         "the same calls on the memory of GPUs: a kernel takes the place of the executor",
     ),
 ];
@@ -64,7 +64,8 @@ const TOPOLOGY: &[(&str, &str)] = &[
     ("search", "model"),
     ("predict", "model search"),
     ("picture", "model search"),
-    ("detect", "model read build"),
+    ("device_links", "model search"),
+    ("detect", "model read build device_links"),
 ];
 /// Rooms without effects, and the parts of them that exist for an effect.
 const PURE: &str = "schedule algorithms lower topology tuner";

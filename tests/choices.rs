@@ -16,7 +16,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 fn chosen(collective: Collective, boards: &Boards, crowding: usize, bytes: usize) -> Plan {
-    plan(&Question { collective, boards, bytes, crowding }, None, &TABLE).unwrap()
+    plan(&Question { collective, boards, bytes, crowding, gpus: None }, None, &TABLE).unwrap()
 }
 
 fn one_board(world: usize) -> Boards {
@@ -86,6 +86,7 @@ fn choices_agree_with_what_was_measured() {
             boards: &boards,
             bytes,
             crowding: world.div_ceil(2),
+            gpus: None,
         };
         let choice = choose(&question, None, &TABLE).unwrap();
         let price = |algorithm| {
@@ -141,6 +142,7 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
                         boards: &boards,
                         bytes,
                         crowding: world.div_ceil(2),
+                        gpus: None,
                     };
                     let choice = choose(&question, None, &TABLE).unwrap();
                     assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
@@ -166,8 +168,13 @@ fn private_memory_is_copied_where_that_was_measured_to_be_faster() {
             let boards = one_board(world);
             for bytes in [4 * MIB, 16 * MIB] {
                 let crowding = world / 2;
-                let question =
-                    Question { collective: *collective, boards: &boards, bytes, crowding };
+                let question = Question {
+                    collective: *collective,
+                    boards: &boards,
+                    bytes,
+                    crowding,
+                    gpus: None,
+                };
                 let choice = copied_choice(&question, &TABLE, |_| true);
                 let is_copied = !choice.candidates.is_empty();
                 assert_eq!(is_copied, *faster, "{collective:?}, {world} ranks: {choice:?}");
@@ -185,8 +192,13 @@ fn doubled_costs_double_prices() {
     (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
     for boards in layouts(4) {
         for bytes in [8, 4 * KIB, MIB] {
-            let question =
-                Question { collective: Collective::AllReduce, boards: &boards, bytes, crowding: 1 };
+            let question = Question {
+                collective: Collective::AllReduce,
+                boards: &boards,
+                bytes,
+                crowding: 1,
+                gpus: None,
+            };
             let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
             let cheap = price(&TABLE);
             let dear = price(&dear);
@@ -206,7 +218,7 @@ fn prices_are_the_same_everywhere() {
         (Collective::Broadcast { root: 1 }, boards_of(2, 4), 1, 100_000),
         (Collective::AllGather, one_board(3), 2, 1000),
     ] {
-        let question = Question { collective, boards: &boards, bytes, crowding };
+        let question = Question { collective, boards: &boards, bytes, crowding, gpus: None };
         for one in choose(&question, None, &TABLE).unwrap().candidates {
             text += &format!(
                 "{} {} {} {}\n",
@@ -223,8 +235,13 @@ fn prices_are_the_same_everywhere() {
 #[test]
 fn a_named_algorithm_is_taken_or_refused() {
     let boards = one_board(4);
-    let question =
-        Question { collective: Collective::AllReduce, boards: &boards, bytes: 8, crowding: 1 };
+    let question = Question {
+        collective: Collective::AllReduce,
+        boards: &boards,
+        bytes: 8,
+        crowding: 1,
+        gpus: None,
+    };
     let ring = Some(PlanOverride::from(Algorithm::Ring));
     let choice = choose(&question, ring, &TABLE).unwrap();
     assert_eq!(choice.plan.algorithm, Algorithm::Ring);
@@ -252,8 +269,13 @@ fn choosing_is_fast() {
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
         for boards in layouts(world) {
             for collective in Collective::all(0) {
-                let question =
-                    Question { collective, boards: &boards, bytes: MIB, crowding: world / 2 };
+                let question = Question {
+                    collective,
+                    boards: &boards,
+                    bytes: MIB,
+                    crowding: world / 2,
+                    gpus: None,
+                };
                 let took = (0..3).map(|_| timed(&question)).min().unwrap();
                 assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
             }
@@ -281,7 +303,8 @@ fn absurd_costs_and_sizes_are_priced_too() {
     for boards in layouts(8) {
         for collective in Collective::all(0) {
             for crowding in [1, 8] {
-                let question = Question { collective, boards: &boards, bytes: 1 << 50, crowding };
+                let question =
+                    Question { collective, boards: &boards, bytes: 1 << 50, crowding, gpus: None };
                 let odd = Plan {
                     algorithm: plan(&question, None, &absurd).unwrap().algorithm,
                     window: 1 << 45,
@@ -306,6 +329,7 @@ fn explanations_read_like_this() {
         boards: &boards,
         bytes: 64 * KIB,
         crowding: 1,
+        gpus: None,
     };
     let texts = [
         explanation(&question, None).to_string(),

@@ -189,6 +189,21 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
     );
 }
 
+/// Ranks name their GPUs by address. What they learn is in the order of the ranks.
+#[test]
+fn links_of_ranks_follow_the_addresses_of_their_gpus() {
+    let machine = machine_at(server().root(), &Driver);
+    let buses = |of: [&str; 4]| of.map(|bus| format!("0000:{bus}:00.0"));
+    let links = machine.links(&buses(["13", "14", "83", "13"])).unwrap();
+    let class = |from, to| links.between(from, to).unwrap().class;
+    assert_eq!(class(0, 2), PathClass::NvLink(4), "GPU 1 and GPU 0 of the driver");
+    assert_eq!((class(0, 1), class(0, 3)), (PathClass::Pix, PathClass::Same));
+    assert_eq!(links.sharing(3), 2);
+    assert_eq!(machine.links(&buses(["13", "14", "83", "99"])), None, "no driver has told of it");
+    let files_alone = machine_at(server().root(), &NoGpuDriver);
+    assert_eq!(files_alone.links(&buses(["13", "14", "83", "13"])), None, "NVLinks are not known");
+}
+
 #[test]
 fn links_to_hidden_devices_lead_to_a_switch() {
     struct Hidden;

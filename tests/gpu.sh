@@ -50,6 +50,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
 step "bits" 120 bash -c 'tests calls::'
 step "messages and other groups" 60 bash -c 'tests messages::'
+step "rings along links" 60 bash -c 'tests links::'
 step "faults" 60 bash -c 'tests faults::'
 step "stress" 60 bash -c 'tests stress:: --ignored --nocapture'
 if command -v compute-sanitizer >/dev/null; then

@@ -231,6 +231,7 @@ fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
         boards,
         bytes: 1 << 20,
         crowding: 1,
+        gpus: None,
     };
     let chosen = choose(&question(&boards), None, &CostTable::BUILT_IN).unwrap().plan;
     assert_eq!(chosen.algorithm, Algorithm::Hierarchical);

@@ -1,13 +1,25 @@
 //! The collectives on buffers of a GPU.
 
 use super::comm::Comm;
-use crate::comm::element::{Element, ReduceOp};
+use crate::comm::element::{DataType, Element, ReduceOp};
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
+
+/// A call with the buffers that it is lent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LentCall<'a> {
+    pub(super) collective: Collective,
+    pub(super) kind: DataType,
+    pub(super) op: ReduceOp,
+    pub(super) count: usize,
+    pub(super) in_place: bool,
+    pub(super) input: Lent<'a>,
+    pub(super) output: Lent<'a>,
+}
 
 impl Comm {
     /// Combines the `send` (`count`) of all ranks into every rank's `receive` (`count`).
@@ -171,6 +183,12 @@ impl Comm {
         input: Lent<'_>,
         output: Lent<'_>,
     ) -> Result<()> {
+        let call = LentCall { collective, kind: T::DATA_TYPE, op, count, in_place, input, output };
+        self.issue_lent(&call)
+    }
+
+    pub(super) fn issue_lent(&self, call: &LentCall<'_>) -> Result<()> {
+        let LentCall { collective, kind, op, count, in_place, input, output } = *call;
         if !in_place && input.overlaps(&output) {
             let why = "input and output overlap: use the call in place".to_owned();
             return Err(self.invalid(collective.name(), why));
@@ -179,7 +197,7 @@ impl Comm {
         let settings = rank.comm.engine.get().settings();
         let call = CollectiveCall {
             collective,
-            kind: T::DATA_TYPE,
+            kind,
             op: op.into(),
             count: CallCount::Even(count),
             deterministic: settings.is_deterministic_for(collective),

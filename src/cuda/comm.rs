@@ -1,7 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
 use super::rank::DeviceRank;
-use super::setup;
+use super::setup::{self, Connected};
 use super::watch::Watch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
@@ -10,8 +10,8 @@ use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
 use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
+use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaStream};
-use maypole_transports::cuda::DeviceBoard;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,8 +71,8 @@ impl Comm {
     /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
     pub fn new(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
         let mut comm = comm.duplicate()?;
-        let board = setup::connect(&mut comm, &stream)?;
-        Self::with_board(comm, stream, board)
+        let connected = setup::connect(&mut comm, &stream)?;
+        Self::with_board(comm, stream, connected)
     }
 
     /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
@@ -90,12 +90,12 @@ impl Comm {
     fn with_board(
         comm: Communicator,
         stream: Arc<CudaStream>,
-        board: std::result::Result<DeviceBoard, String>,
+        connected: std::result::Result<Connected, String>,
     ) -> Result<Self> {
         let (number, world) = (comm.rank(), comm.world());
         let alarm = comm.engine.get().health().control().alarm();
-        let words = board.as_ref().ok().map(|board| Arc::clone(board.words()));
-        let mut rank = DeviceRank::new(comm, board, Arc::clone(&stream));
+        let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
+        let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
         let watch = words.map(|words| Watch::start(alarm, words)).transpose();
         let watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
         Ok(Self { rank: number, world, stream, inner: Mutex::new(rank), _watch: watch })
@@ -184,6 +184,31 @@ impl Comm {
         let mut rank = self.lock();
         rank.comm.set_algorithm(algorithm);
         rank.forget_programs();
+    }
+
+    /// Returns the GPUs of the ranks and what joins them, as [`new`](Self::new) found it, equal on all
+    /// ranks. Rings follow [its order](DeviceLinks::order), and prices its bandwidths. Where nobody knows
+    /// what joins the GPUs, they count as equally near: NVIDIA's management library tells, if the
+    /// crate's feature `cli` is on.
+    pub fn links(&self) -> DeviceLinks {
+        self.lock().machine.links().clone()
+    }
+
+    /// Replaces what [`new`](Self::new) found out about the links, for the calls that follow. All ranks
+    /// must set the same.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they are not the links of as many ranks.
+    pub fn set_links(&self, links: &DeviceLinks) -> Result<()> {
+        if links.world() != self.world {
+            let why =
+                format!("these are the links of {} ranks, not of {}", links.world(), self.world);
+            return Err(self.invalid("set_links", why));
+        }
+        let mut rank = self.lock();
+        rank.machine.set_links(links.clone());
+        rank.forget_programs();
+        Ok(())
     }
 
     /// Says whether the calls that follow are deterministic: see

@@ -1,19 +1,15 @@
 //! Why calls on GPUs run as they do: the candidates with their prices.
 
 use super::comm::Comm;
-use super::plan::{COSTS, UNIT};
+use super::plan::{COSTS, LAUNCH_NS, MEASURED, UNIT};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
-use crate::tuner::{Explanation, PlanOverride, Question, choose};
+use crate::topology::DeviceLinks;
+use crate::tuner::{DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose};
 
 /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) among `world`
-/// ranks on GPUs that reach one another's memory runs as it does: every candidate with its predicted
-/// time. `wanted` is the algorithm that is used instead of the tuner's choice. Needs no GPU.
-///
-/// The prices order the candidates. They are those of messages between kernels of one H100, and what
-/// joins GPUs does not change them: no two GPUs have been measured. Where ranks share a GPU, long calls
-/// take longer than predicted, because all ranks share its memory: 908 us for an all-reduce of 128 MiB
-/// among 4 ranks, where 176 us are predicted.
+/// ranks runs as it does, if each rank has a GPU of its own and they reach one another's memory: as
+/// [`explain_on`] with links that nobody knows. Needs no GPU.
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;
@@ -30,20 +26,64 @@ pub fn explain(
     world: usize,
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    assert!(world > 0, "a world has at least one rank");
-    let boards = Boards::new(&vec![0; world]);
-    let question =
-        Question { collective, boards: &boards, bytes: bytes.div_ceil(UNIT), crowding: 1 };
+    explain_on(&DeviceLinks::apart(world), collective, bytes, wanted)
+}
+
+/// Why `collective` of `bytes` bytes in all runs as it does on GPUs that `links` join: every candidate
+/// with its predicted time. `wanted` is the algorithm that is used instead of the tuner's choice. Needs
+/// no GPU. `maypole simulate --transport cuda` prints these prices.
+///
+/// The prices order the candidates. The start of a call, a message, and a byte in a GPU's memory cost
+/// what they cost between ranks that share one H100. Ranks that share a GPU share the bandwidth of its memory. A byte that
+/// another GPU reads takes at least as long as the narrowest link of the path takes, and no call takes
+/// less than its busiest link takes for all that crosses it, by the links' typical bandwidths: nothing
+/// between two GPUs has been measured.
+///
+/// ```
+/// use maypole::schedule::collective::Collective;
+/// use maypole::topology::DeviceLinks;
+/// use maypole::topology::build::cluster::{Fabric, named};
+/// let of = |name: &str| {
+///     let host = named(name, Fabric::Flat).unwrap();
+///     let links = DeviceLinks::new(&host, &[0, 1, 2, 3]).unwrap();
+///     let all = maypole::cuda::explain_on(&links, Collective::AllReduce, 64 << 20, None);
+///     all.chosen().unwrap().predicted_ns
+/// };
+/// assert!(of("pcie-phb") > 5 * of("dgx-h100"));
+/// ```
+pub fn explain_on(
+    links: &DeviceLinks,
+    collective: Collective,
+    bytes: usize,
+    wanted: Option<PlanOverride>,
+) -> Explanation {
+    let boards = Boards::new(&vec![0; links.world()]);
+    let gpus = Some(DeviceQuestion { links, unit: UNIT });
+    let units = bytes.div_ceil(UNIT);
+    let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &COSTS);
-    let mut explanation = Explanation::on_gpus(&question, wanted, choice);
+    let mut explanation = Explanation::on_gpus(&question, wanted, choice, prices(links));
     explanation.bytes = bytes;
     if let Ok(choice) = &mut explanation.choice {
         choice.plan.window = choice.plan.window.saturating_mul(UNIT);
         for candidate in &mut choice.candidates {
             candidate.plan.window = candidate.plan.window.saturating_mul(UNIT);
+            candidate.predicted_ns = candidate.predicted_ns.saturating_add(LAUNCH_NS);
         }
     }
     explanation
+}
+
+/// Where the prices come from.
+fn prices(links: &DeviceLinks) -> DevicePrices {
+    let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
+    let between = match links.between(0, 0) {
+        _ if one_gpu => "",
+        Some(_) => "; links by their typical bandwidths, not measured",
+        None => "; what joins GPUs is not counted, and was not measured",
+    };
+    let source = format!("{MEASURED}{between}");
+    DevicePrices { links: links.clone(), source, are_measured: one_gpu }
 }
 
 impl Comm {
@@ -54,7 +94,7 @@ impl Comm {
         let Some(why) = rank.host_reason.clone() else {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
-            let mut explanation = explain(collective, bytes, self.world_size(), wanted);
+            let mut explanation = explain_on(rank.machine.links(), collective, bytes, wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
             }
@@ -63,5 +103,40 @@ impl Comm {
         let mut explanation = rank.comm.explain(collective, bytes);
         explanation.refuse_gpus(&why);
         explanation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Microseconds of an all-reduce by ranks that share one H100, as `tests/gpu.sh` measured them on
+    /// 23 November 2026: by bytes, for 2, 4 and 8 ranks.
+    const MEASURED_US: [(usize, [f64; 3]); 5] = [
+        (8, [9.3, 11.5, 14.2]),
+        (64 << 10, [11.0, 14.3, 18.2]),
+        (1 << 20, [11.4, 17.4, 24.8]),
+        (16 << 20, [57.5, 129.0, 377.0]),
+        (128 << 20, [431.0, 908.0, 3203.0]),
+    ];
+
+    /// Prices are lower than what is measured, because the memory is busy with the bytes of all ranks
+    /// at once, but they grow as the measured times do.
+    #[test]
+    fn prices_of_ranks_that_share_a_gpu_are_near_what_was_measured() {
+        for (bytes, measured) in MEASURED_US {
+            for (ranks, us) in [2, 4, 8].into_iter().zip(measured) {
+                let links = DeviceLinks::unknown(&vec![0; ranks]);
+                let all = explain_on(&links, Collective::AllReduce, bytes, None);
+                let chosen = all.chosen().unwrap();
+                let predicted = chosen.predicted_ns as f64 / 1e3;
+                let ratio = predicted / us;
+                println!("{bytes} bytes, {ranks} ranks: {predicted} us, {ratio:.2} of {us}");
+                assert!(
+                    (0.4..1.5).contains(&ratio),
+                    "{bytes} bytes, {ranks} ranks: {predicted} us"
+                );
+            }
+        }
     }
 }

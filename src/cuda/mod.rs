@@ -11,15 +11,47 @@
 //! executor, up to the bits of a NaN. The control plane of the communicator names the rank that is
 //! late, that died, or that makes another call.
 //!
+//! # From `cudarc::nccl`
+//!
+//! Lesson 13 (`examples/13_from_nccl.rs`) is a program that runs on either by its imports:
+//!
+//! ```text
+//! use cudarc::nccl::safe::{Comm, Id, ReduceOp};                   // before
+//! use maypole::{ReduceOp, cuda::{Comm, Id}};                      // after
+//! ```
+//!
+//! A test (`tests/from_nccl`) compiles every call of cudarc's `Comm`, `Group` and `Id` against both.
+//! What differs:
+//!
+//! | | `cudarc::nccl::safe` | `maypole::cuda` |
+//! |---|---|---|
+//! | imports | `Comm`, `Group`, `Id`; `ReduceOp`, `NcclType` | `Comm`, `Group`, `Id`; [`ReduceOp`](crate::ReduceOp) and [`Element`](crate::Element) of the crate's root |
+//! | types of elements | 8 to 64 bits, `f16`, `bf16`, `char` | the same with `i16` and `u16`, and no `char` |
+//! | operations | `Sum`, `Prod`, `Max`, `Min`, `Avg` | the same, but `Prod` is called `Product`; bitwise ones, and sums with a factor |
+//! | results | `NcclStatus`, `NcclError` | `()`, [`Error`](crate::Error), which names the rank and the cause |
+//! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
+//! | `Id::new` | an address that NCCL finds | this host; for several hosts [`Id::at`] with the address of rank 0 |
+//! | a dropped `Comm` | aborts what runs | waits for what runs |
+//! | a rank that dies, is late, or makes another call | the others wait for ever | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
+//! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
+//! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
+//! | a group | all of its calls run as one | its collectives run one after the other, then its messages at once |
+//! | the first call with new arguments | as any other | waits for all ranks, so it cannot be captured in a graph |
+//! | not there | gather, scatter, all-to-all, scans, barrier, all-gather in place | [`Comm::gather`], [`Comm::scatter`], [`Comm::all_to_all`], [`Comm::scan`], [`Comm::barrier`] ... |
+//!
+//! # Rooms
+//!
 //! | room | what |
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
 //! | `collectives`, `rooted`, `scans`, `messages` | its calls |
+//! | `group` | calls and messages that start together |
 //! | `explain` | why calls run as they do |
 //! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
 //! | `programs` | programs in the memory of a GPU, and those that graphs keep |
 //! | `plan` | which mailboxes and windows a call uses, and what things cost |
+//! | `links` | which GPUs the ranks have, and what joins these |
 //! | `setup` | how mailboxes are made, and when there can be none |
 //! | `host` | calls through the memory of the host |
 //! | `watch` | the thread that hears of failures while kernels wait |
@@ -28,8 +60,10 @@ mod collectives;
 mod comm;
 mod exchange;
 mod explain;
+mod group;
 mod host;
 mod id;
+mod links;
 mod messages;
 mod plan;
 mod programs;
@@ -40,7 +74,7 @@ mod setup;
 mod watch;
 
 pub use comm::Comm;
-pub use explain::explain;
+pub use explain::{explain, explain_on};
+pub use group::Group;
 pub use id::Id;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
-pub use messages::Group;

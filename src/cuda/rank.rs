@@ -3,6 +3,7 @@
 use super::exchange::MessagePrograms;
 use super::plan;
 use super::programs::{Captured, Prepared};
+use super::setup::Connected;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, Factor, ReduceOp};
@@ -11,6 +12,7 @@ use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
 use crate::comm::error::{Error, Result};
 use crate::lower::DeviceProgram;
+use crate::topology::DeviceLinks;
 use crate::tuner::Plan;
 use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaFunction, CudaStream};
@@ -59,16 +61,19 @@ pub(super) struct DeviceRank {
 impl DeviceRank {
     pub(super) fn new(
         comm: Communicator,
-        board: Made<DeviceBoard>,
+        connected: Made<Connected>,
         stream: Arc<CudaStream>,
     ) -> Self {
-        let host_reason = board.as_ref().err().cloned();
-        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT);
+        let host_reason = connected.as_ref().err().cloned();
+        let (board, links) = connected.ok().map(|it| (it.board, it.links)).unzip();
+        // The calls that go through the host do not ask for the links.
+        let links = links.unwrap_or_else(|| DeviceLinks::apart(comm.world()));
+        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
         let scratch = Workspace::new(&stream);
         let staging = Workspace::new(&stream);
         Self {
             comm,
-            board: board.ok(),
+            board,
             host_reason,
             stream,
             machine,

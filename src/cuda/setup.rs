@@ -1,11 +1,12 @@
 //! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::links::{self, Introduction};
 use super::plan;
 use super::rank::DeviceRank;
 use crate::comm::Communicator;
 use crate::comm::error::Result;
-use cudarc::driver::sys::CUdevice_attribute;
-use cudarc::driver::{CudaContext, CudaStream};
+use crate::topology::DeviceLinks;
+use cudarc::driver::CudaStream;
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{load_kernel, walk_module};
 use maypole_kernels::packed::MOST_RANKS;
@@ -14,36 +15,16 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
-/// What a rank tells the others about itself, before mailboxes are made.
-struct Introduction {
-    uuid: [u8; 16],
-    processors: u32,
-}
-
-impl Introduction {
-    fn to_bytes(&self) -> Vec<u8> {
-        [&self.uuid[..], &self.processors.to_le_bytes()].concat()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (uuid, processors) = bytes.split_first_chunk::<16>()?;
-        let processors = u32::from_le_bytes(processors.try_into().ok()?);
-        Some(Self { uuid: *uuid, processors })
-    }
-
-    fn of(context: &CudaContext) -> Found<Self> {
-        let said = |error| format!("the driver reports {error:?}");
-        let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        let processors = context.attribute(count).map_err(said)?.max(1) as u32;
-        let uuid = context.uuid().map_err(said)?;
-        Ok(Self { uuid: uuid.bytes.map(|byte| byte as u8), processors })
-    }
-}
-
 /// The first reason that a rank tells; all ranks find the same.
 fn first_reason(told: &[Vec<u8>]) -> Option<String> {
     let reason = told.iter().find(|reason| !reason.is_empty())?;
     Some(String::from_utf8_lossy(reason).into_owned())
+}
+
+/// The mailboxes of a rank, and what joins the GPUs of all.
+pub(super) struct Connected {
+    pub(super) board: DeviceBoard,
+    pub(super) links: DeviceLinks,
 }
 
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
@@ -54,7 +35,7 @@ fn first_reason(told: &[Vec<u8>]) -> Option<String> {
 pub(super) fn connect(
     comm: &mut Communicator,
     stream: &Arc<CudaStream>,
-) -> Result<Found<DeviceBoard>> {
+) -> Result<Found<Connected>> {
     const CALL: &str = "cuda::Comm::new()";
     let failed = |comm: &mut Communicator, why: String| {
         comm.engine.get_mut().fail_on_device(CALL.to_owned(), why)
@@ -69,6 +50,7 @@ pub(super) fn connect(
     if comm.world() > MOST_RANKS as usize {
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
+    let links = links::find(comm, CALL, &all)?;
     let crowd = |one: &Introduction| all.iter().filter(|other| other.uuid == one.uuid).count();
     let crowd = all.iter().map(crowd).max().unwrap_or(1) as u32;
     let processors = all.iter().map(|one| one.processors).min().unwrap_or(1);
@@ -89,7 +71,7 @@ pub(super) fn connect(
     let told = comm.agree_on(CALL, reason.into_bytes())?;
     drop(kernel);
     match (board, first_reason(&told)) {
-        (Ok(board), None) => Ok(Ok(board)),
+        (Ok(board), None) => Ok(Ok(Connected { board, links })),
         (board, reason) => {
             if let Ok(board) = board {
                 // No kernel has run on it.

@@ -20,6 +20,7 @@
 
 pub mod build;
 pub mod detect;
+mod device_links;
 pub mod model;
 pub mod picture;
 pub mod predict;
@@ -28,6 +29,7 @@ pub mod search;
 mod stream_links;
 pub mod transport;
 
+pub use device_links::{DeviceLinks, DeviceLinksError, DevicePath};
 pub use model::class::PathClass;
 pub use model::graph::{Link, LinkKind, Node, NodeKind, Path, Topology};
 pub use read::description::Description;

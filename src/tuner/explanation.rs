@@ -8,8 +8,8 @@ use super::{
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
-use crate::topology::StreamLinks;
 use crate::topology::transport::TransportKind;
+use crate::topology::{DeviceLinks, StreamLinks};
 use std::fmt;
 
 /// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
@@ -47,6 +47,20 @@ pub struct Explanation {
     pub measured_copied: Option<MeasuredTime>,
     /// Why ranks cannot copy from one another, if that is known.
     pub copies_refused: Option<String>,
+    /// The links between the ranks' GPUs, if the buffers are in their memory.
+    pub gpus: Option<DevicePrices>,
+}
+
+/// What prices on GPUs depend on, and how far they were measured.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct DevicePrices {
+    /// The links between the GPUs.
+    pub links: DeviceLinks,
+    /// Where the prices come from, as a sentence.
+    pub source: String,
+    /// True if every price was measured.
+    pub are_measured: bool,
 }
 
 /// The measured time of a call.
@@ -102,6 +116,7 @@ impl Explanation {
             copied: None,
             measured_copied: None,
             copies_refused: None,
+            gpus: None,
         }
     }
 
@@ -168,6 +183,7 @@ impl Explanation {
         question: &Question<'_>,
         wanted: Option<PlanOverride>,
         choice: Result<Choice, UnsupportedAlgorithm>,
+        prices: DevicePrices,
     ) -> Self {
         let hosts = Hosts::new(&vec![0; question.world()]);
         let links = StreamLinks::undecided();
@@ -176,6 +192,7 @@ impl Explanation {
             group.transport = TransportKind::CudaPeer;
             group.refused.clear();
         }
+        explanation.gpus = Some(prices);
         explanation
     }
 
@@ -202,6 +219,9 @@ impl fmt::Display for Explanation {
             false => writeln!(f, "{}", Crowding(*crowding))?,
         }
         self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
+        if let Some(DevicePrices { links, source, .. }) = &self.gpus {
+            writeln!(f, "{links}  prices: {source}")?;
+        }
         match &self.choice {
             Ok(choice) => self.table(f, choice)?,
             Err(refusal) => writeln!(f, "refused: {refusal}")?,

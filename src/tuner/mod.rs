@@ -15,6 +15,7 @@ mod candidates;
 mod costs;
 mod explanation;
 mod fit;
+mod gpus;
 mod pairs;
 mod price;
 mod registered;
@@ -27,8 +28,9 @@ use crate::schedule::hosts::Boards;
 
 pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
-pub use explanation::{Explanation, MeasuredTime};
+pub use explanation::{DevicePrices, Explanation, MeasuredTime};
 pub use fit::{LinearFit, fit_line};
+pub use gpus::{DeviceQuestion, schedules};
 pub use pairs::{PairGroup, pair_groups};
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
 
@@ -73,6 +75,8 @@ pub struct Question<'a> {
     pub bytes: usize,
     /// How many ranks share a core where they are most crowded, rounded up; at least 1.
     pub crowding: usize,
+    /// The GPUs of the ranks, if the buffers are in their memory.
+    pub gpus: Option<DeviceQuestion<'a>>,
 }
 
 impl Question<'_> {
@@ -140,7 +144,7 @@ fn implementers(collective: Collective) -> String {
 /// use maypole::tuner::{CostTable, Question, choose};
 /// let boards = Boards::new(&[0, 0]);
 /// let collective = Collective::AllReduce;
-/// let question = Question { collective, boards: &boards, bytes: 8, crowding: 1 };
+/// let question = Question { collective, boards: &boards, bytes: 8, crowding: 1, gpus: None };
 /// let choice = choose(&question, None, &CostTable::BUILT_IN).unwrap();
 /// assert_eq!(choice.plan.algorithm, Algorithm::OneShot);
 /// ```

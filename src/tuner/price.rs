@@ -15,6 +15,7 @@
 //! memory, because its owners wait until they are done.
 
 use super::candidates::{longest_chunk, rows};
+use super::gpus::schedules;
 use super::shape::WorldShape;
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
@@ -70,7 +71,15 @@ pub(super) struct Pricer<'a> {
     /// How often the world was halved.
     halvings: usize,
     /// The world itself; or three smaller ones, each half the next.
-    simulations: Vec<(WorldShape, Simulation)>,
+    worlds: Vec<PricedWorld>,
+}
+
+/// A world whose schedules are priced.
+struct PricedWorld {
+    shape: WorldShape,
+    simulation: Simulation,
+    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk.
+    busiest_kib: u64,
 }
 
 impl<'a> Pricer<'a> {
@@ -80,13 +89,13 @@ impl<'a> Pricer<'a> {
         table: &'a CostTable,
     ) -> Self {
         let (shapes, halvings) = shapes(question, algorithm);
-        let simulations = shapes.into_iter().map(|shape| {
+        let worlds = shapes.into_iter().map(|shape| {
             let collective = question.collective.with_root(shape.root);
-            let schedules = algorithm.schedules_on(collective, shape.boards.numbers());
+            let schedules = schedules(algorithm, collective, &shape.boards, shape.links.as_ref());
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             let simulation = Simulation::new(&schedules)
                 .expect("the algorithms of the table are proved to complete");
-            (shape, simulation)
+            PricedWorld { busiest_kib: shape.busiest_link(&schedules), shape, simulation }
         });
         Self {
             question,
@@ -96,7 +105,7 @@ impl<'a> Pricer<'a> {
             access: None,
             own: false,
             halvings,
-            simulations: simulations.collect(),
+            worlds: worlds.collect(),
         }
     }
 
@@ -123,7 +132,7 @@ impl<'a> Pricer<'a> {
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
         let prices: Vec<u64> =
-            self.simulations.iter().map(|it| self.long(it, windows, bytes)).collect();
+            self.worlds.iter().map(|world| self.bounded(world, windows, bytes)).collect();
         let picoseconds = match prices[..] {
             [small, middle, large] => grown(small, middle, large, self.halvings),
             _ => prices[0],
@@ -136,13 +145,17 @@ impl<'a> Pricer<'a> {
         }
     }
 
+    /// Picoseconds of `windows` windows of `bytes` bytes a chunk, at least those of the busiest link.
+    fn bounded(&self, world: &PricedWorld, windows: usize, bytes: usize) -> u64 {
+        let bytes_of_chunk = windows as u128 * bytes as u128;
+        let link = bytes_of_chunk * u128::from(world.busiest_kib) / 1024;
+        let link = u64::try_from(link).unwrap_or(u64::MAX);
+        self.long(world, windows, bytes).max(link)
+    }
+
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
-    fn long(
-        &self,
-        (shape, simulation): &(WorldShape, Simulation),
-        windows: usize,
-        bytes: usize,
-    ) -> u64 {
+    fn long(&self, world: &PricedWorld, windows: usize, bytes: usize) -> u64 {
+        let PricedWorld { shape, simulation, .. } = world;
         let crowding = shape.crowding;
         let (class, board) = match self.access {
             Some(ReachedMemory::Registered) => (SlotClass::Tiny, self.table.registered(crowding)),
@@ -163,6 +176,7 @@ impl<'a> Pricer<'a> {
             reads_again: self.access == Some(ReachedMemory::Copied),
             // Such a copy takes as long as that of a slot's writer.
             own_kib: if self.own { self.table.board(bytes, crowding).post_kib } else { 0 },
+            memories: shape.memories.as_ref(),
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         let run = |windows| simulation.run(&machine, 1, windows, bytes);

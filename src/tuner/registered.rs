@@ -43,7 +43,7 @@ pub struct ReachingChoice {
 /// let boards = Boards::new(&[0, 0]);
 /// let collective = Collective::AllReduce;
 /// let of = |bytes| {
-///     let question = Question { collective, boards: &boards, bytes, crowding: 1 };
+///     let question = Question { collective, boards: &boards, bytes, crowding: 1, gpus: None };
 ///     registered_choice(&question, &CostTable::BUILT_IN, |_| true)
 /// };
 /// assert!(of(8).candidates.is_empty(), "asking takes longer than the call");
@@ -66,7 +66,7 @@ pub fn registered_choice(
 /// use maypole::tuner::{CostTable, Question, copied_choice};
 /// let boards = Boards::new(&[0; 4]);
 /// let of = |collective, bytes| {
-///     let question = Question { collective, boards: &boards, bytes, crowding: 2 };
+///     let question = Question { collective, boards: &boards, bytes, crowding: 2, gpus: None };
 ///     copied_choice(&question, &CostTable::BUILT_IN, |_| true).candidates.first().map(|it| it.plan)
 /// };
 /// let scatter = Collective::Scatter { root: 0 };

@@ -1,7 +1,11 @@
 //! Smaller worlds that stand for a large one.
 
 use super::Question;
+use super::gpus::{busiest, memories};
+use crate::schedule::Schedule;
 use crate::schedule::hosts::Boards;
+use crate::schedule::simulate::MemoryRates;
+use crate::topology::DeviceLinks;
 
 /// The ranks of a world, as far as prices depend on them.
 pub(super) struct WorldShape {
@@ -9,20 +13,34 @@ pub(super) struct WorldShape {
     /// How many ranks share a core.
     pub(super) crowding: usize,
     pub(super) root: usize,
+    pub(super) links: Option<DeviceLinks>,
+    pub(super) memories: Option<MemoryRates>,
+    unit: usize,
 }
 
 impl WorldShape {
     /// The world of a call.
     pub(super) fn new(question: &Question<'_>) -> Self {
+        let gpus = question.gpus.map(|gpus| (gpus.links.clone(), gpus.unit));
+        let (links, unit) = gpus.unzip();
+        let unit = unit.unwrap_or(1);
         Self {
             boards: question.boards.clone(),
             crowding: question.crowding.max(1),
             root: question.collective.root().unwrap_or(0),
+            memories: links.as_ref().map(|links| memories(links, unit)),
+            links,
+            unit,
         }
     }
 
     pub(super) fn world(&self) -> usize {
         self.boards.world()
+    }
+
+    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`.
+    pub(super) fn busiest_link(&self, schedules: &[Schedule]) -> u64 {
+        self.links.as_ref().map_or(0, |links| busiest(schedules, links, self.unit))
     }
 
     /// A world half as large: with every second rank of each board, or, if no board has more than
@@ -41,7 +59,10 @@ impl WorldShape {
         let kept: Vec<usize> = (0..world).filter(is_kept).collect();
         let crowding = (self.crowding * kept.len()).div_ceil(world).max(1);
         let root = kept.partition_point(|rank| *rank < self.root).min(kept.len() - 1);
-        Self { boards: self.boards.subset(&kept), crowding, root }
+        let links = self.links.as_ref().map(|links| links.subset(&kept));
+        let memories = links.as_ref().map(|links| memories(links, self.unit));
+        let unit = self.unit;
+        Self { boards: self.boards.subset(&kept), crowding, root, links, memories, unit }
     }
 }
 
@@ -52,7 +73,7 @@ mod tests {
 
     fn halves(boards: &Boards, root: usize) -> Vec<(Vec<usize>, usize, usize)> {
         let collective = Collective::Broadcast { root };
-        let question = Question { collective, boards, bytes: 8, crowding: 5 };
+        let question = Question { collective, boards, bytes: 8, crowding: 5, gpus: None };
         let mut shape = WorldShape::new(&question);
         let mut shapes = Vec::new();
         while shape.world() > 2 {

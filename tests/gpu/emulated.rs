@@ -23,7 +23,7 @@ fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
     let mut command = Command::new(this);
     // Not those of this file, which would start themselves.
     command
-        .args(["calls::", "deaths::", "faults::", "messages::"])
+        .args(["calls::", "deaths::", "faults::", "links::", "messages::"])
         .env("SKIPPED_TESTS", skipped.path());
     let Some(output) = over_fake_driver(&mut command) else { return };
     let said = said(&output);

@@ -13,6 +13,7 @@ mod calls;
 mod deaths;
 mod emulated;
 mod faults;
+mod links;
 mod messages;
 mod speed;
 mod stress;

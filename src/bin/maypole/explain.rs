@@ -30,6 +30,16 @@ pub(crate) struct ExplainArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     ranks: usize,
 
+    #[cfg(feature = "cuda")]
+    #[command(flatten)]
+    gpus: crate::gpus::GpuArgs,
+
+    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
+    /// --transport cuda.
+    #[cfg(feature = "cuda")]
+    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
+    cluster: Option<String>,
+
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
@@ -70,8 +80,8 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
-    /// The memory of GPUs that reach one another. The prices order the candidates; ranks that share a
-    /// GPU take longer, because they share its memory.
+    /// The memory of GPUs that reach one another: see --gpus and --cluster. The output says which prices
+    /// were measured.
     #[cfg(feature = "cuda")]
     Cuda,
 }
@@ -92,21 +102,31 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
-    let collective = names::rooted(args.collective, args.root, ranks)?;
     ensure!(
         !(args.measure && args.is_on_gpus()),
         "explain does not measure on GPUs: 'maypole perf --transport cuda' does"
     );
+    #[cfg(feature = "cuda")]
+    if args.is_on_gpus() {
+        return args.explain_on_gpus(ranks, launched.rank == 0);
+    }
+    #[cfg(feature = "cuda")]
+    ensure!(
+        !args.gpus.is_given() && args.cluster.is_none(),
+        "--gpus and --cluster need --transport cuda"
+    );
+    let collective = names::rooted(args.collective, args.root, ranks)?;
     if alone && args.measure {
         return tune::start(ranks);
     }
-    let explanation = if alone || args.is_on_gpus() {
-        args.predict(collective, ranks)
-    } else {
-        args.measure(collective)?
-    };
-    if launched.rank == 0 {
-        output::print(&explanation)?;
+    let explanation =
+        if alone { args.predict(collective, ranks) } else { args.measure(collective)? };
+    show(&explanation, launched.rank == 0)
+}
+
+fn show(explanation: &Explanation, is_first: bool) -> Result<ExitCode> {
+    if is_first {
+        output::print(explanation)?;
     }
     ensure!(
         explanation.choice.is_ok(),
@@ -133,20 +153,26 @@ impl ExplainArgs {
         }
     }
 
+    /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options say more.
+    #[cfg(feature = "cuda")]
+    fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
+        let links = self.gpus.links(self.cluster.as_deref(), ranks)?;
+        let collective = names::rooted(self.collective, self.root, links.world())?;
+        let bytes = self.whole(collective, links.world());
+        let wanted = self.algorithm.map(PlanOverride::from);
+        show(&maypole::cuda::explain_on(&links, collective, bytes, wanted), is_first)
+    }
+
     fn predict(&self, collective: Collective, ranks: usize) -> Explanation {
         let bytes = self.whole(collective, ranks);
         let wanted = self.algorithm.map(PlanOverride::from);
-        #[cfg(feature = "cuda")]
-        if self.is_on_gpus() {
-            return maypole::cuda::explain(collective, bytes, ranks, wanted);
-        }
         let hosts = Hosts::new(&vec![0; ranks]);
         let boards = match self.transport {
             TransportArg::Shm => Boards::within(&hosts),
             _ => Boards::separate(ranks),
         };
         let crowding = ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
-        let question = Question { collective, boards: &boards, bytes, crowding };
+        let question = Question { collective, boards: &boards, bytes, crowding, gpus: None };
         let (links, costs) = match self.transport {
             TransportArg::Ib => (StreamLinks::Verbs, CostTable::tuned().with_streams_by_verbs()),
             _ => (StreamLinks::undecided(), CostTable::tuned()),

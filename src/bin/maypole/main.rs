@@ -5,6 +5,8 @@
 mod doctor;
 mod draw;
 mod explain;
+#[cfg(feature = "cuda")]
+mod gpus;
 mod key;
 mod names;
 mod output;

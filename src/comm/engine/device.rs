@@ -12,8 +12,9 @@ use crate::execute::{LinkError, Unexpected};
 use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::hosts::Boards;
-use crate::schedule::{Layout, Placement};
-use crate::tuner::{CostTable, Plan, PlanOverride};
+use crate::schedule::{Layout, Placement, Schedule};
+use crate::topology::DeviceLinks;
+use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(crate) struct DeviceMachine {
     conditions: RunConditions,
     /// The bytes that the costs count as one.
     unit: usize,
+    /// What joins the GPUs, equal on all ranks.
+    links: DeviceLinks,
 }
 
 /// A call that was lowered for the memory of a GPU.
@@ -62,11 +65,26 @@ fn start(held: HeldChunks, layout: &Layout) -> usize {
 }
 
 impl DeviceMachine {
-    /// The ranks of `engine`, where messages, and units of `unit` bytes, cost what `costs` says.
-    pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize) -> Self {
+    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes, cost
+    /// what `costs` says.
+    pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize, links: DeviceLinks) -> Self {
         let boards = Boards::new(&vec![0; engine.boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
-        Self { boards, conditions, unit }
+        Self { boards, conditions, unit, links }
+    }
+
+    /// What joins the GPUs.
+    pub(crate) fn links(&self) -> &DeviceLinks {
+        &self.links
+    }
+
+    /// Changes what joins the GPUs.
+    pub(crate) fn set_links(&mut self, links: DeviceLinks) {
+        self.links = links;
+    }
+
+    fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
+        schedules_of(algorithm, collective, &self.boards, Some(&self.links))
     }
 }
 
@@ -84,10 +102,10 @@ impl Engine {
             conditions: &machine.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
-            unit: machine.unit,
+            gpus: Some(DeviceQuestion { links: &machine.links, unit: machine.unit }),
         };
         let plan = chooser.plan(call)?;
-        let schedules = schedules_of(plan.algorithm, call.collective, &machine.boards);
+        let schedules = machine.schedules(plan.algorithm, call.collective);
         let chunks = schedules[0].chunks;
         let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
         Ok((plan, layout.longest() * call.kind.size()))
@@ -105,7 +123,10 @@ impl Engine {
         machine: &'a DeviceMachine,
     ) -> impl Fn(Algorithm) -> bool + 'a {
         let any_order = !self.settings.is_deterministic();
-        move |algorithm| any_order || is_left_to_right(collective, algorithm, &machine.boards)
+        move |algorithm| {
+            any_order
+                || is_left_to_right(collective, algorithm, &machine.boards, Some(&machine.links))
+        }
     }
 
     /// Lowers `call` by `plan` for mailboxes with these `slots`.
@@ -118,7 +139,7 @@ impl Engine {
     ) -> DeviceLowered {
         let world = self.boards.world();
         let counts = self.calls.counts();
-        let schedules = schedules_of(plan.algorithm, call.collective, &machine.boards);
+        let schedules = machine.schedules(plan.algorithm, call.collective);
         let layout = call.layout(world, schedules[0].chunks, counts);
         let element = call.kind.size();
         let fingerprint = call.fingerprint(plan, world, counts);

@@ -332,7 +332,7 @@ impl Engine {
             conditions: &self.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
-            unit: 1,
+            gpus: None,
         }
     }
 

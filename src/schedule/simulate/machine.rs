@@ -61,6 +61,32 @@ pub struct MachineModel<'a> {
     /// collective copy that part, so 0 is right where only they are compared. A copy that comes
     /// before a combination is free: the combination reads the input where it lies.
     pub own_kib: u64,
+    /// How fast ranks of a board reach the memories that its slots are in; `None` if all alike.
+    pub memories: Option<&'a MemoryRates>,
+}
+
+/// Memories of ranks, of which some are slower to reach or shared, as those of GPUs are.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct MemoryRates {
+    /// By rank: how many ranks share its memory. Each has that part of the bandwidth.
+    pub sharing: Vec<u64>,
+    /// By rank that writes, then by rank that reads: picoseconds a KiB that the path between their
+    /// memories takes at least.
+    pub least: Vec<Vec<u64>>,
+}
+
+impl MemoryRates {
+    /// What a link of a board costs from rank `from` to rank `to`. A publication is written to the
+    /// memory of its writer, and fetched from there by its readers.
+    fn link(&self, board: LinkCost, from: usize, to: usize) -> LinkCost {
+        let read = |kib: u64| (kib * self.sharing[to]).max(self.least[from][to]);
+        LinkCost {
+            post_kib: board.post_kib * self.sharing[from],
+            copy_kib: read(board.copy_kib),
+            fold_kib: read(board.fold_kib),
+            ..board
+        }
+    }
 }
 
 /// The duration of a run, in picoseconds.
@@ -79,6 +105,10 @@ impl MachineModel<'_> {
     }
 
     pub(super) fn link(&self, a: usize, b: usize) -> LinkCost {
-        if self.near(a, b) { self.board } else { self.stream }
+        match self.memories {
+            _ if !self.near(a, b) => self.stream,
+            Some(memories) => memories.link(self.board, a, b),
+            None => self.board,
+        }
     }
 }

@@ -38,7 +38,7 @@ mod tallies;
 mod timeline;
 mod turns;
 
-pub use machine::{LinkCost, MachineModel, RunTime};
+pub use machine::{LinkCost, MachineModel, MemoryRates, RunTime};
 pub use simulation::Simulation;
 pub use timeline::timeline;
 

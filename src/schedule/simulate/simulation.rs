@@ -108,6 +108,7 @@ mod tests {
             ahead: 64,
             reads_again: false,
             own_kib: 0,
+            memories: None,
         };
         Simulation::new(&schedules).unwrap().run(&machine, calls, 1, bytes).end
     }

@@ -13,6 +13,7 @@ mod sysfs;
 pub use nvml::Nvml;
 
 use crate::topology::build::cluster;
+use crate::topology::device_links::DeviceLinks;
 use crate::topology::model::graph::Topology;
 use crate::topology::read::description::Description;
 use crate::topology::read::xml::{DirectLink, Gpu, System};
@@ -164,6 +165,14 @@ fn short_bus(bus: &str) -> String {
 }
 
 impl DetectedMachine {
+    /// What joins the GPUs at these PCI addresses, one a rank, which are written as in `/sys`. `None` if
+    /// the driver of one of them was not asked, or if no path joins them.
+    pub fn links(&self, buses: &[String]) -> Option<DeviceLinks> {
+        let number = |bus: &String| self.gpus.iter().position(|gpu| gpu.bus == *bus);
+        let numbers: Vec<usize> = buses.iter().map(number).collect::<Option<_>>()?;
+        DeviceLinks::new(&self.topology(), &numbers).ok()
+    }
+
     /// Builds the graph of the machine. Without GPUs, its ranks run on its cores, which are
     /// assumed to be spread evenly over its NUMA nodes.
     pub fn topology(&self) -> Topology {

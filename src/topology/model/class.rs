@@ -1,6 +1,7 @@
 //! The class of a path between two devices, in the words of `nvidia-smi topo -m`. NCCL calls it the
 //! path type.
 
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +16,7 @@ use std::str::FromStr;
 /// assert_eq!("SOC".parse(), Ok(PathClass::Sys));
 /// assert_eq!(PathClass::NvLink(12).to_string(), "NV12");
 /// ```
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum PathClass {
     /// No hop: both ends are one device.
     Same,

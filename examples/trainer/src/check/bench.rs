@@ -5,19 +5,25 @@
 //! alone. The upper bound runs the three products of every linear layer (forward, gradient of the
 //! input, gradient of the weights) and nothing else. Attention, norms, nonlinearities, the
 //! optimizer and memory traffic make up the difference.
+//!
+//! On a GPU, wall time counts, because the processor only waits, and the upper bound is the same
+//! products by the device, whose operands are copied to the GPU and back, as those of a training are.
 
 use crate::model::axes::Axes;
 use crate::model::config::Config;
 use crate::model::gpt::Gpt;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, Store};
+use crate::tensor::device::Device;
+use crate::tensor::device_choice::RankDevices;
 use crate::tensor::matmul::{MatrixView, matmul};
 use crate::train::optim::{Optimizer, Rule};
 use crate::train::text::Text;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The speed of the fastest of several steps, in tokens a second of processor time.
+/// The speed of the fastest of several steps, in tokens a second: of processor time on the processor, of
+/// wall time on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Forward, backward and AdamW.
@@ -32,32 +38,61 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Measures a model on batches of `rows` rows. The fastest of `steps` steps counts.
-pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
+/// The clock of a measurement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Clock {
+    /// Processor time of this process.
+    Processor,
+    /// Wall time, for what runs elsewhere.
+    Wall(Instant),
+}
+
+impl Clock {
+    fn now(self) -> Duration {
+        match self {
+            Self::Processor => processor_time(),
+            Self::Wall(start) => start.elapsed(),
+        }
+    }
+}
+
+/// Measures a model on batches of `rows` rows, whose layers `devices` has for rank 0. The fastest of
+/// `steps` steps counts. On a GPU, operands cross PCIe in both measurements.
+pub fn measure(config: &Config, rows: usize, steps: usize, devices: &RankDevices) -> Speed {
+    let clock =
+        if devices.are_processors() { Clock::Processor } else { Clock::Wall(Instant::now()) };
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
     let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    gpt.device = devices.of(0);
     let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
     let text = Text::invented(config.context, 1);
     let mut optimizer = Optimizer::new(Rule::ADAMW);
     let mut step = 0;
-    let training = best(steps, || {
+    let training = best((steps, clock), || {
         let batch = text.step(step, rows, 1).remove(0);
         gpt.train(&mut store, &batch, true).expect("a single rank calls no collective");
         optimizer.step(&mut store.owned(), 1e-3, 1.0);
         store.publish().expect("a single rank calls no collective");
         step += 1;
     });
-    let products = best(steps, products(config, rows * config.context));
+    let tokens_of_batch = rows * config.context;
+    let products = match clock {
+        Clock::Processor => best((steps, clock), products(config, tokens_of_batch)),
+        Clock::Wall(_) => {
+            let device = devices.of(0);
+            best((steps, clock), products_on(&*device, config, tokens_of_batch))
+        }
+    };
     Speed { training: tokens / training, products: tokens / products }
 }
 
-/// Runs `work` `runs` times, and returns the processor time of the fastest run in seconds.
-fn best(runs: usize, mut work: impl FnMut()) -> f64 {
+/// Runs `work` `runs` times, and returns the time of the fastest run in seconds.
+fn best((runs, clock): (usize, Clock), mut work: impl FnMut()) -> f64 {
     let mut once = || {
-        let before = processor_time();
+        let before = clock.now();
         work();
-        (processor_time() - before).as_secs_f64()
+        (clock.now() - before).as_secs_f64()
     };
     (0..runs.max(1)).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
@@ -81,12 +116,30 @@ fn products(config: &Config, n: usize) -> impl FnMut() {
             matmul(&mut y, inputs, matrix(n, outputs), weights, 1.0, false);
             matmul(&mut dw, inputs, matrix(n, outputs).t(), matrix(n, inputs), 1.0, true);
         };
-        for _ in 0..layers {
-            linear(width, 3 * width);
-            linear(width, width);
-            linear(width, 4 * width);
-            linear(4 * width, width);
-        }
-        linear(width, vocab);
+        shapes(layers, width, vocab).for_each(|(inputs, outputs)| linear(inputs, outputs));
     }
+}
+
+/// The products of all linear layers, over `n` tokens, by `device`.
+fn products_on(device: &dyn Device<f32>, config: &Config, n: usize) -> impl FnMut() {
+    let largest = (4 * config.width).max(config.vocab);
+    let x = vec![0.1f32; n * largest];
+    let w = vec![0.1f32; 4 * config.width * largest];
+    let mut y = vec![0.0; n * largest];
+    let mut dx = vec![0.0; n * largest];
+    let mut dw = vec![0.0; 4 * config.width * largest];
+    move || {
+        for (inputs, outputs) in shapes(config.layers, config.width, config.vocab) {
+            let (x, w) = (&x[..n * inputs], &w[..inputs * outputs]);
+            let (y, dx) = (&mut y[..n * outputs], &mut dx[..n * inputs]);
+            device.linear(y, x, w, inputs);
+            device.linear_backward(dx, &mut dw[..inputs * outputs], y, x, w, inputs);
+        }
+    }
+}
+
+/// The inputs and the outputs of each linear layer of a model.
+fn shapes(layers: usize, width: usize, vocab: usize) -> impl Iterator<Item = (usize, usize)> {
+    let block = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)];
+    (0..layers).flat_map(move |_| block).chain([(width, vocab)])
 }

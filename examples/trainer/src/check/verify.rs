@@ -12,6 +12,7 @@ use crate::model::gpt::Gpt;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, Store};
 use crate::ranks::group::{RankGroup, SumOrder};
+use crate::tensor::device_choice::RankDevices;
 use crate::tensor::math::add;
 use crate::tensor::precision::HalfFloat;
 use crate::train::optim::{Optimizer, Rule};
@@ -38,6 +39,8 @@ pub struct Recipe {
     pub steps: u64,
     /// Rows of a global batch.
     pub rows: usize,
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
 }
 
 impl Default for Recipe {
@@ -51,6 +54,7 @@ impl Default for Recipe {
             clip: None,
             steps: 20,
             rows: 8,
+            devices: RankDevices::default(),
         }
     }
 }
@@ -138,6 +142,7 @@ impl Recipe {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
         let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        gpt.device = self.devices.of(0);
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
         let mut outcome =
             TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
@@ -220,7 +225,8 @@ impl Recipe {
     /// If another rank does not.
     pub fn session(&self, group: &RankGroup, sharding: Sharding) -> TrainingSession<f32> {
         let layout = ParameterLayout::whole(&self.config);
-        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        gpt.device = self.devices.of(group.rank());
         let weights = layout.initial(self.seed);
         let store = sharding.store(layout, weights, group.clone());
         let store = store.expect("all ranks call the same");

@@ -9,6 +9,8 @@ use crate::ranks::group::{RankGroup, SumOrder};
 use crate::search::halving::{groups_of, survivors};
 use crate::search::space::SearchSpace;
 use crate::search::trial::{TrialOutcome, TrialRun, TrialTexts, refused};
+use crate::tensor::device::Device;
+use crate::tensor::device_choice::DeviceChoice;
 use crate::train::checkpoint::files::{remove_folder, replace};
 use crate::train::checkpoint::history::folder_name;
 use crate::train::checkpoint::load::load;
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The name of the journal in its folder.
 pub const JOURNAL: &str = "search.json";
@@ -60,6 +63,9 @@ pub enum SearchError {
         /// Ranks of a trial.
         each: usize,
     },
+    /// A rank's device cannot be used.
+    #[error("{0}")]
+    Device(String),
     /// The folder has the journal of another search.
     #[error("{} is of another search: its {what} differs; give another folder", .path.display())]
     Other {
@@ -79,6 +85,8 @@ pub struct SearchJob<'a> {
     pub texts: TrialTexts<'a>,
     /// Where the journal and the checkpoints are, if they are kept.
     pub folder: Option<&'a Path>,
+    /// What computes the layers of each rank.
+    pub device: DeviceChoice,
     /// Called on rank 0 with one line of text for each event.
     pub say: &'a (dyn Fn(&str) + Sync),
 }
@@ -112,14 +120,22 @@ fn scores(rung: &RungRecord) -> Vec<(usize, f64)> {
 /// # Errors
 /// [`SearchError`].
 pub fn search(comm: Communicator, job: SearchJob) -> Result<SearchJournal, SearchError> {
+    let opened = job.device.open::<f32>(comm.rank()).map_err(|why| {
+        comm.abort(&why);
+        SearchError::Device(why)
+    })?;
     let world = RankGroup::new(comm, SumOrder::Ranks);
     let each = job.space.ranks_per_trial;
     if !world.world().is_multiple_of(each) {
         return Err(SearchError::Groups { world: world.world(), each });
     }
     let group = world.split(world.rank() / each, world.rank())?;
-    let mut ranks =
-        SearchRanks { job, world, group, runs: BTreeMap::new(), owners: HashMap::new() };
+    let device = opened.device;
+    let (runs, owners) = (BTreeMap::new(), HashMap::new());
+    let mut ranks = SearchRanks { job, world, group, runs, owners, device };
+    if !opened.about.is_empty() {
+        ranks.say(&format!("rank 0 computes layers on {}", opened.about));
+    }
     let mut journal = ranks.journal()?;
     for (nth, tokens) in job.space.rungs().into_iter().enumerate() {
         if nth < journal.rungs.len() {
@@ -145,6 +161,7 @@ struct SearchRanks<'a> {
     runs: BTreeMap<usize, TrialRun>,
     /// The group that holds each trial. A trial that no group holds yet is missing.
     owners: HashMap<usize, usize>,
+    device: Arc<dyn Device<f32>>,
 }
 
 impl SearchRanks<'_> {
@@ -209,6 +226,11 @@ impl SearchRanks<'_> {
             let steps = space.steps(&space.settings(*trial), tokens);
             mine.push((*trial, run.advance(space, steps, texts)));
         }
+        if let Some(why) = self.device.failure() {
+            // Its results are not those of the layers: no trial can be compared.
+            self.world.abort(&why);
+            return Err(SearchError::Device(format!("a device has failed: {why}")));
+        }
         self.exchange(&mine)
     }
 
@@ -237,6 +259,7 @@ impl SearchRanks<'_> {
             Ok(run) => run,
             Err(why) => return Ok(Some(refused(&why))),
         };
+        run.worker.session.gpt.device = Arc::clone(&self.device);
         if !bytes.is_empty() {
             run.install(&bytes)?;
         } else if let Some((last, folder)) = journal.rungs.last().zip(self.job.folder) {

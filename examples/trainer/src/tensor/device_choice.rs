@@ -74,14 +74,76 @@ impl DeviceChoice {
     /// # Errors
     /// A sentence that says why the device cannot be used, and what to do.
     pub fn open<T: Real + Float>(self, rank: usize) -> Result<OpenDevice<T>, String> {
+        self.open_with(rank, ProductKernels::Fastest)
+    }
+
+    /// [`open`](Self::open) with products of matrices by `products`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with<T: Real + Float>(
+        self,
+        rank: usize,
+        products: ProductKernels,
+    ) -> Result<OpenDevice<T>, String> {
         let Some(number) = self.gpu(rank)? else {
             return Ok(OpenDevice { device: Arc::new(CpuDevice), about: String::new() });
         };
-        let gpu = Gpu::open(number, ProductKernels::Fastest).map_err(unavailable)?;
+        let gpu = Gpu::open(number, products).map_err(unavailable)?;
         let name = gpu.name().map_err(unavailable)?;
         let products = if gpu.has_blas() { "cuBLAS" } else { "kernels of this crate" };
         let about = format!("GPU {number}, {name}; matrix products by {products}");
         Ok(OpenDevice { device: Arc::new(GpuDevice::new(gpu)), about })
+    }
+}
+
+/// The devices of ranks that are threads of this process, opened once for many trainings.
+#[derive(Clone, Debug)]
+pub struct RankDevices {
+    opened: Arc<[OpenDevice<f32>]>,
+}
+
+impl Default for RankDevices {
+    /// The processor.
+    fn default() -> Self {
+        Self { opened: [OpenDevice { device: Arc::new(CpuDevice), about: String::new() }].into() }
+    }
+}
+
+impl RankDevices {
+    /// Opens the devices of `ranks` ranks. Products are computed by `products`. By the kernels of this
+    /// project, a row of a result has the same bits whatever the other rows are; cuBLAS takes other
+    /// kernels for other shapes.
+    ///
+    /// # Errors
+    /// As [`DeviceChoice::open`].
+    pub fn open(
+        choice: DeviceChoice,
+        ranks: usize,
+        products: ProductKernels,
+    ) -> Result<Self, String> {
+        let open = |rank| choice.open_with(rank, products);
+        Ok(Self { opened: (0..ranks.max(1)).map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// The device of rank `rank`.
+    pub fn of(&self, rank: usize) -> Arc<dyn Device<f32>> {
+        Arc::clone(&self.opened[rank % self.opened.len()].device)
+    }
+
+    /// The name of rank 0's device, and what multiplies matrices; empty for the processor.
+    pub fn about(&self) -> &str {
+        &self.opened[0].about
+    }
+
+    /// True if no rank computes on a GPU.
+    pub fn are_processors(&self) -> bool {
+        self.about().is_empty()
+    }
+
+    /// What made the first device fail that has failed: its results are not those of the layers.
+    pub fn failure(&self) -> Option<String> {
+        self.opened.iter().find_map(|one| one.device.failure())
     }
 }
 

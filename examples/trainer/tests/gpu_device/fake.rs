@@ -7,7 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Makes `command` use the fake driver with these variables; `None` if there is no C++ compiler.
-fn over_fake<'a>(command: &'a mut Command, variables: &[(&str, &str)]) -> Option<&'a mut Command> {
+pub(crate) fn over_fake<'a>(
+    command: &'a mut Command,
+    variables: &[(&str, &str)],
+) -> Option<&'a mut Command> {
     let driver = FakeDriver::get()?;
     // Whatever the machine's own GPUs are used for.
     let command = driver.set(command).env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");

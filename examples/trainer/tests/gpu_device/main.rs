@@ -18,6 +18,7 @@ mod failures;
 mod fake;
 mod layers;
 mod speed;
+mod tour;
 mod training;
 
 use emulator::Emulator;

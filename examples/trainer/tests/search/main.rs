@@ -6,6 +6,7 @@ use maypole_trainer::search::run::{JOURNAL, SearchError, SearchJob, SearchJourna
 use maypole_trainer::search::space::{SearchSpace, SettingRange};
 use maypole_trainer::search::table::{csv, rows, text};
 use maypole_trainer::search::trial::{TrialFate, TrialTexts};
+use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::train::schedule::RateShape;
 use maypole_trainer::train::text::Text;
 use std::fs;
@@ -42,7 +43,8 @@ fn on(
 ) -> Vec<Result<SearchJournal, SearchError>> {
     let (text, held_out) = Text::invented(space.context, space.seed).divided().unwrap();
     let texts = TrialTexts { text: &text, held_out: &held_out, vocab: 256, before };
-    let job = SearchJob { space, texts, folder, say };
+    let device = DeviceChoice::Cpu;
+    let job = SearchJob { space, texts, folder, device, say };
     Communicator::run_local(ranks, |comm| search(comm, job))
 }
 

@@ -40,15 +40,16 @@ pub(crate) struct ClusterArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 100,
+        default_value_t = GIGABITS,
         value_parser = clap::value_parser!(u32).range(1..),
         requires = "cluster"
     )]
     gigabits: u32,
 
-    /// Show only the N fastest algorithms of each size [default: all; with several sizes, 3].
-    #[arg(long, value_name = "N", requires = "cluster")]
-    fastest: Option<usize>,
+    /// Show only the N fastest algorithms of each size [default: all; with --cluster and several sizes,
+    /// 3]. With --cluster or --transport cuda.
+    #[arg(long, value_name = "N")]
+    pub(crate) fastest: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -70,6 +71,9 @@ pub(crate) struct ClusterQuery<'a> {
     pub(crate) bytes: Vec<usize>,
     pub(crate) json: bool,
 }
+
+/// The bandwidth in Gbit/s of a network card, where nothing else is said.
+pub(crate) const GIGABITS: u32 = 100;
 
 /// The most ranks: flat algorithms send up to the square of this number in messages.
 const MOST_RANKS: usize = 512;
@@ -118,7 +122,7 @@ pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result
 }
 
 /// `4xdgx-h100`, `@FILE` or `4x@FILE`.
-fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
+pub(crate) fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
     let host = topo::describe(path.as_ref())?.topology();
     if hosts.is_empty() {

@@ -10,7 +10,10 @@ use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
-use crate::tuner::{self, Explanation, MeasuredTime, Plan, Question, ReachingChoice};
+use crate::topology::DeviceLinks;
+use crate::tuner::{
+    self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice,
+};
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
@@ -20,15 +23,15 @@ pub(in crate::comm::engine) struct PlanChooser<'a> {
     pub(in crate::comm::engine) conditions: &'a RunConditions,
     pub(in crate::comm::engine) settings: &'a CallSettings,
     pub(in crate::comm::engine) counts: &'a InternedCounts,
-    /// The bytes that the costs count as one. Windows are priced as long as a board's slots, so that a
-    /// window of a mailbox, which is longer, has as many units as such a slot has bytes.
-    pub(in crate::comm::engine) unit: usize,
+    /// The GPUs that the buffers are on, if they are. Windows are priced as long as a board's slots, so
+    /// that a window of a mailbox, which is longer, has as many units as such a slot has bytes.
+    pub(in crate::comm::engine) gpus: Option<DeviceQuestion<'a>>,
 }
 
 impl<'a> PlanChooser<'a> {
     /// The plan that `call` runs by.
     pub(in crate::comm::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
-        let question = self.question(call.collective, self.bytes(call).div_ceil(self.unit));
+        let question = self.question(call.collective, self.bytes(call).div_ceil(self.unit()));
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
         let plan = tuner::plan(&question, wanted, costs).map_err(|refusal| Error::Unsupported {
@@ -67,7 +70,7 @@ impl<'a> PlanChooser<'a> {
 
     /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.
     fn objection(&self, call: CollectiveCall, algorithm: Algorithm) -> Option<String> {
-        let objection = objection_to_algorithm(call, algorithm, self.boards);
+        let objection = objection_to_algorithm(call, algorithm, self.boards, self.links());
         if objection.is_some() {
             return objection;
         }
@@ -75,7 +78,7 @@ impl<'a> PlanChooser<'a> {
         let has_pair_counts =
             call.collective == Collective::AllToAll && matches!(call.count, CallCount::Given(_));
         let stores_blocks = || {
-            let schedules = schedules_of(algorithm, call.collective, self.boards);
+            let schedules = schedules_of(algorithm, call.collective, self.boards, self.links());
             schedules.iter().any(|schedule| schedule.scratch > 0)
         };
         (has_pair_counts && stores_blocks()).then(|| {
@@ -99,7 +102,7 @@ impl<'a> PlanChooser<'a> {
         let mut choice = tuner::choose(&question, wanted, costs);
         let any_order = !self.settings.is_deterministic();
         let keeps_order =
-            |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards);
+            |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards, None);
         if let Ok(choice) = &mut choice {
             choice.keep_to(keeps_order);
         }
@@ -117,7 +120,15 @@ impl<'a> PlanChooser<'a> {
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {
         let crowding = self.conditions.crowding;
-        Question { collective, boards: self.boards, bytes, crowding }
+        Question { collective, boards: self.boards, bytes, crowding, gpus: self.gpus }
+    }
+
+    fn unit(&self) -> usize {
+        self.gpus.map_or(1, |gpus| gpus.unit)
+    }
+
+    fn links(&self) -> Option<&'a DeviceLinks> {
+        self.gpus.map(|gpus| gpus.links)
     }
 
     /// The bytes of the vector, or of all blocks together.

@@ -7,6 +7,8 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Placement, Schedule};
+use crate::topology::DeviceLinks;
+use crate::tuner;
 
 /// The order that a call requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,9 +69,10 @@ pub(in crate::comm::engine) fn objection_to_algorithm(
     call: CollectiveCall,
     algorithm: Algorithm,
     boards: &Boards,
+    links: Option<&DeviceLinks>,
 ) -> Option<String> {
     let required = RequiredOrder::of(call);
-    let met = is_met(required, call.collective, algorithm, boards);
+    let met = is_met(required, call.collective, algorithm, boards, links);
     (!met).then(|| required.objection(call))
 }
 
@@ -79,8 +82,9 @@ pub(in crate::comm::engine) fn is_left_to_right(
     collective: Collective,
     algorithm: Algorithm,
     boards: &Boards,
+    links: Option<&DeviceLinks>,
 ) -> bool {
-    is_met(RequiredOrder::LeftToRight, collective, algorithm, boards)
+    is_met(RequiredOrder::LeftToRight, collective, algorithm, boards, links)
 }
 
 /// Derived from the schedules of `algorithm`, not declared.
@@ -89,16 +93,17 @@ fn is_met(
     collective: Collective,
     algorithm: Algorithm,
     boards: &Boards,
+    links: Option<&DeviceLinks>,
 ) -> bool {
     if required == RequiredOrder::Any || !collective.reduces() {
         return true;
     }
-    let schedules = schedules_of(algorithm, collective, boards);
+    let schedules = schedules_of(algorithm, collective, boards, links);
     let proof = verify(collective, &schedules, Placement::Apart);
     proof.is_ok_and(|proof| required.is_met_by(proof))
 }
 
-/// The schedules of all ranks.
+/// The schedules of all ranks, whose buffers are in the memory of GPUs if there are `links`.
 ///
 /// # Panics
 /// If `algorithm` does not implement `collective`.
@@ -106,7 +111,8 @@ pub(in crate::comm::engine) fn schedules_of(
     algorithm: Algorithm,
     collective: Collective,
     boards: &Boards,
+    links: Option<&DeviceLinks>,
 ) -> Vec<Schedule> {
-    let schedules = algorithm.schedules_on(collective, boards.numbers());
+    let schedules = tuner::schedules(algorithm, collective, boards, links);
     schedules.expect("the tuner chooses among the algorithms that implement the collective")
 }

@@ -48,7 +48,7 @@ impl Engine {
         match self.lower_alone(call, plan.algorithm, label) {
             Some(lowered) => self.connect_lowered(call, lowered, label),
             None => {
-                let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
+                let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
                 self.prepare_by(call, &schedules, label)
             }
         }

@@ -89,7 +89,7 @@ impl Engine {
         access: ReachedMemory,
     ) -> Option<ReachingProgram> {
         let plan = candidate.plan;
-        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
+        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
         let world = self.boards.world();
         let layout = call.layout(world, schedules[0].chunks, self.calls.counts());
         let element = call.kind.size();
@@ -119,10 +119,11 @@ impl Engine {
         let collective = Collective::AllGather;
         let bytes = world * ANNOUNCEMENT;
         let boards = &self.boards;
-        let question = Question { collective, boards, bytes, crowding: self.conditions.crowding };
+        let question =
+            Question { collective, boards, bytes, crowding: self.conditions.crowding, gpus: None };
         let plan = tuner::plan(&question, None, &self.conditions.prices());
         let plan = plan.expect("no algorithm was asked for");
-        let schedules = schedules_of(plan.algorithm, collective, boards);
+        let schedules = schedules_of(plan.algorithm, collective, boards, None);
         let layout = Layout::even(bytes, world);
         let input = LoweringInput {
             collective,

@@ -1,8 +1,10 @@
 //! `train bench`.
 
 use crate::output;
+use maypole_kernels::cuda::layers::ProductKernels;
 use maypole_trainer::check::bench::measure;
 use maypole_trainer::model::config::Config;
+use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer::train::setup::Setup;
 
 #[derive(clap::Args)]
@@ -25,10 +27,14 @@ pub(crate) struct BenchArgs {
     /// Steps, of which the fastest counts.
     #[arg(long, default_value_t = 10)]
     steps: usize,
+    /// What computes layers: cpu, cuda or cuda:N, as for `train run`. On a GPU, wall time counts, with
+    /// the copies to the GPU and back.
+    #[arg(long, default_value = "cpu")]
+    device: String,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    let BenchArgs { width, context, heads, layers, rows, steps } = *args;
+    let BenchArgs { width, context, heads, layers, rows, steps, .. } = *args;
     let config =
         Config { vocab: 256, context, width, heads, layers, experts: 0, ..Config::default() };
     config
@@ -36,17 +42,29 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         .and_then(|()| Setup::default().check(&config, rows))
         .map_err(anyhow::Error::msg)?;
     anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
-    let speed = measure(&config, rows, steps);
+    let devices = DeviceChoice::parse(&args.device)
+        .and_then(|choice| RankDevices::open(choice, 1, ProductKernels::Fastest))
+        .map_err(anyhow::Error::msg)?;
+    let speed = measure(&config, rows, steps, &devices);
+    let failed = |why| Err(anyhow::anyhow!("the device that computes layers has failed: {why}"));
+    devices.failure().map_or(Ok(()), failed)?;
+    let unit = match devices.are_processors() {
+        true => "tokens a second of processor time",
+        false => "tokens a second",
+    };
+    if !devices.are_processors() {
+        output::line(format_args!("layers on {}", devices.about()))?;
+    }
     output::line(format_args!(
         "{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps",
         config.parameters()
     ))?;
     output::line(format_args!(
-        "matrix products of linear layers alone  {:>8.0} tokens a second of processor time",
+        "matrix products of linear layers alone  {:>8.0} {unit}",
         speed.products
     ))?;
     output::line(format_args!(
-        "forward, backward and AdamW             {:>8.0} tokens a second of processor time",
+        "forward, backward and AdamW             {:>8.0} {unit}",
         speed.training
     ))?;
     let share = 100.0 * speed.training / speed.products;

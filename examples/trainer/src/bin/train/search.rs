@@ -3,13 +3,14 @@
 use crate::options::read_text;
 use crate::output;
 use crate::output::files;
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, Error, anyhow, ensure};
 use maypole::Communicator;
 use maypole_trainer::search::picture::{coordinates, curves};
 use maypole_trainer::search::run::{SearchJob, SearchJournal, search};
 use maypole_trainer::search::space::SearchSpace;
 use maypole_trainer::search::table;
 use maypole_trainer::search::trial::TrialTexts;
+use maypole_trainer::tensor::device_choice::DeviceChoice;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -35,12 +36,18 @@ pub(crate) struct SearchArgs {
     /// Folder for pictures: curves.svg and settings.svg.
     #[arg(long)]
     svg: Option<PathBuf>,
+    /// What computes layers: cpu, cuda or cuda:N, as for `train run`.
+    #[arg(long, default_value = "cpu")]
+    device: String,
 }
 
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let (me, started) = crate::ranks::place()?;
     let space = space(args.space.as_deref())?;
     ensure!(args.ranks > 0, "--ranks 0: a search needs a rank");
+    let device = DeviceChoice::parse(&args.device).map_err(Error::msg)?;
+    // Before the text is read and the ranks are started.
+    device.gpu(me).map_err(Error::msg)?;
     if me == 0 {
         args.svg.as_deref().map_or(Ok(()), |folder| files::try_folder("--svg", folder))?;
         args.save.as_deref().map_or(Ok(()), |folder| files::try_folder("--save", folder))?;
@@ -50,7 +57,8 @@ pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let texts = TrialTexts { text: &text, held_out: &held_out, vocab: 256, before: &|_, _| () };
     // A closed pipe is found when the table is printed.
     let say = |text: &str| drop(output::line(text));
-    let job = SearchJob { space: &space, texts, folder: args.save.as_deref(), say: &say };
+    let folder = args.save.as_deref();
+    let job = SearchJob { space: &space, texts, folder, device, say: &say };
     if started > 1 {
         let journal = search(Communicator::from_env()?, job)?;
         return if me == 0 { finish(args, &journal) } else { Ok(()) };

@@ -2,9 +2,12 @@
 
 use crate::output;
 use crate::output::files;
-use maypole_trainer::check::tour::checks;
+use anyhow::{Error, anyhow};
+use maypole_kernels::cuda::layers::ProductKernels;
 use maypole_trainer::check::tour::page::html;
 use maypole_trainer::check::tour::row::{NOTE, heading};
+use maypole_trainer::check::tour::{TourSettings, checks};
+use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -19,7 +22,18 @@ pub(crate) struct TourArgs {
     /// Run only the rows whose name contains TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// What computes layers, on ranks and in the one process that they are compared with: cpu, cuda or
+    /// cuda:N, as for `train run`. Matrix products on a GPU are by the kernels of this project. The
+    /// memory of a GPU is not counted.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Steps of each row, or more where a row needs them [default: 10; of plain gradient descent 20].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    steps: Option<u64>,
 }
+
+/// The most ranks of a row.
+const MOST_RANKS: usize = 8;
 
 /// Runs the tour. Fails if any comparison fails.
 pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
@@ -34,9 +48,18 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     );
     args.json.as_deref().map_or(Ok(()), |path| files::try_file("--json", path))?;
     args.html.as_deref().map_or(Ok(()), |path| files::try_file("--html", path))?;
+    let devices = DeviceChoice::parse(&args.device)
+        .and_then(|choice| RankDevices::open(choice, MOST_RANKS, ProductKernels::Own))
+        .map_err(Error::msg)?;
+    if !devices.about().is_empty() {
+        output::line(format_args!("rank 0 computes layers on {}", devices.about()))?;
+    }
+    let settings = TourSettings { devices, steps: args.steps };
     output::line(heading())?;
     for check in checks().into_iter().filter(|check| wanted(check.axis)) {
-        let row = check.run()?;
+        let row = check.run_with(&settings)?;
+        let failed = |why| Err(anyhow!("the device that computes layers has failed: {why}"));
+        settings.devices.failure().map_or(Ok(()), failed)?;
         output::line(row.line())?;
         rows.push(row);
     }

@@ -10,8 +10,7 @@ use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::model::axes::Attention;
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::ranks::mesh::MeshAxis;
-use crate::tensor::attention::{self, Heads};
-use crate::tensor::device::CpuDevice;
+use crate::tensor::attention::Heads;
 use crate::tensor::random::centred;
 use crate::train::setup::Setup;
 use maypole::{Communicator, Result};
@@ -41,9 +40,10 @@ pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();
-    let y = attention::forward(heads, &qkv).0;
+    let y = check.devices.of(0).attention(heads, &qkv).0;
     let rank = |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
+        let device = check.devices.of(group.rank());
         let positions = division.positions(group.rank(), ranks, config.context);
         let part = |all: &[f32]| {
             let rows = all.chunks_exact(all.len() / heads.rows);
@@ -55,7 +55,7 @@ pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
         };
         let ulysses = UlyssesAttention { group, division };
         let mut attention: Box<dyn Attention<f32>> = Assembly(fault).ulysses(ulysses);
-        let mine = attention.forward(&CpuDevice, heads, &part(&qkv))?.0;
+        let mine = attention.forward(&*device, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
     let same: Vec<bool> =

@@ -6,7 +6,7 @@ use crate::check::overlap::{ObservedStore, OverlappedPasses, PassCounter};
 use crate::check::theory::RankTheory;
 use crate::check::tour::measure::StepMeasure;
 use crate::check::tour::row::TourRow;
-use crate::check::tour::{AxisCheck, CheckKind};
+use crate::check::tour::{AxisCheck, CheckKind, TourSettings};
 use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome};
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
@@ -33,63 +33,73 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 pub(crate) fn checks() -> Vec<AxisCheck> {
     let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
     vec![
-        check("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
-        check("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
-        check("micro-batches", |axis| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()
+        check("data, sums overlapped", |axis, settings| {
+            DataParallelCheck::of(axis, 2, DATA).row(settings)
         }),
-        check("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
-        check("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
-        check("ZeRO-2, micro-batches", |axis| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }.row()
+        check("data, sums afterwards", |axis, settings| {
+            DataParallelCheck::of(axis, 2, LATE).row(settings)
         }),
-        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
-        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
-        check("ZeRO-3, clipped", |axis| {
+        check("micro-batches", |axis, settings| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row(settings)
+        }),
+        check("ZeRO-1", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero1).row(settings)
+        }),
+        check("ZeRO-2", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero2).row(settings)
+        }),
+        check("ZeRO-2, micro-batches", |axis, settings| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }
+                .row(settings)
+        }),
+        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 2, FSDP).row(settings)),
+        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 4, FSDP).row(settings)),
+        check("ZeRO-3, clipped", |axis, settings| {
             DataParallelCheck {
                 rule: Rule::Sgd,
                 clip: true,
                 ..DataParallelCheck::of(axis, 2, FSDP)
             }
-            .row()
+            .row(settings)
         }),
-        check("local SGD, each step", |axis| {
+        check("local SGD, each step", |axis, settings| {
             DataParallelCheck {
                 rule: Rule::Sgd,
                 ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 })
             }
-            .row()
+            .row(settings)
         }),
-        check("recomputed activations", |axis| {
-            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }.row()
+        check("recomputed activations", |axis, settings| {
+            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
+                .row(settings)
         }),
-        check("bf16", |axis| {
+        check("bf16", |axis, settings| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, DATA)
             }
-            .row()
+            .row(settings)
         }),
-        check("bf16, ZeRO-1", |axis| {
+        check("bf16, ZeRO-1", |axis, settings| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, Sharding::Zero1)
             }
-            .row()
+            .row(settings)
         }),
-        check("bf16, ZeRO-3", |axis| {
+        check("bf16, ZeRO-3", |axis, settings| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<bf16>),
                 ..DataParallelCheck::of(axis, 2, FSDP)
             }
-            .row()
+            .row(settings)
         }),
-        check("f16, scaled loss", |axis| {
+        check("f16, scaled loss", |axis, settings| {
             DataParallelCheck {
                 narrow: Some(Recipe::narrow::<f16>),
                 ..DataParallelCheck::of(axis, 2, DATA)
             }
-            .row()
+            .row(settings)
         }),
         check("checkpoint, there and back", resharded),
     ]
@@ -165,7 +175,7 @@ impl DataParallelCheck {
         }
     }
 
-    fn recipe(&self) -> Recipe {
+    fn recipe(&self, settings: &TourSettings) -> Recipe {
         let (schedule, steps) = match self.rule {
             Rule::Sgd => (RateSchedule::constant(0.1), 20),
             Rule::AdamW { .. } => (RateSchedule::constant(1e-3), 10),
@@ -173,8 +183,9 @@ impl DataParallelCheck {
         Recipe {
             rule: self.rule,
             schedule,
-            steps,
             clip: self.clip.then_some(0.5),
+            devices: settings.devices.clone(),
+            steps: settings.steps.unwrap_or(steps),
             ..Recipe::default()
         }
     }
@@ -193,8 +204,8 @@ impl DataParallelCheck {
         self.axis.starts_with("f16")
     }
 
-    fn row(self) -> TourRow {
-        let recipe = self.recipe();
+    fn row(self, settings: &TourSettings) -> TourRow {
+        let recipe = self.recipe(settings);
         let criterion = self.criterion();
         let first = match self.sharding {
             Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
@@ -298,11 +309,12 @@ fn exact(seen: &[(StepMeasure, u64)], theory: StepMeasure, sent: u64) -> bool {
     seen.iter().all(|seen| seen.0.fits(&theory) && seen.1 == sent)
 }
 
-/// Trains 4 of 8 steps and saves a checkpoint. Another mesh loads it and saves it again. The first
-/// mesh loads that checkpoint and trains the other 4 steps.
-fn resharded(axis: &'static str) -> TourRow {
+/// Trains half of the steps and saves a checkpoint. Another mesh loads it and saves it again. The first
+/// mesh loads that checkpoint and trains the other half.
+fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
     let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
-    let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
+    let half = settings.steps.map_or(4, |steps| steps.div_ceil(2));
+    let [half, whole] = [half, 2 * half].map(|steps| Recipe { steps, ..shown.recipe(settings) });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
     let start = Instant::now();
     let load_and_train = |ranks, sharding, recipe: &Recipe| {

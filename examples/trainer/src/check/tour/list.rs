@@ -7,6 +7,7 @@ use crate::expert_parallel::router::Router;
 use crate::model::config::Config;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::tensor::device_choice::RankDevices;
 use crate::train::bpe::Bpe;
 use crate::train::setup::{ContextExchange, Setup};
 use crate::train::text::Text;
@@ -34,6 +35,7 @@ pub fn checks() -> Vec<MeshCheck> {
         rebalance: None,
         clip: None,
         recompute: false,
+        devices: RankDevices::default(),
     };
     let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };

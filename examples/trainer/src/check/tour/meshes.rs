@@ -20,6 +20,7 @@ use crate::model::layout::ParameterLayout;
 use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::mesh::MeshAxis;
 use crate::ranks::traffic::Traffic;
+use crate::tensor::device_choice::RankDevices;
 use crate::train::optim::Rule;
 use crate::train::schedule;
 use crate::train::setup::Setup;
@@ -62,6 +63,8 @@ pub struct MeshCheck {
     pub clip: Option<f64>,
     /// True if blocks keep only their input.
     pub recompute: bool,
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
 }
 
 impl MeshCheck {
@@ -96,7 +99,7 @@ impl MeshCheck {
             criterion: self.criterion(),
             bound: self.bound,
             difference,
-            pass: equal && exact && moved && pipeline.fits(),
+            pass: equal && exact && moved && pipeline.fits(self.devices.are_processors()),
             wire_bytes: first.sent.total(),
             wire_bytes_theory: sent.total(),
             bubble: pipeline.bubble,
@@ -104,6 +107,13 @@ impl MeshCheck {
             pipeline: pipeline.replay,
             ..TourRow::new(self.axis, mesh.to_string(), mesh.world(), [first.step, step], seconds)
         })
+    }
+
+    /// The fewest steps that show what the row is about: rows are divided by the times of the first step,
+    /// and experts move after theirs.
+    pub fn least_steps(&self) -> u64 {
+        let divided = if self.setup.rows == RowDivision::Equal { 1 } else { 2 };
+        self.rebalance.unwrap_or(1).max(divided)
     }
 
     /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
@@ -173,6 +183,7 @@ impl MeshCheck {
     ) -> Result<RankResult> {
         let rule = (RULE, schedule::RateSchedule::constant(1e-2));
         let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
+        worker.session.gpt.device = self.devices.of(worker.groups.world.rank());
         worker.recompute(self.recompute);
         worker.session.clip = self.clip;
         let timeline = worker.session.timeline.clone();

@@ -15,6 +15,7 @@ pub mod row;
 
 use crate::check::tour::row::TourRow;
 use crate::ranks::memory::counted;
+use crate::tensor::device_choice::RankDevices;
 use maypole::Result;
 
 /// One configuration of the tour.
@@ -29,7 +30,7 @@ pub struct AxisCheck {
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
-    Data(fn(&'static str) -> TourRow),
+    Data(fn(&'static str, &TourSettings) -> TourRow),
     /// Axes that divide the model.
     Mesh(Box<meshes::MeshCheck>),
 }
@@ -37,8 +38,29 @@ pub(crate) enum CheckKind {
 /// Steps of the checks that divide the model.
 const STEPS: u64 = 10;
 
+/// How rows of the tour are trained.
+#[derive(Clone, Debug, Default)]
+pub struct TourSettings {
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
+    /// The steps of each row, or more where the row needs them. `None`: 10, of plain gradient descent 20.
+    pub steps: Option<u64>,
+}
+
 impl AxisCheck {
-    /// Trains the configuration and returns its row.
+    /// Trains the configuration on the processor and returns its row.
+    ///
+    /// # Errors
+    /// As [`run_with`](Self::run_with).
+    ///
+    /// # Panics
+    /// As there.
+    pub fn run(&self) -> Result<TourRow> {
+        self.run_with(&TourSettings::default())
+    }
+
+    /// Trains the configuration as `settings` say, also in the one process that it is compared with, and
+    /// returns its row. The memory that a GPU has of its own is not counted.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -46,11 +68,15 @@ impl AxisCheck {
     /// # Panics
     /// If the program does not count its memory: it needs a
     /// [`CountingAllocator`](maypole_kernels::memory::counting::CountingAllocator).
-    pub fn run(&self) -> Result<TourRow> {
+    pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
-            CheckKind::Data(show) => Ok(show(self.axis)),
-            CheckKind::Mesh(check) => check.run(STEPS),
+            CheckKind::Data(show) => Ok(show(self.axis, settings)),
+            CheckKind::Mesh(check) => {
+                let devices = settings.devices.clone();
+                let check = meshes::MeshCheck { devices, ..(**check).clone() };
+                check.run(settings.steps.unwrap_or(STEPS).max(check.least_steps()))
+            }
         }
     }
 }

@@ -78,8 +78,8 @@ bubble: share of the time in which stages wait; the executed passes replayed, ea
 processor time that a pass of its kind took; below it the plan with the multiplications of a stage.
 overlap: passes of units during which a sum or a gather is under way, of all in a step.
 A row fails if any rank differs: weights, grads, optim, sent and overlap by anything, activ and
-units by more than 5 %, the bubble by more than 12 % of the time, or if passes ran in another
-order.";
+units by more than 5 %, the bubble by more than 12 % of the time (not with --device cuda), or if
+passes ran in another order.";
 
 /// The line above all rows.
 pub fn heading() -> String {

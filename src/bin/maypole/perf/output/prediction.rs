@@ -23,8 +23,13 @@ impl TunerPrediction {
         bytes: usize,
         algorithm: Algorithm,
     ) -> Option<Self> {
-        let question =
-            Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
+        let question = Question {
+            collective,
+            boards: comm.boards(),
+            bytes,
+            crowding: comm.crowding(),
+            gpus: None,
+        };
         let asked = choose(&question, Some(PlanOverride::from(algorithm)), &comm.costs()).ok()?;
         let chosen = asked
             .candidates

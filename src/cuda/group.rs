@@ -1,0 +1,303 @@
+//! Calls and messages that a rank starts together.
+
+use super::collectives::LentCall;
+use super::comm::Comm;
+use super::messages::DeviceMessage;
+use crate::comm::element::{Element, ReduceOp};
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
+use cudarc::driver::{CudaView, CudaViewMut, SyncOnDrop};
+use maypole_transports::cuda::Lent;
+
+/// Messages that a rank starts together, so that none of them waits for another one, and
+/// collectives: see [`Comm::group`]. They start when this is [ended](Self::end) or dropped.
+///
+/// The collectives run one after the other, in the order in which they were added; then the messages
+/// run side by side. So a rank must not wait for a message of another rank's group before it makes a
+/// collective of that group.
+pub struct Group<'g> {
+    comm: &'g Comm,
+    calls: Vec<LentCall<'g>>,
+    messages: Vec<DeviceMessage<'g>>,
+    guards: Vec<SyncOnDrop<'g>>,
+    has_ended: bool,
+}
+
+impl std::fmt::Debug for Group<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (calls, messages) = (self.calls.len(), self.messages.len());
+        write!(f, "Group of {calls} collectives and {messages} messages of {:?}", self.comm)
+    }
+}
+
+impl Comm {
+    /// Begins messages that start together. Views are made before the group, because they outlive
+    /// it.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: &maypole::cuda::Comm) -> Result<(), Box<dyn std::error::Error>> {
+    /// // Every rank passes its numbers to the next one.
+    /// let (rank, world) = (comm.rank() as i32, comm.world_size() as i32);
+    /// let mine = comm.stream().clone_htod(&[rank as f32; 1000])?;
+    /// let mut theirs = comm.stream().alloc_zeros::<f32>(1000)?;
+    /// let (from, into) = (mine.as_view(), theirs.as_view_mut());
+    /// let mut group = comm.group();
+    /// group.send(from, (rank + 1) % world)?;
+    /// group.recv(into, (rank + world - 1) % world)?;
+    /// group.end()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn group(&self) -> Group<'_> {
+        let (calls, messages, guards) = (Vec::new(), Vec::new(), Vec::new());
+        Group { comm: self, calls, messages, guards, has_ended: false }
+    }
+}
+
+impl<'g> Group<'g> {
+    /// Returns the rank's membership.
+    pub fn comm(&self) -> &'g Comm {
+        self.comm
+    }
+
+    /// Adds a message to rank `peer`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one.
+    pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
+        let peer = self.comm.peer("send", peer)?;
+        let data = self.read(data);
+        let kind = T::DATA_TYPE;
+        self.messages.push(DeviceMessage { peer, sends: true, data, kind });
+        Ok(())
+    }
+
+    /// Adds a message from rank `peer`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn recv<'r: 'g, T: Element>(&mut self, data: CudaViewMut<'r, T>, peer: i32) -> Result<()> {
+        let peer = self.comm.peer("recv", peer)?;
+        let data = self.written(data);
+        let kind = T::DATA_TYPE;
+        self.messages.push(DeviceMessage { peer, sends: false, data, kind });
+        Ok(())
+    }
+
+    /// Adds [`Comm::broadcast`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn broadcast<'s: 'g, 'r: 'g, T: Element>(
+        &mut self,
+        send: Option<CudaView<'s, T>>,
+        receive: CudaViewMut<'r, T>,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.comm.root("broadcast", root)?;
+        let count = receive.len();
+        let send = send.filter(|_| self.comm.rank() == root);
+        if self.comm.rank() == root {
+            let len = send.as_ref().map_or(0, |send| send.len());
+            self.comm.check_len("broadcast", "input", len, count)?;
+        }
+        let input = send.map_or(Lent::EMPTY, |send| self.read(send));
+        let output = self.written(receive);
+        let collective = Collective::Broadcast { root };
+        self.add::<T>(collective, ReduceOp::Sum, count, [input, output]);
+        Ok(())
+    }
+
+    /// Adds [`Comm::broadcast_in_place`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn broadcast_in_place<'r: 'g, T: Element>(
+        &mut self,
+        data: CudaViewMut<'r, T>,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.comm.root("broadcast", root)?;
+        let count = data.len();
+        let data = self.written(data);
+        let input = if self.comm.rank() == root { data } else { Lent::EMPTY };
+        let collective = Collective::Broadcast { root };
+        self.add_in_place::<T>(collective, ReduceOp::Sum, count, [input, data]);
+        Ok(())
+    }
+
+    /// Adds [`Comm::all_gather`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn all_gather<'s: 'g, 'r: 'g, T: Element>(
+        &mut self,
+        send: CudaView<'s, T>,
+        receive: CudaViewMut<'r, T>,
+    ) -> Result<()> {
+        let count = send.len();
+        let whole = count * self.comm.world_size();
+        self.comm.check_len("all_gather", "output", receive.len(), whole)?;
+        let buffers = [self.read(send), self.written(receive)];
+        self.add::<T>(Collective::AllGather, ReduceOp::Sum, count, buffers);
+        Ok(())
+    }
+
+    /// Adds [`Comm::all_reduce`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn all_reduce<'s: 'g, 'r: 'g, T: Element>(
+        &mut self,
+        send: CudaView<'s, T>,
+        receive: CudaViewMut<'r, T>,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        let count = send.len();
+        self.comm.check_len("all_reduce", "output", receive.len(), count)?;
+        let buffers = [self.read(send), self.written(receive)];
+        self.add::<T>(Collective::AllReduce, *op, count, buffers);
+        Ok(())
+    }
+
+    /// Adds [`Comm::all_reduce_in_place`].
+    ///
+    /// # Errors
+    /// None now; [`end`](Self::end) tells what goes wrong.
+    pub fn all_reduce_in_place<'r: 'g, T: Element>(
+        &mut self,
+        data: CudaViewMut<'r, T>,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        let count = data.len();
+        let data = self.written(data);
+        self.add_in_place::<T>(Collective::AllReduce, *op, count, [data, data]);
+        Ok(())
+    }
+
+    /// Adds [`Comm::reduce`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn reduce<'s: 'g, 'r: 'g, T: Element>(
+        &mut self,
+        send: CudaView<'s, T>,
+        receive: Option<CudaViewMut<'r, T>>,
+        op: &ReduceOp,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.comm.root("reduce", root)?;
+        let count = send.len();
+        let receive = receive.filter(|_| self.comm.rank() == root);
+        if self.comm.rank() == root {
+            let len = receive.as_ref().map_or(0, |receive| receive.len());
+            self.comm.check_len("reduce", "output", len, count)?;
+        }
+        let input = self.read(send);
+        let output = receive.map_or(Lent::EMPTY, |receive| self.written(receive));
+        self.add::<T>(Collective::Reduce { root }, *op, count, [input, output]);
+        Ok(())
+    }
+
+    /// Adds [`Comm::reduce_in_place`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn reduce_in_place<'r: 'g, T: Element>(
+        &mut self,
+        data: CudaViewMut<'r, T>,
+        op: &ReduceOp,
+        root: i32,
+    ) -> Result<()> {
+        let root = self.comm.root("reduce", root)?;
+        let count = data.len();
+        let data = self.written(data);
+        let collective = Collective::Reduce { root };
+        match self.comm.rank() == root {
+            true => self.add_in_place::<T>(collective, *op, count, [data, data]),
+            false => self.add::<T>(collective, *op, count, [data, Lent::EMPTY]),
+        }
+        Ok(())
+    }
+
+    /// Adds [`Comm::reduce_scatter`].
+    ///
+    /// # Errors
+    /// As there, for what is wrong with the arguments.
+    pub fn reduce_scatter<'s: 'g, 'r: 'g, T: Element>(
+        &mut self,
+        send: CudaView<'s, T>,
+        receive: CudaViewMut<'r, T>,
+        op: &ReduceOp,
+    ) -> Result<()> {
+        let count = receive.len();
+        let whole = count * self.comm.world_size();
+        self.comm.check_len("reduce_scatter", "input", send.len(), whole)?;
+        let buffers = [self.read(send), self.written(receive)];
+        self.add::<T>(Collective::ReduceScatter, *op, count, buffers);
+        Ok(())
+    }
+
+    /// Starts everything that was added.
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn end(mut self) -> Result<()> {
+        self.start()
+    }
+
+    fn start(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        self.calls.iter().try_for_each(|call| self.comm.issue_lent(call))?;
+        match self.messages[..] {
+            [] => Ok(()),
+            _ => self.comm.lock().exchange_messages(&self.messages),
+        }
+    }
+
+    fn read<T>(&mut self, view: CudaView<'g, T>) -> Lent<'g> {
+        let (lent, guard) = Lent::of_view(view, self.comm.stream_ref());
+        self.guards.push(guard);
+        lent
+    }
+
+    fn written<T>(&mut self, view: CudaViewMut<'g, T>) -> Lent<'g> {
+        let (lent, guard) = Lent::of_view_mut(view, self.comm.stream_ref());
+        self.guards.push(guard);
+        lent
+    }
+
+    fn add<T: Element>(
+        &mut self,
+        collective: Collective,
+        op: ReduceOp,
+        count: usize,
+        [input, output]: [Lent<'g>; 2],
+    ) {
+        let kind = T::DATA_TYPE;
+        let in_place = false;
+        self.calls.push(LentCall { collective, kind, op, count, in_place, input, output });
+    }
+
+    fn add_in_place<T: Element>(
+        &mut self,
+        collective: Collective,
+        op: ReduceOp,
+        count: usize,
+        buffers: [Lent<'g>; 2],
+    ) {
+        self.add::<T>(collective, op, count, buffers);
+        let last = self.calls.last_mut().expect("one was added");
+        last.in_place = true;
+    }
+}
+
+impl Drop for Group<'_> {
+    /// Starts everything that was added. An error comes up in the next call, because the communicator
+    /// has failed.
+    fn drop(&mut self) {
+        let _ = self.start();
+    }
+}

@@ -1,0 +1,120 @@
+//! Which GPUs the ranks of a group have, and what joins these GPUs.
+//!
+//! Rank 0 looks, and all ranks use what it found: the order of a ring follows from it, and must be
+//! equal on all ranks.
+
+use crate::comm::Communicator;
+use crate::comm::error::Result;
+use crate::topology::{DeviceLinks, detect};
+use bytemuck::{Pod, Zeroable};
+use cudarc::driver::sys::CUdevice_attribute;
+use cudarc::driver::{CudaContext, DriverError};
+
+/// What a rank tells the others about itself, before mailboxes are made.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Introduction {
+    pub(super) uuid: [u8; 16],
+    pub(super) processors: u32,
+    /// Domain, bus and device of its PCI address.
+    address: [u32; 3],
+}
+
+impl Introduction {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        bytemuck::bytes_of(&self).to_vec()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytemuck::try_pod_read_unaligned(bytes).ok()
+    }
+
+    pub(super) fn of(context: &CudaContext) -> std::result::Result<Self, String> {
+        let said = |error: DriverError| format!("the driver reports {error:?}");
+        let number = |which| context.attribute(which).map(|it| it.max(0) as u32).map_err(said);
+        let uuid = context.uuid().map_err(said)?;
+        Ok(Self {
+            uuid: uuid.bytes.map(|byte| byte as u8),
+            processors: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
+                .max(1),
+            address: [
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            ],
+        })
+    }
+
+    /// Its PCI address, as in `/sys`.
+    fn bus(&self) -> String {
+        let [domain, bus, device] = self.address;
+        format!("{domain:04x}:{bus:02x}:{device:02x}.0")
+    }
+}
+
+/// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them. Collective.
+///
+/// # Errors
+/// As every call.
+pub(super) fn find(
+    comm: &mut Communicator,
+    call: &str,
+    all: &[Introduction],
+) -> Result<DeviceLinks> {
+    let gpus = numbers(all);
+    let is_first = comm.rank() == 0;
+    let found = if is_first { detected(all, &gpus).to_bytes() } else { Vec::new() };
+    let told = comm.agree_on(call, found)?;
+    let links = DeviceLinks::from_bytes(&told[0], gpus.len());
+    // All ranks have the same bytes, so all of them read them, or none.
+    Ok(links.unwrap_or_else(|| DeviceLinks::unknown(&gpus)))
+}
+
+/// Numbers the GPUs in the order of their first ranks.
+fn numbers(all: &[Introduction]) -> Vec<usize> {
+    let mut seen: Vec<[u8; 16]> = Vec::new();
+    let mut number = |one: &Introduction| {
+        let known = seen.iter().position(|uuid| *uuid == one.uuid);
+        known.unwrap_or_else(|| {
+            seen.push(one.uuid);
+            seen.len() - 1
+        })
+    };
+    all.iter().map(&mut number).collect()
+}
+
+/// What this machine tells about the links between `gpus`. One GPU has none.
+fn detected(all: &[Introduction], gpus: &[usize]) -> DeviceLinks {
+    let unknown = || DeviceLinks::unknown(gpus);
+    if gpus.iter().all(|gpu| *gpu == 0) {
+        return unknown();
+    }
+    let buses: Vec<String> = all.iter().map(Introduction::bus).collect();
+    detect::machine().links(&buses).unwrap_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(uuid: u8, bus: u32) -> Introduction {
+        Introduction { uuid: [uuid; 16], processors: 132, address: [0, bus, 0] }
+    }
+
+    #[test]
+    fn an_introduction_is_read_back_and_has_an_address() {
+        let one = one(7, 0x9a);
+        let read = Introduction::from_bytes(&one.to_bytes()).unwrap();
+        assert_eq!((read.uuid, read.processors, read.bus()), ([7; 16], 132, one.bus()));
+        assert_eq!(one.bus(), "0000:9a:00.0");
+        assert!(Introduction::from_bytes(&one.to_bytes()[1..]).is_none());
+    }
+
+    #[test]
+    fn ranks_with_one_uuid_share_a_gpu() {
+        let all = [one(9, 1), one(4, 2), one(9, 1), one(5, 3)];
+        assert_eq!(numbers(&all), [0, 1, 0, 2]);
+        let alone = detected(&[one(9, 1); 3], &[0; 3]);
+        assert_eq!(alone, DeviceLinks::unknown(&[0; 3]));
+    }
+}

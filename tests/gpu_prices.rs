@@ -1,0 +1,218 @@
+//! Prices of calls on GPUs: `maypole simulate` and `maypole explain` say the same, and choices follow
+//! the links of recorded machines. No GPU is needed.
+#![cfg(all(feature = "cli", feature = "cuda"))]
+
+use maypole::algorithms::Algorithm;
+use maypole::cuda::explain_on;
+use maypole::schedule::Placement;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::Boards;
+use maypole::schedule::verify::verify;
+use maypole::topology::{Description, DeviceLinks, PathClass};
+use maypole::tuner::schedules;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+/// A server of eight V100s, whose NVLinks make two crossed squares, as `nvidia-smi topo -m` prints
+/// it with the GPUs numbered in another order. Two NVLinks join some neighbours, one joins others.
+fn crossed_squares() -> String {
+    const DOUBLE: [(usize, usize); 8] =
+        [(0, 3), (3, 2), (2, 1), (1, 5), (5, 6), (6, 7), (7, 4), (4, 0)];
+    const SINGLE: [(usize, usize); 8] =
+        [(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)];
+    const NUMBERED: [usize; 8] = [0, 5, 3, 6, 1, 7, 2, 4];
+    let joined =
+        |pairs: &[(usize, usize)], a, b| pairs.contains(&(a, b)) || pairs.contains(&(b, a));
+    let word = |a: usize, b: usize| match (NUMBERED[a], NUMBERED[b]) {
+        (a, b) if a == b => " X ",
+        (a, b) if joined(&DOUBLE, a, b) => "NV2",
+        (a, b) if joined(&SINGLE, a, b) => "NV1",
+        _ => "SYS",
+    };
+    let names: Vec<String> = (0..8).map(|gpu| format!("GPU{gpu}")).collect();
+    let row = |a: usize| {
+        let words: Vec<&str> = (0..8).map(|b| word(a, b)).collect();
+        format!("GPU{a}\t{}\t0-19\n", words.join("\t"))
+    };
+    let rows: String = (0..8).map(row).collect();
+    format!("\t{}\tCPU Affinity\n{rows}", names.join("\t"))
+}
+
+fn links(text: &str, gpus: &[usize]) -> DeviceLinks {
+    DeviceLinks::new(&Description::read(text).unwrap().topology(), gpus).unwrap()
+}
+
+fn recorded(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/topologies");
+    std::fs::read_to_string(format!("{folder}/{name}")).unwrap()
+}
+
+const ALL: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+#[test]
+fn a_ring_goes_over_the_links_with_the_highest_bandwidth() {
+    let links = links(&crossed_squares(), &ALL);
+    assert_eq!(links.slowest_hop(), Some(PathClass::NvLink(2)), "a ring of double links exists");
+    assert_ne!(links.order(), ALL, "and it is not in the order of the ranks");
+    // What the order says, the schedules do: every message goes over a double link.
+    let boards = Boards::new(&[0; 8]);
+    for collective in Algorithm::Ring.collectives() {
+        let of = |links| schedules(Algorithm::Ring, *collective, &boards, links).unwrap();
+        assert!(verify(*collective, &of(Some(&links)), Placement::Apart).is_ok());
+        let scans = matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+        if scans {
+            assert_eq!(of(Some(&links)), of(None), "the order decides the result of a scan");
+            continue;
+        }
+        for (from, schedule) in of(Some(&links)).iter().enumerate() {
+            for step in &schedule.steps {
+                if let maypole::schedule::Step::Send { to, .. } = step {
+                    let class = links.between(from, *to).unwrap().class;
+                    assert_eq!(class, PathClass::NvLink(2), "{collective:?}: {from} to {to}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn choices_follow_the_links() {
+    let chosen = |links: &DeviceLinks| {
+        let all = explain_on(links, Collective::AllReduce, 64 << 20, None);
+        all.chosen().unwrap().plan.algorithm
+    };
+    // Most pairs of this server are joined by no NVLink: only a ring stays on them.
+    assert_eq!(chosen(&links(&crossed_squares(), &ALL)), Algorithm::Ring);
+    // A switch joins all pairs alike.
+    assert_ne!(chosen(&links(&recorded("dgx-h100.nvidia-smi-550.txt"), &ALL)), Algorithm::Ring);
+    // All pairs of these two boards share the link between the sockets. Two shots cross it most.
+    let boards = links(&recorded("two-boards.nvidia-smi-375.txt"), &[0, 1, 2, 3]);
+    assert_eq!(chosen(&boards), Algorithm::HalvingDoubling);
+}
+
+/// No call is faster than the busiest link lets it be, and two ranks of a GPU cross a link twice.
+#[test]
+fn a_link_that_many_paths_cross_is_the_limit() {
+    let text = recorded("two-boards.nvidia-smi-375.txt");
+    let seconds = |gpus: &[usize]| {
+        let wanted = Some(Algorithm::TwoShot.into());
+        let links = links(&text, gpus);
+        let all = explain_on(&links, Collective::AllReduce, 64 << 20, wanted);
+        all.chosen().unwrap().predicted_ns as f64 / 1e9
+    };
+    // In each direction, 2 ranks read 2 blocks of a quarter of 64 MiB, twice, at 10 GB/s.
+    let least = 2.0 * 2.0 * 2.0 * f64::from(16 << 20) / 10e9;
+    let found = seconds(&[0, 1, 2, 3]);
+    assert!(found >= least && found < 1.1 * least, "{found} s, the link takes {least} s");
+    assert!(seconds(&[0, 2, 0, 2]) >= least, "the same link, by two ranks of each GPU");
+}
+
+fn maypole(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maypole")).args(line.split(' ')).output().unwrap()
+}
+
+fn said(line: &str) -> String {
+    let output = maypole(line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn simulated(line: &str) -> Vec<Value> {
+    let text = said(&format!("simulate {line} --transport cuda --json"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The predicted nanoseconds of `maypole explain` by algorithm and number of windows.
+fn explained(line: &str) -> BTreeMap<(String, u64), u64> {
+    let text = said(&format!("explain {line} --transport cuda"));
+    let row = |line: &str| {
+        let words: Vec<&str> = line.trim_start_matches('*').split_whitespace().collect();
+        let us: f64 = words.get(3)?.parse().ok()?;
+        let windows = words[2].parse().ok()?;
+        Some(((words[0].to_owned(), windows), (us * 1e3).round() as u64))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn explain_and_simulate_say_the_same_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("squares.txt");
+    std::fs::write(&file, crossed_squares()).unwrap();
+    let squares = format!("--cluster @{}", file.display());
+    let places = ["-n 4", "--gpus 0,0,0,0", "--gpus 0,1,0,1", "--cluster pcie-phb", &squares];
+    for place in places {
+        for collective in ["all-reduce", "broadcast --root 1", "all-to-all", "barrier"] {
+            for bytes in ["1K", "4M"] {
+                let line = format!("{collective} {place} -b {bytes}");
+                let rows = simulated(&line);
+                let found: BTreeMap<_, _> = rows
+                    .iter()
+                    .map(|row| {
+                        let name = row["algorithm"].as_str().unwrap().to_owned();
+                        let ns = (row["seconds"].as_f64().unwrap() * 1e9).round() as u64;
+                        ((name, row["windows"].as_u64().unwrap()), ns)
+                    })
+                    .collect();
+                assert_eq!(found, explained(&line), "{line}");
+                let chosen = rows.iter().filter(|row| row["chosen"] == true).count();
+                assert_eq!(chosen, 1, "{line}");
+                let times: Vec<f64> =
+                    rows.iter().map(|row| row["seconds"].as_f64().unwrap()).collect();
+                assert!(times.is_sorted(), "{line}: the fastest comes first");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_output_says_which_prices_were_measured() {
+    let one_gpu = simulated("all-reduce --gpus 0,0");
+    assert!(one_gpu.iter().all(|row| row["prices_measured"] == true), "{one_gpu:?}");
+    for elsewhere in ["-n 2", "--gpus 0,1", "--cluster dgx-h100"] {
+        let rows = simulated(&format!("all-reduce {elsewhere}"));
+        assert!(rows.iter().all(|row| row["prices_measured"] == false), "{rows:?}");
+        for text in ["simulate", "explain"] {
+            let said = said(&format!("{text} all-reduce {elsewhere} --transport cuda"));
+            assert!(said.contains("measured on one H100"), "{said}");
+            let told = said.contains("not measured\n") || said.contains("was not measured");
+            assert!(told && said.contains("order of ranks in a ring: 0 1"), "{said}");
+        }
+    }
+    // Ranks that share a GPU share its memory.
+    let time = |gpus| simulated(&format!("all-reduce -b 64M --gpus {gpus}"))[0]["seconds"].as_f64();
+    assert!(time("0,0,0,0").unwrap() > 3.0 * time("0,1,2,3").unwrap());
+    let sweep =
+        said("simulate all-gather --transport cuda --cluster dgx-a100 -b 1M..4M --fastest 1");
+    assert_eq!(sweep.lines().filter(|line| line.starts_with('*')).count(), 3, "{sweep}");
+}
+
+#[test]
+fn what_has_no_such_prices_is_refused() {
+    let refused = |line: &str| {
+        let output = maypole(line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let simulate = |rest: &str| refused(&format!("simulate all-reduce --transport cuda {rest}"));
+    for (line, why) in [
+        ("--cluster 2xdgx-h100", "ranks 0 and 8 are on different hosts"),
+        ("--cluster cpu:8x2", "--cluster cpu:8x2 has no GPU"),
+        ("--cluster mi300x", "has AMD's GPUs"),
+        ("--cluster dgx-h100 --gpus 0,8", "rank 1 is on GPU 8, and the topology has 8 GPUs"),
+        ("-n 65", "their mailboxes serve 1 to 64"),
+        ("-n 0", "their mailboxes serve 1 to 64"),
+        ("--alpha 1e-6", "'--alpha <SECONDS>'"),
+        ("--algorithm bruck", "bruck does not implement all-reduce"),
+        ("--gpus 0,1 -n 2", "cannot be used with"),
+    ] {
+        let said = simulate(line);
+        assert!(said.contains(why), "{line}: {said}");
+    }
+    assert!(refused("simulate all-reduce --gpus 0,1").contains("--gpus needs --transport cuda"));
+    let explain = refused("explain all-reduce --cluster dgx-h100");
+    assert!(explain.contains("--gpus and --cluster need --transport cuda"), "{explain}");
+    let fastest = refused("simulate all-reduce --fastest 1");
+    assert!(fastest.contains("--fastest needs --cluster or --transport cuda"), "{fastest}");
+}
