@@ -8,6 +8,7 @@ use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
+use crate::perf::measure::distance::{CoreDistance, barrier_us};
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::workload::{Workload, arena_bytes};
 use crate::perf::measure::{Measurement, Sampler, SamplingOptions};
@@ -119,6 +120,11 @@ impl PerfRun<'_> {
             }
         }
         let arena = self.arena(&mut sampler.comm, points)?;
+        // Where ranks share a core, a barrier waits for their turns.
+        let shows_distance = transport == PerfTransport::Shm
+            && sampler.comm.world() > 1
+            && self.mapping.has_core_for_each();
+        let before = shows_distance.then(|| barrier_us(&mut sampler.comm)).transpose()?;
         let mut oracle = None;
         for point in points {
             let fresh = || {
@@ -138,6 +144,10 @@ impl PerfRun<'_> {
             if sampler.stopped {
                 break;
             }
+        }
+        if let Some(before) = before {
+            let after = barrier_us(&mut sampler.comm)?;
+            self.say(|_| CoreDistance { before, after }.to_string());
         }
         let stopped = sampler.stopped;
         #[cfg(feature = "cuda")]

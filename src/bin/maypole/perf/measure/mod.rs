@@ -23,6 +23,7 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
+pub(crate) mod distance;
 pub(crate) mod limits;
 pub(crate) mod summary;
 pub(crate) mod workload;
