@@ -27,7 +27,8 @@ def collectives(group, size, world):
     """Functions that make one call each, by name. ``size``: bytes of the longer buffer."""
     count = max(size // 4, world)
     count -= count % world
-    whole, other, part = torch.zeros(count), torch.zeros(count), torch.zeros(count // world)
+    # `torch.zeros` would give pages that nobody has written. They are one page, which every cache holds.
+    whole, other, part = (torch.full((length,), 0.0) for length in (count, count, count // world))
     return {
         "all_reduce": lambda: dist.all_reduce(whole, group=group),
         "all_gather_single": lambda: dist.all_gather_into_tensor(whole, part, group=group),
@@ -39,7 +40,7 @@ def collectives(group, size, world):
 
 def token(group, size):
     """All all-reduces of one token, which wait for one another."""
-    activations = torch.zeros(size // 2, dtype=torch.bfloat16)
+    activations = torch.full((size // 2,), 0.0, dtype=torch.bfloat16)
 
     def run():
         for _ in range(CALLS_OF_TOKEN):
