@@ -180,6 +180,65 @@ def test_a_send_does_not_wait_behind_a_receive_from_another_rank():
     """)
 
 
+def test_receives_from_two_neighbours_do_not_wait_for_one_another():
+    run(4, """
+        # A halo: every rank posts both receives, then both sends, of messages that wait for their receives.
+        right, left = (rank + 1) % world, (rank - 1) % world
+        halo = [torch.empty(100_000), torch.empty(100_000)]
+        works = [dist.irecv(halo[0], left), dist.irecv(halo[1], right)]
+        works += [dist.isend(torch.full((100_000,), float(rank)), to) for to in (left, right)]
+        for work in works:
+            work.wait()
+        assert (halo[0] == left).all() and (halo[1] == right).all()
+    """)
+    run(3, """
+        # A stage of a pipeline waits for one neighbour only after it has received from the other.
+        token = torch.tensor([float(rank)])
+        if rank == 1:
+            first, second = torch.empty(1), torch.empty(1)
+            work = dist.irecv(first, 0)
+            dist.recv(second, 2)
+            dist.send(token, 0)
+            work.wait()
+            assert (first.item(), second.item()) == (0.0, 2.0)
+        elif rank == 0:
+            dist.recv(torch.empty(1), 1)
+            dist.send(token, 1)
+        else:
+            dist.send(token, 1)
+    """)
+
+
+def test_communicators_of_messages_are_for_sending_or_for_receiving():
+    from maypole.torch import _channel, _channels
+
+    for world in range(2, 40):
+        pairs = [(source, target) for source in range(world) for target in range(world) if source != target]
+        assert {_channel(*pair, world) for pair in pairs} <= set(range(_channels(world)))
+        for rank in range(world):
+            others = [other for other in range(world) if other != rank]
+            sends = [_channel(rank, other, world) for other in others]
+            receives = [_channel(other, rank, world) for other in others]
+            assert not set(sends) & set(receives), (world, rank)
+            neighbours = {(rank + 1) % world, (rank - 1) % world}
+            assert len({_channel(other, rank, world) for other in neighbours}) == len(neighbours), (world, rank)
+            if world <= 8:
+                assert len(set(receives)) == world - 1, (world, rank)
+
+
+def test_results_that_cannot_be_stored_are_an_error():
+    run(2, """
+        # Three elements do not fit where two come.
+        try:
+            work = dist.all_gather([torch.empty(3), torch.empty(3)], torch.ones(2), async_op=True)
+            work.wait()
+            raise SystemExit("nothing was said")
+        except RuntimeError as error:
+            print(error, flush=True)
+        dist.barrier()
+    """)
+
+
 def test_no_message_from_any_source_is_an_error_after_the_timeout():
     said = run(3, """
         if rank == 1:

@@ -13,7 +13,8 @@ pub(crate) struct RunConditions {
     pub(crate) waiting: Waiting,
     /// How many ranks share a core where they are most crowded, rounded up.
     pub(crate) crowding: usize,
-    /// What messages and bytes cost: rank 0's table, on every rank.
+    /// What messages and bytes cost: rank 0's table, on every rank. Once the ranks of a group have
+    /// measured copies of private memory, their price is the highest that one of them measured.
     pub(crate) costs: CostTable,
     /// Streams are encrypted.
     pub(crate) encrypts: bool,

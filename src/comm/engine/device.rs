@@ -142,7 +142,11 @@ impl Engine {
         let schedules = machine.schedules(plan.algorithm, call.collective);
         let layout = call.layout(world, schedules[0].chunks, counts);
         let element = call.kind.size();
-        let fingerprint = call.fingerprint(plan, world, counts);
+        // Ranks that were told of other links would run other rings.
+        let order = machine.links.order().iter();
+        let fingerprint = order
+            .fold(call.fingerprint(plan, world, counts), |hash, rank| mix(hash ^ *rank as u64))
+            | 1;
         let request = LoweringInput {
             collective: call.collective,
             schedules: &schedules,

@@ -6,12 +6,20 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
+use crate::tuner::CostTable;
 use std::sync::Arc;
 
 impl Engine {
     /// Counts one more group that is split off.
     pub(crate) fn count_split(&mut self) {
         self.splits += 1;
+    }
+
+    /// Prices calls by the costs that all ranks had when they joined. After a failure, only some of
+    /// the survivors may have learnt what copies cost.
+    pub(crate) fn priced_by(mut self, costs: CostTable) -> Self {
+        self.conditions.costs = costs;
+        self
     }
 
     /// The engine of this rank in the group of the ranks `members`, which was split off last and is

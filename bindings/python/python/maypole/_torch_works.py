@@ -30,15 +30,22 @@ class MaypoleWork(dist.Work):
         """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
         if source is not None:
             self._source = source
-        if error is None:
-            for copy in self._afterwards:
-                copy()
-            self._over = True
+        failure = explained(error) if error is not None else self._copied()
+        self._error = failure
+        self._over = True
+        if failure is None:
             self._future.set_result(self._tensors)
         else:
-            self._error = explained(error)
-            self._over = True
-            self._future.set_exception(self._error)
+            self._future.set_exception(failure)
+
+    def _copied(self):
+        """Copies results to where they belong. Returns what prevents it."""
+        try:
+            for copy in self._afterwards:
+                copy()
+        except Exception as failure:
+            return failure
+        return None
 
     def wait(self, timeout=timedelta(0)):
         if self._request is not None and timeout is not None and timeout > timedelta(0):

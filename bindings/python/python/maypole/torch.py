@@ -28,16 +28,35 @@ _FUSED = 1 << 20
 _in_use = set()
 
 
-def _channel(source, target):
+# Requests of one communicator run one after another. So that those for several ranks do not wait for one another,
+# there are up to this many parts of communicators for each bit of a rank's number: enough for each pair of eight ranks.
+_PARTS = 4
+
+
+def _parts(bit, world):
+    """How many parts the communicators of this bit have."""
+    return min(_PARTS, 1 << ((world - 1).bit_length() - 1 - bit))
+
+
+def _channels(world):
+    """How many communicators carry messages."""
+    return 2 * sum(_parts(bit, world) for bit in range((world - 1).bit_length()))
+
+
+def _channel(source, target, world):
     """The index of the communicator for messages from rank ``source`` to rank ``target``.
 
-    There are two communicators for each bit of a rank's number. A message goes by the lowest bit in which the
-    numbers of the two ranks differ, and by the source's value of this bit. So a rank receives where the bit is not
-    its own, and sends where it is: on other communicators.
+    A message goes by the lowest bit in which the numbers of the two ranks differ, by the other bits in which they
+    differ, and by the source's value of the first one. So a rank receives where the bit is not its own, and sends
+    where it is: on other communicators. Its two neighbours do not differ from it in the same bits, so each of
+    them has communicators of its own; among up to eight ranks each pair has.
     """
     differing = source ^ target
     bit = (differing & -differing).bit_length() - 1
-    return 2 * bit + (source >> bit & 1)
+    above = differing >> (bit + 1)
+    part = above if above < _PARTS else 1 + above % (_PARTS - 1)
+    part += sum(_parts(lower, world) for lower in range(bit))
+    return 2 * part + (source >> bit & 1)
 
 
 class MaypoleBackend(_Backend):
@@ -49,8 +68,7 @@ class MaypoleBackend(_Backend):
         self._options = _Backend.Options("maypole", timeout)
         self._comm = join(store, rank, world, timeout)
         _maypole._wait_eagerly(self._comm)
-        bits = (world - 1).bit_length()
-        self._channels = [self._comm.duplicate() for _ in range(2 * bits)]
+        self._channels = [self._comm.duplicate() for _ in range(_channels(world))]
         self._sequence = 0
         self._barriers = 0
         self._batch = None
@@ -408,13 +426,13 @@ class MaypoleBackend(_Backend):
         message = ("uint8", place_of(place))
         if peer is None:
             sources = (source for source in range(self._world) if source != self._rank)
-            channels = sorted({_channel(source, self._rank) for source in sources})
+            channels = sorted({_channel(source, self._rank, self._world) for source in sources})
             on = [self._channels[channel] for channel in channels]
             work._request = _maypole._start_any_source(on, *message, tag, [place], work._done)
         else:
             work._source = peer
             pair = (self._rank, peer) if sends else (peer, self._rank)
-            comm = self._channels[_channel(*pair)]
+            comm = self._channels[_channel(*pair, self._world)]
             work._request = _maypole._start_message(comm, sends, *message, peer, tag, [place], work._done)
         if self._batch is not None:
             self._batch.append((None, work))

@@ -162,11 +162,14 @@ impl Engine {
         notices[next].measure().map_err(|error| unreadable(next, error))
     }
 
-    /// Prices copies as the slowest rank measured them, unless `maypole tune` has measured them.
+    /// Prices copies as the slowest rank measured them, unless `maypole tune` has measured them. Then
+    /// all calls are prepared anew, on all ranks: by the new price they may run in another way, and
+    /// some ranks may have dropped programs that others keep.
     fn price_copies(&mut self, (alpha, beta): (u64, u64)) {
         let copy = &mut self.conditions.costs.copy;
         if *copy == CostTable::BUILT_IN.copy {
             *copy = Costs { alpha, beta, gamma: 0 };
+            self.calls.clear(self.executor.locals());
         }
     }
 
