@@ -68,6 +68,9 @@ impl JobEnvironment {
             // A key that this process inherited would contradict the key behind the descriptor.
             .env_remove("MAYPOLE_JOB_KEY")
             .env_remove("MAYPOLE_JOB_KEY_FILE")
+            // A launcher may be started by a process that came in the place of a rank.
+            .env_remove("MAYPOLE_ADMISSION_PORT")
+            .env_remove("MAYPOLE_NEWCOMER")
             .env("MAYPOLE_JOB_KEY_FD", self.key.as_raw_fd().to_string())
             .env("MAYPOLE_JOB", &self.name)
             .env("MAYPOLE_PORT", self.port.to_string())

@@ -74,7 +74,8 @@ fn visit(
             let why = SecureError::UnknownProtocol.to_string();
             return Err(JoinError::Lost { rank, address, why });
         }
-        Err(SecureError::Io(error)) if is_late(error.kind()) => {
+        // The system says the same of a connection whose other end has not answered for long.
+        Err(SecureError::Io(error)) if is_late(error.kind()) && Instant::now() >= deadline => {
             let why = format!(
                 "they did not let it in within {} s; a world that is full has no room",
                 config.join_timeout.as_secs_f32()

@@ -36,6 +36,8 @@ pub(crate) struct WaitingRoom {
     shared: Arc<SharedRoom>,
     base: ServiceBase,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl WaitingRoom {
         let thread = std::thread::Builder::new()
             .name("maypole-admission".to_owned())
             .spawn(move || served.serve())?;
-        Ok(Self { shared, base, thread: Some(thread) })
+        Ok(Self { shared, base, thread: Some(thread), process: std::process::id() })
     }
 
     /// How many newcomers wait. If none does, waits until one comes, at most for `within`.
@@ -128,6 +130,11 @@ impl WaitingRoom {
 
 impl Drop for WaitingRoom {
     fn drop(&mut self) {
+        // A forked child has no such thread, and the waker is its parent's.
+        if self.process != std::process::id() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.closed.store(true, Ordering::Release);
         self.shared.waker.wake();
         // The thread looks at `closed` after each event, and handles an event within milliseconds.

@@ -61,7 +61,8 @@ impl Entry {
         loop {
             let message = match self.receive(deadline) {
                 Ok(message) => message,
-                Err(error) if is_timeout(&error) => {
+                // The system says the same of a leader whose host has not answered for long.
+                Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
                     let missing = Vec::new();
                     let error = ServiceError::TimedOut { what: super::WHAT, missing };
                     return Err(EntryError::Failed(error));

@@ -110,7 +110,7 @@ fn send_to_all<T: Real>(
     let mut text = plateau;
     text.resize(plateau_length as usize, 0);
     comm.broadcast(&mut text, root)?;
-    state.plateau = serde_json::from_slice(&text).expect("rank 0 has serialized it just now");
+    state.plateau = serde_json::from_slice(&text).expect("the root has serialized it just now");
     Ok(state)
 }
 

@@ -128,6 +128,17 @@ impl Survivors {
         Ok(self.grown)
     }
 
+    /// From now on, [`admit`](Self::admit) lets nobody in and sends nothing. All ranks call this, or
+    /// none.
+    pub fn admit_nobody(&mut self) {
+        self.admissions = None;
+    }
+
+    /// True on the first of the ranks that are left.
+    pub fn leads(&self) -> bool {
+        self.anchor.rank() == 0
+    }
+
     /// The number that each rank that is left had when the run began.
     pub fn names(&self) -> &[usize] {
         &self.names

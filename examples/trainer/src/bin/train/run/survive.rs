@@ -5,7 +5,7 @@ use super::{prepare, save_and_remove};
 use crate::options::{OnFailure, TrainingJob};
 use crate::output;
 use anyhow::{anyhow, ensure};
-use maypole::{Admissions, Communicator};
+use maypole::{Admissions, Communicator, Error};
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
@@ -63,10 +63,22 @@ pub(super) fn enter(
 }
 
 /// After a step: lets processes in that have come in the place of ranks. All ranks call it. If some
-/// have come, the error says so, with which all ranks [go on](go_on).
+/// have come, the error says so, with which all ranks [go on](go_on). Where nobody can come, such as
+/// when the first rank's port is taken, the run goes on with the ranks that it has.
 pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
     let Some(survivors) = survivors else { return Ok(()) };
-    if survivors.admit()? { Err(NewcomersCame.into()) } else { Ok(()) }
+    match survivors.admit() {
+        Ok(true) => Err(NewcomersCame.into()),
+        Ok(false) => Ok(()),
+        Err(Error::Join(why)) => {
+            survivors.admit_nobody();
+            if survivors.leads() {
+                output::line(format_args!("nobody can come in the place of a rank: {why}"))?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Goes on without the ranks that have gone and with those that have come, or fails with `why` if
