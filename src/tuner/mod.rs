@@ -202,7 +202,7 @@ pub fn plan_of(
     best(&rows).map(|one| one.plan)
 }
 
-/// The cheapest candidate, or the first that costs at most a fifth ([`CLOSE`]) more: prices are not
+/// The cheapest candidate, or the first that costs at most a sixth ([`CLOSE`]) more: prices are not
 /// more exact than that, and the algorithms with the fewest steps come first.
 fn best(candidates: &[Candidate]) -> Option<&Candidate> {
     let least = candidates.iter().map(|one| one.predicted_ns).min()?;
@@ -210,7 +210,7 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
 }
 
 /// Prices that differ by at most a fraction 1 / `CLOSE` count as equal.
-const CLOSE: u64 = 10;
+const CLOSE: u64 = 6;
 
 fn answerable(
     collective: Collective,
