@@ -3,6 +3,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`against`] | compares a run with one process: the first step and tensor that differ |
+//! | [`apart`] | algorithms whose ranks train apart, in one process |
 //! | [`verify`] | the comparison of a data-parallel run with one process |
 //! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
 //! | [`overlap`] | the passes that run while a collective of the store is under way |
@@ -12,6 +13,7 @@
 //! | [`faults`] | mistakes that are made on purpose |
 
 pub mod against;
+pub mod apart;
 pub mod bench;
 pub mod combine;
 pub mod faults;

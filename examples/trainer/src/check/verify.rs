@@ -139,6 +139,20 @@ impl Recipe {
     /// Trains in one process: computes the gradients of all `micro` micro-batches of all `ranks`
     /// ranks, and adds them in the order that `first` names.
     pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
+        self.alone_in(&[(ranks, self.steps)], micro, first)
+    }
+
+    /// As [`alone`](Self::alone), where the number of ranks changes: `worlds` has each number of ranks
+    /// and the step until which there are so many.
+    ///
+    /// # Panics
+    /// If the last world ends before the last step.
+    pub fn alone_in(
+        &self,
+        worlds: &[(usize, u64)],
+        micro: usize,
+        first: SumFirst,
+    ) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
         let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
@@ -148,6 +162,8 @@ impl Recipe {
             TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
         let mut optimizer = Optimizer::new(self.rule);
         for step in 0..self.steps {
+            let world = worlds.iter().find(|(_, until)| step < *until);
+            let (ranks, _) = *world.expect("there are ranks until the last step");
             let batches = text.step(step, self.rows, ranks * micro);
             let (loss, gradients) = add_up(&mut gpt, &mut store, &batches, (ranks, micro), first);
             store.gradients = gradients;
@@ -274,7 +290,7 @@ impl Recipe {
 }
 
 /// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.
-fn add_up(
+pub(crate) fn add_up(
     gpt: &mut Gpt<f32>,
     store: &mut FlatStore<f32>,
     batches: &[TokenBatch],

@@ -6,7 +6,7 @@ use crate::check::overlap::{ObservedStore, OverlappedPasses, PassCounter};
 use crate::check::theory::RankTheory;
 use crate::check::tour::measure::StepMeasure;
 use crate::check::tour::row::TourRow;
-use crate::check::tour::{AxisCheck, CheckKind, TourSettings};
+use crate::check::tour::{AxisCheck, CheckKind, TourSettings, survivors};
 use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome};
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
@@ -28,6 +28,9 @@ use std::time::Instant;
 const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
 const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+/// The steps by which sums of the row on stale sums are late.
+const LATE_STEPS: u64 = 2;
 
 /// The checks of data parallelism.
 pub(crate) fn checks() -> Vec<AxisCheck> {
@@ -69,6 +72,15 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
             }
             .row(settings)
         }),
+        check("DiLoCo", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Diloco { every: 5 }).row(settings)
+        }),
+        check("gossip on a ring", |axis, settings| {
+            DataParallelCheck::of(axis, 4, Sharding::Gossip { every: 2 }).row(settings)
+        }),
+        check("stale sums", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Stale { late: LATE_STEPS }).row(settings)
+        }),
         check("recomputed activations", |axis, settings| {
             DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
                 .row(settings)
@@ -102,6 +114,8 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
             .row(settings)
         }),
         check("checkpoint, there and back", resharded),
+        check("without a rank that died", survivors::without_a_rank),
+        check("a rank comes again", survivors::again),
     ]
 }
 
@@ -185,8 +199,30 @@ impl DataParallelCheck {
             schedule,
             clip: self.clip.then_some(0.5),
             devices: settings.devices.clone(),
-            steps: settings.steps.unwrap_or(steps),
+            steps: self.whole_rounds(settings.steps.unwrap_or(steps)),
             ..Recipe::default()
+        }
+    }
+
+    /// At least so many steps: up to the end of a round of averaging, and with sums that arrive.
+    fn whole_rounds(&self, steps: u64) -> u64 {
+        match self.sharding {
+            Sharding::Diloco { every } | Sharding::Gossip { every } => {
+                steps.next_multiple_of(every)
+            }
+            Sharding::Stale { late } => steps.max(2 * late),
+            _ => steps,
+        }
+    }
+
+    /// The same algorithm in one process.
+    fn reference(&self, recipe: &Recipe, first: SumFirst) -> TrainingOutcome {
+        let Self { ranks, micro, .. } = *self;
+        match self.sharding {
+            Sharding::Diloco { every } => recipe.diloco_alone(ranks, every),
+            Sharding::Gossip { every } => recipe.gossip_alone(ranks, every),
+            Sharding::Stale { late } => recipe.stale_alone(ranks, late as usize),
+            _ => recipe.alone(ranks, micro, first),
         }
     }
 
@@ -221,28 +257,31 @@ impl DataParallelCheck {
             let timeline = session.timeline.clone();
             ObservedStore::wrap(&mut session.store, &timeline)
         };
+        let begun = u64::from(self.sharding.is_late());
+        let look = measure_rank(&recipe, begun);
         let (outcome, seen) =
-            recipe.watched((self.ranks, self.micro), self.sharding, prepare, measure_rank(&recipe));
+            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
-        let (difference, equal) =
-            criterion.compare(&outcome, &recipe.alone(self.ranks, self.micro, first));
+        let (difference, equal) = criterion.compare(&outcome, &self.reference(&recipe, first));
         let parameters = recipe.config.parameters();
         let width = self.width();
         // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
         // the loss is scaled.
         let told = 1 + usize::from(self.clip || self.scaled());
         let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
-        let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
-        let wire_bytes_theory = sent.round() as u64;
+        let sent_a_step = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
+        let wire_bytes_theory = sent_a_step.round() as u64;
         let theory = self.theory(&recipe);
         let (first, sent) = seen[0];
-        let exact = exact(&seen, theory, recipe.steps * wire_bytes_theory);
+        // Averages of several steps are no whole bytes a step.
+        let all_sent = (recipe.steps as f64 * sent_a_step).round() as u64;
+        let exact = exact(&seen, theory, all_sent);
         TourRow {
             criterion: criterion.name().to_owned(),
             bound: criterion.bound(),
             difference,
             pass: equal && exact,
-            wire_bytes: sent / recipe.steps,
+            wire_bytes: (sent as f64 / recipe.steps as f64).round() as u64,
             wire_bytes_theory,
             ..TourRow::new(
                 self.axis,
@@ -279,27 +318,33 @@ impl DataParallelCheck {
         let states = self.rule.states();
         let shard = Shard { index: 0, of: ranks };
         let units = UnitTheory::new(&layout, sharding, shard, micro);
+        // The last step averages: DiLoCo makes the change of all weights, gossip receives weights.
+        let averages = matches!(sharding, Sharding::Diloco { .. } | Sharding::Gossip { .. });
+        let averaged = if averages { FULL * layout.len() } else { 0 };
         StepMeasure {
             memory: RankMemory::theory(sharding, layout.len(), ranks, states, width),
             activations: match self.narrow {
                 None => site.activations(&RoutingRecord::default()),
                 Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
             },
-            units: units.bytes(width, self.narrow.is_some()),
+            units: units.bytes(width, self.narrow.is_some()) + averaged,
             passes: OverlappedPasses::theory(&layout, (sharding, ranks), micro, width),
         }
     }
 }
 
-/// What a rank held in its last step, and the bytes that it has sent.
+/// What a rank held in its last step, and the bytes that it has sent. In the first `begun` steps no
+/// pass overlaps a collective that does so later.
 fn measure_rank(
     recipe: &Recipe,
+    begun: u64,
 ) -> impl Fn(&mut TrainingSession<f32>, &RankGroup, PassCounter) -> (StepMeasure, u64) + Sync {
     let steps = recipe.steps.max(1);
     move |session, group, passes| {
         // Every step has the same passes.
         let OverlappedPasses { overlapped, all } = passes.get();
-        let passes = OverlappedPasses { overlapped: overlapped / steps, all: all / steps };
+        let overlapped = overlapped / (steps - begun).max(1);
+        let passes = OverlappedPasses { overlapped, all: all / steps };
         (StepMeasure::of(session, passes), group.payload())
     }
 }
@@ -339,7 +384,7 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
             save(&mut session, &group, group.shard(), &folder)
                 .expect("the folder for temporary files is writable");
             let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
-            let (step, _) = measure_rank(&done)(&mut session, &group, passes);
+            let (step, _) = measure_rank(&done, 0)(&mut session, &group, passes);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, (step, sent))
         });

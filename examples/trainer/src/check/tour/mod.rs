@@ -12,6 +12,7 @@ pub mod meshes;
 pub mod page;
 mod pipeline;
 pub mod row;
+mod survivors;
 
 use crate::check::tour::row::TourRow;
 use crate::ranks::memory::counted;
