@@ -122,8 +122,40 @@ pub struct AcceleratorCluster {
     pub speeds: Vec<f64>,
     /// The accelerator of each rank.
     pub accelerator: Accelerator,
-    /// Ranks that share one accelerator in turn: 1, or more where ranks outnumber cores.
-    pub crowding: f64,
+    /// What ranks share if they run on the cores of one host; `None` if each has an accelerator and
+    /// links of its own, that work beside one another.
+    pub sharing: Option<CoreSharing>,
+}
+
+/// Ranks that run on the cores of one host.
+///
+/// A core computes and moves the bytes of collectives, so neither hides behind the other. Where
+/// ranks outnumber cores, a core does the work of several ranks in turn: the work of all ranks adds
+/// up, and a rank that waits leaves its core to others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoreSharing {
+    /// Ranks that run.
+    pub ranks: usize,
+    /// Cores that they run on.
+    pub cores: usize,
+    /// Seconds that a collective of a few bytes takes.
+    pub call: f64,
+    /// Seconds that a matrix product of a few numbers takes.
+    pub product: f64,
+    /// Seconds of a core for each byte that a rank sends.
+    pub byte: f64,
+}
+
+impl CoreSharing {
+    /// Ranks that share a core in turn, 1 at least.
+    pub fn crowding(&self) -> f64 {
+        (self.ranks as f64 / self.cores as f64).max(1.0)
+    }
+
+    /// Seconds of a collective in which each rank sends `bytes` bytes.
+    pub fn seconds(&self, bytes: f64) -> f64 {
+        self.call + self.crowding() * self.byte * bytes
+    }
 }
 
 /// The most hosts of a cluster.
@@ -148,7 +180,7 @@ impl AcceleratorCluster {
         let cable = pair.links().iter().find(|link| link.kind == LinkKind::Network);
         let speeds = vec![cable.map_or(network(100.0), |link| link.bandwidth); cards];
         let accelerator = Accelerator::of_host(inner)?;
-        Ok(Self { host, hosts, speeds, accelerator, crowding: 1.0 })
+        Ok(Self { host, hosts, speeds, accelerator, sharing: None })
     }
 
     /// `hosts` hosts that `text` describes in any format that `maypole topo --file` reads, with
@@ -171,7 +203,7 @@ impl AcceleratorCluster {
             return Err("several hosts need network cards, and the description has none".to_owned());
         }
         let speeds = vec![network(gigabits); cards];
-        Ok(Self { host, hosts, speeds, accelerator, crowding: 1.0 })
+        Ok(Self { host, hosts, speeds, accelerator, sharing: None })
     }
 
     /// Splits a name such as `4xdgx-h100` or `4x@FILE` into the number of hosts and the rest. A

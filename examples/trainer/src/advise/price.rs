@@ -14,7 +14,7 @@
 //!            vector, once for each of its experts
 //! stages     of a micro-batch and stage: a send each way
 //! bubble     what a rank waits for other stages: (p - 1) / v micro-batches, and those stages that
-//!            are shorter than the longest; less where ranks share cores, as others compute then
+//!            are shorter than the longest
 //! copies     gradients, and weights where they are sharded, as far as passes do not hide it
 //! update     the optimizer reads and writes its state once
 //! ```
@@ -25,17 +25,23 @@
 //! micro-batch behind all of them, weights that are gathered once behind a forward pass. The first
 //! unit never hides.
 //!
+//! Where ranks run on the cores of one host ([`CoreSharing`]), a core computes and moves bytes in
+//! turn: the work of all its ranks adds up, collectives hide behind nothing, attention writes its
+//! scores except in a ring, each of a ring's many small products takes its time, and what a bubble
+//! costs is bounded by the longest chain of passes and the number of cores.
+//!
 //! What it leaves out: launching kernels, reading text, stragglers, two collectives that meet on
 //! one link.
 //!
 //! Source of the order of passes: [`plan`](crate::pipeline_parallel::plan).
 
-use crate::advise::cluster::{Accelerator, AcceleratorCluster};
+use crate::advise::cluster::{Accelerator, AcceleratorCluster, CoreSharing};
 use crate::advise::groups::{GroupPrices, GroupShape, PricedCollective};
 use crate::advise::memory::{ActivationBytes, RankParameters};
 use crate::advise::step::{StepPrice, rate};
 use crate::advise::strategy::{ParallelStrategy, Recomputation, ZeroStage};
 use crate::advise::transformer::Transformer;
+use crate::data_parallel::replicated::BUCKET;
 use crate::ranks::mesh::MeshAxis;
 
 /// The part of a pass's time behind which a collective can hide.
@@ -50,7 +56,7 @@ pub struct StepPricing<'a> {
     model: &'a Transformer,
     strategy: &'a ParallelStrategy,
     accelerator: &'a Accelerator,
-    crowding: f64,
+    sharing: Option<CoreSharing>,
     prices: &'a GroupPrices<'a>,
 }
 
@@ -73,8 +79,8 @@ impl<'a> StepPricing<'a> {
         cluster: &'a AcceleratorCluster,
         prices: &'a GroupPrices<'a>,
     ) -> Self {
-        let AcceleratorCluster { accelerator, crowding, .. } = cluster;
-        Self { model, strategy, accelerator, crowding: *crowding, prices }
+        let AcceleratorCluster { accelerator, sharing, .. } = cluster;
+        Self { model, strategy, accelerator, sharing: *sharing, prices }
     }
 
     /// Seconds of a step.
@@ -105,9 +111,8 @@ impl<'a> StepPricing<'a> {
             (mean.total() - 3.0 * head.forward / stages - 2.0 * head.tp / stages - mean.stages)
                 / layers;
         let longest = self.longest(each, 3.0 * head.forward + 2.0 * head.tp) + mean.stages;
-        // While a rank waits, those that share its accelerator compute.
-        let path = (micros + (stages - 1.0) / chunks) * longest / self.crowding;
-        let pipeline = path.max(micros * mean.total());
+        let path = (micros + (stages - 1.0) / chunks) * longest;
+        let pipeline = self.pipeline(path, micros * mean.total());
         let backward = 2.0 * layers * layer.forward;
         Ok(StepPrice {
             compute: micros * mean.compute,
@@ -120,6 +125,60 @@ impl<'a> StepPricing<'a> {
             copies: self.copies(backward)?,
             update: self.update(),
         })
+    }
+
+    /// Seconds of a pipeline's passes. `path`: seconds of its longest chain of passes that wait for one
+    /// another; `own`: seconds of the passes of a rank.
+    ///
+    /// Where ranks share cores, others compute while a rank waits. A core idles only while fewer
+    /// passes can run than there are cores, which the longest chain bounds: Graham's bound for lists.
+    fn pipeline(&self, path: f64, own: f64) -> f64 {
+        let stages = self.strategy.mesh.size(MeshAxis::Pp);
+        match self.sharing {
+            Some(sharing) if stages > 1 && sharing.crowding() > 1.0 => {
+                own + (1.0 - 1.0 / sharing.cores as f64) * path / sharing.crowding()
+            }
+            _ => path.max(own),
+        }
+    }
+
+    fn crowding(&self) -> f64 {
+        self.sharing.map_or(1.0, |sharing| sharing.crowding())
+    }
+
+    /// Seconds of a collective in a group of `shape`: see [`GroupPrices::seconds`] for `bytes`.
+    fn collective(
+        &self,
+        shape: GroupShape,
+        collective: PricedCollective,
+        bytes: f64,
+    ) -> Result<f64, String> {
+        let Some(sharing) = self.sharing else {
+            return self.prices.seconds(shape, collective, bytes);
+        };
+        let ranks = (shape.local * shape.hosts) as f64;
+        if ranks == 1.0 || bytes <= 0.0 {
+            return Ok(0.0);
+        }
+        let sent = match collective {
+            PricedCollective::AllReduce => 2.0 * bytes * (ranks - 1.0) / ranks,
+            PricedCollective::AllGather | PricedCollective::AllToAll => {
+                bytes * (ranks - 1.0) / ranks
+            }
+            PricedCollective::Send => bytes,
+        };
+        Ok(sharing.seconds(sent))
+    }
+
+    /// Seconds of a rank's part in `calls` collectives, beyond the time of their bytes.
+    fn calls(&self, calls: f64) -> f64 {
+        self.sharing.map_or(0.0, |sharing| calls * sharing.call)
+    }
+
+    /// Seconds of a collective that passes of `behind` seconds do not hide. A core that moves bytes
+    /// computes nothing meanwhile.
+    fn shown(&self, seconds: f64, behind: f64) -> f64 {
+        if self.sharing.is_some() { seconds } else { (seconds - behind).max(0.0) }
     }
 
     /// Passes of a layer's collectives: forward, backward, and once more if a block is computed
@@ -139,11 +198,11 @@ impl<'a> StepPricing<'a> {
     fn products(&self, operations: f64, tokens: f64, side: f64) -> f64 {
         let half = self.accelerator.half_size;
         let reached = self.accelerator.reached * tokens / (tokens + half) * side / (side + half);
-        self.crowding * operations / (rate(self.accelerator, self.strategy.format) * reached)
+        self.crowding() * operations / (rate(self.accelerator, self.strategy.format) * reached)
     }
 
     fn traffic(&self, bytes: f64) -> f64 {
-        self.crowding * bytes / self.accelerator.bandwidth
+        self.crowding() * bytes / self.accelerator.bandwidth
     }
 
     fn shape(&self, stride: &[MeshAxis], size: usize) -> GroupShape {
@@ -183,7 +242,10 @@ impl<'a> StepPricing<'a> {
         }
         let ring = self.ring()?;
         // Forward, and backward with the gradients of keys and values; the scores hide them.
-        let cp = (ring - scores).max(0.0) + (2.0 * ring - 2.0 * scores).max(0.0);
+        let shifts = 3.0 * (strategy.size(MeshAxis::Cp) - 1.0);
+        let cp = self.shown(ring, scores)
+            + self.shown(2.0 * ring, 2.0 * scores)
+            + self.calls((shifts - 3.0).max(0.0));
         Ok(LayerSeconds {
             forward,
             scores,
@@ -200,13 +262,31 @@ impl<'a> StepPricing<'a> {
         let n = strategy.tokens(model);
         let t = strategy.size(MeshAxis::Tp);
         let operations = model.attention_operations() * n / t;
-        let side = model.head_width as f64;
-        if !strategy.recompute.writes_scores() {
-            return self.products(0.5 * operations, n, side);
+        let side = (model.head_width as f64).min(self.piece());
+        // A ring computes a piece of queries and of keys at a time. The products of a core's attention
+        // are calls of their own; those of a GPU are one.
+        let ring = strategy.size(MeshAxis::Cp) > 1.0;
+        let pairs = if ring { 2.0 * strategy.size(MeshAxis::Cp) + 1.0 } else { 1.0 };
+        let calls = 2.0 * strategy.rows as f64 * model.heads as f64 / t * pairs;
+        let begun =
+            self.sharing.map_or(0.0, |sharing| sharing.crowding() * sharing.product * calls);
+        let on_chip = match self.sharing {
+            Some(_) => ring,
+            None => !strategy.recompute.writes_scores(),
+        };
+        if on_chip {
+            return begun + self.products(0.5 * operations, n, side);
         }
         let square = n * model.sequence as f64 * model.heads as f64 / t;
         let written = SCORE_PASSES * strategy.format.element() * square;
-        self.products(operations, n, side) + self.traffic(written)
+        begun + self.products(operations, n, side) + self.traffic(written)
+    }
+
+    /// Tokens of the piece of a sequence whose scores are computed at once.
+    fn piece(&self) -> f64 {
+        let ranks = self.strategy.size(MeshAxis::Cp);
+        let pieces = if ranks > 1.0 { 2.0 * ranks } else { 1.0 };
+        self.model.sequence as f64 / pieces
     }
 
     /// Seconds of the collectives of a layer's two regions in one direction.
@@ -214,9 +294,9 @@ impl<'a> StepPricing<'a> {
         let shape = self.shape(&[], self.strategy.mesh.size(MeshAxis::Tp));
         let vectors = self.vectors();
         if !self.strategy.sequence {
-            return Ok(2.0 * self.prices.seconds(shape, PricedCollective::AllReduce, vectors)?);
+            return Ok(2.0 * self.collective(shape, PricedCollective::AllReduce, vectors)?);
         }
-        Ok(4.0 * self.prices.seconds(shape, PricedCollective::AllGather, vectors)?)
+        Ok(4.0 * self.collective(shape, PricedCollective::AllGather, vectors)?)
     }
 
     /// Seconds in which keys and values go around the ring of `cp` once.
@@ -226,7 +306,7 @@ impl<'a> StepPricing<'a> {
         let shape = self.shape(&[MeshAxis::Tp], ranks);
         let own = 2.0 * strategy.format.element() * model.key_width() * strategy.tokens(model)
             / strategy.size(MeshAxis::Tp);
-        self.prices.seconds(shape, PricedCollective::AllGather, own * ranks as f64)
+        self.collective(shape, PricedCollective::AllGather, own * ranks as f64)
     }
 
     /// Seconds of the all-to-alls of one direction, if each token goes to `top` experts.
@@ -234,7 +314,7 @@ impl<'a> StepPricing<'a> {
         let shape =
             self.shape(&[MeshAxis::Tp, MeshAxis::Cp], self.strategy.mesh.size(MeshAxis::Ep));
         let bytes = top * self.vectors() / self.strategy.outside();
-        Ok(2.0 * self.prices.seconds(shape, PricedCollective::AllToAll, bytes)?)
+        Ok(2.0 * self.collective(shape, PricedCollective::AllToAll, bytes)?)
     }
 
     fn head(&self) -> Result<LayerSeconds, String> {
@@ -271,7 +351,7 @@ impl<'a> StepPricing<'a> {
         let across = GroupShape { local: 1, hosts: 2, ..shape };
         let pair = if shape.hosts > 1 { across } else { pair };
         let bytes = self.vectors() / self.strategy.outside();
-        self.prices.seconds(pair, PricedCollective::Send, bytes)
+        self.collective(pair, PricedCollective::Send, bytes)
     }
 
     /// The shape of the group of ranks along `dp` and along the axes `inner`, which divide tokens
@@ -303,11 +383,11 @@ impl<'a> StepPricing<'a> {
             let [gradient, weight] = [strategy.format.gradient(), strategy.format.element()];
             if strategy.stage == ZeroStage::Replicated {
                 let all = PricedCollective::AllReduce;
-                gradients += self.prices.seconds(shape, all, gradient * count)?;
+                gradients += self.collective(shape, all, gradient * count)?;
             } else {
                 let gather = PricedCollective::AllGather;
-                gradients += self.prices.seconds(shape, gather, gradient * count)?;
-                weights += self.prices.seconds(shape, gather, weight * count)?;
+                gradients += self.collective(shape, gather, gradient * count)?;
+                weights += self.collective(shape, gather, weight * count)?;
             }
         }
         let micros = strategy.micros as f64;
@@ -324,9 +404,26 @@ impl<'a> StepPricing<'a> {
             }
         };
         let shown = pairs.map(|(seconds, behind)| {
-            (seconds - OVERLAP * behind).max(first.min(1.0) * seconds / micros)
+            self.shown(seconds, OVERLAP * behind).max(first.min(1.0) * seconds / micros)
         });
-        Ok(shown.iter().sum())
+        // Each unit's collective is a call of its own.
+        let calls = (self.sums(&parameters) - 1.0).max(0.0);
+        Ok(shown.iter().sum::<f64>() + self.calls(calls))
+    }
+
+    /// Collectives of data parallelism in a step.
+    fn sums(&self, parameters: &RankParameters) -> f64 {
+        let strategy = self.strategy;
+        let units = strategy.layers(self.model) + 1.0;
+        let bytes = strategy.format.gradient() * (parameters.dense + parameters.expert);
+        let micros = strategy.micros as f64;
+        match strategy.stage {
+            _ if strategy.dense_copies() == 1.0 => 0.0,
+            ZeroStage::Replicated => (bytes / BUCKET as f64).ceil(),
+            ZeroStage::One => units,
+            ZeroStage::Two => micros * units,
+            ZeroStage::Three => 3.0 * micros * units,
+        }
     }
 
     /// Seconds of the optimizer's update.
