@@ -4,10 +4,11 @@ use crate::check::held::UnitTheory;
 use crate::check::memory::{FULL, RankMemory, wire};
 use crate::check::overlap::{ObservedStore, OverlappedPasses, PassCounter};
 use crate::check::theory::RankTheory;
+use crate::check::tour::criterion::Criterion;
 use crate::check::tour::measure::StepMeasure;
 use crate::check::tour::row::TourRow;
 use crate::check::tour::{AxisCheck, CheckKind, TourSettings, survivors};
-use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome};
+use crate::check::verify::{Recipe, SumFirst, TrainingOutcome};
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::ranks::group::{RankGroup, SumOrder};
@@ -133,46 +134,6 @@ struct DataParallelCheck {
     clip: bool,
     recompute: bool,
     narrow: Option<NarrowSession>,
-}
-
-/// The values that are compared with one process, and the greatest difference that passes.
-enum Criterion {
-    Bitwise,
-    /// Losses and weights within one part in a million.
-    Close,
-    /// The last losses within one part in a hundred.
-    Loss,
-}
-
-impl Criterion {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Bitwise => "bitwise",
-            Self::Close => "loss, weights 1e-6",
-            Self::Loss => "last losses 1e-2",
-        }
-    }
-
-    /// The greatest difference that passes; 0: bitwise.
-    fn bound(&self) -> f64 {
-        match self {
-            Self::Bitwise => 0.0,
-            Self::Close => 1e-6,
-            Self::Loss => 1e-2,
-        }
-    }
-
-    /// Returns the difference of the outcomes, and true if it passes.
-    fn compare(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
-        let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
-        let last = |outcome: &TrainingOutcome| outcome.losses.iter().rev().take(5).sum::<f64>();
-        let last = (last(ours) - last(theirs)).abs() / last(theirs);
-        match self {
-            Self::Bitwise => (loss.max(weights), bitwise),
-            Self::Close => (loss.max(weights), loss.max(weights) < self.bound()),
-            Self::Loss => (last, last < self.bound()),
-        }
-    }
 }
 
 impl DataParallelCheck {

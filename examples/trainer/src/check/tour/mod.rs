@@ -5,6 +5,7 @@
 //! them.
 
 pub(crate) mod bits;
+mod criterion;
 mod data_parallel;
 pub mod list;
 mod measure;
