@@ -4,12 +4,11 @@ use crate::common::SeededRng;
 use crate::common::world::World;
 use maypole::algorithms::Algorithm;
 use maypole::execute::{Buffers, Executor};
-use maypole::lower::{BufferPlaces, LoweringInput, Program, lower};
+use maypole::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_device};
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, Scalar};
-use maypole_transports::board::SlotClass;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -30,6 +29,8 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     pub(crate) kind: DataType,
     pub(crate) op: BinaryOp,
+    /// The slots of the emulator. Cases that are called one after another share them.
+    pub(crate) slots: DeviceSlots,
     /// On the emulator, this rank does nothing.
     pub(crate) idle_rank: Option<usize>,
     /// On the emulator, this rank says that it makes another call.
@@ -60,6 +61,16 @@ pub(crate) struct Memory {
     pub(crate) output: Range<usize>,
 }
 
+/// The slots in which publications of at most `bytes` bytes lie: many short ones, or a few, so that
+/// ranks also wait for them.
+fn slots_for(bytes: usize) -> DeviceSlots {
+    match bytes {
+        0..=48 => DeviceSlots { bytes: 48, count: 64 },
+        49..=1024 => DeviceSlots { bytes: 1024, count: 8 },
+        _ => DeviceSlots { bytes: 32 << 10, count: 8 },
+    }
+}
+
 /// What outputs hold before the call.
 const POISON: u8 = 0xa5;
 
@@ -74,13 +85,16 @@ impl Case {
         let world = schedules.len();
         let blocks = if collective.is_blocked() { world } else { 1 };
         let layout = Layout::even(count.div_ceil(blocks) * blocks, schedules[0].chunks);
+        let kind = DataType::U64;
+        let slots = slots_for(window.min(layout.longest() * kind.size()));
         let operation = CallShape { collective, layout, window, fingerprint };
         Self {
             operation,
             schedules,
             placement: Placement::Apart,
-            kind: DataType::U64,
+            kind,
             op: BinaryOp::Sum,
+            slots,
             idle_rank: None,
             other_rank: None,
         }
@@ -94,12 +108,7 @@ impl Case {
         self.schedules.len()
     }
 
-    /// The class of its publications. Cases of one class share the slots of the emulator.
-    pub(crate) fn class(&self) -> SlotClass {
-        self.lower(0).class
-    }
-
-    pub(crate) fn lower(&self, me: usize) -> Program {
+    fn lowered(&self, me: usize, for_device: bool) -> Program {
         let request = LoweringInput {
             collective: self.operation.collective,
             schedules: &self.schedules,
@@ -109,7 +118,17 @@ impl Case {
             window: self.operation.window,
             fingerprint: self.operation.fingerprint,
         };
-        lower(&request, me, self.placement).expect("it completes in proof order")
+        let program = if for_device {
+            lower_for_device(&request, self.slots, me, self.placement)
+        } else {
+            lower(&request, me, self.placement)
+        };
+        program.expect("it completes in proof order")
+    }
+
+    /// The program that rank `me` of the emulator walks.
+    pub(crate) fn lower_for_device(&self, me: usize) -> Program {
+        self.lowered(me, true)
     }
 
     /// What rank `rank` says that its call is.
@@ -142,8 +161,8 @@ impl Case {
         (0..len / self.kind.size()).flat_map(value).collect()
     }
 
-    /// The buffers of rank `me` before the call.
-    pub(crate) fn memory(&self, me: usize) -> Memory {
+    /// The buffers of rank `me` before the call, for its program.
+    pub(crate) fn memory(&self, me: usize, program: &Program) -> Memory {
         let brought = self.held(self.operation.collective.input(me));
         let held = self.held(self.operation.collective.output(me));
         let numbers = self.contribution(me, brought.len());
@@ -162,7 +181,7 @@ impl Case {
                 (brought, held)
             }
         };
-        let input = match self.placement == Placement::InPlace && self.lower(me).stages_input {
+        let input = match self.placement == Placement::InPlace && program.stages_input {
             true => {
                 bytes.resize(apart_from, POISON);
                 bytes.extend_from_slice(&numbers);
@@ -176,8 +195,8 @@ impl Case {
 
     /// Runs the call on the executor of rank `me` and returns its output.
     fn run(&self, me: usize, executor: &mut Executor) -> Result<Vec<u8>, String> {
-        let program = self.lower(me);
-        let memory = self.memory(me);
+        let program = self.lowered(me, false);
+        let memory = self.memory(me, &program);
         let region = Region::new(memory.bytes.len());
         let scratch = Region::new(program.scratch);
         let view = region.view();
@@ -210,7 +229,7 @@ pub(crate) fn cpu(cases: &[Case]) -> Vec<Vec<Vec<u8>>> {
     outputs.into_inner().unwrap()
 }
 
-/// Every algorithm of the table with every root, cases of one class in a row.
+/// Every algorithm of the table with every root, cases that share slots in a row.
 pub(crate) fn table(world: usize, counts: &[usize], placement: Placement) -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -228,6 +247,6 @@ pub(crate) fn table(world: usize, counts: &[usize], placement: Placement) -> Vec
             }
         }
     }
-    cases.sort_by_cached_key(|case| case.class().bytes());
+    cases.sort_by_key(|case| case.slots.bytes);
     cases
 }

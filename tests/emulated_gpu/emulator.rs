@@ -1,7 +1,7 @@
 //! Compiles the emulator of `kernels/cuda/emulated/` and runs calls on it.
 
 use crate::case::Case;
-use maypole::lower::{DeviceProgram, Program};
+use maypole::lower::DeviceProgram;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -130,7 +130,7 @@ impl Emulator {
         self.folder.path().join("emulator")
     }
 
-    /// Runs cases of one class, one call after the other. Returns each rank's output of each.
+    /// Runs cases that share slots, one call after the other. Returns each rank's output of each.
     pub(crate) fn run(
         &self,
         cases: &[Case],
@@ -160,7 +160,7 @@ impl Emulator {
         let mut rest = output.stdout.as_slice();
         let outputs = cases.iter().map(|case| {
             let rank = |me| {
-                let memory = case.memory(me);
+                let memory = case.memory(me, &case.lower_for_device(me));
                 let (mine, others) = rest.split_at(memory.bytes.len());
                 rest = others;
                 mine[memory.output].to_vec()
@@ -180,8 +180,8 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
     let Machine { grid, protocol, seed, before } = machine;
     let mut input = Vec::new();
     let world = cases[0].world();
-    let slots = cases[0].class().slots(world);
-    let packs = cases[0].class().bytes().div_ceil(16).div_ceil(grid.lanes as usize);
+    let slots = cases[0].slots;
+    let packs = slots.bytes.div_ceil(16).div_ceil(grid.lanes as usize);
     let slot_bytes = 32 * packs * grid.lanes as usize;
     for word in [
         cases[0].kind as usize,
@@ -190,7 +190,7 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
         world,
         grid.lanes as usize,
         grid.threads as usize,
-        slots,
+        slots.count,
         slot_bytes,
         (protocol == Protocol::LowLatency) as usize,
         cases.len(),
@@ -198,19 +198,23 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
         number(&mut input, word);
     }
     number(&mut input, before as usize);
-    let most = |case: &Case| (0..world).map(|rank| *case.lower(0).totals.get(rank).unwrap()).max();
-    let fits = cases.iter().all(|case| most(case).unwrap_or(0) <= slots as u64);
+    let fits = |case: &Case| {
+        let program = case.lower_for_device(0);
+        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
+    };
+    let fits = cases.iter().all(fits);
     number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
     for case in cases {
-        (0..world).for_each(|rank| write_rank(&mut input, case, rank, &case.lower(rank)));
+        (0..world).for_each(|rank| write_rank(&mut input, case, rank));
     }
     input
 }
 
 /// The program and the buffers of one rank.
-fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize, program: &Program) {
-    let memory = case.memory(rank);
-    let device = DeviceProgram::new(program, rank, memory.places).expect("the kernel can walk it");
+fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize) {
+    let program = case.lower_for_device(rank);
+    let memory = case.memory(rank, &program);
+    let device = DeviceProgram::new(&program, rank, memory.places).expect("the kernel can walk it");
     let idle = vec![0; device.bytes().len()];
     let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
     number(input, case.fingerprint_of(rank) as usize);

@@ -49,7 +49,7 @@ fn check_world(world: usize, counts: &[usize]) {
     let Some(emulator) = emulator() else { return };
     for placement in [Placement::Apart, Placement::InPlace] {
         let cases = table(world, counts, placement);
-        for (nth, alike) in cases.chunk_by(|a, b| a.class() == b.class()).enumerate() {
+        for (nth, alike) in cases.chunk_by(|a, b| a.slots == b.slots).enumerate() {
             for protocol in [Protocol::Simple, Protocol::LowLatency] {
                 let grid = GRIDS[(nth + world) % GRIDS.len()];
                 let seed = world as u64 * 100 + nth as u64;
@@ -97,7 +97,7 @@ fn every_order_of_events_has_the_same_bits_emulated() {
     for seed in 0..20 {
         let cases = mutants::sensitive_cases(seed);
         for protocol in [Protocol::Simple, Protocol::LowLatency] {
-            for alike in cases.chunk_by(|a, b| a.class() == b.class()) {
+            for alike in cases.chunk_by(|a, b| a.slots == b.slots) {
                 let grid = GRIDS[seed as usize % GRIDS.len()];
                 check(emulator, alike, Machine { grid, protocol, seed, before: 0 });
             }

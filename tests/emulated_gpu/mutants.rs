@@ -25,7 +25,7 @@ pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
     ];
     let in_place = apart.clone().map(|case| Case { placement: Placement::InPlace, ..case });
     let mut cases = [apart, in_place].concat();
-    cases.sort_by_cached_key(|case| case.class().bytes());
+    cases.sort_by_key(|case| case.slots.bytes);
     cases
 }
 
@@ -35,13 +35,15 @@ pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
 pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
     const PERIOD: u64 = 256;
     let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
-    let of = |nth: u64, count| {
+    let new = |nth: u64, count| {
         Case::new(Collective::AllReduce, schedules.clone(), count, 200, salt * 1000 + nth)
             .with_type(DataType::F32, BinaryOp::Sum)
     };
-    let publications = |case: &Case| case.lower(0).totals[0];
+    let slots = new(0, 900).slots;
+    let of = |nth, count| Case { slots, ..new(nth, count) };
+    let publications = |case: &Case| case.lower_for_device(0).totals[0];
     let (long, short) = (publications(&of(0, 900)), publications(&of(0, 3)));
-    let slots = of(0, 900).class().slots(3) as u64;
+    let slots = slots.count as u64;
     let between = (PERIOD - slots) / short;
     assert_eq!(slots + between * short, PERIOD, "short calls fill the period");
     let count = |nth: u64| if nth.is_multiple_of(between + 1) { 900 } else { 3 };
@@ -67,7 +69,7 @@ fn is_caught(
 fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
     let runs = |seed| {
         let cases = sensitive_cases(seed);
-        cases.chunk_by(|a, b| a.class() == b.class()).map(|alike| (0, alike.to_vec())).collect()
+        cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
     };
     check_in(runs, name, from, to, protocol);
 }

@@ -16,7 +16,7 @@ fn first_failure(protocol: Protocol, edit: impl Fn(String) -> String) -> Option<
     for seed in 0..3 {
         let grid =
             [Grid { lanes: 2, threads: 2 }, Grid { lanes: 1, threads: 3 }][seed as usize % 2];
-        for calls in sensitive_cases(seed).chunk_by(|a, b| a.class() == b.class()) {
+        for calls in sensitive_cases(seed).chunk_by(|a, b| a.slots == b.slots) {
             let machine = Machine { grid, protocol, seed, before: 0 };
             match emulator.run(calls, machine) {
                 Ok(got) => assert!(got == cpu(calls), "{machine:?}"),

@@ -144,6 +144,7 @@ int main() {
     u64 before = read_number();
     u64 tells_late = read_number();
     if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads == 0) return 2;
+    if (slots == 0 || slots > MOST_SLOTS) return 2;
 
     std::vector<Rank> state;
     std::vector<Mailbox> mailboxes;
