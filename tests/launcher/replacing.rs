@@ -49,6 +49,60 @@ fn a_job_of_which_no_rank_succeeds_has_failed() {
     assert_eq!(said(&lines, "failed first"), 1, "{lines:?}");
 }
 
+/// Waits until the process has ended whose number is in the file `zero`. The launcher is told of ends in
+/// their order.
+const AFTER_RANK_0: &str = "while [ ! -e zero ]; do sleep 0.01; done
+     while ! grep -qs ') Z' /proc/$(cat zero)/stat; do
+        [ -e /proc/$(cat zero) ] || break
+        sleep 0.01
+     done";
+
+/// Nobody goes on without a rank that fails when others have ended: exit code 0 would hide it.
+#[test]
+fn a_rank_that_fails_after_another_has_ended_fails_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let script = format!(
+        "cd {place}
+         if [ $RANK = 0 ]; then echo $$ > new; mv new zero; exit 0; fi
+         {AFTER_RANK_0}
+         [ $RANK = 2 ] && exit 0
+         exit 7"
+    );
+    let (code, lines) = complete(run("-n 4 --replace 2", &script));
+    assert_eq!(code, 7, "{lines:?}");
+    assert_eq!(said(&lines, "exited with code 7 after a rank had ended with code 0"), 2);
+    assert_eq!(said(&lines, "failed first"), 1, "{lines:?}");
+    assert_eq!(said(&lines, "starting a process in its place"), 0, "{lines:?}");
+}
+
+/// Rank 1 fails while the others can go on without it; the process in its place fails at the end.
+#[test]
+fn failures_count_that_come_after_the_first_rank_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let script = |last: u8| {
+        format!(
+            "cd {place}
+             if [ $RANK = 0 ]; then
+                while [ ! -e done ]; do sleep 0.01; done
+                echo $$ > new; mv new zero; exit 0
+             fi
+             [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
+             touch done
+             {AFTER_RANK_0}
+             exit {last}"
+        )
+    };
+    let (code, lines) = complete(run("-n 2 --replace 1 --grace 60", &script(4)));
+    assert_eq!(code, 4, "{lines:?}");
+    for file in ["done", "zero"] {
+        std::fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let (code, lines) = complete(run("-n 2 --replace 1 --grace 60", &script(0)));
+    assert_eq!(code, 0, "{lines:?}");
+}
+
 /// Nobody can admit it any more.
 #[test]
 fn a_newcomer_that_is_left_alone_is_stopped() {

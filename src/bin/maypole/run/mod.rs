@@ -55,8 +55,11 @@ use supervise::{Patience, Supervisor};
 /// With --replace, the others are left alone when a rank has failed: they go on without it, and a
 /// process is started in its place, which finds MAYPOLE_NEWCOMER=1 and, as all ranks do,
 /// MAYPOLE_ADMISSION_PORT in its environment, and enters when they admit it. The program has to do
-/// that (`Communicator::shrink` and `admit`). The job succeeds if a rank ends with code 0. When only
-/// such processes are left, they get SIGTERM after the grace period: nobody can admit them.
+/// that (`Communicator::shrink` and `admit`). The job is at its end when a rank ends with code 0, and
+/// succeeds if all that run then end with code 0, too; else the exit code is that of the first that
+/// does not. Ranks that failed before count no more, whether a process took their place or not: the
+/// others have gone on without them. When only processes are left that came in the place of others,
+/// they get SIGTERM after the grace period, and do not count: nobody can admit them.
 ///
 /// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
 /// have done, and end by themselves.

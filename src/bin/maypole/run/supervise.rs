@@ -157,11 +157,6 @@ impl<'a> Supervisor<'a> {
                 }
             }
         }
-        let went_on = self.succeeded || self.outcome.signal.is_some();
-        if self.patience.replace.is_some() && went_on {
-            // The others have done without the rank.
-            self.outcome.failure = None;
-        }
         self.outcome
     }
 
@@ -232,8 +227,12 @@ impl<'a> Supervisor<'a> {
         let process = &mut self.started[place];
         process.is_running = false;
         let rank = process.rank;
-        self.succeeded |= end == ProcessEnd::Exited(0);
-        if end == ProcessEnd::Exited(0) || !matches!(self.stopping, Stopping::No) {
+        if end == ProcessEnd::Exited(0) {
+            self.forget_replaced();
+            self.succeeded = true;
+            return;
+        }
+        if !matches!(self.stopping, Stopping::No) {
             return;
         }
         if is_closed_pipe(end) && descriptor::reader_has_left(io::stdout()) {
@@ -248,12 +247,24 @@ impl<'a> Supervisor<'a> {
         self.outcome.failure.get_or_insert(failure);
     }
 
+    /// Forgets the failures before the job's end, if the others were to go on: they have done so. The
+    /// end begins when the first rank ends with code 0, or by a signal. Failures after that count,
+    /// because nobody goes on without those ranks.
+    fn forget_replaced(&mut self) {
+        if self.patience.replace.is_some() && !self.succeeded {
+            self.outcome.failure = None;
+        }
+    }
+
     /// Leaves the other ranks alone. A process is to take the place of the one that failed, if there
     /// were not `most` already, and the job is not at its end.
     fn go_on_without(&mut self, failure: &RankFailure, most: u32) {
         let RankFailure { rank, .. } = *failure;
         let how = failure.description();
-        if self.succeeded || self.running_places().next().is_none() {
+        if self.succeeded {
+            return say(&format!("rank {rank} {how} after a rank had ended with code 0"));
+        }
+        if self.running_places().next().is_none() {
             return say(&format!("rank {rank} {how}"));
         }
         if self.replaced == most {
@@ -300,6 +311,7 @@ impl<'a> Supervisor<'a> {
         self.outcome.asked_to_end = true;
         if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
             self.outcome.signal = Some(signal);
+            self.forget_replaced();
             self.request_end(ranks, signal);
             say(&format!(
                 "{name} passed on to {}{}; send it again to kill at once",

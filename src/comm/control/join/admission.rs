@@ -345,6 +345,50 @@ mod tests {
         assert!(AdmittedWorld::of(grown(&[&old, &vec![7]])).is_err());
     }
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle on
+    /// the control plane, and with it the service, its descriptors and what it knows of other ranks.
+    fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
+        comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
+        let before = Arc::downgrade(&comm.engine.control);
+        let grown = loop {
+            if let Some(grown) = comm.admit(admissions, PATIENCE).unwrap() {
+                break grown;
+            }
+        };
+        assert_eq!(grown.world(), comm.world() + 1);
+        drop(comm);
+        assert!(before.upgrade().is_none(), "the new world holds the old one's control plane");
+        grown
+    }
+
+    fn end(mut comm: Communicator) {
+        comm.barrier().unwrap();
+        comm.close().unwrap();
+    }
+
+    #[test]
+    fn nothing_holds_the_control_plane_of_the_world_before() {
+        let job = format!("handles {}", std::process::id());
+        let at = |rank, world| {
+            let mut config = JoinConfig::new(rank, world, "127.0.0.1").with_job(&job);
+            (config.join_timeout, config.timeout) = (PATIENCE, PATIENCE);
+            config
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let comm = Communicator::enter(at(1, 3)).unwrap();
+                end(grown(comm, &mut Admissions::new(at(0, 3))));
+            });
+            let mut admissions = Admissions::new(at(0, 3));
+            let comm = Communicator::join(at(0, 1), Transport::Auto).unwrap();
+            let comm = grown(comm, &mut admissions);
+            threads.spawn(|| end(Communicator::enter(at(2, 3)).unwrap()));
+            end(grown(comm, &mut admissions));
+        });
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_report_or_an_error(bytes: Vec<u8>) {
