@@ -328,6 +328,65 @@ def test_coalesced_calls_and_groups():
     """)
 
 
+def test_callbacks_make_calls_and_wait_for_them():
+    run(3, """
+        def summed(future):
+            # A call that returns when it is over, one that is waited for by its work, one by its future.
+            tensor = future.value()[0]
+            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, async_op=True).wait()
+            return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+        def twice(future):
+            # A callback in a callback.
+            work = dist.all_reduce(future.value()[0], async_op=True)
+            return work.get_future().then(summed).wait()
+
+        for callback, calls in [(summed, 4), (twice, 5)]:
+            for at in range(1, 20):
+                result = dist.all_reduce(torch.ones(at), async_op=True).get_future().then(callback).wait()
+                assert torch.equal(result, torch.full((at,), float(world**calls)))
+        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor)
+        manager.works[0].get_future().then(summed).wait()
+        assert tensor[0] == world**4
+
+        def fails(future):
+            raise ValueError("what the callback says")
+
+        try:
+            dist.all_reduce(torch.ones(1), async_op=True).get_future().then(fails).wait()
+            raise SystemExit("nothing was said")
+        except RuntimeError as error:
+            assert "what the callback says" in str(error), error
+        dist.barrier()
+    """)
+
+
+def test_powersgd_waits_in_callbacks():
+    run(2, """
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+        model = nn.parallel.DistributedDataParallel(network())
+        state = powersgd.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1)
+        model.register_comm_hook(state, powersgd.powerSGD_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        losses = []
+        for step in range(12):
+            loss = model(rows(0)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0], losses
+        for parameter in model.parameters():
+            other = parameter.detach().clone()
+            dist.broadcast(other, 0)
+            assert torch.equal(other, parameter.detach())
+    """)
+
+
 def test_a_killed_rank_is_an_exception_that_names_it():
     said = run(3, """
         dist.all_reduce(torch.ones(4))

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.futures import Future
 
 from . import MaypoleError
+from ._torch_futures import CallFuture
 
 
 class MaypoleWork(dist.Work):
@@ -19,12 +19,12 @@ class MaypoleWork(dist.Work):
         # What copies results to where they belong, once the call is over.
         self._afterwards = afterwards
         self._request = None
-        self._future = Future()
+        self._future = CallFuture()
         self._error = None
         self._over = over
         self._source = -1
         if over:
-            self._future.set_result(tensors)
+            self._future.complete(tensors)
 
     def _done(self, error, source=None):
         """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
@@ -33,10 +33,7 @@ class MaypoleWork(dist.Work):
         failure = explained(error) if error is not None else self._copied()
         self._error = failure
         self._over = True
-        if failure is None:
-            self._future.set_result(self._tensors)
-        else:
-            self._future.set_exception(failure)
+        self._future.complete(self._tensors, failure)
 
     def _copied(self):
         """Copies results to where they belong. Returns what prevents it."""
@@ -61,7 +58,7 @@ class MaypoleWork(dist.Work):
         return True
 
     def get_future(self):
-        return self._future
+        return self._future.for_callbacks()
 
     def is_completed(self):
         return self._over
@@ -88,17 +85,17 @@ class WorkOfMany(dist.Work):
     def __init__(self, works):
         super().__init__()
         self._works = works
-        self._future = Future()
+        self._future = CallFuture()
         tensors = [tensor for work in works for tensor in work.result()]
         if not works:
-            self._future.set_result(tensors)
+            self._future.complete(tensors)
             return
 
         def finish(_):
-            error = next((work.exception() for work in works if work.exception() is not None), None)
-            self._future.set_result(tensors) if error is None else self._future.set_exception(error)
+            self._future.complete(tensors, self.exception())
 
-        torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(finish)
+        parts = [work._future.for_waiting() for work in works]
+        torch.futures.collect_all(parts).add_done_callback(finish)
 
     def wait(self, timeout=timedelta(0)):
         for work in self._works:
@@ -106,10 +103,10 @@ class WorkOfMany(dist.Work):
         return True
 
     def get_future(self):
-        return self._future
+        return self._future.for_callbacks()
 
     def is_completed(self):
-        return self._future.done()
+        return self._future.for_waiting().done()
 
     def exception(self):
         return next((work.exception() for work in self._works if work.exception() is not None), None)
