@@ -13,6 +13,7 @@ mod error;
 pub(crate) mod messages;
 mod moved;
 mod observer;
+mod peer_stream;
 mod polling;
 mod readers;
 pub mod record;

@@ -1,7 +1,8 @@
 //! One run of one program: the same steps for every fold of every window.
 
+use super::peer_stream::{BufferRange, ExpectedMessage};
 use super::polling::PollCounter;
-use super::streams::{BufferRange, ExpectedMessage, PeerStreams};
+use super::streams::PeerStreams;
 use super::{
     Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait, Unexpected,
 };
@@ -52,19 +53,22 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.consumed::<SIMPLE>(sources, k);
         }
         if let Some(buffer) = fold.posted.filter(|_| !SIMPLE) {
-            self.post(fold, BufferRange { buffer, offset: range.0, len: range.1 });
+            self.post(at, fold, BufferRange { buffer, offset: range.0, len: range.1 });
         }
         self.observer.folded(at, k);
         Ok(())
     }
 
-    /// Posts a result, from where it is stored, to its streams.
-    fn post(&mut self, fold: &Fold, body: BufferRange) {
+    /// Posts the result of fold `at`, from where it is stored, to its streams.
+    fn post(&mut self, at: usize, fold: &Fold, body: BufferRange) {
         let streams = &mut self.executor.streams;
         for stream in &self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
             streams.post(*stream as usize, body, self.program.fingerprint);
         }
-        streams.push(self.buffers);
+        // Messages of folds that wait for nothing leave together.
+        if !self.program.posts_more_after(at) {
+            streams.push(self.buffers);
+        }
     }
 
     /// Awaits the sources and stores and publishes their combination as the fold says.

@@ -6,147 +6,33 @@
 //! in both directions on all streams of the program, so the progress of a rank does not depend on
 //! which peer it waits for.
 
-use super::cursor::{Advance, ReceiveCursor, SendCursor};
+use super::peer_stream::{BufferRange, ExpectedMessage, GatheredMessages, PeerStream, TOGETHER};
 use super::polling::StreamActivity;
 use super::{AnyStream, Buffers};
 use crate::lower::Program;
-use crate::schedule::Buffer;
-use maypole_kernels::{Region, View};
-use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Head, Sleep, Stream};
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-
-/// A range of one of the call's buffers, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BufferRange {
-    pub(super) buffer: Buffer,
-    pub(super) offset: usize,
-    pub(super) len: usize,
-}
-
-/// A message to receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExpectedMessage {
-    /// Where its body goes; `None` for the staging buffer of its stream.
-    pub(super) into: Option<BufferRange>,
-    /// Bytes of its body.
-    pub(super) len: usize,
-}
-
-/// A message that was posted and has not left as a whole.
-#[derive(Debug)]
-struct PostedMessage {
-    head: [u8; HEAD],
-    body: BufferRange,
-}
-
-/// The stream to one peer, with what it has still to send and to receive.
-#[derive(Debug)]
-struct PeerStream {
-    stream: AnyStream,
-    posted: VecDeque<PostedMessage>,
-    /// The position in the first posted message.
-    sending: SendCursor,
-    /// Messages posted since the stream was made.
-    posts: u64,
-    /// Messages that have left in this run.
-    flushed: u64,
-    /// Messages received since the stream was made.
-    taken: u64,
-    expected: Option<ExpectedMessage>,
-    /// The position in the expected message.
-    receiving: ReceiveCursor,
-    /// Holds an expected message that does not go straight to its place.
-    staging: Region,
-    fault: Option<Fault>,
-}
-
-impl PeerStream {
-    fn new(stream: AnyStream) -> Self {
-        Self {
-            stream,
-            posted: VecDeque::new(),
-            sending: SendCursor::default(),
-            posts: 0,
-            flushed: 0,
-            taken: 0,
-            expected: None,
-            receiving: ReceiveCursor::default(),
-            staging: Region::new(0),
-            fault: None,
-        }
-    }
-
-    /// Makes room for a message of `bytes` bytes; false if there is no memory for it.
-    fn has_room(&mut self, bytes: usize) -> bool {
-        if self.staging.len() < bytes {
-            match Region::try_new(bytes) {
-                Some(staging) => self.staging = staging,
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Sends as much as the stream takes now; true if any byte left.
-    fn push(&mut self, buffers: &Buffers<'_>) -> bool {
-        let mut moved = false;
-        while let Some(PostedMessage { head, body }) = self.posted.front() {
-            let body = buffers.read(body.buffer, (body.offset, body.len));
-            match self.sending.advance(&mut self.stream, head, body) {
-                Ok(Advance::Blocked) => return moved,
-                Ok(Advance::Partial) => {}
-                Ok(Advance::Complete) => {
-                    self.posted.pop_front();
-                    self.flushed += 1;
-                }
-                Err(fault) => {
-                    self.fault.get_or_insert(fault);
-                    return moved;
-                }
-            }
-            moved = true;
-        }
-        moved
-    }
-
-    /// Receives as much of the expected message as has arrived; true if any byte has.
-    fn pull(&mut self, buffers: &Buffers<'_>) -> bool {
-        let mut moved = false;
-        let Some(expected) = self.expected else { return moved };
-        while !self.receiving.is_complete(expected.len) {
-            let body = match expected.into {
-                Some(range) => buffers.write(range.buffer, (range.offset, range.len)),
-                None => self.staging.view().slice(0, expected.len),
-            };
-            match self.receiving.advance(&mut self.stream, body) {
-                Ok(Advance::Blocked) => return moved,
-                Ok(Advance::Partial | Advance::Complete) => moved = true,
-                Err(fault) => {
-                    self.fault.get_or_insert(fault);
-                    return moved;
-                }
-            }
-        }
-        moved
-    }
-
-    /// The event that ends a sleep early, if there is one.
-    fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let reads = self.expected.is_some_and(|expected| !self.receiving.is_complete(expected.len));
-        self.stream.interest(reads, !self.posted.is_empty())
-    }
-}
+use maypole_kernels::View;
+use maypole_transports::{Fault, Sleep};
 
 /// All streams of one rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PeerStreams {
     /// By rank.
     streams: Vec<Option<PeerStream>>,
     /// By index of the running program's streams: the rank at the other end.
     active: Vec<usize>,
     activity: StreamActivity,
+    gathered: Box<GatheredMessages>,
+}
+
+impl Default for PeerStreams {
+    fn default() -> Self {
+        Self {
+            streams: Vec::new(),
+            active: Vec::new(),
+            activity: StreamActivity::default(),
+            gathered: Box::new([0; TOGETHER]),
+        }
+    }
 }
 
 impl PeerStreams {
@@ -165,7 +51,7 @@ impl PeerStreams {
 
     /// Says on all streams that nothing more will be sent.
     pub fn finish(&mut self) {
-        self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
+        self.streams.iter_mut().flatten().for_each(PeerStream::finish);
     }
 
     /// Makes room for the messages of `program` that do not go straight to their places. Returns
@@ -184,16 +70,19 @@ impl PeerStreams {
         for rank in &self.active {
             let stream = self.streams.get_mut(*rank).and_then(Option::as_mut);
             let stream = stream.expect("streams are made before programs run");
-            stream.flushed = 0;
-            if stream.staging.len() < program.longest_staged {
-                stream.staging = Region::new(program.longest_staged);
-            }
+            stream.begin(program.longest_staged);
         }
     }
 
     #[inline(always)]
     fn stream(&mut self, index: usize) -> &mut PeerStream {
-        self.streams[self.active[index]].as_mut().expect("checked by `begin`")
+        self.stream_and_room(index).0
+    }
+
+    #[inline(always)]
+    fn stream_and_room(&mut self, index: usize) -> (&mut PeerStream, &mut GatheredMessages) {
+        let stream = self.streams[self.active[index]].as_mut();
+        (stream.expect("checked by `begin`"), &mut self.gathered)
     }
 
     /// The rank at the other end.
@@ -203,63 +92,44 @@ impl PeerStreams {
 
     /// Queues a message whose body is `body`.
     pub(super) fn post(&mut self, index: usize, body: BufferRange, fingerprint: u64) {
-        let stream = self.stream(index);
-        let head = Head { position: stream.posts, fingerprint }.to_bytes();
-        stream.posted.push_back(PostedMessage { head, body });
-        stream.posts += 1;
+        self.stream(index).post(body, fingerprint);
     }
 
     /// Sets the message that comes next and the place of its body.
     pub(super) fn expect(&mut self, index: usize, expected: ExpectedMessage) {
-        let stream = self.stream(index);
-        stream.expected = Some(expected);
-        stream.receiving.restart();
+        self.stream(index).expect(expected);
     }
 
-    /// `None` until the expected message has arrived. Then true if it is in its final place, false
-    /// if it is in the staging buffer.
-    ///
-    /// # Errors
-    /// The fingerprint of the message, if it belongs to another call.
+    /// As [`PeerStream::arrived`].
     pub(super) fn arrived(&mut self, index: usize, fingerprint: u64) -> Result<Option<bool>, u64> {
-        let stream = self.stream(index);
-        let expected = stream.expected.expect("only expected messages are awaited");
-        let Some(head) = stream.receiving.head() else { return Ok(None) };
-        let head = Head::from_bytes(head);
-        if head != (Head { position: stream.taken, fingerprint }) {
-            return Err(head.fingerprint);
-        }
-        let complete = stream.receiving.is_complete(expected.len);
-        Ok(complete.then_some(expected.into.is_some()))
+        self.stream(index).arrived(fingerprint)
     }
 
     /// The first `len` bytes of the staging buffer.
     pub(super) fn staged(&self, index: usize, len: usize) -> View<'_> {
-        let stream = self.streams[self.active[index]].as_ref().expect("checked by `begin`");
-        stream.staging.view().slice(0, len).as_view()
+        self.streams[self.active[index]].as_ref().expect("checked by `begin`").staged(len)
     }
 
     /// Ends the use of the expected message.
     pub(super) fn release(&mut self, index: usize) {
-        let stream = self.stream(index);
-        stream.expected = None;
-        stream.taken += 1;
+        self.stream(index).release();
     }
 
     /// Messages that have left in this run.
     pub(super) fn flushed(&mut self, index: usize) -> u64 {
-        self.stream(index).flushed
+        self.stream(index).flushed()
     }
 
     /// True if no posted message is left to send.
     pub(super) fn is_flushed(&mut self, index: usize) -> bool {
-        self.stream(index).posted.is_empty()
+        self.stream(index).is_flushed()
     }
 
     /// Sends what can be sent now, on all streams of the program.
     pub(super) fn push(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
-            let pushed = self.stream(index).push(buffers);
+            let (stream, gathered) = self.stream_and_room(index);
+            let pushed = stream.push(buffers, gathered);
             self.activity.note(pushed);
         }
     }
@@ -267,8 +137,8 @@ impl PeerStreams {
     /// Sends and receives what can be moved now, on all streams of the program.
     pub(super) fn drive(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
-            let stream = self.stream(index);
-            let pushed = stream.push(buffers);
+            let (stream, gathered) = self.stream_and_room(index);
+            let pushed = stream.push(buffers, gathered);
             let pulled = stream.pull(buffers);
             self.activity.note(pushed | pulled);
         }
@@ -277,7 +147,7 @@ impl PeerStreams {
     /// The rank of the first stream that is lost, if any, and its fault.
     pub(super) fn take_fault(&mut self) -> Option<(usize, Fault)> {
         let mut active = self.active.iter().copied();
-        active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.fault.take()?)))
+        active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.take_fault()?)))
     }
 
     /// Takes the `sleep`, which ends early if a stream can go on, unless bytes are on the move.
@@ -349,30 +219,41 @@ mod tests {
         executor.run(&program, &reducer, &buffers).unwrap_err()
     }
 
-    /// Adds eight bytes of two ranks `CALLS` times, over `stream` to rank `1 - rank`. Returns the
-    /// system calls that it took.
-    fn add(rank: usize, stream: Tcp) -> SystemCalls {
-        let collective = Collective::AllReduce;
-        let schedules = Algorithm::OneShot.schedules(collective, 2).unwrap();
+    /// Runs the collective of eight bytes `CALLS` times on rank `rank`, over `streams`, which lead to
+    /// all other ranks. Returns what the last call leaves, and the system calls of each stream.
+    fn run_rank(
+        rank: usize,
+        (algorithm, collective): (Algorithm, Collective),
+        streams: Vec<(usize, Tcp)>,
+    ) -> ([u8; 8], Vec<SystemCalls>) {
+        let world = streams.len() + 1;
+        let schedules = algorithm.schedules(collective, world).unwrap();
+        let layout = Layout::even(8, schedules[0].chunks);
         let input = LoweringInput {
             collective,
             schedules: &schedules,
-            layout: &Layout::even(8, schedules[0].chunks),
+            layout: &layout,
             element: 1,
-            boards: &Boards::separate(2),
+            boards: &Boards::separate(world),
             window: 1 << 20,
             fingerprint: FINGERPRINT,
         };
         let program = lower(&input, rank, Placement::Apart).unwrap();
         let alarm = Arc::new(Alarm::default());
-        let waiting = Waiting::new(2, 1, TIMEOUT);
+        let waiting = Waiting::new(world, 2, TIMEOUT);
         let mut executor = Executor::new(rank, waiting, alarm, Box::new(Unwatched));
-        executor.streams().insert(1 - rank, AnyStream::Tcp(stream));
+        for (peer, stream) in streams {
+            executor.streams().insert(peer, AnyStream::Tcp(stream));
+        }
         let mine = [1 + rank as u8; 8];
         let mut output = [0u8; 8];
         let scratch = Region::new(program.scratch);
+        let contributed = match collective {
+            Collective::AllGather => layout.range(rank).len(),
+            _ => mine.len(),
+        };
         let buffers = Buffers {
-            input: View::of(&mine),
+            input: View::of(&mine[..contributed]),
             output: ViewMut::of(&mut output),
             scratch: scratch.view(),
         };
@@ -380,26 +261,55 @@ mod tests {
         for _ in 0..CALLS {
             executor.run(&program, &reducer, &buffers).unwrap();
         }
-        assert_eq!(output, [3; 8]);
-        match &executor.streams.streams[1 - rank].as_ref().unwrap().stream {
+        let calls = executor.streams.streams.iter().flatten().map(|peer| match peer.stream() {
             AnyStream::Tcp(stream) => stream.system_calls(),
             _ => unreachable!("it was inserted above"),
+        });
+        (output, calls.collect())
+    }
+
+    /// What each of `world` ranks, as threads over TCP, returns.
+    fn run_ranks(world: usize, call: (Algorithm, Collective)) -> Vec<([u8; 8], Vec<SystemCalls>)> {
+        let mut streams: Vec<Vec<(usize, Tcp)>> = (0..world).map(|_| Vec::new()).collect();
+        for second in 0..world {
+            for first in 0..second {
+                let [here, there] = connection();
+                streams[first].push((second, here));
+                streams[second].push((first, there));
+            }
         }
+        let ranks = streams.into_iter().enumerate();
+        let threads: Vec<_> = ranks
+            .map(|(rank, streams)| thread::spawn(move || run_rank(rank, call, streams)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+
+    /// The two ends of a connection.
+    fn connection() -> [Tcp; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [near, listener.accept().unwrap().0].map(|socket| Tcp::new(socket).unwrap())
     }
 
     #[test]
     fn a_short_message_takes_one_system_call_at_either_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let ends = [near, listener.accept().unwrap().0];
-        let ranks = ends.map(|socket| Tcp::new(socket).unwrap()).into_iter().enumerate();
-        let threads: Vec<_> =
-            ranks.map(|(rank, end)| thread::spawn(move || add(rank, end))).collect();
-        for thread in threads {
-            let calls = thread.join().unwrap();
-            assert_eq!(calls.sending, CALLS);
+        for (output, calls) in run_ranks(2, (Algorithm::OneShot, Collective::AllReduce)) {
+            assert_eq!(output, [3; 8]);
+            assert_eq!(calls[0].sending, CALLS);
             // Two messages that wait together are received together.
-            assert!(calls.receiving <= CALLS, "{calls:?}");
+            assert!(calls[0].receiving <= CALLS, "{calls:?}");
+        }
+    }
+
+    /// In the second step each rank sends two blocks, its own and the one that it has received.
+    #[test]
+    fn blocks_of_one_step_leave_together() {
+        for (output, calls) in run_ranks(4, (Algorithm::RecursiveDoubling, Collective::AllGather)) {
+            assert_eq!(output, [1, 1, 2, 2, 3, 3, 4, 4]);
+            let mut sending: Vec<u64> = calls.iter().map(|calls| calls.sending).collect();
+            sending.sort_unstable();
+            assert_eq!(sending, [0, CALLS, CALLS]);
         }
     }
 

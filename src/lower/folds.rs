@@ -159,6 +159,15 @@ impl FusedFolds {
         }
     }
 
+    /// True if a rank sends two messages to one peer with no fold between them that could wait.
+    pub(super) fn has_messages_in_a_row(&self) -> bool {
+        let passes_on = |fold: usize| self.stored(fold).is_none() && self.sent(fold).is_some();
+        let in_a_row = |fold: usize| {
+            passes_on(fold) && self.to(fold).iter().any(|to| self.to(fold - 1).contains(to))
+        };
+        self.ranks().any(|rank| self.of(rank).skip(1).any(in_a_row))
+    }
+
     /// The spans of the rank's own that the fold reads.
     pub(super) fn reads(&self, fold: usize) -> impl Iterator<Item = Span> + Clone {
         self.sources(fold).iter().filter_map(|source| match source {

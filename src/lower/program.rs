@@ -312,6 +312,13 @@ impl Program {
         (self.first_of.len() - 1) as u32
     }
 
+    /// True if the fold that is executed after fold `at` only posts, so that it waits for nothing.
+    #[inline]
+    pub fn posts_more_after(&self, at: usize) -> bool {
+        let next = self.folds.get(at + 1).filter(|_| self.windows == 1);
+        next.is_some_and(|fold| fold.into.is_none() && fold.audience == 0)
+    }
+
     /// Bytes of all of its lists. The program itself comes on top.
     pub fn bytes(&self) -> usize {
         let numberings = self.numberings.iter().chain(self.streams.iter().map(|link| &link.posts));

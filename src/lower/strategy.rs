@@ -106,7 +106,8 @@ pub(super) fn choose_symmetric(
     fused(request, windows, SlotRule::Board, folds, matching)
 }
 
-/// The first of the two strategies with fused folds that completes.
+/// The first of the two strategies with fused folds that completes. The order of the schedules comes
+/// first where windows do not overlap and messages leave together in it.
 fn fused(
     request: &LoweringInput<'_>,
     windows: u32,
@@ -115,16 +116,23 @@ fn fused(
     matching: Matching,
 ) -> Option<Strategy> {
     let index = SpanIndex::new(request.schedules, Placement::InPlace);
-    if let Some(stages) = stages(&folds, &matching, request.boards.world(), index) {
+    let by_stages = || {
+        let stages = stages(&folds, &matching, request.boards.world(), index)?;
         let order = by_stage(&folds, &stages);
+        Some((stages, order))
+    };
+    let completes = |(stages, order): (Vec<u32>, Vec<u32>)| {
         let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-        if let Some(slots) = slots(request, windows, rule, &ordered) {
-            return Some(Strategy { folds, matching, stages, order, slots });
-        }
-    }
-    let (stages, order) = listed(&folds);
-    let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-    let slots = slots(request, windows, rule, &ordered)?;
+        let slots = slots(request, windows, rule, &ordered)?;
+        Some((stages, order, slots))
+    };
+    let streams_alone = windows == 1 && !request.boards.is_shared();
+    let found = if streams_alone && folds.has_messages_in_a_row() {
+        completes(listed(&folds)).or_else(|| by_stages().and_then(completes))
+    } else {
+        by_stages().and_then(completes).or_else(|| completes(listed(&folds)))
+    };
+    let (stages, order, slots) = found?;
     Some(Strategy { folds, matching, stages, order, slots })
 }
 

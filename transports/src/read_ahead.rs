@@ -5,7 +5,7 @@ use crate::stream::HEAD;
 use maypole_kernels::ViewMut;
 
 /// Bytes that are received ahead, at most: more than a hundred messages of a few bytes.
-const CAPACITY: usize = 4 << 10;
+const CAPACITY: usize = 8 << 10;
 
 /// A buffer that takes many short messages in one system call, and gives them one by one.
 ///

@@ -24,7 +24,7 @@ const MOST_PER_CALL: usize = 256 << 10;
 
 /// Most bytes of a message, or of the rest of one, that is received into the buffer of short
 /// messages. To copy more costs as much as the system calls that the buffer saves.
-pub const LONGEST_AHEAD: usize = 1 << 10;
+pub const LONGEST_AHEAD: usize = HEAD + (2 << 10);
 
 /// Calls never wait, and never raise SIGPIPE.
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -185,8 +185,10 @@ impl<'a> Turns<'a> {
                 // core's registers.
                 let relayed = node.relays && self.machine.near(node.rank, to);
                 let rate = if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib };
-                // Each chunk is a publication, or a message on the stream, of its own.
-                chunks * link.post + kib(bytes, rate)
+                // Each chunk is a publication of its own. On a stream, short messages leave together.
+                let near = self.machine.near(node.rank, to);
+                let posts = if near || bytes > self.machine.ahead { chunks } else { 1 };
+                posts * link.post + kib(bytes, rate)
             }
             StepKind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
