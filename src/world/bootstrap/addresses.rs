@@ -55,8 +55,16 @@ fn choose(config: &JoinConfig, route: IpAddr) -> Result<InterfaceChoice, JoinErr
     })
 }
 
-/// The listener of rank 0, on the first address and port that are free.
-pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinError> {
+/// The variable that names the port where ranks join.
+pub(super) const PORT: &str = "MAYPOLE_PORT";
+/// The variable that names the port where processes join ranks that run.
+pub(super) const ADMISSION_PORT: &str = "MAYPOLE_ADMISSION_PORT";
+
+/// The listener of rank 0, on the first address and port that are free. `variable` names the port.
+pub(super) fn listen_as_root(
+    config: &JoinConfig,
+    variable: &'static str,
+) -> Result<TcpListener, JoinError> {
     let addresses = root_addresses(config)?;
     let ports = config.ports.iter().copied();
     let candidates =
@@ -66,7 +74,7 @@ pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinErr
         address: config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string()),
         ports: config.ports.clone(),
         source,
-        variable: "MAYPOLE_PORT",
+        variable,
     })
 }
 

@@ -100,7 +100,7 @@ pub enum JoinError {
     /// Another program listens there. Check the port, or name another one.
     #[error(
         "rank {rank} found something other than rank 0 of job '{job}' at {address}: {what}; name \
-         another port with MAYPOLE_PORT"
+         another port with {variable}"
     )]
     NotRankZero {
         /// The rank that wanted to join.
@@ -111,6 +111,8 @@ pub enum JoinError {
         job: String,
         /// What the answer shows about it.
         what: String,
+        /// The variable that names the port.
+        variable: &'static str,
     },
     /// Another process has joined as this rank. Give every process a rank of its own.
     #[error("rank {rank} has joined already, as {holder}: give every process a rank of its own")]

@@ -1,7 +1,7 @@
 //! The joining side: connect to every address where rank 0 may listen, until one of them proves
 //! that it is rank 0 of this job.
 
-use super::addresses::{listen_at, resolve, scope_of, secret};
+use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, scope_of, secret};
 use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::VerbsAccess;
@@ -119,7 +119,7 @@ pub(super) fn find_root(
                 let until = deadline.min(Instant::now() + time_limit);
                 match attempt(address, secret, &binding, until) {
                     Ok(root) => return Ok(root),
-                    Err(why) => keep_most_telling(&mut best, config, address, why),
+                    Err(why) => keep_most_telling(&mut best, config, purpose, address, why),
                 }
             }
         }
@@ -165,9 +165,11 @@ struct BestAttempt {
 fn keep_most_telling(
     best: &mut Option<BestAttempt>,
     config: &JoinConfig,
+    purpose: Purpose,
     address: SocketAddr,
     why: SecureError,
 ) {
+    let variable = if purpose == Purpose::Admit { ADMISSION_PORT } else { PORT };
     let rank = config.rank;
     let job = config.job.clone();
     let likeness = match &why {
@@ -182,7 +184,7 @@ fn keep_most_telling(
     }
     let error = match likeness {
         4 => JoinError::WrongKey { rank, address, job },
-        2 | 3 => JoinError::NotRankZero { rank, address, job, what: why.to_string() },
+        2 | 3 => JoinError::NotRankZero { rank, address, job, what: why.to_string(), variable },
         _ => JoinError::NobodyListening {
             rank,
             address: config.address.clone().unwrap_or_else(|| address.ip().to_string()),

@@ -1,7 +1,7 @@
 //! Rank 0's side of joining: accept every other rank once, then send all of them the table of
 //! peers.
 
-use super::addresses::{listen_as_root, scope_of, secret};
+use super::addresses::{PORT, listen_as_root, scope_of, secret};
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::VerbsAccess;
@@ -26,7 +26,7 @@ const MAX_NOTES: usize = 3;
 
 /// Accepts all other ranks of the world.
 pub(super) fn accept_ranks(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
-    let listener = listen_as_root(config)?;
+    let listener = listen_as_root(config, PORT)?;
     let session = random::bytes()?;
     let own_request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
     let watch = Watch::new()?;

@@ -147,7 +147,15 @@ impl RankProcesses {
                 self.output.add(pipe, format!("[rank {rank}] "), to);
             }
         }
-        self.ends.add(place, number)
+        let watched = self.ends.add(place, number);
+        if watched.is_err() {
+            // The next process gets this place.
+            let mut child = self.children.pop().expect("it was just added");
+            let _ = process::signal_group(&child, SIGKILL);
+            let _ = child.wait();
+            self.numbers.remove(&number);
+        }
+        watched
     }
 
     /// Sends a signal to the process group of the process at `place`. A process that changed its user

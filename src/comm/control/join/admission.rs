@@ -71,7 +71,9 @@ impl Admissions {
         one_host: bool,
         within: Duration,
     ) -> std::result::Result<usize, String> {
-        if self.room.is_none() {
+        if self.room.as_ref().is_none_or(WaitingRoom::has_closed) {
+            // The old one must not hold the port of the new one.
+            self.room = None;
             let room = WaitingRoom::open(&self.config, one_host);
             self.room = Some(room.map_err(|error| error.to_string())?);
         }

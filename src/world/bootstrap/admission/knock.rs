@@ -119,3 +119,44 @@ fn ask(
 fn is_late(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Admissions, Communicator, Transport};
+    use std::sync::mpsc::channel;
+
+    /// As a process that is stopped once it waits: it is connected, and does nothing any more.
+    #[test]
+    fn a_newcomer_that_does_not_answer_is_left_out() {
+        const TIMEOUT: Duration = Duration::from_secs(8);
+        let job = format!("silent {}", std::process::id());
+        let at = |rank, world| {
+            let mut config = JoinConfig::new(rank, world, "127.0.0.1").with_job(&job);
+            (config.join_timeout, config.timeout) = (TIMEOUT, TIMEOUT);
+            config
+        };
+        let (done, until_done) = channel::<()>();
+        std::thread::scope(|threads| {
+            let config = at(1, 2);
+            threads.spawn(move || {
+                let deadline = Instant::now() + TIMEOUT;
+                let key = secret(&config, [0; 16]);
+                let mut root = find_root(&config, &key, Purpose::Admit, deadline).unwrap();
+                let listener = listen_at(&config, root.stream.local_addr().unwrap()).unwrap();
+                let own = listener.local_addr().unwrap();
+                let mut request = JoinRequest::new(&config, own, [1; 16]).unwrap();
+                request.wish = Some(1);
+                assert!(matches!(ask(&request, &mut root, deadline), Ok(JoinReply::Invited)));
+                let _ = until_done.recv();
+            });
+            let mut comm = Communicator::join(at(0, 1), Transport::Tcp).unwrap();
+            let begun = Instant::now();
+            let mut admissions = Admissions::new(at(0, 2));
+            let comm = comm.admit(&mut admissions, TIMEOUT).unwrap().expect("one has come");
+            assert_eq!(comm.world(), 1);
+            assert!(begun.elapsed() < TIMEOUT, "it held the others up");
+            drop(done);
+        });
+    }
+}

@@ -1,7 +1,7 @@
 //! The waiting room: a thread of rank 0 that lets newcomers prove who they are, and keeps them until
 //! the ranks come to a point at which they admit.
 
-use super::super::addresses::{listen_as_root, secret};
+use super::super::addresses::{ADMISSION_PORT, listen_as_root, secret};
 use super::super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::super::{JoinConfig, JoinError};
 use crate::world::VerbsAccess;
@@ -73,7 +73,7 @@ struct Visitor {
 impl WaitingRoom {
     /// Listens where `config` says that rank 0 is. `one_host`: only processes of this host may wait.
     pub(crate) fn open(config: &JoinConfig, one_host: bool) -> Result<Self, JoinError> {
-        let listener = listen_as_root(config)?;
+        let listener = listen_as_root(config, ADMISSION_PORT)?;
         let own = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
         let secret = secret(config, [0; 16]);
         let (watch, waker) = (Watch::new()?, Waker::new()?);
@@ -95,6 +95,11 @@ impl WaitingRoom {
             .name("maypole-admission".to_owned())
             .spawn(move || served.serve())?;
         Ok(Self { shared, base, thread: Some(thread), process: std::process::id() })
+    }
+
+    /// True if the room has closed by itself: newcomers that knock are not let in any more.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
     }
 
     /// How many newcomers wait. If none does, waits until one comes, at most for `within`.
@@ -122,6 +127,8 @@ impl WaitingRoom {
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
             let JoinRequest { peer, report, wish, .. } = request;
+            // Only ranks that ran before want no rank.
+            let wish = Some(wish.unwrap_or(0));
             waiting.push((control, Attendee { peer, report, wish }));
         }
         Newcomers { waiting, base: self.base.clone() }
@@ -155,6 +162,7 @@ impl SharedRoom {
             if let Err(error) = self.watch.wait(&mut numbers, until.saturating_duration_since(now))
             {
                 tracing::error!(%error, "the waiting room closes, because it cannot wait for events");
+                self.closed.store(true, Ordering::Release);
                 return;
             }
             let mut room = self.lock();

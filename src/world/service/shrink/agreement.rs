@@ -23,8 +23,15 @@ pub(crate) struct Attendee {
     pub(crate) peer: Peer,
     /// What it tells all others, which the control plane does not read.
     pub(crate) report: Vec<u8>,
-    /// The rank that a newcomer wants.
+    /// The rank that a newcomer wants; `None` for a rank that ran before.
     pub(crate) wish: Option<usize>,
+}
+
+impl Attendee {
+    /// True for a process that was no rank before.
+    pub(super) fn is_newcomer(&self) -> bool {
+        self.wish.is_some()
+    }
 }
 
 /// A world of survivors and newcomers.
@@ -181,6 +188,13 @@ impl Agreement {
         self.members.iter().copied().filter(absent).collect()
     }
 
+    /// Newcomers that were asked and have not said that they are ready.
+    pub(super) fn silent_newcomers(&self) -> Vec<usize> {
+        let asked = self.proposal.iter().flat_map(|proposal| &proposal.members);
+        let is_newcomer = |rank: &usize| self.here.get(rank).is_some_and(Attendee::is_newcomer);
+        asked.copied().filter(|rank| is_newcomer(rank) && !self.ready.contains(rank)).collect()
+    }
+
     /// What is to be done now. `session` names the new world, if there is to be a new proposal.
     pub(super) fn next(&mut self, session: [u8; 16]) -> NextStep {
         if !self.missing().is_empty() {
@@ -265,6 +279,9 @@ mod tests {
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [0, 3]);
         assert_eq!(proposal.attendees[1].report, [3]);
+        assert_eq!(agreement.silent_newcomers(), [3]);
+        agreement.ready(3, proposal.ballot);
+        assert_eq!(agreement.silent_newcomers(), [0; 0]);
         // A newcomer that dies is gone, and does not come again.
         agreement.gone(3);
         assert_eq!(prepare(&mut agreement).members, [0]);

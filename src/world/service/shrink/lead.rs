@@ -5,7 +5,7 @@ use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Prop
 use super::probe::{Probe, ProbeResult};
 use super::{Agreed, Member, WHAT};
 use crate::world::service::message::{MAX_MESSAGE, decode};
-use crate::world::service::{ControlConnection, ServiceError};
+use crate::world::service::{ControlConnection, SILENCE_LIMIT, ServiceError};
 use maypole_transports::random;
 use maypole_transports::watch::{Waker, Watch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,9 @@ const PROBES: u64 = 2 << 40;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The most connections to members that have not come.
 const MAX_PROBES: usize = 64;
+/// How long a newcomer may take to say that it is ready, at most half of the time that is left. One
+/// that does not, because it was stopped or its host hangs, is left out.
+const NEWCOMER_PATIENCE: Duration = SILENCE_LIMIT;
 /// How often the leader checks what the control plane knows.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -35,6 +38,8 @@ pub(super) struct Leader<'a> {
     probes: BTreeMap<usize, Probe>,
     /// When this rank, or a member that has come, has to know which members are missing.
     until: Instant,
+    /// When newcomers that were asked must have answered.
+    answers_until: Option<Instant>,
     /// A member went on without this rank.
     left_behind: bool,
 }
@@ -64,8 +69,17 @@ impl<'a> Leader<'a> {
         }
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
         let probes = BTreeMap::new();
-        let until = member.deadline;
-        Ok(Self { member, agreement, watch, waker, followers, probes, until, left_behind: false })
+        Ok(Self {
+            member,
+            agreement,
+            watch,
+            waker,
+            followers,
+            probes,
+            until: member.deadline,
+            answers_until: None,
+            left_behind: false,
+        })
     }
 
     /// Leads until there is a decision, or a member that has come must not wait any longer.
@@ -90,6 +104,9 @@ impl<'a> Leader<'a> {
                     return Ok(Agreed::Inherited(proposal));
                 }
                 NextStep::Prepare(proposal) => {
+                    let now = Instant::now();
+                    let half = self.until.saturating_duration_since(now) / 2;
+                    self.answers_until = Some(now + NEWCOMER_PATIENCE.min(half));
                     self.tell_all(&LeaderMessage::Prepare(proposal));
                     continue;
                 }
@@ -104,6 +121,9 @@ impl<'a> Leader<'a> {
                 return Err(self.give_up());
             }
             self.look_after_missing(now, patient_until);
+            if self.answers_until.is_some_and(|until| until <= now) {
+                self.leave_out_silent_newcomers();
+            }
             if self.left_behind {
                 return Err(self.member.left_behind());
             }
@@ -115,7 +135,8 @@ impl<'a> Leader<'a> {
     fn wait(&mut self, now: Instant, patient_until: Instant) -> Result<(), ServiceError> {
         let due = self.probes.values().filter(|probe| probe.is_idle()).map(|probe| probe.due);
         let patience = Some(patient_until).filter(|until| *until > now);
-        let first = due.chain(patience).chain([now + CHECK_INTERVAL]);
+        let answers = self.answers_until.filter(|until| *until > now);
+        let first = due.chain(patience).chain(answers).chain([now + CHECK_INTERVAL]);
         let until = first.fold(self.until, Instant::min);
         let mut numbers = Vec::new();
         let length = until.saturating_duration_since(now);
@@ -154,6 +175,20 @@ impl<'a> Leader<'a> {
             } else {
                 self.agreement.lost(rank);
             }
+        }
+    }
+
+    /// A newcomer that does not answer must not hold up the ranks that run.
+    fn leave_out_silent_newcomers(&mut self) {
+        self.answers_until = None;
+        for rank in self.agreement.silent_newcomers() {
+            let patience = NEWCOMER_PATIENCE.as_secs();
+            tracing::warn!(
+                rank,
+                patience,
+                "a process that wants to join does not answer: left out"
+            );
+            self.drop_follower(rank);
         }
     }
 

@@ -46,12 +46,19 @@ impl Entry {
         }
         let grown = GrownWorld::of(&proposal);
         let places = grown.kept.clone();
+        let ran: Vec<bool> = proposal.attendees.iter().map(|it| !it.is_newcomer()).collect();
         let service = self.base.start(rank, proposal, self.listener, controls).map_err(failed)?;
         let survivors = Survivors { service, places, grown: Some(grown) };
-        survivors.tried(deadline).map_err(|error| match error {
+        let survivors = survivors.tried(deadline).map_err(|error| match error {
             error @ ServiceError::TimedOut { .. } => EntryError::Failed(error),
             error => EntryError::NotTaken(error.to_string()),
-        })
+        })?;
+        // Newcomers alone have nothing of what the job has computed.
+        let ranks_that_ran = survivors.places.iter().filter(|place| ran[**place]).count();
+        match ranks_that_ran {
+            0 => Err(EntryError::NotTaken("the ranks that took this process died".to_owned())),
+            _ => Ok(survivors),
+        }
     }
 
     /// The world that the leader has committed, or one that it may have: then it has died, and
@@ -103,5 +110,49 @@ impl Entry {
         let mut timed = DeadlineSocket { socket: &mut self.stream, deadline };
         let message = read_message(&mut timed, &mut self.channel, MAX_MESSAGE)?;
         decode(&message).ok_or(SecureError::UnknownProtocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::{Attendee, Ballot};
+    use super::*;
+    use crate::world::bootstrap::admission::{WaitingRoom, knock};
+    use crate::world::bootstrap::{JoinConfig, JoinError};
+    use maypole_transports::watch::Watch;
+    use std::time::Duration;
+
+    /// The leader dies after it has asked, and nobody else of the old world is there.
+    #[test]
+    fn newcomers_alone_are_no_world() {
+        let job = format!("orphans {}", std::process::id());
+        let mut config = JoinConfig::new(1, 2, "127.0.0.1").with_job(&job);
+        config.join_timeout = Duration::from_secs(5);
+        let room = WaitingRoom::open(&config, false).unwrap();
+        std::thread::scope(|threads| {
+            let newcomer = threads.spawn(|| knock(&config, &[]));
+            assert_eq!(room.count(config.join_timeout), 1);
+            let (mut control, attendee) = room.take(1).waiting.pop().unwrap();
+            let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let mut peer = attendee.peer.clone();
+            peer.listen = dead;
+            let leader = Attendee { peer, report: Vec::new(), wish: None };
+            control.push(&LeaderMessage::Prepare(Proposal {
+                ballot: Ballot { leader: 0, number: 1 },
+                session: [3; 16],
+                members: vec![0, 2],
+                attendees: vec![leader, attendee],
+            }));
+            let watch = Watch::new().unwrap();
+            watch.add(&control.stream, 1, false).unwrap();
+            control.flush(1, &watch);
+            // Its answer has come: it is ready.
+            watch.wait(&mut Vec::new(), config.join_timeout).unwrap();
+            drop(control);
+            match newcomer.join().unwrap() {
+                Err(JoinError::NotAdmitted { rank: 1, .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        });
     }
 }
