@@ -1,6 +1,9 @@
 //! Jobs whose other ranks go on after a failure, or have time to save.
 
-use crate::harness::{Running, complete, run};
+use crate::harness::{LIMIT, Running, complete, run};
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -76,31 +79,77 @@ fn a_rank_that_fails_after_another_has_ended_fails_the_job() {
     assert_eq!(said(&lines, "starting a process in its place"), 0, "{lines:?}");
 }
 
-/// Rank 1 fails while the others can go on without it; the process in its place fails at the end.
+/// Set where a process of a script is to do what a rank does that has joined: it connects to its launcher.
+const JOINS: &str = "TEST_JOINS";
+
+/// No test, but a process that a script starts. It makes the file `done`, and ends long after rank 0.
 #[test]
-fn failures_count_that_come_after_the_first_rank_has_ended() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().display();
-    let script = |last: u8| {
-        format!(
-            "cd {place}
-             if [ $RANK = 0 ]; then
-                while [ ! -e done ]; do sleep 0.01; done
-                echo $$ > new; mv new zero; exit 0
-             fi
-             [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
-             touch done
-             {AFTER_RANK_0}
-             exit {last}"
-        )
+fn a_process_that_has_joined() {
+    let Ok(code) = std::env::var(JOINS) else { return };
+    let name = std::env::var("MAYPOLE_STATUS_SOCKET").unwrap();
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let mut launcher = UnixStream::connect_addr(&address).unwrap();
+    std::fs::write("done", "").unwrap();
+    // The launcher stops what it takes for a process that nobody admits after its grace period.
+    launcher.set_read_timeout(Some(LIMIT)).unwrap();
+    let begun = Instant::now();
+    let zero = || std::fs::read_to_string("zero").ok();
+    let runs = |number: String| {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", number.trim()));
+        status.is_ok_and(|status| !status.contains(") Z"))
     };
-    let (code, lines) = complete(run("-n 2 --replace 1 --grace 60", &script(4)));
-    assert_eq!(code, 4, "{lines:?}");
-    for file in ["done", "zero"] {
-        std::fs::remove_file(folder.path().join(file)).unwrap();
+    while zero().is_none_or(runs) {
+        assert!(begun.elapsed() < LIMIT, "rank 0 does not end");
+        std::thread::yield_now();
     }
-    let (code, lines) = complete(run("-n 2 --replace 1 --grace 60", &script(0)));
+    launcher.set_read_timeout(Some(4 * GRACE)).unwrap();
+    let _ = launcher.read(&mut [0]);
+    std::fs::write("finished", "").unwrap();
+    std::process::exit(code.parse().unwrap());
+}
+
+/// The grace period of the launcher in the tests with such a process.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// A script in which rank 1 fails and the process in its place does `then`, and rank 0 ends after that.
+fn outlived(folder: &Path, then: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "cd {folder}
+         if [ $RANK = 0 ]; then
+            while [ ! -e done ]; do sleep 0.01; done
+            echo $$ > new; mv new zero; exit 0
+         fi
+         [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
+         {then}"
+    )
+}
+
+/// A process that was admitted is a rank like the others, however long it runs after them.
+#[test]
+fn the_job_ends_with_the_process_that_was_admitted() {
+    let exe = std::env::current_exe().unwrap();
+    for code in [4, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let this = "replacing::a_process_that_has_joined";
+        let then = format!("{JOINS}={code} exec {} --exact {this} --nocapture", exe.display());
+        let options = format!("-n 2 --replace 1 --grace {}", GRACE.as_secs_f32());
+        let (ended, lines) = complete(run(&options, &outlived(folder.path(), &then)));
+        assert_eq!(ended, code, "{lines:?}");
+        assert!(folder.path().join("finished").exists(), "it was stopped: {lines:?}");
+    }
+}
+
+/// The others have done without it.
+#[test]
+fn a_process_that_nobody_admitted_does_not_count_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = format!("touch done; {AFTER_RANK_0}\n exit 4");
+    let (code, lines) =
+        complete(run("-n 2 --replace 1 --grace 60", &outlived(folder.path(), &then)));
     assert_eq!(code, 0, "{lines:?}");
+    let how = "rank 1 exited with code 4; the others have ended without it";
+    assert_eq!(said(&lines, how), 1, "{lines:?}");
 }
 
 /// Nobody can admit it any more.

@@ -129,6 +129,21 @@ pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
     }
 }
 
+/// Returns the number of the group that the process with this number is in.
+///
+/// ```
+/// use maypole_transports::process::group_of;
+/// assert!(group_of(std::process::id())? > 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// If there is no such process.
+pub fn group_of(process: u32) -> io::Result<u32> {
+    let group = rustix::process::getpgid(Some(pid(process)?))?;
+    Ok(group.as_raw_pid() as u32)
+}
+
 /// Returns true if no process is left of the group that `leader` was started to lead. A leader
 /// that exited counts until it is waited for.
 pub fn group_is_empty(leader: &Child) -> bool {

@@ -77,6 +77,26 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
 /// # Errors
 /// What the kernel reports.
 pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
+    Ok(peer_of(socket)?.uid == effective_user())
+}
+
+/// Returns the number of the process that made the other end; `None` if it is in another namespace of
+/// process numbers.
+///
+/// ```
+/// use maypole_transports::sockets::peer_process;
+/// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
+/// assert_eq!(peer_process(&here)?, Some(std::process::id()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// What the kernel reports.
+pub fn peer_process(socket: &UnixStream) -> io::Result<Option<u32>> {
+    Ok(u32::try_from(peer_of(socket)?.pid).ok().filter(|number| *number > 0))
+}
+
+fn peer_of(socket: &UnixStream) -> io::Result<libc::ucred> {
     // `rustix` reports an error for a process in another namespace of process numbers, which has the
     // number 0 here.
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -92,7 +112,7 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
         )
     };
     match done {
-        0 => Ok(peer.uid == effective_user()),
+        0 => Ok(peer),
         _ => Err(io::Error::last_os_error()),
     }
 }

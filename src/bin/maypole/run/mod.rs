@@ -58,8 +58,9 @@ use supervise::{Patience, Supervisor};
 /// that (`Communicator::shrink` and `admit`). The job is at its end when a rank ends with code 0, and
 /// succeeds if all that run then end with code 0, too; else the exit code is that of the first that
 /// does not. Ranks that failed before count no more, whether a process took their place or not: the
-/// others have gone on without them. When only processes are left that came in the place of others,
-/// they get SIGTERM after the grace period, and do not count: nobody can admit them.
+/// others have gone on without them. A process that was admitted is a rank like the others. When only
+/// processes are left that were not, they get SIGTERM after the grace period, and do not count: nobody
+/// can admit them.
 ///
 /// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
 /// have done, and end by themselves.
@@ -282,7 +283,7 @@ impl Job<'_> {
     fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
         let Self { world, options, descriptors, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
-        let reports = HangReports::start(world, options.hang_report)?;
+        let reports = HangReports::start(world, options.hang_report, self.sender.clone())?;
         let start = StartOptions { bound: options.bind.binds(world), descriptors };
         let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
         let patience = Patience {

@@ -25,6 +25,8 @@ use crate::output::OutputError;
 pub(super) enum LaunchEvent {
     /// The process that was started as number so many ended.
     Ended(usize, ProcessEnd),
+    /// A process of this group has joined other ranks.
+    Joined(u32),
     /// The launcher received this signal.
     Signal(i32),
     /// A child of the launcher ended: a rank, or a process that a rank had left behind.
@@ -66,7 +68,7 @@ impl RestOfJob {
         match event {
             LaunchEvent::OutputFailed(error) => drop(self.output.get_or_insert(error)),
             LaunchEvent::Signal(signal) => self.asked_to_end |= ENDING.contains(&signal),
-            LaunchEvent::Ended(..) | LaunchEvent::ChildEnded => {}
+            LaunchEvent::Ended(..) | LaunchEvent::Joined(_) | LaunchEvent::ChildEnded => {}
         }
     }
 }
@@ -115,6 +117,11 @@ impl RankProcesses {
 
     pub(super) fn len(&self) -> usize {
         self.children.len()
+    }
+
+    /// The group of the process that was started last.
+    pub(super) fn last_group(&self) -> Option<u32> {
+        self.children.last().map(Child::id)
     }
 
     /// Starts the next process, which is `rank`. Processes are counted from 0.

@@ -61,8 +61,21 @@ pub(super) struct Patience {
 #[derive(Debug)]
 struct StartedProcess {
     rank: usize,
+    /// The process group that it leads.
+    group: Option<u32>,
     is_running: bool,
-    is_newcomer: bool,
+    /// It came in the place of another one, and has not joined the others.
+    is_outside: bool,
+    /// How it failed while it was outside, and nobody needed it any more.
+    uncounted: Option<RankFailure>,
+}
+
+impl StartedProcess {
+    /// The process that was started last.
+    fn last_of(ranks: &RankProcesses, rank: usize, is_outside: bool) -> Self {
+        let group = ranks.last_group();
+        Self { rank, group, is_running: true, is_outside, uncounted: None }
+    }
 }
 
 /// Supervises ranks from the start of the first to the end of the last.
@@ -114,7 +127,7 @@ impl<'a> Supervisor<'a> {
                 break;
             }
             start(ranks, rank)?;
-            self.started.push(StartedProcess { rank, is_running: true, is_newcomer: false });
+            self.started.push(StartedProcess::last_of(ranks, rank, false));
         }
         Ok(())
     }
@@ -142,7 +155,7 @@ impl<'a> Supervisor<'a> {
                     self.outcome.left_behind = true;
                     break;
                 }
-                (None, Stopping::No) => self.stop_newcomers(ranks),
+                (None, Stopping::No) => self.stop_outsiders(ranks),
                 (None, Stopping::Failed { .. }) => {
                     self.request_end(ranks, SIGTERM);
                     let names = self.running_names();
@@ -171,27 +184,34 @@ impl<'a> Supervisor<'a> {
                 return;
             }
             match start(ranks, rank) {
-                Ok(()) => {
-                    let process = StartedProcess { rank, is_running: true, is_newcomer: true };
-                    self.started.push(process);
-                }
+                Ok(()) => self.started.push(StartedProcess::last_of(ranks, rank, true)),
                 Err(why) => say(&format!("no process takes the place of rank {rank}: {why:#}")),
             }
         }
     }
 
-    /// When the last of the first ranks has ended: ends processes that wait to be admitted by them.
-    fn stop_newcomers(&mut self, ranks: &RankProcesses) {
+    /// When the last of the ranks has ended: ends processes that wait to be admitted by them.
+    fn stop_outsiders(&mut self, ranks: &RankProcesses) {
         let names = self.running_names();
         self.request_end(ranks, SIGTERM);
         say(&format!("{names} came in the place of others, which have ended; stopping"));
     }
 
-    /// Only processes run that came in the place of others, and a rank has succeeded: those that
-    /// were admitted end soon, too.
-    fn waits_for_newcomers(&self) -> bool {
+    /// Only processes run that nobody has admitted, and a rank has succeeded: nobody can admit them.
+    fn waits_for_outsiders(&self) -> bool {
         let mut running = self.started.iter().filter(|process| process.is_running);
-        self.succeeded && running.all(|process| process.is_newcomer)
+        self.succeeded && running.all(|process| process.is_outside)
+    }
+
+    /// A process of `group` is a rank like the others from now on.
+    fn joined(&mut self, group: u32) {
+        let process = self.started.iter_mut().find(|process| process.group == Some(group));
+        let Some(process) = process else { return };
+        process.is_outside = false;
+        // Its end may have been told before.
+        if let Some(failure) = process.uncounted.take() {
+            self.outcome.failure.get_or_insert(failure);
+        }
     }
 
     fn handle_all(&mut self, ranks: &RankProcesses, together: Vec<LaunchEvent>) {
@@ -201,7 +221,7 @@ impl<'a> Supervisor<'a> {
     /// The next event, or `None` when the deadline of the current stage passes.
     fn next(&self) -> Option<LaunchEvent> {
         match self.stopping {
-            Stopping::No if self.waits_for_newcomers() => {
+            Stopping::No if self.waits_for_outsiders() => {
                 self.events.recv_timeout(self.patience.grace).ok()
             }
             Stopping::No => Some(self.events.recv().expect("the ranks hold a sender")),
@@ -214,6 +234,7 @@ impl<'a> Supervisor<'a> {
     fn handle(&mut self, ranks: &RankProcesses, event: LaunchEvent) {
         match event {
             LaunchEvent::Ended(place, end) => self.process_ended(ranks, place, end),
+            LaunchEvent::Joined(group) => self.joined(group),
             LaunchEvent::ChildEnded => ranks.collect_orphans(),
             LaunchEvent::OutputFailed(error) => self.output_failed(ranks, error),
             LaunchEvent::Signal(signal) if ENDING.contains(&signal) => {
@@ -240,6 +261,12 @@ impl<'a> Supervisor<'a> {
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }
         let failure = RankFailure { rank, end };
+        if self.succeeded && self.started[place].is_outside {
+            let how = failure.description();
+            say(&format!("rank {rank} {how}; the others have ended without it"));
+            self.started[place].uncounted = Some(failure);
+            return;
+        }
         match self.patience.replace {
             Some(most) => self.go_on_without(&failure, most),
             None => self.end_others(ranks, &failure),

@@ -17,13 +17,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use crossbeam_channel::Sender;
 use maypole::comm::status::{RankStatus, StatusMessage};
+use maypole_transports::process;
 use maypole_transports::signals::{self, SignalEvents};
-use maypole_transports::sockets::{listen_abstract, same_user};
+use maypole_transports::sockets::{listen_abstract, peer_process, same_user};
 use maypole_transports::watch::{Waker, Watch};
 use page::JobStatus;
 
 use super::lines;
+use super::ranks::LaunchEvent;
 
 /// How long ranks may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -59,14 +62,19 @@ struct StopRequest {
 impl HangReports {
     /// Makes pages for a job of `world` ranks: with a `limit` also when an operation has been
     /// waiting for so long, and at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
-    /// refuses the socket or the thread is no reason not to run the job.
+    /// refuses the socket or the thread is no reason not to run the job. Tells `events` which processes
+    /// have joined others.
     ///
     /// # Errors
     /// If the variable names no signal that a program can handle.
-    pub(super) fn start(world: usize, limit: Option<Duration>) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        world: usize,
+        limit: Option<Duration>,
+        events: Sender<LaunchEvent>,
+    ) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
-        let (name, thread) = match Self::listen(world, limit, signal, Arc::clone(&stop)) {
+        let (name, thread) = match Self::listen((world, events), limit, signal, Arc::clone(&stop)) {
             Ok((name, thread)) => (Some(name), Some(thread)),
             Err(error) => {
                 lines::say(&format!("there will be no hang reports: {error:#}"));
@@ -77,7 +85,7 @@ impl HangReports {
     }
 
     fn listen(
-        world: usize,
+        (world, events): (usize, Sender<LaunchEvent>),
         limit: Option<Duration>,
         signal: Option<i32>,
         stop: Arc<StopRequest>,
@@ -87,7 +95,7 @@ impl HangReports {
         let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
         listener.set_nonblocking(true)?;
         let signal = signal.map(SignalEvents::new).transpose()?;
-        let mut hub = ReportHub::new(world, limit, listener, signal, stop)?;
+        let mut hub = ReportHub::new((world, events), limit, listener, signal, stop)?;
         let serve = move || {
             if let Err(error) = hub.serve() {
                 lines::say(&format!("there will be no more hang reports: {error}"));
@@ -158,6 +166,7 @@ struct PendingPage {
 
 struct ReportHub {
     world: usize,
+    events: Sender<LaunchEvent>,
     limit: Option<Duration>,
     listener: UnixListener,
     signal: Option<SignalEvents>,
@@ -176,7 +185,7 @@ struct ReportHub {
 
 impl ReportHub {
     fn new(
-        world: usize,
+        (world, events): (usize, Sender<LaunchEvent>),
         limit: Option<Duration>,
         listener: UnixListener,
         signal: Option<SignalEvents>,
@@ -190,6 +199,7 @@ impl ReportHub {
         }
         Ok(Self {
             world,
+            events,
             limit,
             listener,
             signal,
@@ -259,6 +269,11 @@ impl ReportHub {
                 continue;
             }
             self.next_number += 1;
+            // A rank connects once it has joined.
+            let process = peer_process(&stream).ok().flatten();
+            if let Some(group) = process.and_then(|process| process::group_of(process).ok()) {
+                let _ = self.events.send(LaunchEvent::Joined(group));
+            }
             let reporter =
                 Reporter { stream, partial: Vec::new(), ranks: BTreeSet::new(), asked: false };
             self.reporters.insert(number, reporter);
