@@ -1,39 +1,91 @@
 """What PyTorch gets for a call: a work, which is waited for or has a future."""
 
+import threading
 import time
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
+from torch.futures import Future
 
 from . import MaypoleError
-from ._torch_futures import CallFuture
+from ._torch_futures import complete, complete_later, depth_here
+
+# Taken for a few assignments, so one lock does for all works.
+_completing = threading.Lock()
 
 
-class MaypoleWork(dist.Work):
-    """A call under way, or over. Its future has the list of the tensors."""
+class _EndingWork(dist.Work):
+    """A work whose end is told once. Its future has the list of the tensors, and is made for those who
+    ask for it."""
 
-    def __init__(self, tensors, afterwards=(), over=False):
+    def __init__(self, tensors):
         super().__init__()
         self._tensors = tensors
+        self._future = None
+        self._depth = 0
+        self._listeners = ()
+        self._error = None
+        self._over = False
+
+    def _end(self, failure):
+        with _completing:
+            self._error = failure
+            self._over = True
+            future, listeners = self._future, self._listeners
+        if future is not None:
+            complete_later(future, self._depth, self._tensors, failure)
+        for listener in listeners:
+            listener()
+
+    def _listen(self, listener):
+        """Calls `listener` at the end, on the thread that tells of it, or now."""
+        with _completing:
+            if not self._over:
+                self._listeners += (listener,)
+                return
+        listener()
+
+    def get_future(self):
+        with _completing:
+            if self._future is None:
+                self._future = Future()
+                self._depth = depth_here()
+                if self._over:
+                    complete(self._future, self._tensors, self._error)
+            return self._future
+
+    def is_completed(self):
+        return self._over
+
+    def is_success(self):
+        return self._over and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self._tensors or []
+
+    def synchronize(self):
+        self.wait()
+
+
+class MaypoleWork(_EndingWork):
+    """A call under way, or over."""
+
+    def __init__(self, tensors, afterwards=(), over=False):
+        super().__init__(tensors)
         # What copies results to where they belong, once the call is over.
         self._afterwards = afterwards
         self._request = None
-        self._future = CallFuture()
-        self._error = None
         self._over = over
         self._source = -1
-        if over:
-            self._future.complete(tensors)
 
     def _done(self, error, source=None):
         """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
         if source is not None:
             self._source = source
-        failure = explained(error) if error is not None else self._copied()
-        self._error = failure
-        self._over = True
-        self._future.complete(self._tensors, failure)
+        self._end(explained(error) if error is not None else self._copied())
 
     def _copied(self):
         """Copies results to where they belong. Returns what prevents it."""
@@ -57,62 +109,34 @@ class MaypoleWork(dist.Work):
             raise self._error
         return True
 
-    def get_future(self):
-        return self._future.for_callbacks()
-
-    def is_completed(self):
-        return self._over
-
-    def is_success(self):
-        return self._over and self._error is None
-
-    def exception(self):
-        return self._error
-
-    def result(self):
-        return self._tensors or []
-
-    def synchronize(self):
-        self.wait()
-
     def source_rank(self):
         return self._source
 
 
-class WorkOfMany(dist.Work):
+class WorkOfMany(_EndingWork):
     """Several calls as one."""
 
     def __init__(self, works):
-        super().__init__()
+        super().__init__([tensor for work in works for tensor in work.result()])
         self._works = works
-        self._future = CallFuture()
-        tensors = [tensor for work in works for tensor in work.result()]
+        self._left = len(works)
+        self._counting = threading.Lock()
         if not works:
-            self._future.complete(tensors)
-            return
+            self._over = True
+        for work in works:
+            work._listen(self._one_is_over)
 
-        def finish(_):
-            self._future.complete(tensors, self.exception())
-
-        parts = [work._future.for_waiting() for work in works]
-        torch.futures.collect_all(parts).add_done_callback(finish)
+    def _one_is_over(self):
+        with self._counting:
+            self._left -= 1
+            if self._left > 0:
+                return
+        self._end(next((work.exception() for work in self._works if work.exception() is not None), None))
 
     def wait(self, timeout=timedelta(0)):
         for work in self._works:
             work.wait(timeout)
         return True
-
-    def get_future(self):
-        return self._future.for_callbacks()
-
-    def is_completed(self):
-        return self._future.for_waiting().done()
-
-    def exception(self):
-        return next((work.exception() for work in self._works if work.exception() is not None), None)
-
-    def result(self):
-        return [tensor for work in self._works for tensor in work.result()]
 
 
 def wait_for(request, timeout):
