@@ -136,6 +136,8 @@ pub struct BufferNeeds {
 pub const MOST_RANKS: u32 = 64;
 /// Most sources of a fold.
 pub const MOST_SOURCES: u32 = 16;
+/// Most slots of a rank: a kernel notes the readers of each.
+pub const MOST_SLOTS: u32 = 64;
 
 /// Makes sure that a kernel that walks `bytes` touches nothing but the buffers and slots that are
 /// as long as the result says.

@@ -17,7 +17,7 @@ use emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
-use maypole_kernels::{BinaryOp, DataType};
+use maypole_kernels::{BinaryOp, DataType, packed};
 
 /// `Status` in `program.h`.
 const MISMATCH: u32 = 3;
@@ -87,6 +87,21 @@ fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
                 }
             }
         }
+    }
+}
+
+/// What is checked before a kernel runs is what its arrays have room for.
+#[test]
+fn the_arrays_of_the_kernel_are_as_long_as_the_checks_say_emulated() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/cuda/lane.h");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (name, checked) in [
+        ("MOST_SOURCES", packed::MOST_SOURCES),
+        ("MOST_RANKS", packed::MOST_RANKS),
+        ("MOST_SLOTS", packed::MOST_SLOTS),
+    ] {
+        assert!(text.contains(&format!("    {name} = {checked},\n")), "{name} is not {checked}");
+        assert!(text.contains(&format!("[{name}];\n")), "no array has {name} elements");
     }
 }
 

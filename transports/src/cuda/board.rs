@@ -29,6 +29,10 @@ impl PendingBoard {
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory for them.
+    ///
+    /// # Panics
+    /// If a shape has more than [`MOST_SLOTS`](maypole_kernels::packed::MOST_SLOTS) slots, or a number
+    /// that is no power of two.
     pub fn new(
         stream: &Arc<CudaStream>,
         shapes: &Shapes,

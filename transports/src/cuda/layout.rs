@@ -1,6 +1,7 @@
 //! Where mailboxes lie in the memory that a rank lends to the others, equal on all ranks.
 
 use super::launch::Protocol;
+use maypole_kernels::packed::MOST_SLOTS;
 
 /// What begins in an arena begins at a multiple of this.
 pub(super) const ALIGNMENT: usize = 256;
@@ -97,7 +98,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// # Panics
+    /// If a shape has a number of slots that kernels have no room for, or that is no power of two.
     pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
+        for Shape { slots, .. } in shapes.groups.iter().chain([&shapes.messages]) {
+            let fits = slots.is_power_of_two() && *slots <= MOST_SLOTS;
+            assert!(fits, "{slots} slots: a kernel has room for a power of two up to {MOST_SLOTS}");
+        }
         let mut end = 0;
         let messages = &shapes.messages;
         let group = shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
