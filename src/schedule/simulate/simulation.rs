@@ -148,8 +148,12 @@ mod tests {
         let scatter = Collective::Scatter { root: 0 };
         let found = |boards| time(Algorithm::Binomial, scatter, boards, 1, 0);
         assert_eq!(found(&[0, 0, 0, 0]), 2 * 10 + 100 + 2 * 5 + 10 + 100 + 5);
-        // Both of these short messages are received by one read.
-        assert_eq!(found(&[0, 1, 2, 3]), 2 * 10 + 100 + 5 + 10 + 100 + 5);
+        // Both of these short messages leave together, and are received by one read.
+        assert_eq!(found(&[0, 1, 2, 3]), 10 + 100 + 5 + 10 + 100 + 5);
+        // Long ones leave one by one.
+        let long = |boards| time(Algorithm::Binomial, scatter, boards, 1, 65);
+        let (sends, receives) = (10 + 65, 5 + 2 * 65);
+        assert_eq!(long(&[0, 1, 2, 3]), 2 * sends + 100 + 2 * receives + sends + 100 + receives);
     }
 
     #[test]

@@ -17,6 +17,9 @@ const JOINED: (u64, u64) = (2, 3);
 /// Cost of a message that was received ahead, as a fraction of the cost to receive it by itself.
 const AHEAD: (u64, u64) = (1, 16);
 
+/// Bytes of short messages that leave together, at most, as a multiple of the longest short message.
+const TOGETHER: u64 = 4;
+
 /// A core and its ranks.
 struct Core {
     ranks: Vec<usize>,
@@ -187,7 +190,10 @@ impl<'a> Turns<'a> {
                 let rate = if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib };
                 // Each chunk is a publication of its own. On a stream, short messages leave together.
                 let near = self.machine.near(node.rank, to);
-                let posts = if near || bytes > self.machine.ahead { chunks } else { 1 };
+                let posts = match near || self.length.bytes > self.machine.ahead {
+                    true => chunks,
+                    false => bytes.div_ceil(TOGETHER * self.machine.ahead).max(1),
+                };
                 posts * link.post + kib(bytes, rate)
             }
             StepKind::Receive { from, reduces } => {
