@@ -18,6 +18,7 @@ mod orphans;
 mod outcome;
 mod ranks;
 mod signals;
+mod started;
 mod supervise;
 
 use std::ffi::OsString;

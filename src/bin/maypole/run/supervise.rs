@@ -13,6 +13,7 @@ use super::lines::say;
 use super::outcome::{JobOutcome, RankFailure};
 use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses};
 use super::signals::{self, ENDING};
+use super::started::{StartedProcess, names_of};
 use crate::output::{CLOSED_PIPE, OutputError};
 
 /// Orders events that arrived together. A failure of the launcher's output comes first: it closes
@@ -55,27 +56,6 @@ pub(super) struct Patience {
     /// The others go on, and so many processes are started in the place of failed ones; `None` if the
     /// others end.
     pub(super) replace: Option<u32>,
-}
-
-/// A process that was started.
-#[derive(Debug)]
-struct StartedProcess {
-    rank: usize,
-    /// The process group that it leads.
-    group: Option<u32>,
-    is_running: bool,
-    /// It came in the place of another one, and has not joined the others.
-    is_outside: bool,
-    /// How it failed while it was outside, and nobody needed it any more.
-    uncounted: Option<RankFailure>,
-}
-
-impl StartedProcess {
-    /// The process that was started last.
-    fn last_of(ranks: &RankProcesses, rank: usize, is_outside: bool) -> Self {
-        let group = ranks.last_group();
-        Self { rank, group, is_running: true, is_outside, uncounted: None }
-    }
 }
 
 /// Supervises ranks from the start of the first to the end of the last.
@@ -390,17 +370,6 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Ascending numbers, with three or more in a row as a range: `0-2 5 7 8`; `none` without any.
-fn names_of(ranks: &[usize]) -> String {
-    let runs = ranks.chunk_by(|one, next| one + 1 == *next);
-    let name = |run: &[usize]| match run {
-        [first, _, .., last] => format!("{first}-{last}"),
-        few => few.iter().map(usize::to_string).collect::<Vec<_>>().join(" "),
-    };
-    let names: Vec<String> = runs.map(name).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
-}
-
 /// True for a rank that has ended because no process reads its output.
 fn is_closed_pipe(end: ProcessEnd) -> bool {
     end == ProcessEnd::Killed(SIGPIPE) || end == ProcessEnd::Exited(CLOSED_PIPE.into())
@@ -437,14 +406,5 @@ mod tests {
                 LaunchEvent::Ended(1, _)
             ]
         ));
-    }
-
-    #[test]
-    fn ranks_in_a_row_are_named_by_their_ends() {
-        for (ranks, names) in
-            [(&[][..], "none"), (&[3], "3"), (&[0, 1], "0 1"), (&[0, 1, 2, 5, 7, 8], "0-2 5 7 8")]
-        {
-            assert_eq!(names_of(ranks), names);
-        }
     }
 }

@@ -1,0 +1,50 @@
+//! The processes that were started, and how ranks are named.
+
+use super::outcome::RankFailure;
+use super::ranks::RankProcesses;
+
+/// A process that was started.
+#[derive(Debug)]
+pub(super) struct StartedProcess {
+    pub(super) rank: usize,
+    /// The process group that it leads.
+    pub(super) group: Option<u32>,
+    pub(super) is_running: bool,
+    /// It came in the place of another one, and has not joined the others.
+    pub(super) is_outside: bool,
+    /// How it failed while it was outside, and nobody needed it any more.
+    pub(super) uncounted: Option<RankFailure>,
+}
+
+impl StartedProcess {
+    /// The process that was started last.
+    pub(super) fn last_of(ranks: &RankProcesses, rank: usize, is_outside: bool) -> Self {
+        let group = ranks.last_group();
+        Self { rank, group, is_running: true, is_outside, uncounted: None }
+    }
+}
+
+/// Ascending numbers, with three or more in a row as a range: `0-2 5 7 8`; `none` without any.
+pub(super) fn names_of(ranks: &[usize]) -> String {
+    let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+    let name = |run: &[usize]| match run {
+        [first, _, .., last] => format!("{first}-{last}"),
+        few => few.iter().map(usize::to_string).collect::<Vec<_>>().join(" "),
+    };
+    let names: Vec<String> = runs.map(name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_in_a_row_are_named_by_their_ends() {
+        for (ranks, names) in
+            [(&[][..], "none"), (&[3], "3"), (&[0, 1], "0 1"), (&[0, 1, 2, 5, 7, 8], "0-2 5 7 8")]
+        {
+            assert_eq!(names_of(ranks), names);
+        }
+    }
+}
