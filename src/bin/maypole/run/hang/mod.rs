@@ -6,10 +6,11 @@
 //! its process. A thread of its own answers, so a rank that waits or computes answers, too.
 
 mod page;
+mod reporter;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, Write};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use maypole_transports::signals::{self, SignalEvents};
 use maypole_transports::sockets::{listen_abstract, peer_process, same_user};
 use maypole_transports::watch::{Waker, Watch};
 use page::JobStatus;
+use reporter::Reporter;
 
 use super::lines;
 use super::ranks::LaunchEvent;
@@ -32,8 +34,6 @@ use super::ranks::LaunchEvent;
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long after a rank's failure the page is made, so that the others can report theirs.
 const FAILURE_TIME: Duration = Duration::from_millis(800);
-/// The most bytes of one line. The statuses of a program with many groups are long.
-const LONGEST_LINE: usize = 64 << 20;
 /// How many operations of ranks are remembered as told.
 const MOST_TOLD: usize = 10_000;
 const LISTENER: u64 = 0;
@@ -142,17 +142,6 @@ pub(super) fn status_signal() -> anyhow::Result<Option<i32>> {
         })
     };
     name.map(number).transpose()
-}
-
-/// A process of the job that is connected.
-struct Reporter {
-    stream: UnixStream,
-    /// Bytes of a line that is not whole yet.
-    partial: Vec<u8>,
-    /// The ranks of the process.
-    ranks: BTreeSet<usize>,
-    /// True until the process has answered the last question.
-    asked: bool,
 }
 
 /// A page that is being made.
@@ -274,9 +263,7 @@ impl ReportHub {
             if let Some(group) = process.and_then(|process| process::group_of(process).ok()) {
                 let _ = self.events.send(LaunchEvent::Joined(group));
             }
-            let reporter =
-                Reporter { stream, partial: Vec::new(), ranks: BTreeSet::new(), asked: false };
-            self.reporters.insert(number, reporter);
+            self.reporters.insert(number, Reporter::new(stream));
         }
     }
 
@@ -373,35 +360,5 @@ impl ReportHub {
         };
         lines::say(job.page().trim_end());
         self.statuses = job.statuses;
-    }
-}
-
-impl Reporter {
-    /// Reads what has come. Returns the messages, and false if the process is gone or breaks the
-    /// protocol.
-    fn read(&mut self) -> (Vec<StatusMessage>, bool) {
-        let mut bytes = vec![0; 64 << 10];
-        let mut messages = Vec::new();
-        loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return (messages, false),
-                Ok(read) => self.partial.extend_from_slice(&bytes[..read]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (messages, true),
-                Err(_) => return (messages, false),
-            }
-            while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.partial.drain(..=end).collect();
-                let Ok(message) = serde_json::from_slice::<StatusMessage>(&line) else {
-                    return (messages, false);
-                };
-                self.ranks.insert(message.status.rank);
-                self.asked = false;
-                messages.push(message);
-            }
-            if self.partial.len() > LONGEST_LINE {
-                return (messages, false);
-            }
-        }
     }
 }
