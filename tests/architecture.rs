@@ -103,6 +103,16 @@ const TRAINER: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn every_path_of_a_rule_is_there() {
+    let trainer = TRAINER.iter().map(|row| format!("examples/trainer/src/{}", row.0));
+    let others = NOT_PURE.iter().chain(WRITERS).map(|path| path.to_string());
+    for path in trainer.chain(others) {
+        let there = root().join(&path).exists() || root().join(format!("{path}.rs")).exists();
+        assert!(there, "{path}: a rule names a file or folder that is not there");
+    }
+}
+
+#[test]
 fn the_trainer_names_only_folders_below() {
     let lib = fs::read_to_string(root().join("examples/trainer/src/lib.rs")).unwrap();
     let folders = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
@@ -161,10 +171,7 @@ fn rooms_name_only_rooms_below_them() {
 fn readers_of_schedules_know_only_what_they_read() {
     for (part, may, sentence) in PARTS {
         let module = part.split('/').next_back().unwrap();
-        for (file, code) in sources("src/schedule")
-            .into_iter()
-            .filter(|(file, _)| is_in(file, &format!("src/{part}")))
-        {
+        for (file, code) in part_of("src/schedule", &format!("src/{part}")) {
             for named in code.split("crate::schedule::").skip(1).flat_map(words_of_use) {
                 let part = PARTS.iter().any(|row| row.0.ends_with(&format!("/{named}")));
                 let may = !part || named == module || may.split(' ').any(|it| it == named);
@@ -181,8 +188,7 @@ fn folders_of_topology_name_only_folders_below_them() {
             let lower = TOPOLOGY[..at].iter().any(|row| row.0 == below);
             assert!(lower, "{folder} may not name {below}: arrows run downwards only");
         }
-        let part = format!("src/topology/{folder}");
-        for (file, code) in sources("src/topology").into_iter().filter(|it| is_in(&it.0, &part)) {
+        for (file, code) in part_of("src/topology", &format!("src/topology/{folder}")) {
             for named in code.split("crate::topology::").skip(1).flat_map(words_of_use) {
                 let may = may.split(' ').any(|it| it == named) || named == *folder;
                 assert!(may, "{file} names `{named}`, but {folder} knows only: {may}");
@@ -311,6 +317,13 @@ fn paths_with_super_are_read() {
 }
 
 #[test]
+fn code_behind_tests_is_read() {
+    let text = "a\n#[cfg(test)]\nmod tests;\nb\n#[cfg(test)]\nmod more {\n    fn f() {\n    }\n}\n\
+                c\n    #[cfg(test)]\n    fn g(\n        h: u8,\n    ) {\n    }\n    d";
+    assert_eq!(without_tests(text), "a\nb\nc\n    d");
+}
+
+#[test]
 fn the_top_level_is_fixed() {
     let folders =
         ["src", "transports", "kernels", "bindings", "examples", "tests", "benches", "target"];
@@ -343,7 +356,7 @@ fn files_are_short() {
         .into_iter()
         .flat_map(whole_files)
     {
-        let lines = code.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
+        let lines = without_tests(&code).lines().count();
         let lists = file.ends_with("mod.rs") || file.ends_with("table.rs");
         let algorithm = module_of(&file) == "algorithms" && !lists;
         let limit = if algorithm { 150 } else { 400 };
@@ -353,10 +366,11 @@ fn files_are_short() {
             "{file} has {lines} lines of at most {limit}: split it into one file an idea"
         );
     }
-    for (file, code) in whole_files("examples")
-        .into_iter()
-        .filter(|(file, _)| !file.starts_with("examples/trainer"))
-    {
+    for (file, code) in whole_files("examples") {
+        let crates = ["examples/trainer/"];
+        if crates.iter().any(|of| file.starts_with(of)) {
+            continue;
+        }
         assert!(code.lines().count() <= 60, "{file}: a lesson has at most 60 lines");
     }
 }
@@ -425,9 +439,9 @@ fn absolute(file: &str, code: &str) -> String {
 /// Every Rust file below `folder`, by its path from the root, without comments and tests, and with
 /// [`absolute`] paths.
 fn sources(folder: &str) -> Vec<(String, String)> {
-    let code = |line: &&str| !line.trim_start().starts_with("//");
     let strip = |text: String| {
-        let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).filter(code);
+        let code = without_tests(&text);
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         lines.collect::<Vec<_>>().join("\n")
     };
     let tests = |file: &str| file.ends_with("tests.rs") || file.contains("/tests/");
@@ -439,12 +453,43 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     files.map(read).collect()
 }
 
+/// The [`sources`] below `folder` that belong to `part`. Panics if there are none.
+fn part_of(folder: &str, part: &str) -> Vec<(String, String)> {
+    let files: Vec<_> = sources(folder).into_iter().filter(|(file, _)| is_in(file, part)).collect();
+    assert!(!files.is_empty(), "{part}: a rule names a file or folder that is not there");
+    files
+}
+
+/// `text` without the items that are compiled for tests alone. An item ends with its line if that
+/// ends with a semicolon, and otherwise with the brace that closes it at the same indentation.
+fn without_tests(text: &str) -> String {
+    let mut kept = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if !line.trim_start().starts_with("#[cfg(test)]") {
+            kept.push(line);
+            continue;
+        }
+        let indentation = &line[..line.len() - line.trim_start().len()];
+        let end = format!("{indentation}}}");
+        let item = lines.by_ref().find(|line| !line.trim_start().starts_with(['#', '/']));
+        if item.is_some_and(|item| !item.ends_with([';', '}', ','])) {
+            lines.by_ref().find(|line| *line == end);
+        }
+    }
+    kept.join("\n")
+}
+
+/// Every Rust file below `folder`. Panics if there is none: a rule about a folder that was renamed
+/// would hold for nothing.
 fn whole_files(folder: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let entries = fs::read_dir(&folder).unwrap_or_else(|error| {
+            panic!("{}: {error}; a rule names a folder that is not there", folder.display())
+        });
+        let entries = entries.map(|entry| entry.unwrap().path());
         let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
         folders.extend(inner);
         for file in
@@ -454,5 +499,6 @@ fn whole_files(folder: &str) -> Vec<(String, String)> {
             found.push((name, fs::read_to_string(&file).unwrap()));
         }
     }
+    assert!(!found.is_empty(), "{folder}: a rule names a folder without code");
     found
 }

@@ -58,7 +58,7 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
         }
     };
     let sharding =
-        Sharding::Replicated { bucket: options.bucket << 10, overlap: arm != Arm::After };
+        Sharding::Replicated { bucket: Some(options.bucket << 10), overlap: arm != Arm::After };
     let rows = match arm {
         Arm::BySpeed => RowDivision::BySpeed { every: 2, clock: SpeedClock::Measured },
         _ => RowDivision::Equal,

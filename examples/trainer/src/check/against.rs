@@ -74,7 +74,7 @@ impl<T: FloatElement> GradientProbe<T> {
 
 impl<T: FloatElement> Store<T> for GradientProbe<T> {
     forward_store!(T:
-        layout, copies, diverges, weights, forward_done, backward_begins, weights_and_gradients,
+        layout, copies, diverges, weights, forward_done, pass_begins, weights_and_gradients,
         gradients, backward_done, owned, share, publish, bytes, all_weights,
     );
 

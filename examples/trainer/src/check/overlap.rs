@@ -16,7 +16,7 @@
 //!
 //! What is sharded, which collective runs where: as in the store. Cost: an addition a unit.
 
-use crate::data_parallel::replicated::buckets;
+use crate::data_parallel::replicated::{bucket, buckets};
 use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, Store, forward_store};
@@ -64,8 +64,9 @@ impl OverlappedPasses {
                 }
             }
             Sharding::Replicated { overlap: false, .. } => 0,
-            Sharding::Replicated { bucket, overlap: true } => {
-                buckets(layout, bucket / element).last().map_or(0, |last| last.start as u64)
+            Sharding::Replicated { bucket: asked, overlap: true } => {
+                let most = bucket(asked, layout.len() * element);
+                buckets(layout, most / element).last().map_or(0, |last| last.start as u64)
             }
             Sharding::Zero1 => units - 1,
             Sharding::Zero2 | Sharding::Fsdp { prefetch: false } => units - 1 + later,
@@ -108,7 +109,7 @@ impl<T: FloatElement> ObservedStore<T> {
 
 impl<T: FloatElement> Store<T> for ObservedStore<T> {
     forward_store!(T:
-        layout, copies, diverges, weights, backward_begins, weights_and_gradients, gradients,
+        layout, copies, diverges, weights, pass_begins, weights_and_gradients, gradients,
         finish, owned, share, publish, bytes, all_weights,
     );
 

@@ -10,11 +10,11 @@
 //!   parallelism sends 2 (n-1)/n in a step.
 //!
 //! A rank that waits for a unit computes nothing. With `prefetch`, a rank starts to gather the
-//! *next* unit before it computes the present one (Zhao et al. 2023).
+//! *next* unit of a pass before it computes the present one (Zhao et al. 2023).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::model::store::{OwnedRun, Store, StoreBytes, StorePass};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
@@ -35,7 +35,8 @@ pub struct Fsdp<T> {
     making: Vec<T>,
     /// The reduce-scatter of the last unit's gradients.
     sending: Option<(usize, PendingCollective<T>)>,
-    backward: bool,
+    /// The pass that runs; none between passes.
+    pass: Option<StorePass>,
     prefetch: bool,
     transient: usize,
     gathered: usize,
@@ -62,7 +63,7 @@ impl<T: FloatElement> Fsdp<T> {
             next: None,
             making: Vec::new(),
             sending: None,
-            backward: false,
+            pass: None,
             prefetch,
             transient: 0,
             gathered: 0,
@@ -76,19 +77,24 @@ impl<T: FloatElement> Fsdp<T> {
         Ok((unit, self.group.start_all_gather(whole)?))
     }
 
-    /// Gathers `unit`, unless it is gathered already, and starts to gather the next unit.
+    /// Gathers `unit`, unless it is gathered already, and starts to gather the next unit of the pass.
     fn gather(&mut self, unit: usize) -> Result<()> {
         let asked = match self.next.take() {
             Some(next) if next.0 == unit => next,
             _ => self.ask(unit)?,
         };
         self.present = Some((unit, asked.1.wait()?));
-        let next = if self.backward { unit.checked_sub(1) } else { Some(unit + 1) };
-        if let Some(next) = next.filter(|next| self.prefetch && *next < self.shards.units.len()) {
+        let next = self.pass.as_ref().and_then(|pass| pass.after(unit));
+        if let Some(next) = next.filter(|_| self.prefetch) {
             self.next = Some(self.ask(next)?);
         }
         self.note();
         Ok(())
+    }
+
+    /// Ends the pass with its last unit, so that what is gathered between passes asks for no other.
+    fn pass_leaves(&mut self, unit: usize) {
+        self.pass.take_if(|pass| pass.after(unit).is_none());
     }
 
     /// Updates the most bytes that were held for a moment.
@@ -129,13 +135,14 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
         Ok(self.whole())
     }
 
-    fn forward_done(&mut self, _unit: usize) -> Result<()> {
+    fn forward_done(&mut self, unit: usize) -> Result<()> {
         self.present = None;
+        self.pass_leaves(unit);
         Ok(())
     }
 
-    fn backward_begins(&mut self, _last: bool) {
-        self.backward = true;
+    fn pass_begins(&mut self, pass: StorePass) {
+        self.pass = Some(pass);
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
@@ -155,7 +162,7 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
         self.receive()?;
         self.sending =
             Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
-        self.backward = unit > 0;
+        self.pass_leaves(unit);
         Ok(())
     }
 

@@ -19,7 +19,7 @@
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::LayoutEntry;
-use crate::model::store::{Store, forward_store};
+use crate::model::store::{Store, StorePass, forward_store};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, take};
 use maypole::Result;
@@ -68,9 +68,9 @@ impl<T: FloatElement> Store<T> for PartialSumStore<T> {
         finish, owned, share, publish, bytes, all_weights,
     );
 
-    fn backward_begins(&mut self, last: bool) {
-        self.last = last;
-        self.inner.backward_begins(last);
+    fn pass_begins(&mut self, pass: StorePass) {
+        self.last = pass.is_last();
+        self.inner.pass_begins(pass);
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {

@@ -23,7 +23,7 @@
 
 use crate::data_parallel::gathered::arena_bytes;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::model::store::{OwnedRun, Store, StoreBytes, StorePass};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, take_mut};
 use maypole::{Arena, RegisteredBuffer, Result};
@@ -32,10 +32,11 @@ use std::ops::Range;
 /// The default for the most bytes of a bucket.
 pub const BUCKET: usize = 25 << 20;
 
-/// Returns the default for the most bytes of a bucket, of `gradients` bytes in all: [`BUCKET`], but
-/// at most a quarter of them, because the sum of a single bucket would overlap with nothing.
-pub fn bucket(gradients: usize) -> usize {
-    BUCKET.min(gradients / 4)
+/// Returns the most bytes of a bucket of a rank that has `gradients` bytes in all: `asked`, if a
+/// number was asked for. The default is [`BUCKET`], but at most a quarter of the gradients of the
+/// rank, because the sum of a single bucket would overlap with nothing.
+pub fn bucket(asked: Option<usize>, gradients: usize) -> usize {
+    asked.unwrap_or(BUCKET.min(gradients / 4))
 }
 
 /// Weights and gradients of a data-parallel rank.
@@ -66,7 +67,7 @@ struct Bucket<T> {
 
 impl<T: FloatElement> Replicated<T> {
     /// A store of `weights`, which are equal on all ranks of `group`. A bucket is a unit, or
-    /// several units of at most `bucket` bytes together. With `overlap` its all-reduce runs during
+    /// several units of at most [`bucket`] bytes together. With `overlap` its all-reduce runs during
     /// the backward pass, else after it. All ranks call it.
     ///
     /// # Errors
@@ -78,11 +79,12 @@ impl<T: FloatElement> Replicated<T> {
         layout: ParameterLayout,
         weights: Vec<T>,
         group: RankGroup,
-        bucket: usize,
+        asked: Option<usize>,
         overlap: bool,
     ) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
-        let units = buckets(&layout, bucket / size_of::<T>());
+        let most = bucket(asked, size_of_val(&*weights));
+        let units = buckets(&layout, most / size_of::<T>());
         let arena = group.arena(arena_bytes::<T>(layout.len(), units.len()))?;
         let buckets = units.into_iter().map(|units| Bucket::new(&layout, units, &arena)).collect();
         Ok(Self { buckets, layout, weights, group, overlap, last: false })
@@ -138,8 +140,8 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
         Ok(&self.weights[self.layout.units[unit].range.clone()])
     }
 
-    fn backward_begins(&mut self, last: bool) {
-        self.last = last;
+    fn pass_begins(&mut self, pass: StorePass) {
+        self.last = pass.is_last();
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
@@ -211,6 +213,8 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
 mod tests {
     use super::*;
     use crate::model::config::Config;
+    use crate::model::layout::ModelShare;
+    use crate::ranks::shard::Shard;
 
     #[test]
     fn buckets_are_whole_units_as_many_as_fit_from_the_end_on() {
@@ -230,5 +234,31 @@ mod tests {
         assert_eq!(buckets(&layout, of(2..4)), [0..1, 1..2, 2..4]);
         assert_eq!(buckets(&layout, of(1..4)), [0..1, 1..4]);
         assert_eq!(buckets(&layout, layout.len()).len(), 1);
+    }
+
+    /// The default must leave several buckets on a rank that has a part of the model: with one, no
+    /// sum would run beside the backward pass.
+    #[test]
+    fn a_part_of_the_model_has_as_many_buckets_as_the_whole() {
+        let config = Config::default();
+        let count = |layout: &ParameterLayout, element| {
+            buckets(layout, bucket(None, layout.len() * element) / element).len()
+        };
+        for element in [2, 4] {
+            let whole = count(&ParameterLayout::whole(&config), element);
+            assert!(whole >= 4);
+            for (tp, pp) in [1, 2, 4].iter().flat_map(|tp| [1, 2, 4].map(|pp| (*tp, pp))) {
+                let share = ModelShare {
+                    tensor: Shard { index: 0, of: tp },
+                    layers: Shard { index: 0, of: pp }.range(config.layers).collect(),
+                    head: pp == 1,
+                    ..ModelShare::whole(&config)
+                };
+                let layout = ParameterLayout::new(&config, share);
+                let buckets = count(&layout, element);
+                let least = whole.min(layout.units.len()) - usize::from(pp > 1);
+                assert!(buckets >= least, "tp={tp},pp={pp}: {buckets} buckets of {least}");
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@
 use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::model::store::{OwnedRun, Store, StoreBytes, StorePass};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::FloatElement;
 use maypole::Result;
@@ -56,8 +56,8 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
         Ok(&self.weights[self.shards.units[unit].clone()])
     }
 
-    fn backward_begins(&mut self, last: bool) {
-        self.last = last;
+    fn pass_begins(&mut self, pass: StorePass) {
+        self.last = pass.is_last();
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {

@@ -11,7 +11,7 @@ use crate::model::block::{self, AttentionShape};
 use crate::model::config::Config;
 use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
 use crate::model::norm::Norm;
-use crate::model::store::Store;
+use crate::model::store::{Store, StorePass};
 use crate::ranks::memory::MemoryKind;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
@@ -115,7 +115,7 @@ impl<T: Real> Gpt<T> {
 
     /// Runs all units forward and backward, and adds the gradients to those of the store. The units
     /// must be the whole model or a tensor-parallel part of it. Returns the weighted loss of the
-    /// batch. `last` is passed to [`Store::backward_begins`].
+    /// batch. `last` is that of [`StorePass::Backward`].
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -127,7 +127,7 @@ impl<T: Real> Gpt<T> {
     ) -> Result<f64> {
         let (_, activations) = self.forward(0..self.units(), store, batch, Vec::new())?;
         let loss = activations.loss;
-        store.backward_begins(last);
+        store.pass_begins(StorePass::Backward { units: 0..self.units(), last });
         self.backward(0..self.units(), store, batch, activations, Vec::new())?;
         Ok(loss)
     }
@@ -146,6 +146,7 @@ impl<T: Real> Gpt<T> {
         mut x: Vec<T>,
     ) -> Result<(Vec<T>, Activations<T>)> {
         let mut activations = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
+        store.pass_begins(StorePass::Forward { units: units.clone() });
         for unit in units {
             let p = self.tensors[unit].split(MemoryKind::Units.hold(|| store.weights(unit))?);
             let kept = match self.parts[unit] {

@@ -69,7 +69,7 @@ impl<H: HalfFloat> MixedPrecisionStore<H> {
 }
 
 impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
-    forward_store!(f32: layout, copies, diverges, forward_done, backward_begins, finish);
+    forward_store!(f32: layout, copies, diverges, forward_done, pass_begins, finish);
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         widen(&mut self.wide, self.inner.weights(unit)?);

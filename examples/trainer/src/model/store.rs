@@ -39,6 +39,40 @@ pub struct StoreBytes {
     pub gathered: usize,
 }
 
+/// A pass over consecutive units, which asks the store for one unit after the other.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StorePass {
+    /// A forward pass, from the first unit to the last.
+    Forward {
+        /// The units of the pass.
+        units: Range<usize>,
+    },
+    /// A backward pass, from the last unit to the first.
+    Backward {
+        /// The units of the pass.
+        units: Range<usize>,
+        /// True for the last backward pass of a step over these units: once a unit is done, its
+        /// gradients are final.
+        last: bool,
+    },
+}
+
+impl StorePass {
+    /// Returns the unit that the pass asks for after `unit`; `None` if `unit` ends the pass.
+    pub fn after(&self, unit: usize) -> Option<usize> {
+        let (units, next) = match self {
+            Self::Forward { units } => (units, unit.checked_add(1)),
+            Self::Backward { units, .. } => (units, unit.checked_sub(1)),
+        };
+        next.filter(|next| units.contains(next))
+    }
+
+    /// True for the last backward pass of a step over its units.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Backward { last: true, .. })
+    }
+}
+
 /// Weights and gradients of one rank. A step runs each micro-batch forward and backward, then calls
 /// [`finish`](Self::finish), updates the parameters that [`owned`](Self::owned) returns, and calls
 /// [`publish`](Self::publish).
@@ -73,10 +107,9 @@ pub trait Store<T: FloatElement> {
         Ok(())
     }
 
-    /// Called before a backward pass. In the `last` one of a step a unit's gradients are final once
-    /// the unit is done.
-    fn backward_begins(&mut self, last: bool) {
-        let _ = last;
+    /// Called before a pass.
+    fn pass_begins(&mut self, pass: StorePass) {
+        let _ = pass;
     }
 
     /// Returns all weights of unit number `unit`, and the buffer to which the backward pass adds
@@ -179,9 +212,9 @@ macro_rules! forward_store {
             self.inner.forward_done(unit)
         }
     };
-    (@ $T:ty, backward_begins) => {
-        fn backward_begins(&mut self, last: bool) {
-            self.inner.backward_begins(last)
+    (@ $T:ty, pass_begins) => {
+        fn pass_begins(&mut self, pass: $crate::model::store::StorePass) {
+            self.inner.pass_begins(pass)
         }
     };
     (@ $T:ty, weights_and_gradients) => {

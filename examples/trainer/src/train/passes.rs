@@ -11,7 +11,7 @@
 //!
 //! # Which collective runs where
 //! None of its own. The [`Store`] is told which backward pass is the last of the step
-//! ([`Store::backward_begins`]), so that replicated gradients are summed over ranks once a step,
+//! ([`Store::pass_begins`]), so that replicated gradients are summed over ranks once a step,
 //! whatever the number of micro-batches (PyTorch calls the other passes `no_sync`).
 //!
 //! # Cost
@@ -23,7 +23,7 @@ use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::batch::TokenBatch;
 use crate::model::gpt::{Activations, Gpt};
 use crate::model::layout::ModelPart;
-use crate::model::store::Store;
+use crate::model::store::{Store, StorePass};
 use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute, own_activations};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
@@ -173,8 +173,9 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         let WaitingPass { activations, bytes, .. } = waiting.remove(own);
         self.held -= bytes;
         self.done[chunk] += 1;
-        self.store.backward_begins(self.done[chunk] == self.batches.len());
         let units = self.units[chunk].clone();
+        let last = self.done[chunk] == self.batches.len();
+        self.store.pass_begins(StorePass::Backward { units: units.clone(), last });
         let batch = &self.batches[micro];
         self.gpt.backward(units, self.store, batch, activations, gradient)
     }

@@ -6,7 +6,7 @@ use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 
-const WHOLE: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+const WHOLE: Sharding = Sharding::Replicated { bucket: Some(25 << 20), overlap: true };
 
 /// The recipe of the criteria, 20 steps, with AdamW.
 fn adam() -> Recipe {
@@ -21,7 +21,7 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
         for (bucket, overlap) in
             [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)]
         {
-            let outcome = recipe.ranks(ranks, 1, Sharding::Replicated { bucket, overlap });
+            let outcome = recipe.ranks(ranks, 1, Sharding::Replicated { bucket: Some(bucket), overlap });
             assert!(
                 outcome.difference(&alone).bitwise,
                 "{ranks} ranks, buckets of {bucket}, overlap {overlap}"
@@ -95,7 +95,7 @@ fn shards_accumulate_over_micro_batches() {
 fn gradients_travel_once_a_step_whatever_the_number_of_micro_batches() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let calls = |micro, bucket| {
-        let sharding = Sharding::Replicated { bucket, overlap: true };
+        let sharding = Sharding::Replicated { bucket: Some(bucket), overlap: true };
         recipe.each_rank((2, micro), sharding, |_, _| (), |_, group| group.calls()).1[0]
     };
     // Each step sums all gradients, and the losses.

@@ -55,7 +55,7 @@ fn every_form_of_zero_has_the_bits_of_data_parallelism() {
         let recipe = Recipe { rows: 6, ..adam.clone() };
         let reference = recipe.alone(ranks, 1, SumFirst::MicroBatches);
         for sharding in [
-            Sharding::Replicated { bucket: 100_000, overlap: true },
+            Sharding::Replicated { bucket: Some(100_000), overlap: true },
             Sharding::Zero1,
             Sharding::Zero2,
             Sharding::Fsdp { prefetch: true },

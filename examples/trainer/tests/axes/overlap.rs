@@ -4,7 +4,7 @@
 use maypole::Result;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::store::{Store, forward_store};
+use maypole_trainer::model::store::{Store, StorePass, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, Timeline};
 use maypole_trainer::train::session::TrainingSession;
@@ -34,9 +34,9 @@ impl Patient {
 impl Store<f32> for Patient {
     forward_store!(f32: layout, weights, owned, share, publish, bytes);
 
-    fn backward_begins(&mut self, last: bool) {
+    fn pass_begins(&mut self, pass: StorePass) {
         self.began = self.timeline.now();
-        self.inner.backward_begins(last);
+        self.inner.pass_begins(pass);
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
@@ -71,7 +71,7 @@ impl Store<f32> for Patient {
 /// The spans of one step on two ranks, every unit of the model a bucket; `waits` is of [`Patient`].
 fn spans(overlap: bool, waits: bool) -> Vec<Vec<TimeSpan>> {
     let recipe = Recipe { steps: 1, ..Recipe::default() };
-    let sharding = Sharding::Replicated { bucket: 0, overlap };
+    let sharding = Sharding::Replicated { bucket: Some(0), overlap };
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let inner =

@@ -79,7 +79,7 @@ fn latest(folder: &Path) -> Option<PathBuf> {
     history::latest(folder).unwrap()
 }
 
-const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+const DATA: Sharding = Sharding::Replicated { bucket: Some(25 << 20), overlap: true };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 #[test]

@@ -7,13 +7,13 @@ use maypole::Result;
 use maypole_trainer::check::verify::{OutcomeDifference, Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
-use maypole_trainer::model::store::{Store, forward_store};
+use maypole_trainer::model::store::{Store, StorePass, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::session::TrainingSession;
 
-const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
+const DATA: Sharding = Sharding::Replicated { bucket: Some(100_000), overlap: true };
 
 /// A mistake in a training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,8 @@ impl Store<f32> for Mistaken {
         publish, bytes,
     );
 
-    fn backward_begins(&mut self, last: bool) {
+    fn pass_begins(&mut self, pass: StorePass) {
+        let StorePass::Backward { units, last } = pass else { return };
         self.last = last;
         if self.mistake == Mistake::ShardReplaced {
             self.inner.finish().unwrap();
@@ -78,7 +79,7 @@ impl Store<f32> for Mistaken {
             Mistake::SummedTooEarly => !last,
             _ => last,
         };
-        self.inner.backward_begins(sums);
+        self.inner.pass_begins(StorePass::Backward { units, last: sums });
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {

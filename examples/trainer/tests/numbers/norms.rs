@@ -4,7 +4,7 @@ use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::clip::GradientNorm;
 
-const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+const DATA: Sharding = Sharding::Replicated { bucket: Some(25 << 20), overlap: true };
 
 #[test]
 fn every_sharding_clips_by_the_norm_of_the_whole() {

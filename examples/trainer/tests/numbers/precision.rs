@@ -14,7 +14,7 @@ use maypole_trainer::train::session::TrainingSession;
 use std::sync::Arc;
 use std::time::Instant;
 
-const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+const DATA: Sharding = Sharding::Replicated { bucket: Some(25 << 20), overlap: true };
 
 fn recipe(steps: u64) -> Recipe {
     Recipe { rule: Rule::ADAMW, schedule: RateSchedule::constant(1e-3), steps, ..Recipe::default() }

@@ -99,6 +99,7 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
         "dp=2",
         "ep=2",
         "dp=2,tp=2",
+        "dp=2,pp=2",
         "pp=2,tp=2",
         "ep=2,tp=2",
         "ep=2,cp=2,pp=2",
@@ -114,12 +115,13 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
         if text.contains("tp") {
             setups.push(Setup { sequence: true, ..plain.clone() });
         }
-        if text.contains("pp=2") {
-            setups.push(Setup { schedule: interleaved, ..plain.clone() });
-        }
         if text.contains("dp=2") {
             let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
             setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
+        }
+        if text.contains("pp=2") {
+            let interleaved = |setup: &Setup| Setup { schedule: interleaved, ..setup.clone() };
+            setups.extend(setups.iter().map(interleaved).collect::<Vec<_>>());
         }
         let both = setups.into_iter().flat_map(|setup| [(setup.clone(), false), (setup, true)]);
         for (setup, recompute) in both {

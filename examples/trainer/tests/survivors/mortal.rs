@@ -42,7 +42,7 @@ impl MortalStore {
 }
 
 impl Store<f32> for MortalStore {
-    forward_store!(f32: layout, copies, diverges, backward_begins, owned, bytes);
+    forward_store!(f32: layout, copies, diverges, pass_begins, owned, bytes);
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         self.live()?;

@@ -89,8 +89,8 @@ options! {
     /// What ranks along dp share: replicated, zero1, zero2, fsdp; local:STEPS,
     /// diloco:STEPS, gossip:STEPS, once (weights averaged); stale:STEPS [default: replicated].
     sharding: String,
-    /// The most KiB of a bucket of gradients [default: a quarter of all gradients, and at most
-    /// 25600].
+    /// The most KiB of a bucket of gradients [default: a quarter of the rank's gradients, and
+    /// at most 25600].
     bucket: usize,
     /// Divide tokens over tp where layers are not divided.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -282,7 +282,7 @@ impl TrainOptions {
         let mut ranks = JoinedRanks::new(setup.mesh);
         let (bpe, text, held_out) = self.text(config.context, seed, processes, &mut ranks)?;
         config.vocab = bpe.vocab();
-        setup.sharding = self.sharding(&config)?;
+        setup.sharding = self.sharding()?;
         let job = TrainingJob {
             rule,
             schedule,
@@ -349,7 +349,7 @@ impl TrainOptions {
             rows: self.row_division()?,
             layers: self.layer_division()?,
             router: (config.experts > 0).then_some(router),
-            sharding: self.sharding(config)?,
+            sharding: self.sharding()?,
             division: named(
                 &self.division,
                 "division",

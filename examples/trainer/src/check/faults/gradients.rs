@@ -14,7 +14,7 @@ pub(super) struct Averaged<T> {
 
 impl<T: FloatElement> Store<T> for Averaged<T> {
     forward_store!(T:
-        layout, copies, diverges, weights, forward_done, backward_begins, weights_and_gradients,
+        layout, copies, diverges, weights, forward_done, pass_begins, weights_and_gradients,
         gradients, backward_done, owned, share, publish, bytes, all_weights,
     );
 
@@ -39,7 +39,7 @@ pub(super) struct KeptUnits<T> {
 
 impl<T: FloatElement> Store<T> for KeptUnits<T> {
     forward_store!(T:
-        layout, copies, diverges, forward_done, backward_begins, weights_and_gradients, gradients,
+        layout, copies, diverges, forward_done, pass_begins, weights_and_gradients, gradients,
         backward_done, finish, owned, share, bytes, all_weights,
     );
 

@@ -26,8 +26,8 @@ use half::{bf16, f16};
 use maypole::Communicator;
 use std::time::Instant;
 
-const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
-const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
+const DATA: Sharding = Sharding::Replicated { bucket: Some(100_000), overlap: true };
+const LATE: Sharding = Sharding::Replicated { bucket: Some(4_000), overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// The steps by which sums of the row on stale sums are late.

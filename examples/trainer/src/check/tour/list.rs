@@ -19,7 +19,7 @@ const CLOSE: f64 = 1e-5;
 /// The greatest difference of losses, norms and weights where only experts are on other ranks.
 const EXPERTS: f64 = 1e-6;
 /// Buckets of a unit each, so that there are sums to overlap.
-const OVERLAPPED: Sharding = Sharding::Replicated { bucket: 4_000, overlap: true };
+const OVERLAPPED: Sharding = Sharding::Replicated { bucket: Some(4_000), overlap: true };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// Checks of each axis alone, and of several axes together.

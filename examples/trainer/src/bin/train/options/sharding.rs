@@ -2,18 +2,14 @@
 
 use super::{TrainOptions, named};
 use anyhow::Context;
-use maypole_trainer::data_parallel::replicated;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::config::Config;
 
 /// The most steps that sums may be late: each keeps a buffer of gradients.
 const MOST_LATE: u64 = 64;
 
 impl TrainOptions {
-    pub(super) fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
-        let bucket = self
-            .bucket
-            .map_or_else(|| replicated::bucket(4 * config.parameters()), |kib| kib << 10);
+    pub(super) fn sharding(&self) -> anyhow::Result<Sharding> {
+        let bucket = self.bucket.map(|kib| kib << 10);
         let name = self.sharding.as_deref().unwrap_or("replicated");
         if let Some(apart) = self.apart(name) {
             return apart;
