@@ -20,7 +20,7 @@ use lru::LruCache;
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_kernel, walk_module};
 use maypole_transports::cuda::{
-    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Report, Room, Workspace,
+    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Reason, Report, Room, Workspace,
 };
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -143,8 +143,11 @@ impl DeviceRank {
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
         self.last = Some(prepared.algorithm);
-        self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
-        let started = self.start(&prepared, call, factor, (input, output));
+        let number = self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
+        // Another rank that does not capture the call makes another one.
+        let fingerprint = prepared.fingerprint ^ u32::from(is_captured);
+        let name = (number, fingerprint);
+        let started = self.start(&prepared, call, name, factor, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -168,24 +171,24 @@ impl DeviceRank {
 
     /// Refuses to go on if a kernel of an earlier call gave up.
     pub(super) fn check(&mut self) -> Result<()> {
-        let Some(fault) = self.fault() else { return Ok(()) };
+        let Some(report) = self.report() else { return Ok(()) };
         self.comm.engine.get().health().check()?;
-        Err(self.explain(fault))
+        Err(self.explain(report))
     }
 
-    /// Why a kernel of this rank gave up; `None` if none did.
-    fn fault(&self) -> Option<DeviceFault> {
-        match self.board.as_ref()?.words().report()? {
-            Report::TimedOut(rank) => Some(DeviceFault::TimedOut(rank)),
-            Report::Mismatch(rank) => Some(DeviceFault::Mismatch(rank)),
-            _ => Some(DeviceFault::Aborted),
-        }
+    /// What the first kernel of this rank that gave up reports; `None` if none did.
+    fn report(&self) -> Option<Report> {
+        self.board.as_ref()?.words().report()
     }
 
-    fn explain(&mut self, fault: DeviceFault) -> Error {
-        let engine = self.comm.engine.get_mut();
-        let operation = engine.health().title();
-        engine.explain_on_device(operation, fault)
+    fn explain(&mut self, report: Report) -> Error {
+        let fault = match report.reason {
+            Reason::TimedOut(rank) => DeviceFault::TimedOut(rank),
+            Reason::Mismatch(rank) => DeviceFault::Mismatch(rank),
+            Reason::Overlap => DeviceFault::Overlap,
+            _ => DeviceFault::Aborted,
+        };
+        self.comm.engine.get_mut().explain_on_device(report.number, fault)
     }
 
     /// Waits until everything that was started is done.
@@ -317,6 +320,7 @@ impl DeviceRank {
         &mut self,
         prepared: &Prepared,
         call: CollectiveCall,
+        (number, fingerprint): (u32, u32),
         factor: Option<Factor>,
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
@@ -342,8 +346,9 @@ impl DeviceRank {
             input: from,
             output,
             scratch,
-            fingerprint: prepared.fingerprint,
+            fingerprint,
             patience,
+            number,
         };
         board.launch(&prepared.kernel, &[device_call]).map_err(said)?;
         if let Some(divisor) = prepared.divisor {

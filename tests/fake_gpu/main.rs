@@ -18,6 +18,7 @@ mod handles;
 mod maps;
 mod memory;
 mod modules;
+mod order;
 mod raw;
 mod unavailable;
 mod walks;
@@ -37,6 +38,7 @@ const ROLES: &[&[(&str, Role)]] = &[
     handles::ROLES,
     maps::ROLES,
     modules::ROLES,
+    order::ROLES,
     walks::ROLES,
 ];
 

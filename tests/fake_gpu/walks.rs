@@ -89,7 +89,7 @@ fn come_late() {
 }
 
 /// A group that has made one call, and that waits two seconds for another rank.
-fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm, CudaSlice<f32>) {
+pub(crate) fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm, CudaSlice<f32>) {
     let gpu = Comm::new(comm, Arc::clone(stream)).unwrap();
     let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
     gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();

@@ -15,7 +15,7 @@ use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
-use crate::world::calls::CallRecord;
+use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
 use std::sync::Arc;
 
@@ -54,7 +54,14 @@ pub(crate) enum DeviceFault {
     Mismatch(usize),
     /// Another rank failed first.
     Aborted,
+    /// Another call of this rank had not ended.
+    Overlap,
 }
+
+/// Why two calls of a rank cannot run at the same time, and what to do.
+const OVERLAP: &str = "it ran on the GPU while another call of the communicator had not ended: a graph \
+                       was launched beside a call or another graph; let the stream of one wait for the \
+                       other, by an event";
 
 /// Where a buffer of these chunks begins in the whole, in elements.
 fn start(held: HeldChunks, layout: &Layout) -> usize {
@@ -184,16 +191,16 @@ impl Engine {
         }
     }
 
-    /// Begins the operation that `record` describes.
+    /// Begins the operation that `record` describes, and returns its number.
     ///
     /// # Errors
     /// As every call: the communicator has failed, or this is a forked child.
-    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<()> {
+    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<u32> {
         self.check_usable(|| record.call.clone())?;
         self.calls.forget_current();
         self.health.record(record);
         self.health.enter();
-        Ok(())
+        Ok(GroupActivity::number_of(self.health.sequence()))
     }
 
     /// Ends the operation: its kernel is started.
@@ -201,14 +208,14 @@ impl Engine {
         self.health.exit();
     }
 
-    /// Begins the message that `text` describes, between this rank and `peer`.
+    /// Begins the message that `text` describes, between this rank and `peer`, and returns its number.
     ///
     /// # Errors
     /// As [`begin_on_device`](Self::begin_on_device).
-    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<()> {
+    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<u32> {
         self.check_usable(|| text.to_owned())?;
         self.health.begin_message(text.to_owned(), Some(peer), 0);
-        Ok(())
+        Ok(self.health.activity().number_message(text))
     }
 
     /// Ends the message: its kernel is started.
@@ -236,12 +243,15 @@ impl Engine {
             .expect("schedules that the checker accepts complete")
     }
 
-    /// The error of `operation`, whose kernel gave up. The communicator has failed.
-    pub(crate) fn explain_on_device(&mut self, operation: String, fault: DeviceFault) -> Error {
+    /// The error of the operation or message with this number, whose kernel gave up. The communicator
+    /// has failed.
+    pub(crate) fn explain_on_device(&mut self, number: u32, fault: DeviceFault) -> Error {
+        let operation = self.health.go_back_to(number);
         let (peer, error) = match fault {
             DeviceFault::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
             DeviceFault::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
             DeviceFault::Aborted => (None, LinkError::Aborted),
+            DeviceFault::Overlap => return self.fail_on_device(operation, OVERLAP.to_owned()),
         };
         self.explain_link(operation, 0, peer, error)
     }

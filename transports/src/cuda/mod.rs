@@ -23,5 +23,5 @@ pub use code::DeviceCode;
 pub use error::DeviceError;
 pub use launch::{DeviceCall, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
-pub use words::{Report, ReportWords};
+pub use words::{Reason, Report, ReportWords};
 pub use workspace::Workspace;
