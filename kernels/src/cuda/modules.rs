@@ -111,6 +111,8 @@ pub fn load_kernel(
     kernel: &str,
 ) -> Result<CudaFunction, CudaError> {
     let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
+    // The functions below ask the context of the thread.
+    context.bind_to_thread().map_err(failed)?;
     let function = load_module(context, module)?.load_function(kernel).map_err(failed)?;
     // The driver may put off loading until the kernel is needed: now.
     function.num_regs().map_err(failed)?;

@@ -96,6 +96,7 @@ mod tests {
     use crate::world::service::DataLink;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn connections_that_nobody_took_stay_open_for_a_while() {
@@ -117,6 +118,25 @@ mod tests {
             matches!(ends[at].read(&mut [0]), Ok(0))
         };
         assert!(!is_closed(2 * KEPT_OPEN - 1) && !is_closed(KEPT_OPEN));
+    }
+
+    #[test]
+    fn what_was_lent_is_released_if_all_have_let_go() {
+        let mut state = ServiceState::default();
+        let round = |counter| {
+            let group = GroupId { parent_epoch: 3, counter };
+            let purpose = ExchangePurpose::Release;
+            ExchangeRound { group, purpose, members: vec![0, 1], number: 1 }
+        };
+        let released = [0, 1].map(|counter| {
+            let released = Arc::new(AtomicBool::new(false));
+            state.releases.insert(round(counter), Arc::clone(&released));
+            released
+        });
+        state.gather(round(0), Ok(vec![Vec::new(); 2]));
+        state.gather(round(1), Err(1));
+        assert_eq!(released.map(|it| it.load(Ordering::Relaxed)), [true, false]);
+        assert!(state.releases.is_empty() && state.gathered.is_empty());
     }
 
     #[test]
