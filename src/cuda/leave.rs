@@ -65,10 +65,8 @@ impl DeviceRank {
             return None;
         }
         if !self.captured.is_empty() {
-            // A kernel that failed leaves an error here, which its calls have reported.
-            let _ = self.stream.synchronize();
-            // Replays must not wait for ranks that are gone.
-            board.words().abort();
+            // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
+            let _ = board.refuse_walks();
             let fresh = || Workspace::new(&self.stream);
             let (scratch, staging) = (fresh(), fresh());
             let scratch = std::mem::replace(&mut self.scratch, scratch);
