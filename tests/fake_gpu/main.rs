@@ -13,6 +13,8 @@ mod skip;
 mod spawn;
 
 mod copies;
+mod endings;
+mod failures;
 mod graphs;
 mod handles;
 mod maps;
@@ -20,6 +22,7 @@ mod memory;
 mod modules;
 mod order;
 mod raw;
+mod room;
 mod unavailable;
 mod walks;
 
@@ -40,6 +43,9 @@ const ROLES: &[&[(&str, Role)]] = &[
     modules::ROLES,
     order::ROLES,
     walks::ROLES,
+    endings::ROLES,
+    failures::ROLES,
+    room::ROLES,
 ];
 
 #[test]

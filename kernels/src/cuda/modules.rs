@@ -111,11 +111,37 @@ pub fn load_kernel(
     kernel: &str,
 ) -> Result<CudaFunction, CudaError> {
     let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
+    // The functions below ask the context of the thread.
+    context.bind_to_thread().map_err(failed)?;
     let function = load_module(context, module)?.load_function(kernel).map_err(failed)?;
     // The driver may put off loading until the kernel is needed: now.
     function.num_regs().map_err(failed)?;
     function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
     Ok(function)
+}
+
+/// Threads of a block of a kernel that walks programs.
+pub const WALK_THREADS: u32 = 512;
+
+/// Returns the kernel of `module` that walks programs: as [`load_kernel`]. A multiprocessor has room for
+/// one of its blocks.
+///
+/// # Errors
+/// [`CudaError`] if the driver refuses the module, or if there is no room.
+///
+/// # Panics
+/// If there is no such module.
+pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
+    let what = || format!("loading kernel '{module}'");
+    let function = load_kernel(context, module, module)?;
+    let fitting = function.occupancy_max_active_blocks_per_multiprocessor(WALK_THREADS, 0, None);
+    match fitting.map_err(|error| CudaError::new(what(), error))? {
+        0 => {
+            let why = format!("a multiprocessor has no room for {WALK_THREADS} threads of it");
+            Err(CudaError::described(what(), why))
+        }
+        _ => Ok(function),
+    }
 }
 
 fn load_module(context: &Arc<CudaContext>, name: &str) -> Result<Arc<CudaModule>, CudaError> {

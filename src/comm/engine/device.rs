@@ -7,6 +7,8 @@ use crate::comm::engine::calls::call::{CollectiveCall, held};
 use crate::comm::engine::calls::choice::PlanChooser;
 use crate::comm::engine::calls::order::{is_left_to_right, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
+use crate::comm::engine::failure::FailedWait;
+use crate::comm::engine::health::Health;
 use crate::comm::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
@@ -18,6 +20,7 @@ use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The machine as the calls on GPUs see it: all ranks reach one another's memory.
 #[derive(Debug)]
@@ -62,6 +65,44 @@ pub(crate) enum DeviceFault {
 const OVERLAP: &str = "it ran on the GPU while another call of the communicator had not ended: a graph \
                        was launched beside a call or another graph; let the stream of one wait for the \
                        other, by an event";
+
+impl DeviceFault {
+    /// The rank that the kernel waited for, and how the wait failed. `None` if it did not wait.
+    fn wait(self) -> Option<(Option<usize>, LinkError)> {
+        match self {
+            Self::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
+            Self::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
+            Self::Aborted => Some((None, LinkError::Aborted)),
+            Self::Overlap => None,
+        }
+    }
+}
+
+/// What knows of a group whether it has failed, and tells it that a kernel gave up. It needs no lock
+/// that calls hold.
+#[derive(Debug)]
+pub(crate) struct DeviceWitness(Health);
+
+impl DeviceWitness {
+    /// True in a forked child, and once the group has failed, on whichever rank.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.0.is_in_own_process() || self.0.is_alarmed()
+    }
+
+    /// Tells all ranks why the kernel of the operation or message with this number gave up, in which
+    /// waits may take `allowed`. The rank itself finds the same when it looks.
+    pub(crate) fn tell(&mut self, number: u32, fault: DeviceFault, allowed: Duration) {
+        self.0.catch_up();
+        let operation = self.0.go_back_to(number);
+        let error = match fault.wait() {
+            Some((peer, error)) => {
+                self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
+            }
+            None => self.0.device_failed(operation, OVERLAP.to_owned()),
+        };
+        tracing::debug!(%error, "a kernel gave up");
+    }
+}
 
 /// Where a buffer of these chunks begins in the whole, in elements.
 fn start(held: HeldChunks, layout: &Layout) -> usize {
@@ -247,13 +288,15 @@ impl Engine {
     /// has failed.
     pub(crate) fn explain_on_device(&mut self, number: u32, fault: DeviceFault) -> Error {
         let operation = self.health.go_back_to(number);
-        let (peer, error) = match fault {
-            DeviceFault::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
-            DeviceFault::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
-            DeviceFault::Aborted => (None, LinkError::Aborted),
-            DeviceFault::Overlap => return self.fail_on_device(operation, OVERLAP.to_owned()),
-        };
-        self.explain_link(operation, 0, peer, error)
+        match fault.wait() {
+            Some((peer, error)) => self.explain_link(operation, 0, peer, error),
+            None => self.fail_on_device(operation, OVERLAP.to_owned()),
+        }
+    }
+
+    /// What tells the other ranks of a kernel that gave up, on a thread of its own.
+    pub(crate) fn device_witness(&self) -> DeviceWitness {
+        DeviceWitness(self.health.beside())
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
