@@ -33,8 +33,7 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
         world,
         layout: layout(class, world, &mut rng),
         driver: driver(class, world, &mut rng),
-        quiet: matches!(class, Class::Graphs | Class::Overlap | Class::Uncaptured)
-            || rng.below(2) == 0,
+        quiet: needs_gpu(class) || rng.below(2) == 0,
         patience: patience(class, &mut rng),
         goes_on: rng.below(2) == 0,
         mismatch: None,
@@ -50,6 +49,12 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
     draw.end();
     disturb::disturb(&mut draw);
     draw.plan
+}
+
+/// True if the calls of the class cannot go through the host.
+fn needs_gpu(class: Class) -> bool {
+    use Class::{Crowded, Graphs, Overlap, Uncaptured};
+    matches!(class, Crowded | Graphs | Overlap | Uncaptured)
 }
 
 fn layout(class: Class, world: usize, rng: &mut SeededRng) -> Layout {
@@ -71,7 +76,7 @@ fn driver(class: Class, world: usize, rng: &mut SeededRng) -> Driver {
         processors: if is_crowded { few * world } else { of(&[16, 32, 132]) },
         threads: of(&[1, 3, 4, 4]),
         delay: of(&[0, 0, 0, 30, 200]),
-        has_peers: is_crowded || of(&[0, 1, 2, 3, 4, 5, 6, 7]) > 0,
+        has_peers: needs_gpu(class) || of(&[0, 1, 2, 3, 4, 5, 6, 7]) > 0,
         fails: None,
     }
 }
@@ -91,8 +96,7 @@ impl Draw {
         let world = self.plan.world;
         let class = self.plan.class;
         let all: Vec<usize> = (0..world).collect();
-        let needs_gpu = self.plan.quiet || class == Class::Crowded;
-        let mut host = || !needs_gpu && self.rng.below(10) == 0;
+        let mut host = || !needs_gpu(class) && self.rng.below(10) == 0;
         let (first, second) = (host(), host());
         self.plan.groups.push(Members { ranks: all.clone(), through_host: first });
         let two = matches!(class, Class::Crowded | Class::Drops) || self.rng.below(3) == 0;

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// How long a rank waits for another one while groups are made.
+const LONGEST_START: Duration = Duration::from_secs(20);
+
 /// How a step ended, if not well.
 pub(crate) enum Trouble {
     Error(String),
@@ -76,10 +79,11 @@ pub(crate) fn carry_out(plan: &Plan, mut world: Communicator) {
     let (members, calls, graphs) = (Vec::new(), HashMap::new(), HashMap::new());
     let world = &mut world;
     let mut rank = Rank { plan, rank: number, world, members, calls, graphs };
-    let mut goes_on = rank.told("start", |rank| rank.prepare());
+    let is_ready = rank.told("start", |rank| rank.prepare());
+    let mut goes_on = is_ready;
     for (nth, step) in plan.steps[number].iter().enumerate() {
         // A rank that stops drops what it has.
-        if goes_on || plan.goes_on || matches!(step, Step::Drop(_)) {
+        if goes_on || (is_ready && plan.goes_on) || matches!(step, Step::Drop(_)) {
             goes_on &= rank.told(&nth.to_string(), |rank| rank.step(step));
         }
     }
@@ -103,6 +107,7 @@ impl Rank<'_> {
     /// Makes groups and buffers, and waits for the others: afterwards nothing is allocated.
     fn prepare(&mut self) -> Done {
         let plan = self.plan;
+        self.world.set_timeout(plan.patience.max(LONGEST_START));
         let context = driver().map_err(|error| error.to_string())?;
         let context = context.context(self.rank % plan.driver.devices);
         let context = context.map_err(|error| error.to_string())?;
