@@ -6,7 +6,7 @@ use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::counts::CallCount;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
-use cudarc::driver::{DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
 
 /// A call with the buffers that it is lent.
@@ -48,7 +48,7 @@ impl Comm {
     ) -> Result<()> {
         let count = data.len();
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("all_reduce", data, &stream)?;
         self.issue::<T>(Collective::AllReduce, *op, count, true, data, data)
     }
 
@@ -77,7 +77,7 @@ impl Comm {
     pub fn all_gather_in_place<R: DevicePtrMut<T>, T: Element>(&self, data: &mut R) -> Result<()> {
         let count = self.block("all_gather", data.len())?;
         let stream = self.stream();
-        let (whole, _guard) = lend_mut(data, &stream);
+        let (whole, _guard) = self.written("all_gather", data, &stream)?;
         let mine = self.mine(whole);
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine, whole)
     }
@@ -112,7 +112,7 @@ impl Comm {
     ) -> Result<()> {
         let count = self.block("reduce_scatter", data.len())?;
         let stream = self.stream();
-        let (whole, _guard) = lend_mut(data, &stream);
+        let (whole, _guard) = self.written("reduce_scatter", data, &stream)?;
         let mine = self.mine(whole);
         self.issue::<T>(Collective::ReduceScatter, *op, count, true, whole, mine)
     }
@@ -141,7 +141,7 @@ impl Comm {
     pub fn all_to_all_in_place<R: DevicePtrMut<T>, T: Element>(&self, data: &mut R) -> Result<()> {
         let count = self.block("all_to_all", data.len())?;
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("all_to_all", data, &stream)?;
         self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, data, data)
     }
 
@@ -165,13 +165,34 @@ impl Comm {
         receive: Option<&mut impl DevicePtrMut<T>>,
     ) -> Result<()> {
         let stream = self.stream();
-        let input = send.map(|send| lend(send, &stream));
-        let output = receive.map(|receive| lend_mut(receive, &stream));
+        let name = collective.name();
+        let input = send.map(|send| self.read(name, send, &stream)).transpose()?;
+        let output = receive.map(|receive| self.written(name, receive, &stream)).transpose()?;
         let from = input.as_ref().map_or(Lent::EMPTY, |it| it.0);
         let to = output.as_ref().map_or(Lent::EMPTY, |it| it.0);
         let done = self.issue::<T>(collective, op, count, false, from, to);
         drop((input, output));
         done
+    }
+
+    /// Lends a buffer that `operation` reads.
+    pub(super) fn read<'a, T>(
+        &self,
+        operation: &'static str,
+        buffer: &'a impl DevicePtr<T>,
+        stream: &'a CudaStream,
+    ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
+        lend(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
+    }
+
+    /// Lends a buffer that `operation` writes.
+    pub(super) fn written<'a, T>(
+        &self,
+        operation: &'static str,
+        buffer: &'a mut impl DevicePtrMut<T>,
+        stream: &'a CudaStream,
+    ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
+        lend_mut(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
     }
 
     pub(super) fn issue<T: Element>(

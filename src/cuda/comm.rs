@@ -8,10 +8,12 @@ use crate::comm::Communicator;
 use crate::comm::element::DataType;
 use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
 use crate::comm::engine::calls::counts::CallCount;
+use crate::comm::engine::device::DeviceWitness;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaStream};
+use maypole_transports::cuda::ReportWords;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +31,11 @@ use std::time::Duration;
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else, so they can be captured in a graph.
+///
+/// # Graphs
+/// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the
+/// calls in it do nothing: they neither wait nor write. What they would use stays allocated until the
+/// process ends.
 ///
 /// ```no_run
 /// use maypole::cuda::{Comm, driver};
@@ -48,6 +55,9 @@ pub struct Comm {
     rank: usize,
     world: usize,
     stream: Arc<CudaStream>,
+    /// These tell whether the group has failed without the lock of `inner`, which calls hold.
+    witness: DeviceWitness,
+    words: Option<Arc<ReportWords>>,
     inner: Mutex<DeviceRank>,
     /// Ends after the kernels of `inner`.
     _watch: Option<Watch>,
@@ -93,12 +103,16 @@ impl Comm {
         connected: std::result::Result<Connected, String>,
     ) -> Result<Self> {
         let (number, world) = (comm.rank(), comm.world());
-        let alarm = comm.engine.get().health().control().alarm();
+        let witness = || comm.engine.get().device_witness();
+        let (witness, watching) = (witness(), witness());
         let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
-        let watch = words.map(|words| Watch::start(alarm, words)).transpose();
-        let watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
-        Ok(Self { rank: number, world, stream, inner: Mutex::new(rank), _watch: watch })
+        let start =
+            |words: &_| Watch::start(watching, Arc::clone(words), Arc::clone(&rank.patience));
+        let watch = words.as_ref().map(start).transpose();
+        let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
+        let inner = Mutex::new(rank);
+        Ok(Self { rank: number, world, stream, witness, words, inner, _watch })
     }
 
     /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
@@ -167,15 +181,24 @@ impl Comm {
     /// # Errors
     /// Why a collective did not end: [`Error`]. Every rank gets an error that names the same cause.
     pub fn synchronize(&self) -> Result<()> {
-        self.lock().synchronize()
+        // Without the lock: other threads may check meanwhile.
+        match self.stream.synchronize() {
+            Ok(()) => self.check(),
+            failed => self.lock().settle(failed),
+        }
     }
 
-    /// Looks whether a collective that was started has failed, and does not wait.
+    /// Looks whether a collective that was started has failed, here or on another rank, and does not
+    /// wait: neither for the stream, nor for another thread that does.
     ///
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn check(&self) -> Result<()> {
-        self.lock().check()
+        let reports = self.words.as_ref().is_some_and(|words| words.report().is_some());
+        match reports || self.witness.has_failed() {
+            true => self.lock().check(),
+            false => Ok(()),
+        }
     }
 
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
@@ -254,6 +277,10 @@ impl Comm {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn into_rank(self) -> DeviceRank {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn invalid(&self, operation: &'static str, why: String) -> Error {

@@ -1,19 +1,37 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
 use super::messages::DeviceMessage;
-use super::rank::DeviceRank;
+use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::comm::engine::Engine;
 use crate::comm::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
-use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, Room};
+use cudarc::driver::CudaStream;
+use lru::LruCache;
+use maypole_transports::cuda::{CodeShelf, DeviceCall, DeviceCode, DeviceError, Lent, Room};
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Most programs of messages that are kept.
-const MOST_MESSAGES: usize = 256;
+/// Most programs of messages that are kept, and as many that graphs have captured.
+const MOST_MESSAGES: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
 
-/// The programs of messages by length, for each end.
-pub(super) type MessagePrograms = HashMap<(u64, bool), Arc<DeviceCode>>;
+/// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program
+/// may wait for nothing.
+pub(super) struct MessagePrograms {
+    by_length: LruCache<(u64, bool), Arc<DeviceCode>>,
+    shelf: CodeShelf,
+}
+
+impl MessagePrograms {
+    /// No programs yet, for work on `stream`.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(super) fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DeviceError> {
+        let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES.get())?;
+        Ok(Self { by_length: LruCache::new(MOST_MESSAGES), shelf })
+    }
+}
 
 /// Messages in batches that start together. Both ends of a message find it in the same batch,
 /// because the place of a message follows from the distance of its ranks, and from the messages of
@@ -47,7 +65,7 @@ fn batches(
 impl DeviceRank {
     /// Starts messages together.
     pub(super) fn exchange_messages(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
-        self.check()?;
+        self.check_kernels()?;
         let first = || messages.first().map_or_else(String::new, DeviceMessage::describe);
         let is_captured = self.is_captured(first)?;
         if self.board.is_none() {
@@ -56,7 +74,8 @@ impl DeviceRank {
                 false => self.exchange_through_host(messages),
             };
         }
-        if is_captured && messages.iter().any(|it| !self.messages.contains_key(&it.key())) {
+        let known = &self.messages.as_ref().expect(IS_CONNECTED).by_length;
+        if is_captured && messages.iter().any(|it| !known.contains(&it.key())) {
             let why = "exchange messages of these lengths once before they are captured in a graph: \
                        their programs have to be copied to the GPU";
             return Err(self.comm.invalid("send", why.to_owned()));
@@ -110,22 +129,18 @@ impl DeviceRank {
         message: &DeviceMessage<'_>,
     ) -> std::result::Result<Arc<DeviceCode>, String> {
         let key = message.key();
-        if let Some(code) = self.messages.get(&key) {
+        let shape = self.board().shapes().messages;
+        let MessagePrograms { by_length, shelf } = self.messages.as_mut().expect(IS_CONNECTED);
+        if let Some(code) = by_length.get(&key) {
             return Ok(Arc::clone(code));
         }
-        let shape = &self.board_mut().shapes().messages;
         let slots = DeviceSlots { bytes: shape.bytes, count: shape.slots as usize };
         let program = Engine::lower_message(key.0 as usize, slots, message.sends);
         let places = BufferPlaces { input: 0, output: 0 };
         let packed = DeviceProgram::new(&program, usize::from(!message.sends), places);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
-        let code = DeviceCode::load(self.stream(), packed.bytes()).map_err(|it| it.to_string())?;
-        if self.messages.len() == MOST_MESSAGES {
-            // Which ones go does not matter, and there is nothing to look up.
-            self.messages.clear();
-        }
-        let code = Arc::new(code);
-        self.messages.insert(key, Arc::clone(&code));
+        let code = Arc::new(shelf.load(packed.bytes()).map_err(|it| it.to_string())?);
+        by_length.put(key, Arc::clone(&code));
         Ok(code)
     }
 }

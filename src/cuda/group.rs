@@ -4,13 +4,14 @@ use super::collectives::LentCall;
 use super::comm::Comm;
 use super::messages::DeviceMessage;
 use crate::comm::element::{Element, ReduceOp};
-use crate::comm::error::Result;
+use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use cudarc::driver::{CudaView, CudaViewMut, SyncOnDrop};
-use maypole_transports::cuda::Lent;
+use maypole_transports::cuda::{ForeignBuffer, Lent};
 
 /// Messages that a rank starts together, so that none of them waits for another one, and
-/// collectives: see [`Comm::group`]. They start when this is [ended](Self::end) or dropped.
+/// collectives: see [`Comm::group`]. They start when this is [ended](Self::end) or dropped. If they
+/// cannot, a group that is dropped fails the communicator, because it returns no error.
 ///
 /// The collectives run one after the other, in the order in which they were added; then the messages
 /// run side by side. So a rank must not wait for a message of another rank's group before it makes a
@@ -66,7 +67,7 @@ impl<'g> Group<'g> {
     /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one.
     pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
         let peer = self.comm.peer("send", peer)?;
-        let data = self.read(data);
+        let data = self.read("send", data)?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: true, data, kind });
         Ok(())
@@ -78,7 +79,7 @@ impl<'g> Group<'g> {
     /// As [`send`](Self::send).
     pub fn recv<'r: 'g, T: Element>(&mut self, data: CudaViewMut<'r, T>, peer: i32) -> Result<()> {
         let peer = self.comm.peer("recv", peer)?;
-        let data = self.written(data);
+        let data = self.written("recv", data)?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: false, data, kind });
         Ok(())
@@ -101,8 +102,9 @@ impl<'g> Group<'g> {
             let len = send.as_ref().map_or(0, |send| send.len());
             self.comm.check_len("broadcast", "input", len, count)?;
         }
-        let input = send.map_or(Lent::EMPTY, |send| self.read(send));
-        let output = self.written(receive);
+        let input = send.map(|send| self.read("broadcast", send)).transpose()?;
+        let input = input.unwrap_or(Lent::EMPTY);
+        let output = self.written("broadcast", receive)?;
         let collective = Collective::Broadcast { root };
         self.add::<T>(collective, ReduceOp::Sum, count, [input, output]);
         Ok(())
@@ -119,7 +121,7 @@ impl<'g> Group<'g> {
     ) -> Result<()> {
         let root = self.comm.root("broadcast", root)?;
         let count = data.len();
-        let data = self.written(data);
+        let data = self.written("broadcast", data)?;
         let input = if self.comm.rank() == root { data } else { Lent::EMPTY };
         let collective = Collective::Broadcast { root };
         self.add_in_place::<T>(collective, ReduceOp::Sum, count, [input, data]);
@@ -138,7 +140,7 @@ impl<'g> Group<'g> {
         let count = send.len();
         let whole = count * self.comm.world_size();
         self.comm.check_len("all_gather", "output", receive.len(), whole)?;
-        let buffers = [self.read(send), self.written(receive)];
+        let buffers = [self.read("all_gather", send)?, self.written("all_gather", receive)?];
         self.add::<T>(Collective::AllGather, ReduceOp::Sum, count, buffers);
         Ok(())
     }
@@ -155,7 +157,7 @@ impl<'g> Group<'g> {
     ) -> Result<()> {
         let count = send.len();
         self.comm.check_len("all_reduce", "output", receive.len(), count)?;
-        let buffers = [self.read(send), self.written(receive)];
+        let buffers = [self.read("all_reduce", send)?, self.written("all_reduce", receive)?];
         self.add::<T>(Collective::AllReduce, *op, count, buffers);
         Ok(())
     }
@@ -170,7 +172,7 @@ impl<'g> Group<'g> {
         op: &ReduceOp,
     ) -> Result<()> {
         let count = data.len();
-        let data = self.written(data);
+        let data = self.written("all_reduce", data)?;
         self.add_in_place::<T>(Collective::AllReduce, *op, count, [data, data]);
         Ok(())
     }
@@ -193,8 +195,9 @@ impl<'g> Group<'g> {
             let len = receive.as_ref().map_or(0, |receive| receive.len());
             self.comm.check_len("reduce", "output", len, count)?;
         }
-        let input = self.read(send);
-        let output = receive.map_or(Lent::EMPTY, |receive| self.written(receive));
+        let input = self.read("reduce", send)?;
+        let output = receive.map(|receive| self.written("reduce", receive)).transpose()?;
+        let output = output.unwrap_or(Lent::EMPTY);
         self.add::<T>(Collective::Reduce { root }, *op, count, [input, output]);
         Ok(())
     }
@@ -211,7 +214,7 @@ impl<'g> Group<'g> {
     ) -> Result<()> {
         let root = self.comm.root("reduce", root)?;
         let count = data.len();
-        let data = self.written(data);
+        let data = self.written("reduce", data)?;
         let collective = Collective::Reduce { root };
         match self.comm.rank() == root {
             true => self.add_in_place::<T>(collective, *op, count, [data, data]),
@@ -233,7 +236,8 @@ impl<'g> Group<'g> {
         let count = receive.len();
         let whole = count * self.comm.world_size();
         self.comm.check_len("reduce_scatter", "input", send.len(), whole)?;
-        let buffers = [self.read(send), self.written(receive)];
+        let buffers =
+            [self.read("reduce_scatter", send)?, self.written("reduce_scatter", receive)?];
         self.add::<T>(Collective::ReduceScatter, *op, count, buffers);
         Ok(())
     }
@@ -241,7 +245,8 @@ impl<'g> Group<'g> {
     /// Starts everything that was added.
     ///
     /// # Errors
-    /// As every call.
+    /// As every call. If a call is refused after others of the group have started, the communicator
+    /// fails.
     pub fn end(mut self) -> Result<()> {
         self.start()
     }
@@ -250,23 +255,45 @@ impl<'g> Group<'g> {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        self.calls.iter().try_for_each(|call| self.comm.issue_lent(call))?;
-        match self.messages[..] {
+        for (nth, call) in self.calls.iter().enumerate() {
+            let started = self.comm.issue_lent(call);
+            started.inspect_err(|error| self.fail_after(nth, error))?;
+        }
+        let exchanged = match self.messages[..] {
             [] => Ok(()),
             _ => self.comm.lock().exchange_messages(&self.messages),
+        };
+        exchanged.inspect_err(|error| self.fail_after(self.calls.len(), error))
+    }
+
+    /// The group stops after `started` calls. If there are some, this rank has done a part of what the
+    /// other ranks do, so it cannot go on, even if the call was only refused.
+    fn fail_after(&self, started: usize, error: &Error) {
+        if started > 0 && error.is_harmless() {
+            let _ = self.comm.lock().fail("a group of calls", error.to_string());
         }
     }
 
-    fn read<T>(&mut self, view: CudaView<'g, T>) -> Lent<'g> {
-        let (lent, guard) = Lent::of_view(view, self.comm.stream_ref());
-        self.guards.push(guard);
-        lent
+    fn read<T>(&mut self, operation: &'static str, view: CudaView<'g, T>) -> Result<Lent<'g>> {
+        self.keep(operation, Lent::of_view(view, self.comm.stream_ref()))
     }
 
-    fn written<T>(&mut self, view: CudaViewMut<'g, T>) -> Lent<'g> {
-        let (lent, guard) = Lent::of_view_mut(view, self.comm.stream_ref());
+    fn written<T>(
+        &mut self,
+        operation: &'static str,
+        view: CudaViewMut<'g, T>,
+    ) -> Result<Lent<'g>> {
+        self.keep(operation, Lent::of_view_mut(view, self.comm.stream_ref()))
+    }
+
+    fn keep(
+        &mut self,
+        operation: &'static str,
+        lent: std::result::Result<(Lent<'g>, SyncOnDrop<'g>), ForeignBuffer>,
+    ) -> Result<Lent<'g>> {
+        let (lent, guard) = lent.map_err(|why| self.comm.invalid(operation, why.to_string()))?;
         self.guards.push(guard);
-        lent
+        Ok(lent)
     }
 
     fn add<T: Element>(
@@ -295,9 +322,13 @@ impl<'g> Group<'g> {
 }
 
 impl Drop for Group<'_> {
-    /// Starts everything that was added. An error comes up in the next call, because the communicator
-    /// has failed.
+    /// Starts everything that was added. An error fails the communicator, because nothing else tells of
+    /// it: it comes up in [`Comm::check`] and in the next call.
     fn drop(&mut self) {
-        let _ = self.start();
+        if let Err(error) = self.start()
+            && error.is_harmless()
+        {
+            let _ = self.comm.lock().fail("a group of calls", error.to_string());
+        }
     }
 }

@@ -21,6 +21,8 @@ impl DeviceRank {
         output: Lent<'_>,
     ) -> Result<()> {
         let name = call.to_string();
+        // A barrier orders the work of the streams, and has no bytes that would wait for it.
+        self.await_stream(&name)?;
         let read = self.read(input, &name)?;
         // What a call leaves as it is comes back as it was.
         let mut written = self.read(output, &name)?;
@@ -33,6 +35,7 @@ impl DeviceRank {
     /// Exchanges messages by the communicator.
     pub(super) fn exchange_through_host(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
         let name = messages.first().map(DeviceMessage::describe).unwrap_or_default();
+        self.await_stream(&name)?;
         let mut buffers = Vec::new();
         for message in messages {
             buffers.push(self.read(message.data, &name)?);
@@ -52,6 +55,11 @@ impl DeviceRank {
             done.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         Ok(())
+    }
+
+    fn await_stream(&mut self, name: &str) -> Result<()> {
+        let done = self.stream.synchronize();
+        done.map_err(|error| self.fail(name, format!("the driver reports {error:?}")))
     }
 
     fn read(&mut self, from: Lent<'_>, name: &str) -> Result<Vec<u8>> {

@@ -9,6 +9,7 @@ use crate::topology::{DeviceLinks, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, DriverError};
+use maypole_transports::cuda::ReservedBlocks;
 
 /// What a rank tells the others about itself, before mailboxes are made.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -16,6 +17,8 @@ use cudarc::driver::{CudaContext, DriverError};
 pub(super) struct Introduction {
     pub(super) uuid: [u8; 16],
     pub(super) processors: u32,
+    /// Multiprocessors that no group of its process has reserved.
+    pub(super) free: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
 }
@@ -32,11 +35,13 @@ impl Introduction {
     pub(super) fn of(context: &CudaContext) -> std::result::Result<Self, String> {
         let said = |error: DriverError| format!("the driver reports {error:?}");
         let number = |which| context.attribute(which).map(|it| it.max(0) as u32).map_err(said);
-        let uuid = context.uuid().map_err(said)?;
+        let uuid = context.uuid().map_err(said)?.bytes.map(|byte| byte as u8);
+        let processors =
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         Ok(Self {
-            uuid: uuid.bytes.map(|byte| byte as u8),
-            processors: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
-                .max(1),
+            uuid,
+            processors,
+            free: ReservedBlocks::left(uuid, processors),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
@@ -98,7 +103,7 @@ mod tests {
     use super::*;
 
     fn one(uuid: u8, bus: u32) -> Introduction {
-        Introduction { uuid: [uuid; 16], processors: 132, address: [0, bus, 0] }
+        Introduction { uuid: [uuid; 16], processors: 132, free: 100, address: [0, bus, 0] }
     }
 
     #[test]

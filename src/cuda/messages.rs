@@ -5,7 +5,7 @@ use crate::comm::element::{DataType, Element};
 use crate::comm::error::Result;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
 use maypole_kernels::mix;
-use maypole_transports::cuda::{Lent, lend, lend_mut};
+use maypole_transports::cuda::Lent;
 
 /// One message of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Comm {
     pub fn send<S: DevicePtr<T>, T: Element>(&self, data: &S, peer: i32) -> Result<()> {
         let peer = self.peer("send", peer)?;
         let stream = self.stream();
-        let (data, _guard) = lend(data, &stream);
+        let (data, _guard) = self.read("send", data, &stream)?;
         let kind = T::DATA_TYPE;
         self.lock().exchange_messages(&[DeviceMessage { peer, sends: true, data, kind }])
     }
@@ -62,7 +62,7 @@ impl Comm {
     pub fn recv<R: DevicePtrMut<T>, T: Element>(&self, data: &mut R, peer: i32) -> Result<()> {
         let peer = self.peer("recv", peer)?;
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("recv", data, &stream)?;
         let kind = T::DATA_TYPE;
         self.lock().exchange_messages(&[DeviceMessage { peer, sends: false, data, kind }])
     }

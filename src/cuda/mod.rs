@@ -31,7 +31,7 @@
 //! | results | `NcclStatus`, `NcclError` | `()`, [`Error`](crate::Error), which names the rank and the cause |
 //! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
 //! | `Id::new` | an address that NCCL finds | this host; for several hosts [`Id::at`] with the address of rank 0 |
-//! | a dropped `Comm` | aborts what runs | waits for what runs |
+//! | a dropped `Comm` | aborts what runs | waits for what runs on this rank; [`Comm::close`] waits for all |
 //! | a rank that dies, is late, or makes another call | the others wait for ever | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
@@ -49,12 +49,14 @@
 //! | `explain` | why calls run as they do |
 //! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
-//! | `programs` | programs in the memory of a GPU, and those that graphs keep |
+//! | `prepare` | how a call gets its program on the GPU |
+//! | `programs` | the programs that are kept, and those that graphs keep |
 //! | `plan` | which mailboxes and windows a call uses, and what things cost |
 //! | `links` | which GPUs the ranks have, and what joins these |
 //! | `setup` | how mailboxes are made, and when there can be none |
+//! | `leave` | how a rank leaves, and what becomes of its memory |
 //! | `host` | calls through the memory of the host |
-//! | `watch` | the thread that hears of failures while kernels wait |
+//! | `watch` | the thread that hears of failures while kernels wait, and tells of those that kernels report |
 
 mod collectives;
 mod comm;
@@ -63,9 +65,11 @@ mod explain;
 mod group;
 mod host;
 mod id;
+mod leave;
 mod links;
 mod messages;
 mod plan;
+mod prepare;
 mod programs;
 mod rank;
 mod rooted;

@@ -9,8 +9,11 @@ use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
 const LONGEST_LINES: usize = 64 << 10;
 /// Lanes of short publications.
 const LANES_OF_LINES: u32 = 8;
-/// Most lanes of long publications.
+/// Most lanes of long publications of ranks that share a GPU.
 const MOST_LANES: u32 = 66;
+/// Most lanes of long publications between GPUs, whose links are slower than their memory. Blocks that
+/// wait for other ranks are taken from the user's kernels.
+const MOST_LANES_BETWEEN_GPUS: u32 = 32;
 /// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
 const LONGEST: usize = 8 << 20;
 /// Lanes of messages, and bytes that one lane moves between two counters.
@@ -41,11 +44,22 @@ pub(super) const MEASURED: &str =
 pub(super) const COSTS: CostTable =
     CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 
-/// The mailboxes of `ranks` ranks, of which at most `crowd` share a GPU of `processors`
-/// multiprocessors. Every block of every rank must run at the same time, so ranks share a GPU's.
-pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
-    let share = (processors / crowd.max(1)).max(1);
-    let lanes = share.min(MOST_LANES);
+/// The lanes of each rank of a group, whose ranks have GPUs with these UUIDs, of which no other group of
+/// their process has reserved so many multiprocessors. `None` if some rank gets none.
+///
+/// Every block of every rank must run at the same time, also beside those of other groups. A
+/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). A quarter is left for
+/// the groups to come.
+pub(super) fn lanes(gpus: &[([u8; 16], u32)]) -> Option<u32> {
+    let crowd = |uuid| gpus.iter().filter(|other| other.0 == uuid).count() as u32;
+    let share = gpus.iter().map(|(uuid, free)| free / crowd(*uuid)).min().filter(|it| *it > 0)?;
+    let is_shared = gpus.iter().any(|(uuid, _)| crowd(*uuid) > 1);
+    let most = if is_shared { MOST_LANES } else { MOST_LANES_BETWEEN_GPUS };
+    Some((share - share.div_ceil(4)).clamp(1, most))
+}
+
+/// The mailboxes of ranks that have `lanes` lanes each.
+pub(super) fn shapes(lanes: u32) -> Shapes {
     let lines = Shape {
         protocol: Protocol::LowLatency,
         lanes: lanes.min(LANES_OF_LINES),
@@ -53,9 +67,9 @@ pub(super) fn shapes(crowd: u32, processors: u32) -> Shapes {
         bytes: LONGEST_LINES,
     };
     let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: LONGEST };
-    let lanes = (share / MOST_LAUNCHES as u32).clamp(1, LANES_OF_MESSAGES);
-    let messages = Shape { lanes, bytes: MESSAGE_BYTES * lanes as usize, ..long };
-    let messages_at_once = ((share / lanes) as usize).clamp(1, MOST_LAUNCHES);
+    let of_message = (lanes / MOST_LAUNCHES as u32).clamp(1, LANES_OF_MESSAGES);
+    let messages = Shape { lanes: of_message, bytes: MESSAGE_BYTES * of_message as usize, ..long };
+    let messages_at_once = ((lanes / of_message) as usize).clamp(1, MOST_LAUNCHES);
     Shapes { groups: vec![lines, long], messages, messages_at_once }
 }
 
@@ -96,15 +110,36 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_of_a_gpu_run_at_once() {
-        for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2)] {
-            let shapes = shapes(crowd, processors);
+    fn the_blocks_of_a_rank_are_as_many_as_it_has_lanes() {
+        for lanes in [1, 2, 7, 12, 32, 49, 66] {
+            let shapes = shapes(lanes);
             for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
-                assert!(shape.lanes * crowd <= processors.max(crowd));
+                assert!(shape.lanes <= lanes);
             }
-            let blocks = shapes.messages.lanes * shapes.messages_at_once as u32;
-            assert!(blocks * crowd <= processors.max(crowd));
+            assert!(shapes.messages.lanes * shapes.messages_at_once as u32 <= lanes);
         }
+    }
+
+    /// Groups that are made one after the other, by `crowd` ranks on one GPU.
+    #[test]
+    fn all_groups_of_a_gpu_run_at_once() {
+        for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2), (1, 1)] {
+            let mut free = processors;
+            while let Some(lanes) = lanes(&vec![([7; 16], free); crowd as usize]) {
+                free = free.checked_sub(lanes * crowd).expect("their blocks fit");
+            }
+            assert!(free < crowd, "all are used in the end");
+        }
+    }
+
+    #[test]
+    fn the_rank_with_the_fullest_gpu_decides() {
+        let gpu = |name: u8, free| ([name; 16], free);
+        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 132)]), Some(32));
+        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 4)]), Some(3));
+        assert_eq!(lanes(&[gpu(1, 132), gpu(1, 132)]), Some(49));
+        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 0)]), None);
+        assert_eq!(lanes(&[gpu(1, 1), gpu(1, 1)]), None);
     }
 }

@@ -1,6 +1,8 @@
 //! Programs in the memory of a GPU, and those that graphs keep.
 
 use crate::algorithms::Algorithm;
+use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::calls::recent::RecentlyUsed;
 use crate::world::calls::CallRecord;
 use cudarc::driver::CudaFunction;
 use maypole_transports::cuda::{DeviceCode, Room};
@@ -20,6 +22,84 @@ pub(super) struct Prepared {
     pub(super) algorithm: Algorithm,
 }
 
+impl Prepared {
+    /// Bytes that it takes while it is kept.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.code.bytes() + self.record.memory()
+    }
+}
+
+/// The room that the programs of a new call take, and how much all programs may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ProgramRoom {
+    pub(super) bytes: usize,
+    pub(super) budget: usize,
+}
+
+impl ProgramRoom {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        [self.bytes as u64, self.budget as u64].map(u64::to_le_bytes).concat()
+    }
+
+    /// What all ranks count with, after they have told one another: the most bytes, and the smallest
+    /// budget. A rank that told something else counts as one without memory.
+    pub(super) fn agreed(told: &[Vec<u8>]) -> Self {
+        let read = |told: &Vec<u8>| {
+            let (bytes, rest) = told.split_first_chunk()?;
+            let budget = rest.try_into().ok()?;
+            let number = |bytes| usize::try_from(u64::from_le_bytes(bytes)).ok();
+            Some(Self { bytes: number(*bytes)?, budget: number(budget)? })
+        };
+        let nothing = Self { bytes: 0, budget: 0 };
+        told.iter().map(|told| read(told).unwrap_or(nothing)).fold(
+            Self { bytes: 0, budget: usize::MAX },
+            |all, one| Self { bytes: all.bytes.max(one.bytes), budget: all.budget.min(one.budget) },
+        )
+    }
+}
+
+/// The programs that are kept for calls to come, within a budget in bytes. A call without a program makes
+/// all ranks meet, so all of them keep those of the same calls.
+#[derive(Default)]
+pub(super) struct KeptPrograms {
+    /// By call apart from its placement, which other ranks do not know: the programs apart and in
+    /// place.
+    recent: RecentlyUsed<CollectiveCall, [Arc<Prepared>; 2]>,
+    /// Those that were dropped. Freeing memory may wait for kernels, so it waits until all ranks meet.
+    dropped: Vec<[Arc<Prepared>; 2]>,
+}
+
+impl KeptPrograms {
+    pub(super) fn get(&mut self, call: &CollectiveCall) -> Option<&[Arc<Prepared>; 2]> {
+        self.recent.get(call)
+    }
+
+    /// Keeps the programs of a new call. First drops those that were not used for the longest time, until
+    /// all fit.
+    pub(super) fn add(
+        &mut self,
+        call: CollectiveCall,
+        programs: [Arc<Prepared>; 2],
+        ProgramRoom { bytes, budget }: ProgramRoom,
+    ) {
+        while let Some(oldest) = self.recent.evict(bytes, budget) {
+            self.dropped.push(oldest);
+        }
+        self.recent.insert(call, programs, bytes);
+    }
+
+    pub(super) fn drop_all(&mut self) {
+        while let Some(program) = self.recent.evict(usize::MAX, 0) {
+            self.dropped.push(program);
+        }
+    }
+
+    /// Frees the memory of programs that were dropped. All ranks wait for one another afterwards.
+    pub(super) fn free_dropped(&mut self) {
+        self.dropped.clear();
+    }
+}
+
 /// Programs that a graph may run again: they are kept as long as the rank, and so is the working memory
 /// of their calls. Each program is kept once, however often it is captured.
 #[derive(Default)]
@@ -29,6 +109,11 @@ pub(super) struct Captured {
 }
 
 impl Captured {
+    /// True if nothing was captured.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.messages.is_empty()
+    }
+
     /// True if some call was captured.
     pub(super) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
@@ -44,5 +129,19 @@ impl Captured {
         if !self.messages.iter().any(|kept| Arc::ptr_eq(kept, code)) {
             self.messages.push(Arc::clone(code));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_agree_on_the_room_of_a_program() {
+        let told = |bytes, budget| ProgramRoom { bytes, budget }.to_bytes();
+        let agreed = ProgramRoom::agreed(&[told(100, 9000), told(300, 8000), told(200, 10_000)]);
+        assert_eq!(agreed, ProgramRoom { bytes: 300, budget: 8000 });
+        let broken = ProgramRoom::agreed(&[told(100, 9000), vec![1; 15]]);
+        assert_eq!(broken, ProgramRoom { bytes: 100, budget: 0 });
     }
 }

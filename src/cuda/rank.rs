@@ -2,57 +2,57 @@
 
 use super::exchange::MessagePrograms;
 use super::plan;
-use super::programs::{Captured, Prepared};
+use super::programs::{Captured, KeptPrograms, Prepared};
 use super::setup::Connected;
+use super::watch::fault_of;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, Factor, ReduceOp};
-use crate::comm::engine::agree::named_call;
 use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::device::{DeviceFault, DeviceLowered, DeviceMachine};
+use crate::comm::engine::device::DeviceMachine;
 use crate::comm::error::{Error, Result};
-use crate::lower::DeviceProgram;
 use crate::topology::DeviceLinks;
-use crate::tuner::Plan;
 use cudarc::driver::sys::CUstreamCaptureStatus;
-use cudarc::driver::{CudaFunction, CudaStream};
-use lru::LruCache;
+use cudarc::driver::{CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
-use maypole_kernels::cuda::{MapKernels, load_kernel, walk_module};
+use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
 use maypole_transports::cuda::{
-    DeviceBoard, DeviceCall, DeviceCode, DeviceError, Lent, Report, Room, Workspace,
+    DeviceBoard, DeviceCall, DeviceError, Lent, ReservedBlocks, Workspace,
 };
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a GPU was asked for, or why it did not do that.
-type Made<T> = std::result::Result<T, String>;
+pub(super) type Made<T> = std::result::Result<T, String>;
 
-/// Most programs that are kept.
-const MOST_PROGRAMS: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+/// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
+pub(super) const IS_CONNECTED: &str = "the rank has mailboxes";
 
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
     /// Gone when the rank is dropped, or if bytes go through the host.
     pub(super) board: Option<DeviceBoard>,
+    /// Room for the blocks of its kernels.
+    _blocks: Option<ReservedBlocks>,
     /// Why bytes go through the host.
     pub(super) host_reason: Option<String>,
-    stream: Arc<CudaStream>,
+    pub(super) stream: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
-    walks: HashMap<String, CudaFunction>,
-    maps: HashMap<DataType, MapKernels>,
+    pub(super) walks: HashMap<String, CudaFunction>,
+    pub(super) maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
-    /// By call apart from its placement, which other ranks do not know: the programs apart and in
-    /// place.
-    programs: LruCache<CollectiveCall, [Arc<Prepared>; 2]>,
+    pub(super) programs: KeptPrograms,
     pub(super) captured: Captured,
-    scratch: Workspace,
-    staging: Workspace,
-    pub(super) messages: MessagePrograms,
+    pub(super) scratch: Workspace,
+    pub(super) staging: Workspace,
+    /// How long the last call may wait, in nanoseconds: for the thread that watches.
+    pub(super) patience: Arc<AtomicU64>,
+    /// `None` if bytes go through the host.
+    pub(super) messages: Option<MessagePrograms>,
     /// The communicator that the group was made from, if nobody else has it: dropping it tells the
     /// other ranks that this one leaves.
     pub(super) world: Option<Communicator>,
@@ -65,36 +65,44 @@ impl DeviceRank {
         stream: Arc<CudaStream>,
     ) -> Self {
         let host_reason = connected.as_ref().err().cloned();
-        let (board, links) = connected.ok().map(|it| (it.board, it.links)).unzip();
-        // The calls that go through the host do not ask for the links.
-        let links = links.unwrap_or_else(|| DeviceLinks::apart(comm.world()));
+        let mut walks = HashMap::new();
+        let (board, _blocks, links, messages) = match connected {
+            Ok(Connected { board, blocks, links, kernel, messages }) => {
+                walks.insert(Self::byte_module(), kernel);
+                (Some(board), Some(blocks), links, Some(messages))
+            }
+            // The calls that go through the host do not ask for the links.
+            Err(_) => (None, None, DeviceLinks::apart(comm.world()), None),
+        };
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
         let scratch = Workspace::new(&stream);
         let staging = Workspace::new(&stream);
         Self {
             comm,
             board,
+            _blocks,
             host_reason,
             stream,
             machine,
-            walks: HashMap::new(),
+            walks,
             maps: HashMap::new(),
             last: None,
-            programs: LruCache::new(MOST_PROGRAMS),
+            programs: KeptPrograms::default(),
             captured: Captured::default(),
             scratch,
             staging,
-            messages: MessagePrograms::new(),
+            patience: Arc::default(),
+            messages,
             world: None,
         }
     }
 
-    fn board(&self) -> &DeviceBoard {
-        self.board.as_ref().expect("it is there until the rank is dropped")
+    pub(super) fn board(&self) -> &DeviceBoard {
+        self.board.as_ref().expect(IS_CONNECTED)
     }
 
     pub(super) fn board_mut(&mut self) -> &mut DeviceBoard {
-        self.board.as_mut().expect("it is there until the rank is dropped")
+        self.board.as_mut().expect(IS_CONNECTED)
     }
 
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
@@ -114,9 +122,16 @@ impl DeviceRank {
         self.kernel(Self::BYTES, BinaryOp::Max)
     }
 
-    /// Nanoseconds of a wait.
+    /// The module whose kernel moves bytes.
+    pub(super) fn byte_module() -> String {
+        walk_module(Self::BYTES, BinaryOp::Max).expect("bytes have an order")
+    }
+
+    /// Nanoseconds of a wait in a call that begins.
     pub(super) fn patience(&self) -> u64 {
-        patience(self.comm.engine.get().limits().allowed())
+        let patience = patience(self.comm.engine.get().limits().allowed());
+        self.patience.store(patience, Ordering::Relaxed);
+        patience
     }
 
     /// Starts `call`, whose elements are combined by `op`.
@@ -127,7 +142,7 @@ impl DeviceRank {
         input: Lent<'_>,
         output: Lent<'_>,
     ) -> Result<()> {
-        self.check()?;
+        self.check_kernels()?;
         let is_captured = self.is_captured(|| call.to_string())?;
         if self.board.is_none() {
             return match is_captured {
@@ -163,34 +178,29 @@ impl DeviceRank {
 
     /// Forgets which plans calls had, because they may have others now.
     pub(super) fn forget_programs(&mut self) {
-        self.programs.clear();
+        self.programs.drop_all();
     }
 
     /// Refuses to go on if a kernel of an earlier call gave up.
-    pub(super) fn check(&mut self) -> Result<()> {
-        let Some(fault) = self.fault() else { return Ok(()) };
+    pub(super) fn check_kernels(&mut self) -> Result<()> {
+        let report = self.board.as_ref().and_then(|board| board.words().report());
+        let Some(report) = report else { return Ok(()) };
         self.comm.engine.get().health().check()?;
-        Err(self.explain(fault))
-    }
-
-    /// Why a kernel of this rank gave up; `None` if none did.
-    fn fault(&self) -> Option<DeviceFault> {
-        match self.board.as_ref()?.words().report()? {
-            Report::TimedOut(rank) => Some(DeviceFault::TimedOut(rank)),
-            Report::Mismatch(rank) => Some(DeviceFault::Mismatch(rank)),
-            _ => Some(DeviceFault::Aborted),
-        }
-    }
-
-    fn explain(&mut self, fault: DeviceFault) -> Error {
         let engine = self.comm.engine.get_mut();
         let operation = engine.health().title();
-        engine.explain_on_device(operation, fault)
+        Err(engine.explain_on_device(operation, fault_of(report)))
     }
 
-    /// Waits until everything that was started is done.
-    pub(super) fn synchronize(&mut self) -> Result<()> {
-        let done = self.stream.synchronize();
+    /// Refuses to go on if the group has failed, on whichever rank.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.check_kernels()?;
+        let engine = self.comm.engine.get_mut();
+        let operation = if engine.is_alarmed() { engine.health().title() } else { String::new() };
+        engine.check_usable(|| operation)
+    }
+
+    /// The error of work on the stream that is over, if it has one.
+    pub(super) fn settle(&mut self, done: std::result::Result<(), DriverError>) -> Result<()> {
         self.check()?;
         done.map_err(|error| {
             let engine = self.comm.engine.get_mut();
@@ -215,78 +225,11 @@ impl DeviceRank {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading
-    /// a kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no
-    /// rank starts one that waits for a rank which is not ready.
-    fn prepared(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Arc<Prepared>> {
-        let key = CollectiveCall { in_place: false, ..call };
-        if let Some(programs) = self.programs.get(&key) {
-            let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
-            if is_captured {
-                self.captured.keep_call(&prepared);
-            }
-            return Ok(prepared);
-        }
-        if is_captured {
-            let why = "make this call once before it is captured in a graph: its program has to be \
-                       copied to the GPU";
-            return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
-        }
-        let apart = Arc::new(self.prepare(key)?);
-        let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key })?);
-        if self.programs.len() == MOST_PROGRAMS.get() {
-            self.programs.pop_lru();
-        }
-        let ready = named_call(&format!("{call}, made ready"));
-        self.comm.engine.get_mut().exchange(ready, Vec::new())?;
-        let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
-        self.programs.put(key, [apart, in_place]);
-        Ok(prepared)
-    }
-
-    fn prepare(&mut self, call: CollectiveCall) -> Result<Prepared> {
-        let engine = self.comm.engine.get();
-        let (plan, longest) = engine.plan_on_device(call, &self.machine)?;
-        let (room, slots) = plan::room(self.board().shapes(), longest);
-        let plan = Plan { window: slots.bytes, ..plan };
-        let lowered = engine.lower_on_device(call, plan, slots, &self.machine);
-        let fingerprint = lowered.program.fingerprint;
-        let made = self.load(call, room, lowered);
-        let prepared =
-            made.map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))?;
-        Ok(Prepared { fingerprint: (fingerprint ^ fingerprint >> 32) as u32, ..prepared })
-    }
-
-    fn load(&mut self, call: CollectiveCall, room: Room, lowered: DeviceLowered) -> Made<Prepared> {
-        let program = &lowered.program;
-        let me = self.comm.rank();
-        let packed = DeviceProgram::new(program, me, lowered.places)
-            .ok_or("its folds cut the same bytes into different parts")?;
-        let kernel = self.walk(call).map_err(|error| error.to_string())?;
-        let code = DeviceCode::load(&self.stream, packed.bytes()).map_err(|it| it.to_string())?;
-        if lowered.divisor.is_some() || call.op.scales() {
-            self.map(call.kind).map_err(|error| error.to_string())?;
-        }
-        let keeps = self.captured.has_calls();
-        let scales = program.stages_input || call.op.scales();
-        let staging = if scales { lowered.input } else { 0 };
-        self.scratch.grow(program.scratch, keeps).map_err(|error| error.to_string())?;
-        self.staging.grow(staging, keeps).map_err(|error| error.to_string())?;
-        Ok(Prepared {
-            code,
-            room,
-            kernel,
-            stages_input: program.stages_input,
-            input: lowered.input,
-            divisor: lowered.divisor,
-            record: lowered.record,
-            fingerprint: (lowered.fingerprint ^ lowered.fingerprint >> 32) as u32,
-            algorithm: lowered.algorithm,
-        })
-    }
-
     /// The kernel of `call`. Calls that combine nothing take one that every type has.
-    fn walk(&mut self, call: CollectiveCall) -> std::result::Result<CudaFunction, DeviceError> {
+    pub(super) fn walk(
+        &mut self,
+        call: CollectiveCall,
+    ) -> std::result::Result<CudaFunction, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
         self.kernel(call.kind, op)
@@ -301,12 +244,12 @@ impl DeviceRank {
         if let Some(kernel) = self.walks.get(&module) {
             return Ok(kernel.clone());
         }
-        let kernel = load_kernel(self.stream.context(), &module, &module)?;
+        let kernel = load_walk(self.stream.context(), &module)?;
         self.walks.insert(module, kernel.clone());
         Ok(kernel)
     }
 
-    fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
+    pub(super) fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
         if !self.maps.contains_key(&kind) {
             self.maps.insert(kind, MapKernels::load(self.stream.context(), kind)?);
         }
@@ -324,7 +267,7 @@ impl DeviceRank {
         let patience = self.patience();
         let scratch = self.scratch.lend();
         let staging = self.staging.lend();
-        let board = self.board.as_mut().expect("it is there until the rank is dropped");
+        let board = self.board.as_mut().expect(IS_CONNECTED);
         let mut from = input;
         if let Some(factor) = factor {
             from = staging.slice(0..prepared.input as u64);
@@ -350,26 +293,6 @@ impl DeviceRank {
             board.divide(&self.maps[&call.kind], output, divisor).map_err(said)?;
         }
         Ok(())
-    }
-}
-
-/// How long a rank that is dropped waits for the others, which may be in calls still.
-const FAREWELL: Duration = Duration::from_secs(10);
-
-impl Drop for DeviceRank {
-    /// Waits for what was started. The memory that other processes reach is freed if they are done.
-    fn drop(&mut self) {
-        let Some(board) = self.board.take() else { return };
-        if !self.comm.engine.get().health().is_in_own_process() {
-            // A forked child has no GPU.
-            std::mem::forget(board);
-            return;
-        }
-        let done = self.stream.synchronize().is_ok() && board.words().report().is_none();
-        let agrees =
-            |comm: &mut Communicator| comm.within(FAREWELL).agree("dropping a cuda::Comm").is_ok();
-        let others_are_done = done && board.has_processes() && agrees(&mut self.comm);
-        board.close(others_are_done);
     }
 }
 

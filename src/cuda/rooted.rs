@@ -5,7 +5,7 @@ use crate::comm::element::{Element, ReduceOp};
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
-use maypole_transports::cuda::{Lent, lend_mut};
+use maypole_transports::cuda::Lent;
 
 impl Comm {
     /// Copies the root's `send` (`count`) into every rank's `receive` (`count`). Other ranks pass
@@ -42,7 +42,7 @@ impl Comm {
         let root = self.root("broadcast", root)?;
         let count = data.len();
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("broadcast", data, &stream)?;
         let input = if self.rank() == root { data } else { Lent::EMPTY };
         self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count, true, input, data)
     }
@@ -80,7 +80,7 @@ impl Comm {
         let root = self.root("reduce", root)?;
         let count = data.len();
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("reduce", data, &stream)?;
         let at_root = self.rank() == root;
         let output = if at_root { data } else { Lent::EMPTY };
         self.issue::<T>(Collective::Reduce { root }, *op, count, at_root, data, output)
@@ -121,7 +121,7 @@ impl Comm {
         let at_root = self.rank() == root;
         let count = if at_root { self.block("gather", data.len())? } else { data.len() };
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("gather", data, &stream)?;
         let (input, output) = if at_root { (self.mine(data), data) } else { (data, Lent::EMPTY) };
         self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
     }
@@ -164,7 +164,7 @@ impl Comm {
         let at_root = self.rank() == root;
         let count = if at_root { self.block("scatter", data.len())? } else { data.len() };
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("scatter", data, &stream)?;
         let (input, output) = if at_root { (data, self.mine(data)) } else { (Lent::EMPTY, data) };
         self.issue::<T>(collective, ReduceOp::Sum, count, at_root, input, output)
     }

@@ -5,7 +5,7 @@ use crate::comm::element::{Element, ReduceOp};
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
-use maypole_transports::cuda::{Lent, lend_mut};
+use maypole_transports::cuda::Lent;
 
 impl Comm {
     /// [`scan_in_place`](Self::scan_in_place) from `send` (`count`) to `receive` (`count`).
@@ -37,7 +37,7 @@ impl Comm {
         self.lock().comm.check_scan("scan", *op)?;
         let count = data.len();
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("scan", data, &stream)?;
         self.issue::<T>(Collective::Scan, *op, count, true, data, data)
     }
 
@@ -74,7 +74,7 @@ impl Comm {
         self.lock().comm.check_scan("exclusive_scan", *op)?;
         let count = data.len();
         let stream = self.stream();
-        let (data, _guard) = lend_mut(data, &stream);
+        let (data, _guard) = self.written("exclusive_scan", data, &stream)?;
         let is_first = self.rank() == 0;
         let output = if is_first { Lent::EMPTY } else { data };
         self.issue::<T>(Collective::ExclusiveScan, *op, count, !is_first, data, output)

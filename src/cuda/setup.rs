@@ -1,19 +1,24 @@
 //! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::exchange::MessagePrograms;
 use super::links::{self, Introduction};
 use super::plan;
 use super::rank::DeviceRank;
 use crate::comm::Communicator;
 use crate::comm::error::Result;
 use crate::topology::DeviceLinks;
-use cudarc::driver::CudaStream;
-use maypole_kernels::BinaryOp;
-use maypole_kernels::cuda::{load_kernel, walk_module};
+use cudarc::driver::{CudaFunction, CudaStream};
+use maypole_kernels::cuda::load_walk;
 use maypole_kernels::packed::MOST_RANKS;
-use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName};
+use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks};
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
+
+/// Why there are no mailboxes if too many groups use the GPUs.
+const NO_ROOM: &str = "the groups that the processes have on some GPU have reserved all of its \
+                       multiprocessors, because all blocks of all groups must run at the same time: \
+                       use fewer groups, or fewer ranks on a GPU";
 
 /// The first reason that a rank tells; all ranks find the same.
 fn first_reason(told: &[Vec<u8>]) -> Option<String> {
@@ -24,7 +29,11 @@ fn first_reason(told: &[Vec<u8>]) -> Option<String> {
 /// The mailboxes of a rank, and what joins the GPUs of all.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
+    pub(super) blocks: ReservedBlocks,
     pub(super) links: DeviceLinks,
+    /// The kernel of messages. Not all ranks meet for a message, so none of them may load it then.
+    pub(super) kernel: CudaFunction,
+    pub(super) messages: MessagePrograms,
 }
 
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
@@ -51,32 +60,41 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let links = links::find(comm, CALL, &all)?;
-    let crowd = |one: &Introduction| all.iter().filter(|other| other.uuid == one.uuid).count();
-    let crowd = all.iter().map(crowd).max().unwrap_or(1) as u32;
-    let processors = all.iter().map(|one| one.processors).min().unwrap_or(1);
-    let shapes = plan::shapes(crowd, processors);
+    let gpus: Vec<_> = all.iter().map(|one| (one.uuid, one.free)).collect();
+    let Some(lanes) = plan::lanes(&gpus) else {
+        tracing::warn!("collectives on GPUs go through the host: {NO_ROOM}");
+        return Ok(Err(NO_ROOM.to_owned()));
+    };
+    // Of ranks that make other groups at this moment, one may have been faster.
+    let mine = all[comm.rank()];
+    let blocks = ReservedBlocks::new(mine.uuid, lanes, mine.processors);
+    let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
+    let shapes = plan::shapes(lanes);
+    let module = DeviceRank::byte_module();
+    let kernel = load_walk(stream.context(), &module);
+    let kernel = kernel.map_err(|error| failed(comm, error.to_string()))?;
+    let messages = MessagePrograms::new(stream);
+    let messages = messages.map_err(|error| failed(comm, error.to_string()))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
     let pending = pending.map_err(|error| failed(comm, error.to_string()))?;
     let offers = comm.agree_on(CALL, pending.offer().to_bytes())?;
     let offers: Option<Vec<_>> = offers.iter().map(|offer| Offer::from_bytes(offer)).collect();
     let offers = offers.ok_or_else(|| failed(comm, "a rank sent no offer".to_owned()))?;
     warn_of_time_slices(comm, &offers);
-    // Messages, for which not all ranks meet, find their kernel loaded.
-    let module = walk_module(DeviceRank::BYTES, BinaryOp::Max).expect("bytes have an order");
-    let loaded = load_kernel(stream.context(), &module, &module);
-    let kernel = loaded.map_err(|error| failed(comm, error.to_string()))?;
-    let board = pending.connect(comm.rank(), &offers).map_err(|error| error.to_string());
-    let reason = board.as_ref().err().cloned().unwrap_or_default();
+    let board = pending.connect(comm.rank(), &offers);
+    let unreached = board.as_ref().err().map(|(error, _)| error.to_string());
+    let reason = unreached.or(blocks.as_ref().err().cloned()).unwrap_or_default();
     // No rank starts a kernel before all ranks reach its mailbox.
     let told = comm.agree_on(CALL, reason.into_bytes())?;
-    drop(kernel);
-    match (board, first_reason(&told)) {
-        (Ok(board), None) => Ok(Ok(Connected { board, links })),
-        (board, reason) => {
-            if let Ok(board) = board {
-                // No kernel has run on it.
-                board.close(true);
-            }
+    match (board, blocks, first_reason(&told)) {
+        (Ok(board), Ok(blocks), None) => {
+            Ok(Ok(Connected { board, blocks, links, kernel, messages }))
+        }
+        (board, _, reason) => {
+            // No kernel has run on it. Others may still have it open.
+            let lent = board.map_or_else(|(_, lent)| lent, DeviceBoard::stop);
+            comm.agree(CALL)?;
+            lent.free();
             let reason = reason.unwrap_or_default();
             tracing::warn!("collectives on GPUs go through the host: {reason}");
             Ok(Err(reason))

@@ -1,12 +1,15 @@
 //! The thread that hears of failures while kernels wait.
 //!
-//! A kernel cannot ask the control plane. The thread asks every few milliseconds whether the group
-//! has failed, and then tells the kernels to give up.
+//! A kernel cannot ask the control plane, and the host may make no call for as long as it likes: it
+//! replays graphs, or waits for its stream. The thread asks every few milliseconds whether the group has
+//! failed, and then tells the kernels to give up. If a kernel of this rank gave up by itself, the thread
+//! tells the other ranks.
 
-use maypole_transports::Alarm;
-use maypole_transports::cuda::ReportWords;
+use crate::comm::engine::device::{DeviceFault, DeviceWitness};
+use maypole_transports::cuda::{Report, ReportWords};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,16 +24,34 @@ pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Why the kernel gave up that reported this.
+pub(super) fn fault_of(report: Report) -> DeviceFault {
+    match report {
+        Report::TimedOut(rank) => DeviceFault::TimedOut(rank),
+        Report::Mismatch(rank) => DeviceFault::Mismatch(rank),
+        _ => DeviceFault::Aborted,
+    }
+}
+
 impl Watch {
-    /// Starts the thread.
+    /// Starts the thread. `patience` is how long the last call may wait, in nanoseconds.
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(super) fn start(alarm: Arc<Alarm>, words: Arc<ReportWords>) -> io::Result<Self> {
+    pub(super) fn start(
+        mut witness: DeviceWitness,
+        words: Arc<ReportWords>,
+        patience: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                if alarm.raised() {
+                // A kernel that was told to give up knows no reason.
+                let fault = words.report().map(fault_of).filter(|it| *it != DeviceFault::Aborted);
+                if let Some(fault) = fault.filter(|_| !witness.has_failed()) {
+                    witness.tell(fault, Duration::from_nanos(patience.load(Ordering::Relaxed)));
+                }
+                if fault.is_some() || witness.has_failed() {
                     words.abort();
                     return;
                 }

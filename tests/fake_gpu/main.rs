@@ -13,12 +13,15 @@ mod skip;
 mod spawn;
 
 mod copies;
+mod endings;
+mod failures;
 mod graphs;
 mod handles;
 mod maps;
 mod memory;
 mod modules;
 mod raw;
+mod room;
 mod unavailable;
 mod walks;
 
@@ -38,6 +41,9 @@ const ROLES: &[&[(&str, Role)]] = &[
     maps::ROLES,
     modules::ROLES,
     walks::ROLES,
+    endings::ROLES,
+    failures::ROLES,
+    room::ROLES,
 ];
 
 #[test]

@@ -89,7 +89,7 @@ fn come_late() {
 }
 
 /// A group that has made one call, and that waits two seconds for another rank.
-fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm, CudaSlice<f32>) {
+pub(crate) fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm, CudaSlice<f32>) {
     let gpu = Comm::new(comm, Arc::clone(stream)).unwrap();
     let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
     gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
@@ -106,25 +106,25 @@ fn a_kernel_that_comes_late_is_noticed_emulated() {
 
 /// Blocks of kernels that wait for one another need room at the same time.
 fn need_room() {
-    let failed = Communicator::run_local(2, |mut comm| {
+    let through_host = Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();
-        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
-        gpu.set_timeout(Duration::from_secs(2));
-        let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+        let (gpu, mut data) = ready(&mut comm, &stream);
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-        let failed = gpu.synchronize().is_err();
-        let _ = comm.barrier();
-        failed
+        gpu.synchronize().unwrap();
+        assert_eq!(stream.clone_dtoh(&data).unwrap(), [4.0; 100]);
+        comm.barrier().unwrap();
+        gpu.host_reason().is_some_and(|why| why.contains("multiprocessors"))
     });
-    say("failed", failed[0] || failed[1]);
+    assert_eq!(through_host[0], through_host[1]);
+    say("through host", through_host[0]);
 }
 
 #[test]
-fn a_device_runs_as_many_blocks_as_it_has_room_for_emulated() {
-    for (processors, failed) in [("1", "true"), ("2", "false")] {
+fn ranks_that_do_not_fit_on_a_device_go_through_the_host_emulated() {
+    for (processors, through_host) in [("1", "true"), ("2", "false")] {
         let Some(ended) = check("needs room", &[("FAKE_CUDA_PROCESSORS", processors)]) else {
             return;
         };
-        assert_eq!(ended.said("failed"), [failed], "{processors} processors");
+        assert_eq!(ended.said("through host"), [through_host], "{processors} processors");
     }
 }

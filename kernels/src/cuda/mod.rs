@@ -9,4 +9,4 @@ mod modules;
 
 pub use driver::{CudaError, Driver, Unavailable, driver};
 pub use map::MapKernels;
-pub use modules::{load_kernel, ptx, walk_module};
+pub use modules::{WALK_THREADS, load_kernel, load_walk, ptx, walk_module};

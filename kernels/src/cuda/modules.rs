@@ -118,6 +118,30 @@ pub fn load_kernel(
     Ok(function)
 }
 
+/// Threads of a block of a kernel that walks programs.
+pub const WALK_THREADS: u32 = 512;
+
+/// Returns the kernel of `module` that walks programs: as [`load_kernel`]. A multiprocessor has room for
+/// one of its blocks.
+///
+/// # Errors
+/// [`CudaError`] if the driver refuses the module, or if there is no room.
+///
+/// # Panics
+/// If there is no such module.
+pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
+    let what = || format!("loading kernel '{module}'");
+    let function = load_kernel(context, module, module)?;
+    let fitting = function.occupancy_max_active_blocks_per_multiprocessor(WALK_THREADS, 0, None);
+    match fitting.map_err(|error| CudaError::new(what(), error))? {
+        0 => {
+            let why = format!("a multiprocessor has no room for {WALK_THREADS} threads of it");
+            Err(CudaError::described(what(), why))
+        }
+        _ => Ok(function),
+    }
+}
+
 fn load_module(context: &Arc<CudaContext>, name: &str) -> Result<Arc<CudaModule>, CudaError> {
     let key = (context.cu_ctx() as usize, name.to_owned());
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,6 +29,7 @@ use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Why a wait for a peer does not end.
@@ -145,6 +146,12 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// `number` is equal on all of them and was not used in this group before. `links` carry its
     /// streams.
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
+
+    /// Tells the group that this rank no longer uses what the others have lent to it. The answer
+    /// becomes true once all ranks have told so; it may stay false. Does not wait. Called once.
+    fn release(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
 
     /// Returns the open communicators of this rank in this world.
     fn departures(&self) -> Arc<Departures>;

@@ -18,6 +18,7 @@ use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// The numbers of the connections between two ranks: for collectives, for messages, and for trials
@@ -284,6 +285,10 @@ impl Control for ProcessControl {
         let departures = Arc::clone(&self.departures);
         let service = Arc::clone(&self.service);
         Arc::new(Self::new(service, group, members, departures).over(links.clone()))
+    }
+
+    fn release(&self) -> Arc<AtomicBool> {
+        self.service.release(self.group, &self.members)
     }
 
     fn departures(&self) -> Arc<Departures> {

@@ -7,6 +7,8 @@ use crate::comm::engine::calls::call::{CollectiveCall, held};
 use crate::comm::engine::calls::choice::PlanChooser;
 use crate::comm::engine::calls::order::{is_left_to_right, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
+use crate::comm::engine::failure::FailedWait;
+use crate::comm::engine::health::Health;
 use crate::comm::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
@@ -18,6 +20,7 @@ use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The machine as the calls on GPUs see it: all ranks reach one another's memory.
 #[derive(Debug)]
@@ -54,6 +57,39 @@ pub(crate) enum DeviceFault {
     Mismatch(usize),
     /// Another rank failed first.
     Aborted,
+}
+
+impl DeviceFault {
+    /// The rank that the kernel waited for, and how the wait failed.
+    fn wait(self) -> (Option<usize>, LinkError) {
+        match self {
+            Self::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
+            Self::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
+            Self::Aborted => (None, LinkError::Aborted),
+        }
+    }
+}
+
+/// What knows of a group whether it has failed, and tells it that a kernel gave up. It needs no lock
+/// that calls hold.
+#[derive(Debug)]
+pub(crate) struct DeviceWitness(Health);
+
+impl DeviceWitness {
+    /// True in a forked child, and once the group has failed, on whichever rank.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.0.is_in_own_process() || self.0.is_alarmed()
+    }
+
+    /// Tells all ranks why a kernel of the last operation gave up, in which waits may take `allowed`.
+    /// The rank itself finds the same when it looks.
+    pub(crate) fn tell(&mut self, fault: DeviceFault, allowed: Duration) {
+        self.0.catch_up();
+        let (peer, error) = fault.wait();
+        let operation = self.0.title();
+        let error = self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error);
+        tracing::debug!(%error, "a kernel gave up");
+    }
 }
 
 /// Where a buffer of these chunks begins in the whole, in elements.
@@ -238,12 +274,13 @@ impl Engine {
 
     /// The error of `operation`, whose kernel gave up. The communicator has failed.
     pub(crate) fn explain_on_device(&mut self, operation: String, fault: DeviceFault) -> Error {
-        let (peer, error) = match fault {
-            DeviceFault::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
-            DeviceFault::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
-            DeviceFault::Aborted => (None, LinkError::Aborted),
-        };
+        let (peer, error) = fault.wait();
         self.explain_link(operation, 0, peer, error)
+    }
+
+    /// What tells the other ranks of a kernel that gave up, on a thread of its own.
+    pub(crate) fn device_witness(&self) -> DeviceWitness {
+        DeviceWitness(self.health.beside())
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks

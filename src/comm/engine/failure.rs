@@ -3,6 +3,7 @@
 use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
+use crate::comm::engine::health::Health;
 use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{BatchError, MessageBatch};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
@@ -23,6 +24,12 @@ impl Engine {
     pub(crate) fn fail(&mut self, error: Error) -> Error {
         self.calls.forget_current();
         self.health.fail(error)
+    }
+
+    /// True if the group has failed, on whichever rank.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_alarmed(&self) -> bool {
+        self.health.is_alarmed()
     }
 
     /// Refuses `operation` if the communicator has failed, on this rank or on another one.
@@ -79,105 +86,9 @@ impl Engine {
         peer: Option<usize>,
         error: LinkError,
     ) -> Error {
-        let whom = peer.unwrap_or(self.rank);
-        let error = match error {
-            // No failure of a rank alters bytes, so there is no other cause to wait for.
-            LinkError::Lost(Fault::Altered) => error,
-            LinkError::Lost(_) => self.await_fate(whom, error),
-            error => error,
-        };
-        // A rank that has failed also leaves, and a wait may notice the leaving first.
-        let left_after_failure =
-            matches!(error, LinkError::PeerLeft) && self.health.control().alarm().raised();
-        if left_after_failure || matches!(error, LinkError::Aborted) {
-            let error = self.health.aborted(operation);
-            return self.fail(error);
-        }
-        let error = match self.mismatch(&operation, peer, &error) {
-            Some(found) => self.health.report_mismatch(operation, found),
-            None => match error {
-                LinkError::Unconnected(why) => self.health.unconnected(operation, why),
-                LinkError::TimedOut => {
-                    let missed = self.missed_deadline(peer, operation.clone(), step);
-                    self.health.report_deadline(operation, missed)
-                }
-                LinkError::PeerLeft => self.lost(operation, whom, "it has left".to_owned()),
-                LinkError::Lost(fault) => self.lost(operation, whom, fault.to_string()),
-                LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
-            },
-        };
+        let wait = FailedWait { operation, step, peer, allowed: self.limits.allowed() };
+        let error = self.health.explain_wait(wait, error);
         self.fail(error)
-    }
-
-    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
-    /// ended. A rank that fails, leaves or dies closes its connections in each case.
-    fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
-        let control = self.health.control();
-        let alarm = control.alarm();
-        // A peer that has left this group and no other is known to have left once it was asked.
-        control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
-        let fate = || match alarm.raised() {
-            true => Some(LinkError::Aborted),
-            false => control.has_left(peer).then_some(LinkError::PeerLeft),
-        };
-        poll_until(simulated::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
-    }
-
-    /// The first two calls that do not match, if `error` may be a consequence of that.
-    fn mismatch(
-        &self,
-        operation: &str,
-        peer: Option<usize>,
-        error: &LinkError,
-    ) -> Option<CallMismatch> {
-        let peer = peer?;
-        let control = self.health.control();
-        let calls = |theirs| [(self.rank, operation), (peer, theirs)];
-        let sequence = self.health.sequence();
-        match error {
-            LinkError::Mismatch(Unexpected::Message(theirs)) => {
-                Some(CallMismatch::new(sequence, calls(theirs), None))
-            }
-            LinkError::Mismatch(Unexpected::Call(_)) => {
-                let unknown = || CallMismatch::new(sequence, calls("something else"), None);
-                Some(control.compare(peer).unwrap_or_else(unknown))
-            }
-            LinkError::TimedOut | LinkError::PeerLeft => control.compare(peer),
-            LinkError::Unconnected(_) | LinkError::Lost(_) | LinkError::Aborted => None,
-        }
-    }
-
-    /// The error of `operation`, which needs rank `peer`, and `peer` is gone.
-    fn lost(&self, operation: String, peer: usize, why: String) -> Error {
-        let error = Error::PeerLost {
-            rank: self.rank,
-            peer,
-            operation: operation.clone(),
-            sequence: self.health.sequence(),
-            why,
-        };
-        self.health.report_loss(operation, error, peer)
-    }
-
-    /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
-    fn missed_deadline(
-        &self,
-        peer: Option<usize>,
-        operation: String,
-        step: usize,
-    ) -> MissedDeadline {
-        let straggler = peer.and_then(|peer| self.health.control().locate(peer));
-        let culprit = straggler.as_ref().map_or(peer, |straggler| straggler.rank);
-        MissedDeadline {
-            sequence: self.health.sequence(),
-            waiter: self.rank,
-            peer,
-            operation,
-            step,
-            after: self.limits.allowed(),
-            detail: straggler.map(|straggler| straggler.report),
-            culprit,
-        }
     }
 
     /// The ranks cannot be connected for `operation`. The communicator has failed.
@@ -232,6 +143,121 @@ impl Engine {
         if !self.health.has_failed() {
             self.calls.forget_current();
             self.health.gave_up_in_panic();
+        }
+    }
+}
+
+/// A wait that did not end as it should.
+#[derive(Debug)]
+pub(super) struct FailedWait {
+    pub(super) operation: String,
+    pub(super) step: usize,
+    /// The rank that was awaited; `None` if any rank was.
+    pub(super) peer: Option<usize>,
+    /// How long waits may take.
+    pub(super) allowed: Duration,
+}
+
+impl Health {
+    /// Tells all ranks why `wait` has failed. Returns the error of this rank.
+    pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
+        let FailedWait { operation, step, peer, allowed } = wait;
+        let whom = peer.unwrap_or(self.rank());
+        let error = match error {
+            // No failure of a rank alters bytes, so there is no other cause to wait for.
+            LinkError::Lost(Fault::Altered) => error,
+            LinkError::Lost(_) => self.await_fate(whom, error),
+            error => error,
+        };
+        // A rank that has failed also leaves, and a wait may notice the leaving first.
+        let left_after_failure = matches!(error, LinkError::PeerLeft) && self.is_alarmed();
+        if left_after_failure || matches!(error, LinkError::Aborted) {
+            return self.aborted(operation);
+        }
+        match self.mismatch(&operation, peer, &error) {
+            Some(found) => self.report_mismatch(operation, found),
+            None => match error {
+                LinkError::Unconnected(why) => self.unconnected(operation, why),
+                LinkError::TimedOut => {
+                    let missed = self.missed_deadline(peer, operation.clone(), step, allowed);
+                    self.report_deadline(operation, missed)
+                }
+                LinkError::PeerLeft => self.lost(operation, whom, "it has left".to_owned()),
+                LinkError::Lost(fault) => self.lost(operation, whom, fault.to_string()),
+                LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
+            },
+        }
+    }
+
+    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
+    /// ended. A rank that fails, leaves or dies closes its connections in each case.
+    fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
+        let control = self.control();
+        let alarm = control.alarm();
+        // A peer that has left this group and no other is known to have left once it was asked.
+        control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
+        let fate = || match alarm.raised() {
+            true => Some(LinkError::Aborted),
+            false => control.has_left(peer).then_some(LinkError::PeerLeft),
+        };
+        poll_until(simulated::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
+    }
+
+    /// The first two calls that do not match, if `error` may be a consequence of that.
+    fn mismatch(
+        &self,
+        operation: &str,
+        peer: Option<usize>,
+        error: &LinkError,
+    ) -> Option<CallMismatch> {
+        let peer = peer?;
+        let control = self.control();
+        let calls = |theirs| [(self.rank(), operation), (peer, theirs)];
+        let sequence = self.sequence();
+        match error {
+            LinkError::Mismatch(Unexpected::Message(theirs)) => {
+                Some(CallMismatch::new(sequence, calls(theirs), None))
+            }
+            LinkError::Mismatch(Unexpected::Call(_)) => {
+                let unknown = || CallMismatch::new(sequence, calls("something else"), None);
+                Some(control.compare(peer).unwrap_or_else(unknown))
+            }
+            LinkError::TimedOut | LinkError::PeerLeft => control.compare(peer),
+            LinkError::Unconnected(_) | LinkError::Lost(_) | LinkError::Aborted => None,
+        }
+    }
+
+    /// The error of `operation`, which needs rank `peer`, and `peer` is gone.
+    fn lost(&self, operation: String, peer: usize, why: String) -> Error {
+        let error = Error::PeerLost {
+            rank: self.rank(),
+            peer,
+            operation: operation.clone(),
+            sequence: self.sequence(),
+            why,
+        };
+        self.report_loss(operation, error, peer)
+    }
+
+    /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
+    fn missed_deadline(
+        &self,
+        peer: Option<usize>,
+        operation: String,
+        step: usize,
+        allowed: Duration,
+    ) -> MissedDeadline {
+        let straggler = peer.and_then(|peer| self.control().locate(peer));
+        let culprit = straggler.as_ref().map_or(peer, |straggler| straggler.rank);
+        MissedDeadline {
+            sequence: self.sequence(),
+            waiter: self.rank(),
+            peer,
+            operation,
+            step,
+            after: allowed,
+            detail: straggler.map(|straggler| straggler.report),
+            culprit,
         }
     }
 }

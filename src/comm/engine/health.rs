@@ -31,6 +31,22 @@ impl Health {
         Self { rank, owner, control, activity, alarm, sequence: 0, first_failure: None }
     }
 
+    /// The same rank for another thread, which tells what that thread sees.
+    #[cfg(feature = "cuda")]
+    pub(super) fn beside(&self) -> Self {
+        Self::new(self.rank, self.owner, Arc::clone(&self.control))
+    }
+
+    /// Takes the number of the operation that this rank is in, or was in last.
+    #[cfg(feature = "cuda")]
+    pub(super) fn catch_up(&mut self) {
+        self.sequence = self.activity.pulse().completed();
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// True unless this process was forked from the one that is the rank.
     #[inline(always)]
     pub(crate) fn is_in_own_process(&self) -> bool {

@@ -193,10 +193,10 @@ impl ServiceThread {
                 self.shared.learn_told(&cause);
             }
             Notice::Exchanged { round, payloads } => {
-                self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
+                self.shared.update(|state| state.gather(round, Ok(payloads)));
             }
             Notice::Incomplete { round, rank } => {
-                self.shared.update(|state| state.gathered.insert(round, Err(rank)));
+                self.shared.update(|state| state.gather(round, Err(rank)));
             }
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));

@@ -4,20 +4,20 @@ use super::arena::{Arena, Offer, ProcessName, Reached};
 use super::error::DeviceError;
 use super::launch::{DeviceCall, EACH, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
 use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
+use super::lent_memory::{LentMemory, free_what_was_left};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
 use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg, result};
 use maypole_kernels::Scalar;
-use maypole_kernels::cuda::{CudaError, MapKernels};
+use maypole_kernels::cuda::{CudaError, MapKernels, WALK_THREADS};
 use std::sync::Arc;
 
-/// Threads of a lane.
-const THREADS: u32 = 512;
 /// A board that the other ranks do not reach yet.
 #[derive(Debug)]
 pub struct PendingBoard {
     stream: Arc<CudaStream>,
-    arena: Arena,
+    lent: LentMemory,
+    offer: Offer,
     words: Arc<ReportWords>,
     shapes: Shapes,
     layout: Layout,
@@ -39,45 +39,60 @@ impl PendingBoard {
         ranks: usize,
     ) -> Result<Self, DeviceError> {
         let layout = Layout::new(shapes, ranks);
-        let arena = Arena::new(stream, layout.bytes)?;
+        free_what_was_left();
+        let Arena { memory, offer } = Arena::new(stream, layout.bytes)?;
+        let lent = LentMemory::new(memory);
         let words = Arc::new(ReportWords::new(stream.context())?);
         let (stream, shapes) = (Arc::clone(stream), shapes.clone());
-        Ok(Self { stream, arena, words, shapes, layout, ranks })
+        Ok(Self { stream, lent, offer, words, shapes, layout, ranks })
     }
 
     /// How the other ranks reach it.
     pub fn offer(&self) -> Offer {
-        self.arena.offer
+        self.offer
     }
 
     /// Connects rank `me` with the ranks that made `offers`, by rank.
     ///
     /// # Errors
-    /// [`DeviceError::Unreachable`] if this GPU does not reach the memory of some rank.
+    /// [`DeviceError::Unreachable`] if this GPU does not reach the memory of some rank, and the memory
+    /// of this rank, which others may have opened.
     ///
     /// # Panics
     /// If there is not one offer a rank.
-    pub fn connect(self, me: usize, offers: &[Offer]) -> Result<DeviceBoard, DeviceError> {
+    pub fn connect(
+        self,
+        me: usize,
+        offers: &[Offer],
+    ) -> Result<DeviceBoard, (DeviceError, LentMemory)> {
+        match self.reach(me, offers) {
+            Err(error) => Err((error, self.lent)),
+            Ok((others, locals)) => {
+                let here = ProcessName::current();
+                Ok(DeviceBoard {
+                    stream: self.stream,
+                    lent: self.lent,
+                    others,
+                    words: self.words,
+                    shapes: self.shapes,
+                    locals,
+                    has_processes: offers.iter().any(|offer| offer.process != here),
+                })
+            }
+        }
+    }
+
+    fn reach(&self, me: usize, offers: &[Offer]) -> Result<(Vec<Reached>, Locals), DeviceError> {
         assert_eq!(offers.len(), self.ranks, "one offer a rank");
         let reach = |(rank, offer): (usize, &Offer)| {
-            let enough = offer.bytes >= self.arena.offer.bytes;
+            let enough = offer.bytes >= self.offer.bytes;
             assert!(enough, "all ranks have mailboxes of the same shapes");
             Reached::new(self.stream.context(), rank, offer)
         };
         let others: Vec<Reached> =
             offers.iter().enumerate().map(reach).collect::<Result<_, _>>()?;
-        let locals = Locals::new(&self, me, &others)?;
-        let here = ProcessName::current();
-        let leaves_processes = offers.iter().any(|offer| offer.process != here);
-        Ok(DeviceBoard {
-            stream: self.stream,
-            arena: Some(self.arena),
-            others,
-            words: self.words,
-            shapes: self.shapes,
-            locals,
-            has_processes: leaves_processes,
-        })
+        let locals = Locals::new(self, me, &others)?;
+        Ok((others, locals))
     }
 }
 
@@ -155,8 +170,7 @@ impl Mailbox {
 #[derive(Debug)]
 pub struct DeviceBoard {
     stream: Arc<CudaStream>,
-    /// Gone once it is decided what becomes of it.
-    arena: Option<Arena>,
+    lent: LentMemory,
     others: Vec<Reached>,
     words: Arc<ReportWords>,
     shapes: Shapes,
@@ -203,7 +217,7 @@ impl DeviceBoard {
         }
         let grid = (lanes * calls.len() as u32, 1, 1);
         let config =
-            LaunchConfig { grid_dim: grid, block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+            LaunchConfig { grid_dim: grid, block_dim: (WALK_THREADS, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
         // loaded, and `describe` checks that their buffers are long enough.
         let launched = unsafe { self.stream.launch_builder(kernel).arg(&launches).launch(config) };
@@ -348,28 +362,13 @@ impl DeviceBoard {
         Ok(unsafe { kernels.scale(&self.stream, into, from, count, factor) }?)
     }
 
-    /// Ends the board. If `others_are_done`, no kernel of another process touches its memory any
-    /// more, so it is freed; otherwise it stays allocated until the process ends. Threads of this
-    /// process keep what they use.
-    pub fn close(mut self, others_are_done: bool) {
-        self.settle(others_are_done);
-    }
-
-    fn settle(&mut self, others_are_done: bool) {
-        let Some(arena) = self.arena.take() else { return };
+    /// Ends the board: waits for its kernels, and closes what it has opened of other processes.
+    /// Returns the memory that others may have open.
+    pub fn stop(self) -> LentMemory {
+        let Self { stream, lent, others, locals, words, .. } = self;
         // A kernel that failed leaves an error here, which its calls have reported.
-        let _ = self.stream.synchronize();
-        if self.has_processes && !others_are_done {
-            match Arc::try_unwrap(arena.memory) {
-                Ok(memory) => memory.leak(),
-                Err(shared) => std::mem::forget(shared),
-            }
-        }
-    }
-}
-
-impl Drop for DeviceBoard {
-    fn drop(&mut self) {
-        self.settle(false);
+        let _ = stream.synchronize();
+        drop((others, locals, words));
+        lent
     }
 }

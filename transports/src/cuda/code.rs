@@ -1,20 +1,85 @@
 //! Programs in the memory of a GPU.
 
 use super::error::DeviceError;
+use super::memory::DeviceMemory;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use maypole_kernels::cuda::CudaError;
 use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A program in the memory of a GPU, checked: it touches no more than its needs.
 #[derive(Debug)]
 pub struct DeviceCode {
     /// Keeps the memory.
-    _bytes: CudaSlice<u8>,
+    _place: CodePlace,
     pub(super) address: CUdeviceptr,
     pub(super) needs: BufferNeeds,
     pub(super) header: PackedProgram,
+}
+
+#[derive(Debug)]
+enum CodePlace {
+    Own { _bytes: CudaSlice<u8> },
+    OfShelf { shelf: CodeShelf, at: usize },
+}
+
+impl Drop for CodePlace {
+    fn drop(&mut self) {
+        if let Self::OfShelf { shelf, at } = self {
+            shelf.free().push(*at);
+        }
+    }
+}
+
+/// Memory of a GPU for short programs, allocated once. Allocating and freeing may wait until no kernel
+/// runs on the GPU, also for kernels that wait for the rank that asks. Copying a program to the shelf waits
+/// for nothing. All launches of its programs are on one stream.
+#[derive(Clone, Debug)]
+pub struct CodeShelf(Arc<Shelf>);
+
+#[derive(Debug)]
+struct Shelf {
+    stream: Arc<CudaStream>,
+    memory: DeviceMemory,
+    /// Where programs may be copied to. The launches of the program that was there are on the stream.
+    free: Mutex<Vec<usize>>,
+}
+
+impl CodeShelf {
+    /// Bytes of the longest program.
+    const LONGEST: usize = 1024;
+
+    /// A shelf for `programs` programs on the GPU of `stream`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if there is no memory.
+    pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self, DeviceError> {
+        let memory = DeviceMemory::new(stream, programs * Self::LONGEST)?;
+        let free = (0..programs).rev().map(|at| at * Self::LONGEST).collect();
+        Ok(Self(Arc::new(Shelf { stream: Arc::clone(stream), memory, free: Mutex::new(free) })))
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies a program to the shelf, or to memory of its own if it is too long, or if the shelf is
+    /// full.
+    ///
+    /// # Errors
+    /// As [`DeviceCode::load`].
+    pub fn load(&self, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
+        let room = if bytes.len() <= Self::LONGEST { self.free().pop() } else { None };
+        let Some(at) = room else { return DeviceCode::load(&self.0.stream, bytes) };
+        // From here on the place is free again in every case of error.
+        let place = CodePlace::OfShelf { shelf: self.clone(), at };
+        let memory = &self.0.memory;
+        DeviceCode::placed(bytes, || {
+            memory.write_later(&self.0.stream, at, bytes)?;
+            Ok((place, memory.address() + at as u64))
+        })
+    }
 }
 
 impl DeviceCode {
@@ -24,13 +89,28 @@ impl DeviceCode {
     /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its
     /// buffers; [`DeviceError::Driver`] if there is no memory.
     pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
+        Self::placed(bytes, || {
+            let copied = stream.clone_htod(bytes);
+            let copied =
+                copied.map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+            // Every launch is on the same stream, behind the copy, so there is no event to wait for.
+            let address = copied.device_ptr(stream).0;
+            Ok((CodePlace::Own { _bytes: copied }, address))
+        })
+    }
+
+    /// Bytes of the program.
+    pub fn bytes(&self) -> usize {
+        self.header.bytes as usize
+    }
+
+    fn placed(
+        bytes: &[u8],
+        copy: impl FnOnce() -> Result<(CodePlace, CUdeviceptr), DeviceError>,
+    ) -> Result<Self, DeviceError> {
         let needs = packed::check(bytes).map_err(DeviceError::Program)?;
         let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
-        let bytes = stream
-            .clone_htod(bytes)
-            .map_err(|error| CudaError::new("copying a program to a GPU", error))?;
-        // Every launch is on the same stream, behind the copy, so there is no event to wait for.
-        let address = bytes.device_ptr(stream).0;
-        Ok(Self { _bytes: bytes, address, needs, header })
+        let (place, address) = copy()?;
+        Ok(Self { _place: place, address, needs, header })
     }
 }

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, SyncOnDrop,
+    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, SyncOnDrop,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -31,20 +31,47 @@ pub struct Lent<'a> {
 
 impl<'a> Lent<'a> {
     /// Lends a view to be read, for as long as what it is a view of is borrowed: as [`lend`].
-    pub fn of_view<T>(view: CudaView<'a, T>, stream: &'a CudaStream) -> (Self, SyncOnDrop<'a>) {
-        let bytes = (view.len() * size_of::<T>()) as u64;
+    ///
+    /// # Errors
+    /// [`ForeignBuffer`] if it is in the memory of another GPU.
+    pub fn of_view<T>(
+        view: CudaView<'a, T>,
+        stream: &'a CudaStream,
+    ) -> Result<(Self, SyncOnDrop<'a>), ForeignBuffer> {
+        let bytes = bytes_at(&view, stream)?;
         let (address, guard) = view.view_ptr(stream);
-        (Self { address, bytes, buffer: PhantomData }, guard)
+        Ok((Self { address, bytes, buffer: PhantomData }, guard))
     }
 
     /// Lends a view to be written: as [`lend_mut`].
+    ///
+    /// # Errors
+    /// [`ForeignBuffer`] if it is in the memory of another GPU.
     pub fn of_view_mut<T>(
         view: CudaViewMut<'a, T>,
         stream: &'a CudaStream,
-    ) -> (Self, SyncOnDrop<'a>) {
-        let bytes = (view.len() * size_of::<T>()) as u64;
+    ) -> Result<(Self, SyncOnDrop<'a>), ForeignBuffer> {
+        let bytes = bytes_at(&view, stream)?;
         let (address, guard) = view.view_ptr_mut(stream);
-        (Self { address, bytes, buffer: PhantomData }, guard)
+        Ok((Self { address, bytes, buffer: PhantomData }, guard))
+    }
+}
+
+/// A buffer is in the memory of another GPU than the one that would use it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the buffer is on GPU {buffer}, and the group uses GPU {group}: copy it there")]
+pub struct ForeignBuffer {
+    buffer: usize,
+    group: usize,
+}
+
+/// The bytes of a buffer that work on `stream` uses. Kernels would fault on that of another context,
+/// which ends the context for the whole process.
+fn bytes_at<T>(buffer: &impl DeviceSlice<T>, stream: &CudaStream) -> Result<u64, ForeignBuffer> {
+    let (there, here) = (buffer.stream().context(), stream.context());
+    match there.cu_ctx() == here.cu_ctx() {
+        true => Ok((buffer.len() * size_of::<T>()) as u64),
+        false => Err(ForeignBuffer { buffer: there.ordinal(), group: here.ordinal() }),
     }
 }
 
@@ -87,23 +114,29 @@ impl Lent<'_> {
 
 /// Lends a buffer to be read, after everything on any stream that writes it. What is returned
 /// besides is dropped once the reading work is on `stream`.
+///
+/// # Errors
+/// [`ForeignBuffer`] if it is in the memory of another GPU.
 pub fn lend<'a, T, S: DevicePtr<T>>(
     buffer: &'a S,
     stream: &'a CudaStream,
-) -> (Lent<'a>, SyncOnDrop<'a>) {
-    let bytes = (buffer.len() * size_of::<T>()) as u64;
+) -> Result<(Lent<'a>, SyncOnDrop<'a>), ForeignBuffer> {
+    let bytes = bytes_at(buffer, stream)?;
     let (address, guard) = buffer.device_ptr(stream);
-    (Lent { address, bytes, buffer: PhantomData }, guard)
+    Ok((Lent { address, bytes, buffer: PhantomData }, guard))
 }
 
 /// Lends a buffer to be written: as [`lend`], after everything that reads it, too.
+///
+/// # Errors
+/// [`ForeignBuffer`] if it is in the memory of another GPU.
 pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
     buffer: &'a mut R,
     stream: &'a CudaStream,
-) -> (Lent<'a>, SyncOnDrop<'a>) {
-    let bytes = (buffer.len() * size_of::<T>()) as u64;
+) -> Result<(Lent<'a>, SyncOnDrop<'a>), ForeignBuffer> {
+    let bytes = bytes_at(buffer, stream)?;
     let (address, guard) = buffer.device_ptr_mut(stream);
-    (Lent { address, bytes, buffer: PhantomData }, guard)
+    Ok((Lent { address, bytes, buffer: PhantomData }, guard))
 }
 
 /// One call of one rank.

@@ -4,7 +4,6 @@ use super::error::DeviceError;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use maypole_kernels::cuda::CudaError;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// Zeroed memory of a GPU, freed when dropped.
@@ -44,22 +43,28 @@ impl DeviceMemory {
         offset: usize,
         bytes: &[u8],
     ) -> Result<(), DeviceError> {
-        assert!(
-            offset <= self.bytes && bytes.len() <= self.bytes - offset,
-            "the memory is as long"
-        );
-        let address = self.address + offset as u64;
-        // SAFETY: the range is in our memory, and the source lives until the stream is
-        // synchronized.
-        let copied = unsafe { result::memcpy_htod_async(address, bytes, stream.cu_stream()) };
-        let done: Result<(), DriverError> = copied.and_then(|()| stream.synchronize());
+        self.write_later(stream, offset, bytes)?;
+        let done: Result<(), DriverError> = stream.synchronize();
         done.map_err(|error| CudaError::new("copying to a GPU", error).into())
     }
 
-    /// Leaves the memory allocated until the process ends, because another process may still use
-    /// it.
-    pub(super) fn leak(self) {
-        let _ = ManuallyDrop::new(self);
+    /// Copies `bytes` to `offset`, when all earlier work of `stream` is done. Does not wait.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub(super) fn write_later(
+        &self,
+        stream: &CudaStream,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        let fits = offset <= self.bytes && bytes.len() <= self.bytes - offset;
+        assert!(fits, "the memory is as long");
+        let address = self.address + offset as u64;
+        // SAFETY: the range is in our memory. The driver has read the source when the call returns,
+        // because it is memory of the host that is not pinned.
+        let copied = unsafe { result::memcpy_htod_async(address, bytes, stream.cu_stream()) };
+        copied.map_err(|error| CudaError::new("copying to a GPU", error).into())
     }
 }
 

@@ -2,6 +2,7 @@
 #include "memory.h"
 #include "streams.h"
 
+#include <cstdio>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,10 +30,11 @@ void unreserve(Device& device, size_t bytes) {
     device.used -= bytes;
 }
 
-// A file in memory, which other processes open through /proc. -1 if there can be none.
+// A file in memory, which other processes open through /proc, with a page behind the memory. -1 if
+// there can be none.
 int make_file(size_t bytes) {
     int file = memfd_create("emulated GPU memory", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, (off_t)bytes) != 0) {
+    if (file >= 0 && ftruncate(file, (off_t)(bytes + PAGE)) != 0) {
         close(file);
         return -1;
     }
@@ -83,12 +85,19 @@ API cuMemAlloc_v2(uintptr_t* address, size_t bytes) {
     return make(Kind::Device, bytes, address);
 }
 
-// As on a GPU, this may wait for all work of the device.
+// As on a GPU, this may wait for all work of the device. Memory that another process has open must not
+// be freed: the manual leaves open what happens then.
 API cuMemFree_v2(uintptr_t address) {
     ENTER(Needs::Context);
     if (address == 0) return SUCCESS;
     if (int failed = refuse_while_capturing()) return failed;
     Allocation removed;
+    bool is_known = memories().find(address, removed);
+    if (is_known && removed.kind == Kind::Device
+        && count_openers(removed.file, removed.mapped, 0) > 0) {
+        fprintf(stderr, "fake driver: memory is freed while another process has it open\n");
+        return ILLEGAL_STATE;
+    }
     if (!memories().remove(address, removed, is_device)) return INVALID_VALUE;
     int result = synchronize(*device(removed.ordinal));
     give_back(removed);

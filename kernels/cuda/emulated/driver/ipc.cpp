@@ -78,6 +78,7 @@ int open_first(const MemoryHandle& handle, uintptr_t* address) {
     int ordinal = ordinal_of(handle.number);
     Allocation opened{Kind::Opened, ordinal, *address, handle.bytes, mapped, file, 0, 0, 1};
     memories().add(opened);
+    count_openers(file, mapped, 1);
     return SUCCESS;
 }
 
@@ -126,6 +127,7 @@ API cuIpcCloseMemHandle(uintptr_t address) {
     Allocation removed;
     memories().remove(address, removed, [](const Allocation&) { return true; });
     int result = synchronize(current_device());
+    count_openers(removed.file, removed.mapped, -1);
     give_back(removed);
     return result;
 }

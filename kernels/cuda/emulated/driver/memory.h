@@ -64,6 +64,10 @@ class Memories {
 
 Memories& memories();
 
+// Adds `change` to the number of other processes that have the memory of `file` open, and returns it.
+// It lies in the file, behind the memory. A process that is killed stays counted.
+unsigned count_openers(int file, size_t mapped, int change);
+
 // Unmaps memory that is no longer in the table, and counts it as free.
 void give_back(const Allocation& allocation);
 

@@ -7,6 +7,6 @@ pub(crate) mod counts;
 pub(super) mod order;
 mod prepare;
 pub(super) mod prepared;
-mod recent;
+pub(crate) mod recent;
 pub(super) mod user_schedules;
 mod workspace;

@@ -13,7 +13,7 @@ struct Weighted<V> {
 
 /// Values by key, ordered by their last use.
 #[derive(Debug)]
-pub(super) struct RecentlyUsed<K: Eq + Hash, V> {
+pub(crate) struct RecentlyUsed<K: Eq + Hash, V> {
     entries: LruCache<K, Weighted<V>>,
     /// The sum over all entries.
     bytes: usize,
@@ -27,19 +27,19 @@ impl<K: Eq + Hash, V> Default for RecentlyUsed<K, V> {
 
 impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
     /// The value of `key`, which counts as used now.
-    pub(super) fn get(&mut self, key: &K) -> Option<&V> {
+    pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
         Some(&self.entries.get(key)?.value)
     }
 
     /// Changes the value of `key`, if there is one. Does not count as a use.
-    pub(super) fn replace(&mut self, key: &K, value: V) {
+    pub(crate) fn replace(&mut self, key: &K, value: V) {
         if let Some(entry) = self.entries.peek_mut(key) {
             entry.value = value;
         }
     }
 
     /// Adds a value that stands for `bytes` bytes and counts as used now.
-    pub(super) fn insert(&mut self, key: K, value: V, bytes: usize) {
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.bytes += bytes;
         let before = self.entries.put(key, Weighted { value, bytes });
         self.bytes -= before.map_or(0, |before| before.bytes);
@@ -47,7 +47,7 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
 
     /// Takes out the least recently used value, if there is one and `more` bytes would not fit
     /// into `budget` beside all values.
-    pub(super) fn evict(&mut self, more: usize, budget: usize) -> Option<V> {
+    pub(crate) fn evict(&mut self, more: usize, budget: usize) -> Option<V> {
         if self.bytes.saturating_add(more) <= budget {
             return None;
         }
@@ -57,12 +57,12 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
     }
 
     /// How many values there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// The bytes that all values stand for.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

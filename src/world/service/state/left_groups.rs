@@ -2,8 +2,11 @@
 //! for ever needs no more memory than one that does so once.
 
 use super::ServiceState;
+use crate::world::service::message::{ControlRequest, ExchangePurpose, ExchangeRound};
 use crate::world::service::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The groups that are remembered. A peer that connects for a group after this rank has left it is
 /// at most some calls behind.
@@ -55,6 +58,21 @@ impl ServiceState {
 }
 
 impl Service {
+    /// Tells the `members` of `group`, world ranks, that this rank no longer uses what they have lent
+    /// to it. The answer becomes true once all of them have told so, and stays false if one of them
+    /// never does. Does not wait, and fails nothing. Called once a group.
+    pub(crate) fn release(&self, group: GroupId, members: &[usize]) -> Arc<AtomicBool> {
+        let released = Arc::new(AtomicBool::new(members.len() == 1));
+        if members.len() > 1 && !self.shared.is_forked() {
+            let purpose = ExchangePurpose::Release;
+            let round = ExchangeRound { group, purpose, members: members.to_vec(), number: 1 };
+            let (key, kept) = (round.clone(), Arc::clone(&released));
+            self.shared.update(|state| state.releases.insert(key, kept));
+            self.shared.request(ControlRequest::Contribute { round, payload: Vec::new() });
+        }
+        released
+    }
+
     /// This rank has left `group`: nothing of it is needed any more, except what this rank called
     /// there, for members that still wait for it.
     pub(crate) fn leave_group(&self, group: GroupId) {
@@ -76,7 +94,6 @@ impl Service {
 mod tests {
     use super::*;
     use crate::world::service::DataLink;
-    use crate::world::service::message::ExchangePurpose;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 

@@ -1,0 +1,104 @@
+//! How a rank leaves a group on GPUs.
+//!
+//! Other processes may have its memory open, and their kernels may read it, after its own kernels have
+//! ended. A rank that is dropped waits for its own kernels alone, and tells the others that it is done
+//! with their memory. Its own is freed when all have said so.
+
+use super::comm::Comm;
+use super::rank::DeviceRank;
+use crate::comm::error::Result;
+use maypole_transports::cuda::{LentMemory, Workspace};
+
+impl Comm {
+    /// Leaves the group in order, and frees its memory on all GPUs at once. Collective: waits until
+    /// everything that was started is done, here and on the other ranks, each of which closes its
+    /// `Comm`, too.
+    ///
+    /// Dropping leaves, too, and waits for what this rank has started, but for no other rank. Memory
+    /// that other processes may still read is then freed when all of them have left, before memory for
+    /// another group is made. If some rank never leaves, it stays until the process ends.
+    ///
+    /// A group of which calls were [captured](Self#graphs) keeps its memory until the process ends,
+    /// however it is left.
+    ///
+    /// ```no_run
+    /// # fn rank(mut world: maypole::Communicator) -> Result<(), Box<dyn std::error::Error>> {
+    /// use maypole::cuda::{Comm, driver};
+    /// let stream = driver()?.context(0)?.new_stream()?;
+    /// let comm = Comm::new(&mut world, stream)?;
+    /// comm.barrier()?;
+    /// comm.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize), and as every call.
+    pub fn close(self) -> Result<()> {
+        self.synchronize()?;
+        self.into_rank().close()
+    }
+}
+
+impl DeviceRank {
+    fn close(mut self) -> Result<()> {
+        let lent = self.stop();
+        match self.comm.agree("close() of a cuda::Comm") {
+            Ok(()) => {
+                lent.into_iter().for_each(LentMemory::free);
+                Ok(())
+            }
+            Err(error) => {
+                self.let_go(lent);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends what the rank does on its GPU. Returns its memory that others may have open, if they are
+    /// processes.
+    fn stop(&mut self) -> Option<LentMemory> {
+        let board = self.board.take()?;
+        if !self.comm.engine.get().health().is_in_own_process() {
+            // A forked child has no GPU.
+            std::mem::forget(board);
+            return None;
+        }
+        if !self.captured.is_empty() {
+            // A kernel that failed leaves an error here, which its calls have reported.
+            let _ = self.stream.synchronize();
+            // Replays must not wait for ranks that are gone.
+            board.words().abort();
+            let fresh = || Workspace::new(&self.stream);
+            let (scratch, staging) = (fresh(), fresh());
+            let scratch = std::mem::replace(&mut self.scratch, scratch);
+            let staging = std::mem::replace(&mut self.staging, staging);
+            let captured = std::mem::take(&mut self.captured);
+            let kernels = (std::mem::take(&mut self.walks), std::mem::take(&mut self.maps));
+            // Nobody knows when the last graph goes that has their addresses.
+            std::mem::forget((board, captured, kernels, scratch, staging));
+            return None;
+        }
+        if board.has_processes() {
+            return Some(board.stop());
+        }
+        board.stop().free();
+        None
+    }
+
+    /// Tells the others that this rank is done with their memory. Its own is freed when all have said
+    /// so.
+    fn let_go(&self, lent: Option<LentMemory>) {
+        if let Some(lent) = lent {
+            lent.free_after(self.comm.engine.get().health().control().release());
+        }
+    }
+}
+
+impl Drop for DeviceRank {
+    /// Waits for what this rank has started, and for no other rank.
+    fn drop(&mut self) {
+        let lent = self.stop();
+        self.let_go(lent);
+    }
+}

@@ -1,0 +1,175 @@
+//! Ranks that leave a group on GPUs: before the others, at the same time, and with graphs.
+
+use crate::raw::context;
+use crate::spawn::{as_each_rank, ranks, say};
+use crate::walks::ready;
+use crate::{Role, check, world};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use maypole::cuda::Comm;
+use maypole::{Communicator, ReduceOp};
+use std::sync::Arc;
+
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("drops early", drop_early),
+    ("drops two groups in other orders", drop_in_other_orders),
+    ("makes and drops groups", make_and_drop),
+    ("makes and closes groups", make_and_close),
+    ("cannot open memory", be_unable_to_open),
+    ("replays a graph after the drop", replay_after_drop),
+];
+
+const FREED_TOO_EARLY: &str = "freed while";
+
+#[track_caller]
+fn succeed(role: &str, variables: &[(&str, &str)]) {
+    let Some(world) = world(role, 2) else { return };
+    let set = |world: crate::spawn::World, (name, value): &(&str, &str)| world.set(name, value);
+    for ended in variables.iter().fold(world, set).start().succeed() {
+        let early = ended.lines.iter().find(|line| line.contains(FREED_TOO_EARLY));
+        assert_eq!(early, None);
+    }
+}
+
+/// Rank 1 keeps its part of the group until rank 0, which has dropped its own, says so.
+fn drop_early() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, _data) = ready(&mut comm, &stream);
+        if comm.rank() == 0 {
+            drop(gpu);
+            comm.send(&[1u8], 1, 0).unwrap();
+        } else {
+            comm.recv(&mut [0u8], 0, 0).unwrap();
+            gpu.check().unwrap();
+            drop(gpu);
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_drops_its_group_early_waits_for_nobody_emulated() {
+    succeed("drops early", &[]);
+}
+
+fn drop_in_other_orders() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (first, _data) = ready(&mut comm, &stream);
+        let (second, _data) = ready(&mut comm, &stream);
+        match comm.rank() {
+            0 => drop((first, second)),
+            _ => drop((second, first)),
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn two_groups_may_be_dropped_in_any_order_emulated() {
+    succeed("drops two groups in other orders", &[]);
+}
+
+/// The mailboxes of two groups at most fit into the memory of the device.
+fn make_and_drop() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        for _ in 0..12 {
+            drop(ready(&mut comm, &stream));
+        }
+    });
+}
+
+fn make_and_close() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let free = || context(0).mem_get_info().unwrap().0;
+        let before = free();
+        for _ in 0..12 {
+            let (gpu, data) = ready(&mut comm, &stream);
+            drop(data);
+            gpu.close().unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(free(), before);
+        }
+    });
+}
+
+#[test]
+fn memory_of_groups_that_all_have_left_is_freed_emulated() {
+    for devices in ["1", "2"] {
+        let variables = [("FAKE_CUDA_MEMORY", "120000000"), ("FAKE_CUDA_DEVICES", devices)];
+        succeed("makes and drops groups", &variables);
+        succeed("makes and closes groups", &variables);
+    }
+}
+
+/// The driver of rank 1 does not open the memory of rank 0.
+fn be_unable_to_open() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        for _ in 0..5 {
+            let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+            assert!(gpu.host_reason().is_some());
+        }
+        say("done", comm.rank());
+    });
+}
+
+#[test]
+fn memory_that_a_rank_cannot_open_is_freed_when_the_others_have_closed_theirs_emulated() {
+    let Some(world) = world("cannot open memory", 2) else { return };
+    let world = world.set_of(1, "FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2:0:205");
+    for ended in world.set("FAKE_CUDA_MEMORY", "120000000").start().succeed() {
+        assert!(!ended.lines.iter().any(|line| line.contains(FREED_TOO_EARLY)));
+    }
+}
+
+fn replay(mut comm: Communicator) {
+    let stream = context(0).new_stream().unwrap();
+    // SAFETY: all work is on one stream.
+    unsafe { stream.context().disable_event_tracking() };
+    let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+    let one = stream.clone_htod(&[1.0f32; 1000]).unwrap();
+    let mut sum = stream.alloc_zeros::<f32>(1000).unwrap();
+    gpu.all_reduce(&one, &mut sum, &ReduceOp::Sum).unwrap();
+    gpu.synchronize().unwrap();
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    gpu.all_reduce(&one, &mut sum, &ReduceOp::Sum).unwrap();
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    graph.launch().unwrap();
+    comm.barrier().unwrap();
+    drop(gpu);
+    comm.barrier().unwrap();
+    let mut other = stream.clone_htod(&[7.0f32; 1000]).unwrap();
+    stream.memcpy_dtod(&other, &mut sum).unwrap();
+    let start = std::time::Instant::now();
+    if comm.rank() == 0 {
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+    }
+    comm.barrier().unwrap();
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "it waits for nobody");
+    // Nothing is summed any more, and the job goes on.
+    assert_eq!(stream.clone_dtoh(&sum).unwrap(), [7.0; 1000]);
+    let (gpu, mut data) = ready(&mut comm, &stream);
+    gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+    gpu.synchronize().unwrap();
+    stream.memcpy_htod(&[2.0f32; 1000], &mut other).unwrap();
+    comm.barrier().unwrap();
+}
+
+fn replay_after_drop() {
+    match ranks()[..] {
+        [0] if std::env::var("TEST_THREADS").is_ok() => drop(Communicator::run_local(2, replay)),
+        _ => as_each_rank(replay),
+    }
+}
+
+#[test]
+fn a_graph_that_is_replayed_after_its_group_was_dropped_does_nothing_emulated() {
+    if check("replays a graph after the drop", &[("TEST_THREADS", "1")]).is_some() {
+        succeed("replays a graph after the drop", &[]);
+    }
+}

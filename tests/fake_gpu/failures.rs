@@ -1,0 +1,212 @@
+//! Failures that only the GPU, or another rank, knows of at first, and calls that are refused.
+
+use crate::raw::{context, hold};
+use crate::walks::ready;
+use crate::{Role, check};
+use cudarc::driver::CudaSlice;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use maypole::cuda::Comm;
+use maypole::{Communicator, Error, ReduceOp};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("gives up unseen", give_up_unseen),
+    ("is told of a failure", be_told),
+    ("checks beside synchronize", check_beside),
+    ("drops a group that cannot start", drop_a_group),
+    ("ends a group in the middle", end_in_the_middle),
+    ("lends memory of another device", lend_elsewhere),
+    ("waits through the host", wait_through_host),
+];
+
+/// Rank 0 starts a call that rank 1 does not make. No rank asks the library afterwards.
+fn give_up_unseen() {
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, mut data) = ready(&mut comm, &stream);
+        comm.set_timeout(Duration::from_secs(30));
+        let other = 1 - comm.rank();
+        if comm.rank() == 0 {
+            gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+            stream.synchronize().unwrap();
+        }
+        let error = comm.recv(&mut [0u8], other, 0).unwrap_err();
+        assert!(error.to_string().contains("all_reduce"), "{error}");
+        assert_eq!(error.culprit(), Some(1), "{error}");
+        assert!(gpu.check().is_err() && gpu.synchronize().is_err());
+    });
+}
+
+#[test]
+fn a_kernel_that_gives_up_fails_the_job_without_a_call_of_its_rank_emulated() {
+    check("gives up unseen", &[]);
+}
+
+/// The kernels of rank 1 have ended when rank 0 fails.
+fn be_told() {
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, mut data) = ready(&mut comm, &stream);
+        if comm.rank() == 0 {
+            gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+            gpu.synchronize().unwrap_err();
+        }
+        comm.recv(&mut [0u8], 1 - comm.rank(), 0).unwrap_err();
+        for told in [gpu.check(), gpu.synchronize()] {
+            let error = told.unwrap_err();
+            assert!(error.to_string().contains("all_reduce"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_rank_whose_kernels_have_ended_is_told_of_a_failure_emulated() {
+    check("is told of a failure", &[]);
+}
+
+fn check_beside() {
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, _data) = ready(&mut comm, &stream);
+        if comm.rank() == 1 {
+            return comm.barrier().unwrap();
+        }
+        let (open, gate) = mpsc::channel();
+        hold(&stream, gate);
+        let gpu = &gpu;
+        let (done, checked) = mpsc::channel();
+        std::thread::scope(|threads| {
+            threads.spawn(|| gpu.synchronize().unwrap());
+            std::thread::sleep(Duration::from_millis(200));
+            threads.spawn(move || {
+                gpu.check().unwrap();
+                gpu.set_timeout(Duration::from_secs(9));
+                done.send(gpu.links().world()).unwrap();
+            });
+            let found = checked.recv_timeout(Duration::from_secs(20));
+            drop(open);
+            assert_eq!(found, Ok(2), "the other thread waits for the stream");
+        });
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_checks_does_not_wait_for_the_stream_emulated() {
+    check("checks beside synchronize", &[]);
+}
+
+/// Every rank captures what `calls` does with a buffer whose call is known, and with one whose call is
+/// new. The job has failed then, and says so.
+fn capture(calls: impl Fn(&Comm, &mut CudaSlice<f32>, &mut CudaSlice<f32>) + Sync) {
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        // SAFETY: all work is on one stream.
+        unsafe { stream.context().disable_event_tracking() };
+        let (gpu, mut known) = ready(&mut comm, &stream);
+        let mut new = stream.clone_htod(&[1.0f32; 50]).unwrap();
+        stream.synchronize().unwrap();
+        comm.barrier().unwrap();
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.begin_capture(mode).unwrap();
+        calls(&gpu, &mut known, &mut new);
+        stream.end_capture(CUgraphInstantiate_flags(0)).unwrap();
+        for told in [gpu.check(), gpu.synchronize()] {
+            let error = told.unwrap_err();
+            assert!(error.to_string().contains("before it is captured"), "{error}");
+        }
+    });
+}
+
+fn drop_a_group() {
+    capture(|gpu, _, new| {
+        let mut group = gpu.group();
+        group.all_reduce_in_place(new.as_view_mut(), &ReduceOp::Sum).unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_group_that_cannot_start_fails_the_job_emulated() {
+    check("drops a group that cannot start", &[]);
+}
+
+fn end_in_the_middle() {
+    capture(|gpu, known, new| {
+        let mut group = gpu.group();
+        group.all_reduce_in_place(known.as_view_mut(), &ReduceOp::Sum).unwrap();
+        group.all_reduce_in_place(new.as_view_mut(), &ReduceOp::Sum).unwrap();
+        group.end().unwrap_err();
+    });
+}
+
+#[test]
+fn a_group_that_stops_in_the_middle_fails_the_job_emulated() {
+    check("ends a group in the middle", &[]);
+}
+
+fn lend_elsewhere() {
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, mut data) = ready(&mut comm, &stream);
+        let other = context(1).new_stream().unwrap();
+        let mut there = other.clone_htod(&[1.0f32; 100]).unwrap();
+        let sum = ReduceOp::Sum;
+        let peer = 1 - comm.rank() as i32;
+        let refused = [
+            gpu.all_reduce_in_place(&mut there, &sum),
+            gpu.all_reduce(&there, &mut data, &sum),
+            gpu.all_reduce(&data, &mut there, &sum),
+            gpu.broadcast_in_place(&mut there, 0),
+            gpu.send(&there, peer),
+            gpu.recv(&mut there, peer),
+            gpu.group().send(there.as_view(), peer),
+        ];
+        let grouped = gpu.group().all_reduce_in_place(there.as_view_mut(), &sum);
+        let refused = refused.into_iter().chain([grouped]);
+        for error in refused.map(Result::unwrap_err) {
+            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+            assert!(error.to_string().contains("GPU 1"), "{error}");
+        }
+        gpu.all_reduce_in_place(&mut data, &sum).unwrap();
+        gpu.synchronize().unwrap();
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_buffer_of_another_gpu_is_refused_emulated() {
+    check("lends memory of another device", &[]);
+}
+
+/// The barrier of rank 0 returns after the work that was on the stream of rank 1.
+fn wait_through_host() {
+    let opened = AtomicBool::new(false);
+    Communicator::run_local(2, |mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
+        let (open, gate) = mpsc::channel();
+        if comm.rank() == 1 {
+            hold(&stream, gate);
+        }
+        comm.barrier().unwrap();
+        std::thread::scope(|threads| {
+            if comm.rank() == 1 {
+                threads.spawn(|| {
+                    std::thread::sleep(Duration::from_secs(1));
+                    opened.store(true, Ordering::SeqCst);
+                    drop(open);
+                });
+            }
+            gpu.barrier().unwrap();
+            assert!(opened.load(Ordering::SeqCst), "rank {} did not wait", comm.rank());
+        });
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_barrier_through_the_host_waits_for_all_streams_emulated() {
+    check("waits through the host", &[]);
+}
