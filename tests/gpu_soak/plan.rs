@@ -115,6 +115,14 @@ impl What {
         matches!(self, Self::Collective { collective: Collective::Barrier, .. })
     }
 
+    /// True if this rank of the group has a part in the call.
+    pub(crate) fn needs(self, rank: usize) -> bool {
+        match self {
+            Self::Collective { .. } | Self::Ring { .. } => true,
+            Self::Pair { from, to } => rank == from || rank == to,
+        }
+    }
+
     /// True if a `cuda::Group` has this call.
     pub(crate) fn is_groupable(self) -> bool {
         use Collective as C;

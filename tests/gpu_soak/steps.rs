@@ -62,6 +62,9 @@ impl Rank<'_> {
     pub(crate) fn call(&mut self, call: usize) -> Done {
         let Call { group, what, .. } = self.plan.calls[call];
         let comm = self.comm(group)?;
+        if !what.needs(comm.rank()) {
+            return Ok(());
+        }
         let is_barrier = what.is_barrier();
         if is_barrier {
             let mark = mark(call, comm.rank());
@@ -97,9 +100,10 @@ impl Rank<'_> {
             }
         };
         self.calls.extend(taken);
+        let needs = calls.iter().any(|call| self.plan.calls[*call].what.needs(comm.rank()));
         let member = self.member(group);
         // A batch that is dropped tells nobody of an error; the next call does.
-        if ends || done.is_err() {
+        if (ends && needs) || done.is_err() {
             member.noted(done)?;
         }
         member.pending.extend(calls.iter().map(|call| (*call, 0)));
@@ -120,8 +124,10 @@ impl Rank<'_> {
         let comm = self.comm(group)?;
         self.captured(graph, (group, calls), beside, |rank| {
             for call in calls {
-                let done = rank.buffers(*call)?.issue(&comm);
-                rank.member(group).noted(done)?;
+                if rank.plan.calls[*call].what.needs(comm.rank()) {
+                    let done = rank.buffers(*call)?.issue(&comm);
+                    rank.member(group).noted(done)?;
+                }
             }
             Ok(())
         })
@@ -132,9 +138,7 @@ impl Rank<'_> {
         let comm = self.comm(group)?;
         self.captured(graph, (group, &[call]), false, |rank| {
             let mut batch = comm.group();
-            let done = rank.buffers(call)?.add(&mut batch);
-            drop(batch);
-            rank.member(group).noted(done)
+            Ok(rank.buffers(call)?.add(&mut batch)?)
         })
     }
 
