@@ -5,8 +5,7 @@ use crate::plan::{Call, Class, Step, What};
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
 
-/// Functions of the driver that fail, and the errors that they return: a sticky error of the context,
-/// no memory, no such symbol.
+/// Functions of the driver that fail, and the errors that they return.
 const FAILURES: [(&str, i32); 6] = [
     ("kernel", 719),
     ("cuLaunchKernel", 701),

@@ -1,11 +1,12 @@
-//! Random rounds on GPUs, over the fake driver: a seed draws a plan for two to four ranks, which are
-//! threads or processes, and what disturbs them. Whatever that is, a rank that is told `Ok` has the
-//! right bits, no rank hangs or crashes, and ranks that did nothing wrong have no error.
+//! Random rounds on GPUs, over the fake driver: a seed draws a plan for two to four ranks, which
+//! are threads or processes, and what disturbs them. Whatever that is, a rank that is told `Ok` has
+//! the right bits, no rank hangs or crashes, and ranks that did nothing wrong have no error.
 //!
-//! A seed that fails prints its plan; `TEST_SEED=N cargo test --test gpu_soak` runs that seed alone.
-//! `TEST_SEEDS` is the number of seeds, `TEST_FIRST_SEED` the first one, `TEST_SECONDS` how long seeds
-//! begin, and `TEST_CLASSES` a list of the classes that are drawn (`plan.rs`), which changes the
-//! plans. A plan always is the same; how the threads of its ranks interleave is not.
+//! A seed that fails prints its plan, and `TEST_SEED=N cargo test --test gpu_soak` runs that seed
+//! alone. `TEST_SEEDS` is the number of seeds, and `TEST_FIRST_SEED` the first one. No round begins
+//! after `TEST_SECONDS`. `TEST_CLASSES` lists the classes that are drawn (`plan.rs`), so other plans
+//! follow from a seed. A seed always gives the same plan; how the threads of its ranks interleave
+//! differs.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod buffers;

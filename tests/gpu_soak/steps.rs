@@ -89,7 +89,12 @@ impl Rank<'_> {
         let group = self.plan.calls[calls[0]].group;
         let comm = self.comm(group)?;
         // Each call in turn is borrowed by the batch.
-        let mut taken = self.take(calls)?;
+        let mut taken = Vec::new();
+        for call in calls {
+            let buffers = self.calls.remove(call);
+            let buffers = buffers.ok_or_else(|| format!("call {call} has no buffers"))?;
+            taken.push((*call, buffers));
+        }
         let mut batch = comm.group();
         let added = taken.iter_mut().try_for_each(|(_, buffers)| buffers.add(&mut batch));
         let done = match ends {
@@ -108,15 +113,6 @@ impl Rank<'_> {
         }
         member.pending.extend(calls.iter().map(|call| (*call, 0)));
         Ok(())
-    }
-
-    fn take(&mut self, calls: &[usize]) -> Result<Vec<(usize, Box<dyn Buffers>)>, Trouble> {
-        let take = |call: &usize| {
-            let buffers = self.calls.remove(call);
-            let buffers = buffers.ok_or_else(|| format!("call {call} has no buffers"))?;
-            Ok((*call, buffers))
-        };
-        calls.iter().map(take).collect()
     }
 
     pub(crate) fn capture(&mut self, graph: usize, calls: &[usize], beside: bool) -> Done {
