@@ -23,17 +23,21 @@ DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
 }
 
 // Reads the eight bytes from `at` on from a line, as soon as it has arrived.
-template <class T>
-DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, Piece<T, 8>& eight) {
+DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, u64& eight) {
     const u64* line = (const u64*)(self.from[nth] + at * 2);
-    u32 flag = flag_of(self.number[nth] - 1);
+    u32 flag = flag_of(self, self.number[nth] - 1);
     Patience patience = {source.peer, 0, 0};
     for (;;) {
         u64 low, high;
         load_line(line, low, high);
-        if ((u32)(low >> 32) == flag && (u32)(high >> 32) == flag) {
-            eight.bits = (low & 0xffffffffull) | high << 32;
+        u32 first = (u32)(low >> 32);
+        u32 second = (u32)(high >> 32);
+        if (first == flag && second == flag) {
+            eight = (low & 0xffffffffull) | high << 32;
             return OK;
+        }
+        if (is_of_other_call(first, flag) || is_of_other_call(second, flag)) {
+            return report_of(self, source.peer, MISMATCH);
         }
         u64 report = patience.look(self);
         if (report != OK) return report;
@@ -45,7 +49,7 @@ template <class T>
 DEVICE u64 read(const Lane& self, const Source& source, u32 nth, u64 at, u32 count,
                 Piece<T, 8>& eight) {
     bool is_line = self.launch.protocol == LOW_LATENCY && source.place == BOARD;
-    if (is_line) return read_line<T>(self, source, nth, at, eight);
+    if (is_line) return read_line(self, source, nth, at, eight.bits);
     const typename T::Stored* from = (const typename T::Stored*)(self.from[nth] + at);
     for (u32 i = 0; i < count; i++) eight.elements[i] = from[i];
     return OK;
@@ -112,6 +116,21 @@ DEVICE bool is_aligned(const Lane& self, u32 count) {
     u64 bits = (u64)self.into | (u64)self.slot;
     for (u32 nth = 0; nth < count; nth++) bits |= (u64)self.from[nth];
     return bits % 16 == 0;
+}
+
+// A publication without bytes is one line. A barrier has no others: whoever reads the line sees all that
+// the writer, and those that it has read lines of, did before.
+DEVICE u64 pass_empty_line(const Lane& self, const Fold& fold, const Source* sources, u32 flag) {
+    for (u32 nth = 0; nth < fold.count; nth++) {
+        if (sources[nth].place != BOARD) continue;
+        u64 nothing;
+        u64 report = read_line(self, sources[nth], nth, 0, nothing);
+        if (report != OK) return report;
+    }
+    release();
+    u64 above = (u64)flag << 32;
+    if (self.slot) store_line((u64*)self.slot, above, above);
+    return OK;
 }
 
 // Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.

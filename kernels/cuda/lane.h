@@ -87,11 +87,16 @@ struct Lane {
     u32 lanes;
     // The number of earlier calls.
     u64 calls;
+    // Marks what this call publishes, by `mark_of`.
+    u32 mark;
     Peer peers[MOST_RANKS];
     // By slot: the readers of what lies there.
     u64 audiences[MOST_SLOTS];
-    // Why the lane gives up: a status, and above its 32 bits the rank that was awaited. Threads write
-    // `waits` before a barrier and `lines` after it, while others may still read `waits`.
+    // Why the lane does not begin: the rank has failed, or another walk of the mailboxes has not ended.
+    bool has_failed;
+    bool overlaps;
+    // Why the lane gives up, by `report_of`. Threads write `waits` before a barrier and `lines` after it,
+    // while others may still read `waits`.
     u64 waits;
     u64 lines;
     // Of the fold that runs: where its sources lie, and where its result goes.
@@ -112,14 +117,36 @@ DEVICE u8* slot_of(const Lane& self, const Mailbox& mailbox, u64 position) {
     return mailbox.slots + slot * self.launch.slot_bytes + piece(self) * self.lane;
 }
 
+// Bits of a mark.
+enum { MARK_LOG = 16, LINE_MARK_LOG = 12 };
+
+// What tells the publications of a call from those of another one: some bits of a hash of its
+// fingerprint and its number. Another fingerprint has the same mark once in 2^16, and once in 2^12 on
+// lines, which have room for fewer bits.
+DEVICE u32 mark_of(u32 fingerprint, u64 calls) {
+    return (u32)(((u64)fingerprint << 32 | (u32)calls) * 0x9e3779b97f4a7c15ull >> (64 - MARK_LOG));
+}
+
 // Flags repeat after 2^FLAG_LOG publications. The emulator has fewer, so that they do.
 #ifndef FLAG_LOG
-#define FLAG_LOG 31
+#define FLAG_LOG 19
 #endif
 
-// Marks the lines of a publication. It is never zero, as fresh memory is.
-DEVICE u32 flag_of(u64 position) {
-    return 0x80000000u | (u32)(position & ((1ull << FLAG_LOG) - 1));
+// The flag of the lines of a publication. It is never zero, as fresh memory is.
+DEVICE u32 flag_of(const Lane& self, u64 position) {
+    u32 mark = self.mark >> (MARK_LOG - LINE_MARK_LOG);
+    return 0x80000000u | mark << FLAG_LOG | (u32)(position & ((1ull << FLAG_LOG) - 1));
+}
+
+// True if a flag is that of the same publication as `wanted`, but of another call.
+DEVICE bool is_of_other_call(u32 flag, u32 wanted) {
+    u32 marks = ((1u << LINE_MARK_LOG) - 1) << FLAG_LOG;
+    return flag != wanted && ((flag ^ wanted) & ~marks) == 0;
+}
+
+// What `arrived` is when publication `position` is in its slot.
+DEVICE u64 arrival_of(const Lane& self, u64 position) {
+    return (position + 1) << MARK_LOG | self.mark;
 }
 
 // True if publication `position` is the first one in its slot in another half of a period. The slot is
@@ -133,6 +160,12 @@ DEVICE bool begins_half(u64 position, u32 slots) {
 // The place of a counter for a lane: counters of one rank lie side by side.
 DEVICE u64 counter_of(u32 rank, u32 lane, u32 lanes) { return (u64)rank * lanes + lane; }
 
+// The place in `arrived` for publication `position` of a rank.
+DEVICE u64 arrived_of(const Lane& self, u32 rank, u64 position) {
+    u64 slots = self.launch.slots;
+    return counter_of(rank, self.lane, self.lanes) * slots + (position & (slots - 1));
+}
+
 // ---- Waiting
 
 // True if `peer` makes another call than this rank does. A call that has not begun, or that is over,
@@ -142,11 +175,17 @@ DEVICE bool is_other_call(const Lane& self, u32 peer) {
     return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
 }
 
-// A report that names `peer`.
+// A report: a `Status` in 16 bits, above it the rank that it names in 16 bits, here `peer`, and above
+// these the number of the call.
 DEVICE u64 report_of(const Lane& self, u32 peer, u32 status) {
     u32 rank = self.launch.other == EACH ? peer : self.launch.other;
-    return (u64)rank << 32 | status;
+    return (u64)self.launch.number << 32 | rank << 16 | status;
 }
+
+// A wait looks at more than what it awaits each so many looks. The emulator does so more often.
+#ifndef LOOKS
+#define LOOKS 1024
+#endif
 
 // What a wait for `peer` does between two looks. Zero, or a report of why the wait is given up.
 struct Patience {
@@ -157,7 +196,7 @@ struct Patience {
     DEVICE u64 look(const Lane& self) {
         PAUSE();
         looks += 1;
-        if (looks % 1024 != 0) return OK;
+        if (looks % LOOKS != 0) return OK;
         if (load_relaxed(self.launch.abort)) return report_of(self, peer, ABORTED);
         if (is_other_call(self, peer)) return report_of(self, peer, MISMATCH);
         u64 time = now();
@@ -180,6 +219,15 @@ DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {
     }
 }
 
+// Waits until publication `position` of `peer` is in its slot. Another call's may be there instead.
+DEVICE void await_arrival(Lane& self, u64 position, u32 peer) {
+    u64 target = arrival_of(self, position);
+    const u64* arrived = self.launch.ours.arrived + arrived_of(self, peer, position);
+    u64 value = await(self, arrived, target >> MARK_LOG << MARK_LOG, peer);
+    bool has_come = value >> MARK_LOG >= target >> MARK_LOG;
+    if (has_come && value != target) self.waits = report_of(self, peer, MISMATCH);
+}
+
 // ---- What a fold needs
 
 DEVICE u8* memory(const Launch& launch, u32 place) {
@@ -200,9 +248,7 @@ DEVICE void await_source(Lane& self, const Source& source, u32 at, u32 k, Range 
         + number(self.program, source.peer, source.publication, source.stage, k);
     self.from[at] = slot_of(self, peer.mailbox, position);
     self.number[at] = position + 1;
-    if (launch.protocol == LOW_LATENCY) return;
-    const u64* arrived = launch.ours.arrived + counter_of(source.peer, self.lane, self.lanes);
-    await(self, arrived, position + 1, source.peer);
+    if (launch.protocol == SIMPLE) await_arrival(self, position, source.peer);
 }
 
 // Waits until `reader` is done with what lies in the slot of publication `position`.

@@ -52,6 +52,21 @@ DEVICE void store_relaxed(u64* to, u64 value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
 }
 
+// Takes a lock that nobody waits for. Returns what it was: zero if it was free.
+DEVICE u64 take(u64* lock) {
+    u64 value;
+    asm volatile("atom.acquire.gpu.global.exch.b64 %0, [%1], 1;" : "=l"(value) : "l"(lock) : "memory");
+    return value;
+}
+
+// Writes `value` if the word is zero. Returns what it was.
+DEVICE u64 set_once(u64* word, u64 value) {
+    u64 old;
+    asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], 0, %2;"
+                 : "=l"(old) : "l"(word), "l"(value) : "memory");
+    return old;
+}
+
 // Nanoseconds since some point in time.
 DEVICE u64 now() {
     u64 time;

@@ -76,7 +76,8 @@ struct Mailbox {
     // piece of a slot, with room for its part of the longest publication: twice with `LOW_LATENCY`,
     // where a line is half flags.
     u8* slots;
-    // By publisher and lane: publications of that rank that may be read. That rank writes it.
+    // By publisher, lane and slot: the number of the last publication of that rank in the slot, from
+    // one, above the mark of its call. That rank writes it. With `LOW_LATENCY`, lines say it.
     u64* arrived;
     // By reader and lane: publications of this rank that the reader is done with. The reader writes
     // it.
@@ -103,6 +104,8 @@ enum Status : u32 {
     TIMED_OUT = 2,
     // The rank that the report names makes another call.
     MISMATCH = 3,
+    // Another walk of the same mailboxes had not ended.
+    OVERLAP = 4,
 };
 
 enum : u32 { EACH = 0xffffffffu };
@@ -113,8 +116,8 @@ struct Launch {
     // The mailbox of each rank, as this rank reaches it, and its own.
     const Mailbox* mailboxes;
     Mailbox ours;
-    // By lane: by rank, its publications in earlier calls, and then the number of earlier calls. The
-    // lane counts on when its walk is done.
+    // By lane: by rank, its publications in earlier calls; then the number of earlier calls; then
+    // whether a walk has begun and not ended. The lane counts on when its walk is done.
     u64* published;
     // By lane and slot: the readers of what lies in the slot.
     u64* audiences;
@@ -123,8 +126,12 @@ struct Launch {
     u8* scratch;
     // Not zero: every wait gives up. The host writes it, and a lane that gives up.
     u32* abort;
-    // A `Status` that is not OK, and above its 32 bits a rank. A lane that gives up writes it.
+    // In memory of the host: the report of the first lane that gave up, by `report_of`.
     u64* report;
+    // In memory of the GPU, for all mailboxes of the rank. Not zero: no walk begins. That of a lane that
+    // gave up has counted nothing, so the next one would publish other bytes under the same numbers. The
+    // first such lane writes its report, or the host writes anything.
+    u64* failed;
     // Nanoseconds of a wait.
     u64 patience;
     u64 slot_bytes;
@@ -142,7 +149,8 @@ struct Launch {
     // Not zero: no rank makes more publications in the call than it has slots. So nobody waits within
     // the call for a slot that is read in the call, and readers tell at the end what they are done with.
     u32 tells_late;
-    u32 unused;
+    // By which the host knows the call again in a report.
+    u32 number;
 };
 
 // What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.

@@ -10,6 +10,9 @@
 // Counters lie where they are awaited, so a wait reads local memory only. They are numbers of
 // publications that never go back, so nothing has to be reset between two calls.
 //
+// What is published has a mark of its call, so a rank that makes another call is noticed by whoever reads
+// from it. A rank that gives up does not count what it has published, so it makes no call after that.
+//
 // Every wait ends: the host may ask for that, a wait has a longest time, and a rank that waits looks
 // now and then whether the awaited rank makes another call.
 //
@@ -38,10 +41,11 @@ DEVICE u64 credit(const Lane& self, const Fold& fold, const Source* sources, u32
 DEVICE void tell(Lane& self, const Fold& fold, const Source* sources, u64 position) {
     const Launch& launch = self.launch;
     u64 mine = counter_of(launch.me, self.lane, self.lanes);
+    u64 arrived = arrived_of(self, launch.me, position);
     for (u32 reader = threadIdx.x; reader < launch.ranks; reader += blockDim.x) {
         if (launch.protocol == SIMPLE && fold.audience >> reader & 1) {
             release();
-            publish(self.peers[reader].mailbox.arrived + mine, position + 1);
+            publish(self.peers[reader].mailbox.arrived + arrived, arrival_of(self, position));
         }
     }
     if (threadIdx.x == 0 && fold.audience) {
@@ -62,6 +66,18 @@ DEVICE void tell(Lane& self, const Fold& fold, const Source* sources, u64 positi
 
 // ---- The walk
 
+// Does what the fold asks for with this lane's part of a window, `mine` of `whole`. All threads of the
+// block have seen that its sources are there, or read them as they come.
+template <class T, class Op>
+DEVICE u64 carry_out(const Lane& self, const Fold& fold, const Source* sources, Range whole,
+                     Range mine, u32 flag) {
+    if (whole.bytes > 0 || self.launch.protocol == SIMPLE) {
+        return execute<T, Op>(self, fold, sources, mine.bytes, flag);
+    }
+    bool is_first = self.lane == 0 && threadIdx.x == 0;
+    return is_first ? pass_empty_line(self, fold, sources, flag) : (u64)OK;
+}
+
 // Executes window `k` of a fold, whose publication has number `position`.
 template <class T, class Op>
 DEVICE bool step(Lane& self, const Fold& fold, u32 k, u64 position) {
@@ -76,7 +92,8 @@ DEVICE bool step(Lane& self, const Fold& fold, u32 k, u64 position) {
         wipe(self);
         __syncthreads();
     }
-    u64 report = execute<T, Op>(self, fold, sources, mine.bytes, flag_of(position));
+    u32 flag = flag_of(self, position);
+    u64 report = carry_out<T, Op>(self, fold, sources, whole, mine, flag);
     if (report != OK) self.lines = report;
     for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
         self.credits[at] = credit(self, fold, sources, at);
@@ -106,31 +123,37 @@ template <class T, class Op> DEVICE bool run(Lane& self) {
     return true;
 }
 
-// Reads what the lane needs, everything at once, and tells the other ranks which call this is.
+// The counts of a lane: by rank, then of calls, then the lock.
+DEVICE u64* counts_of(const Launch& launch, u32 lane) {
+    return launch.published + (u64)lane * (launch.ranks + 2);
+}
+
+// Finds out whether the rank has failed, or another walk uses the mailboxes. One thread, which reads
+// nothing else, so that the answers come together with what the others read.
+DEVICE void enter(Lane& self, const Launch& launch, u32 lane) {
+    u64 failed = load_relaxed(launch.failed);
+    u64 taken = take(counts_of(launch, lane) + launch.ranks + 1);
+    self.has_failed = failed != OK;
+    self.overlaps = taken != 0;
+}
+
+// Begins what other walks leave alone.
 DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
     u32 lane = blockIdx.x % lanes;
-    const u64* counts = launch.published + (u64)lane * (launch.ranks + 1);
+    if (threadIdx.x == blockDim.x - 1) enter(self, launch, lane);
     if (threadIdx.x == 0) {
         self.launch = launch;
         self.lane = lane;
         self.lanes = lanes;
-        self.calls = counts[launch.ranks];
         self.waits = OK;
         self.lines = OK;
         self.program = launch.bytes <= SHORT_PROGRAM ? (const Program*)copy : launch.program;
     }
-    u64 call = (counts[launch.ranks] + 1) << 32 | launch.fingerprint;
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         Peer& peer = self.peers[rank];
         peer.mailbox = launch.mailboxes[rank];
-        peer.before = counts[rank];
         peer.seen = load_acquire(launch.ours.consumed + counter_of(rank, lane, lanes));
         peer.done = 0;
-        if (lane == 0) store_relaxed(peer.mailbox.announced + launch.me, call);
-    }
-    const u64* audiences = launch.audiences + (u64)lane * launch.slots;
-    for (u32 slot = threadIdx.x; slot < launch.slots; slot += blockDim.x) {
-        self.audiences[slot] = audiences[slot];
     }
     const u64* from = (const u64*)launch.program;
     for (u32 at = threadIdx.x; at < launch.bytes / 8 && launch.bytes <= SHORT_PROGRAM;
@@ -140,21 +163,38 @@ DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
     __syncthreads();
 }
 
-// Counts the publications of all ranks, and the call. Tells writers what the lane is done with, and
-// makes sure that no rank made another call.
+// Reads what earlier walks have counted, and tells the other ranks which call this is.
+DEVICE void resume(Lane& self) {
+    const Launch& launch = self.launch;
+    const u64* counts = counts_of(launch, self.lane);
+    u64 calls = counts[launch.ranks];
+    if (threadIdx.x == 0) {
+        self.calls = calls;
+        self.mark = mark_of(launch.fingerprint, calls);
+    }
+    for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
+        Peer& peer = self.peers[rank];
+        peer.before = counts[rank];
+        u64 call = (calls + 1) << 32 | launch.fingerprint;
+        if (self.lane == 0) store_relaxed(peer.mailbox.announced + launch.me, call);
+    }
+    const u64* audiences = launch.audiences + (u64)self.lane * launch.slots;
+    for (u32 slot = threadIdx.x; slot < launch.slots; slot += blockDim.x) {
+        self.audiences[slot] = audiences[slot];
+    }
+    __syncthreads();
+}
+
+// Counts the publications of all ranks, and the call, and makes sure that no rank made another call.
 DEVICE void count(Lane& self) {
     const Launch& launch = self.launch;
     const Numbering* numberings = list<Numbering>(self.program, self.program->numberings);
-    u64* counts = launch.published + (u64)self.lane * (launch.ranks + 1);
+    u64* counts = counts_of(launch, self.lane);
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         const Peer& peer = self.peers[rank];
         counts[rank] = peer.before + (u64)numberings[rank].folds * numberings[rank].windows;
         if (self.lane == 0 && is_other_call(self, rank)) {
             self.lines = report_of(self, rank, MISMATCH);
-        }
-        if (peer.done) {
-            release();
-            publish(peer.mailbox.consumed + counter_of(launch.me, self.lane, self.lanes), peer.done);
         }
     }
     u64* audiences = launch.audiences + (u64)self.lane * launch.slots;
@@ -164,10 +204,27 @@ DEVICE void count(Lane& self) {
     if (threadIdx.x == 0) counts[launch.ranks] = self.calls + 1;
 }
 
-// Tells the host why the lane gives up, and then the other lanes that it does.
-DEVICE void give_up(const Lane& self) {
-    u64 report = self.waits != OK ? self.waits : self.lines;
-    if (load_relaxed(self.launch.report) == OK) store_relaxed(self.launch.report, report);
+// Tells writers what the lane is done with, and the next walk that it may read what `count` wrote.
+DEVICE void leave(const Lane& self) {
+    const Launch& launch = self.launch;
+    u64 mine = counter_of(launch.me, self.lane, self.lanes);
+    for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
+        const Peer& peer = self.peers[rank];
+        if (peer.done == 0) continue;
+        release();
+        publish(peer.mailbox.consumed + mine, peer.done);
+    }
+    // Not a thread that waits for the above, if there are others.
+    if (threadIdx.x == blockDim.x - 1) {
+        release();
+        publish(counts_of(launch, self.lane) + launch.ranks + 1, 0);
+    }
+}
+
+// Ends the walks of the rank that come later, and the waits of those that run. The first lane tells the
+// host why.
+DEVICE void give_up(const Lane& self, u64 report) {
+    if (set_once(self.launch.failed, report) == OK) store_relaxed(self.launch.report, report);
     release();
     store_relaxed(self.launch.abort, 1);
 }
@@ -177,11 +234,22 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
     SHARED(Lane, self);
     SHARED_WORDS(copy, SHORT_PROGRAM / 8);
     begin(self, launches.of[blockIdx.x / launches.lanes], launches.lanes, copy);
-    bool done = run<T, Op>(self);
+    if (self.has_failed) return;
+    if (self.overlaps) {
+        if (threadIdx.x == 0) give_up(self, report_of(self, self.launch.me, OVERLAP));
+        return;
+    }
+    resume(self);
+    bool is_done = run<T, Op>(self);
     __syncthreads();
-    if (done) count(self);
+    if (is_done) count(self);
     __syncthreads();
-    if (threadIdx.x == 0 && (self.waits != OK || self.lines != OK)) give_up(self);
+    u64 report = self.waits != OK ? self.waits : self.lines;
+    if (report == OK) {
+        leave(self);
+    } else if (threadIdx.x == 0) {
+        give_up(self, report);
+    }
 }
 
 #ifndef EMULATED

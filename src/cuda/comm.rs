@@ -30,7 +30,10 @@ use std::time::Duration;
 /// GPU first, also for those that wait for the rank that asks.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
-/// start a kernel and do nothing else, so they can be captured in a graph.
+/// start a kernel and do nothing else, so they can be captured in a graph. Whether a call is captured
+/// is part of the call: all ranks capture it, or none does. Calls and graphs of one `Comm` must not run
+/// at the same time: a stream that launches a graph waits for the stream of the `Comm`, and that one for
+/// it, by events. Else the call fails on all ranks.
 ///
 /// # Graphs
 /// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the

@@ -82,14 +82,16 @@ impl DeviceRank {
                        their programs have to be copied to the GPU";
             return Err(self.comm.invalid("send", why.to_owned()));
         }
+        let mut numbers = Vec::with_capacity(messages.len());
         for message in messages {
             let text = message.describe();
-            self.comm.engine.get_mut().begin_message_on_device(&text, message.peer)?;
+            let engine = self.comm.engine.get_mut();
+            numbers.push(engine.begin_message_on_device(&text, message.peer)?);
         }
         let at_once = self.board_mut().shapes().messages_at_once;
         let (me, world) = (self.comm.rank(), self.comm.world());
         let done = batches(messages, me, world, at_once).into_iter().try_for_each(|batch| {
-            let batch: Vec<_> = batch.into_iter().map(|at| messages[at]).collect();
+            let batch: Vec<_> = batch.into_iter().map(|at| (messages[at], numbers[at])).collect();
             self.start_messages(&batch, is_captured)
         });
         let engine = self.comm.engine.get_mut();
@@ -99,12 +101,12 @@ impl DeviceRank {
 
     fn start_messages(
         &mut self,
-        batch: &[DeviceMessage<'_>],
+        batch: &[(DeviceMessage<'_>, u32)],
         is_captured: bool,
     ) -> std::result::Result<(), String> {
         let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
         let patience = self.patience();
-        let codes = batch.iter().map(|message| self.message_code(message));
+        let codes = batch.iter().map(|(message, _)| self.message_code(message));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
         if is_captured {
             codes.iter().for_each(|code| self.captured.keep_message(code));
@@ -112,14 +114,15 @@ impl DeviceRank {
         let calls: Vec<DeviceCall<'_>> = batch
             .iter()
             .zip(&codes)
-            .map(|(message, code)| DeviceCall {
+            .map(|((message, number), code)| DeviceCall {
                 room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
                 code,
                 input: if message.sends { message.data } else { Lent::EMPTY },
                 output: message.data,
                 scratch: Lent::EMPTY,
-                fingerprint: message.fingerprint(),
+                fingerprint: message.fingerprint() ^ u32::from(is_captured),
                 patience,
+                number: *number,
             })
             .collect();
         let board = self.board_mut();

@@ -158,8 +158,11 @@ impl DeviceRank {
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
         self.last = Some(prepared.algorithm);
-        self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
-        let started = self.start(&prepared, call, factor, (input, output));
+        let number = self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
+        // Another rank that does not capture the call makes another one.
+        let fingerprint = prepared.fingerprint ^ u32::from(is_captured);
+        let name = (number, fingerprint);
+        let started = self.start(&prepared, call, name, factor, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -186,9 +189,8 @@ impl DeviceRank {
         let report = self.board.as_ref().and_then(|board| board.words().report());
         let Some(report) = report else { return Ok(()) };
         self.comm.engine.get().health().check()?;
-        let engine = self.comm.engine.get_mut();
-        let operation = engine.health().title();
-        Err(engine.explain_on_device(operation, fault_of(report)))
+        let fault = fault_of(report.reason);
+        Err(self.comm.engine.get_mut().explain_on_device(report.number, fault))
     }
 
     /// Refuses to go on if the group has failed, on whichever rank.
@@ -260,6 +262,7 @@ impl DeviceRank {
         &mut self,
         prepared: &Prepared,
         call: CollectiveCall,
+        (number, fingerprint): (u32, u32),
         factor: Option<Factor>,
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
@@ -285,8 +288,9 @@ impl DeviceRank {
             input: from,
             output,
             scratch,
-            fingerprint: prepared.fingerprint,
+            fingerprint,
             patience,
+            number,
         };
         board.launch(&prepared.kernel, &[device_call]).map_err(said)?;
         if let Some(divisor) = prepared.divisor {

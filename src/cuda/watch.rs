@@ -6,7 +6,7 @@
 //! tells the other ranks.
 
 use crate::comm::engine::device::{DeviceFault, DeviceWitness};
-use maypole_transports::cuda::{Report, ReportWords};
+use maypole_transports::cuda::{Reason, ReportWords};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +24,12 @@ pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why the kernel gave up that reported this.
-pub(super) fn fault_of(report: Report) -> DeviceFault {
-    match report {
-        Report::TimedOut(rank) => DeviceFault::TimedOut(rank),
-        Report::Mismatch(rank) => DeviceFault::Mismatch(rank),
+/// Why the kernel gave up that found this.
+pub(super) fn fault_of(reason: Reason) -> DeviceFault {
+    match reason {
+        Reason::TimedOut(rank) => DeviceFault::TimedOut(rank),
+        Reason::Mismatch(rank) => DeviceFault::Mismatch(rank),
+        Reason::Overlap => DeviceFault::Overlap,
         _ => DeviceFault::Aborted,
     }
 }
@@ -47,11 +48,12 @@ impl Watch {
         let watch = move || {
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
                 // A kernel that was told to give up knows no reason.
-                let fault = words.report().map(fault_of).filter(|it| *it != DeviceFault::Aborted);
-                if let Some(fault) = fault.filter(|_| !witness.has_failed()) {
-                    witness.tell(fault, Duration::from_nanos(patience.load(Ordering::Relaxed)));
+                let report = words.report().filter(|it| it.reason != Reason::Aborted);
+                if let Some(report) = report.filter(|_| !witness.has_failed()) {
+                    let allowed = Duration::from_nanos(patience.load(Ordering::Relaxed));
+                    witness.tell(report.number, fault_of(report.reason), allowed);
                 }
-                if fault.is_some() || witness.has_failed() {
+                if report.is_some() || witness.has_failed() {
                     words.abort();
                     return;
                 }

@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     /// All threads waited for one another.
     Deadlock,
     /// A rank gave up: its `Status`, and the rank that it names.
-    GaveUp { status: u32, rank: u32 },
+    GaveUp { status: u16, rank: u16 },
     /// Two threads touched the same bytes, and nothing said who is first.
     Race(String),
 }
@@ -48,7 +48,7 @@ impl Failure {
     fn gave_up(stderr: &[u8]) -> Self {
         let text = String::from_utf8_lossy(stderr);
         let report: u64 = text.trim().parse().unwrap_or_else(|_| panic!("a report, not '{text}'"));
-        Self::GaveUp { status: report as u32, rank: (report >> 32) as u32 }
+        Self::GaveUp { status: report as u16, rank: (report >> 16) as u16 }
     }
 }
 

@@ -96,9 +96,9 @@ fn check_in(
 #[test]
 fn data_read_before_it_arrives_is_caught_emulated() {
     check(
-        "a reader that waits for the publication before",
-        "    await(self, arrived, position + 1, source.peer);",
-        "    await(self, arrived, position, source.peer);",
+        "a reader that does not wait for the publication",
+        "    u64 value = await(self, arrived, target >> MARK_LOG << MARK_LOG, peer);",
+        "    u64 value = load_acquire(arrived);",
         Protocol::Simple,
     );
 }
@@ -107,14 +107,13 @@ fn data_read_before_it_arrives_is_caught_emulated() {
 fn a_counter_ahead_of_its_data_is_caught_emulated() {
     check(
         "a publication that is announced before it is written",
-        "    u64 report = execute<T, Op>(",
+        "    u64 report = carry_out<T, Op>(",
         "    for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
             if (fold.audience >> reader & 1) publish(
-                self.peers[reader].mailbox.arrived
-                    + counter_of(self.launch.me, self.lane, self.lanes),
-                position + 1);
+                self.peers[reader].mailbox.arrived + arrived_of(self, self.launch.me, position),
+                arrival_of(self, position));
         }
-        u64 report = execute<T, Op>(",
+        u64 report = carry_out<T, Op>(",
         Protocol::Simple,
     );
 }
@@ -133,8 +132,8 @@ fn a_credit_given_early_is_caught_emulated() {
 fn half_of_a_line_is_caught_emulated() {
     check(
         "a line of which only one flag is compared",
-        "(u32)(low >> 32) == flag && (u32)(high >> 32) == flag",
-        "(u32)(high >> 32) == flag",
+        "first == flag && second == flag",
+        "second == flag",
         Protocol::LowLatency,
     );
 }

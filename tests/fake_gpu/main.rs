@@ -20,6 +20,7 @@ mod handles;
 mod maps;
 mod memory;
 mod modules;
+mod order;
 mod raw;
 mod room;
 mod unavailable;
@@ -40,6 +41,7 @@ const ROLES: &[&[(&str, Role)]] = &[
     handles::ROLES,
     maps::ROLES,
     modules::ROLES,
+    order::ROLES,
     walks::ROLES,
     endings::ROLES,
     failures::ROLES,

@@ -42,6 +42,18 @@ DEVICE void store_relaxed(u64* to, u64 value) { __atomic_store_n(to, value, __AT
 DEVICE u32 load_relaxed(const u32* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
 DEVICE void store_relaxed(u32* to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 
+DEVICE u64 take(u64* lock) {
+    fibers::give_way();
+    return __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
+}
+
+DEVICE u64 set_once(u64* word, u64 value) {
+    fibers::give_way();
+    u64 old = 0;
+    __atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return old;
+}
+
 DEVICE void load_line(const u64* from, u64& low, u64& high) {
     low = __atomic_load_n(from, __ATOMIC_RELAXED);
     fibers::give_way();

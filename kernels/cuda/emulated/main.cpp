@@ -107,6 +107,7 @@ struct Rank {
     std::vector<u64> published;
     std::vector<u64> audiences;
     u64 report = OK;
+    u64 failed = OK;
 };
 
 struct Call {
@@ -149,10 +150,12 @@ int main() {
     std::vector<Rank> state;
     std::vector<Mailbox> mailboxes;
     for (u32 rank = 0; rank < ranks; rank++) {
-        std::vector<u64> counters((u64)ranks * lanes, before);
-        std::vector<u64> published((u64)(ranks + 1) * lanes, before);
+        std::vector<u64> arrived((u64)ranks * lanes * slots);
+        std::vector<u64> consumed((u64)ranks * lanes, before);
+        std::vector<u64> published((u64)(ranks + 2) * lanes, before);
+        for (u32 lane = 0; lane < lanes; lane++) published[(lane + 1) * (ranks + 2) - 1] = 0;
         std::vector<u64> audiences((u64)lanes * slots);
-        state.push_back(Rank{Memory(slots * slot_bytes), counters, counters,
+        state.push_back(Rank{Memory(slots * slot_bytes), arrived, consumed,
                              std::vector<u64>(ranks), published, audiences});
     }
     for (Rank& rank : state) {
@@ -171,9 +174,9 @@ int main() {
                 program, mailboxes.data(), mailboxes[rank], state[rank].published.data(),
                 state[rank].audiences.data(), call.memory.start() + call.input,
                 call.memory.start() + call.output, call.scratch.start(), &abort,
-                &state[rank].report, ~0ull, slot_bytes, slots, protocol, (u32)call.fingerprint,
+                &state[rank].report, &state[rank].failed, ~0ull, slot_bytes, slots, protocol, (u32)call.fingerprint,
                 (u32)call.program.bytes, ranks, rank, program->element ? program->element : 1,
-                EACH, (u32)tells_late, 0};
+                EACH, (u32)tells_late, (u32)number};
         }
     }
     // A lane begins its next call while others, of this rank and of others, are in an earlier one.
@@ -184,11 +187,15 @@ int main() {
         }
     };
     if (!fibers::run(ranks * lanes, threads, seed, PATIENCE, body)) return 3;
+    u64 report = OK;
     for (Rank& rank : state) {
-        if (rank.report != OK) {
-            fprintf(stderr, "%llu", rank.report);
-            return 4;
-        }
+        // The word that ends waits is one for all ranks, so most reports are consequences of the first.
+        bool says_more = report == OK || (u16)report == ABORTED;
+        if (rank.report != OK && says_more) report = rank.report;
+    }
+    if (report != OK) {
+        fprintf(stderr, "%llu", report);
+        return 4;
     }
     for (std::vector<Call>& ranks_of_call : made) {
         for (Call& call : ranks_of_call) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);

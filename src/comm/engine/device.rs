@@ -17,7 +17,7 @@ use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
-use crate::world::calls::CallRecord;
+use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,15 +57,23 @@ pub(crate) enum DeviceFault {
     Mismatch(usize),
     /// Another rank failed first.
     Aborted,
+    /// Another call of this rank had not ended.
+    Overlap,
 }
 
+/// Why two calls of a rank cannot run at the same time, and what to do.
+const OVERLAP: &str = "it ran on the GPU while another call of the communicator had not ended: a graph \
+                       was launched beside a call or another graph; let the stream of one wait for the \
+                       other, by an event";
+
 impl DeviceFault {
-    /// The rank that the kernel waited for, and how the wait failed.
-    fn wait(self) -> (Option<usize>, LinkError) {
+    /// The rank that the kernel waited for, and how the wait failed; `None` if it did not wait.
+    fn wait(self) -> Option<(Option<usize>, LinkError)> {
         match self {
-            Self::TimedOut(peer) => (Some(peer), LinkError::TimedOut),
-            Self::Mismatch(peer) => (Some(peer), LinkError::Mismatch(Unexpected::Call(0))),
-            Self::Aborted => (None, LinkError::Aborted),
+            Self::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
+            Self::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
+            Self::Aborted => Some((None, LinkError::Aborted)),
+            Self::Overlap => None,
         }
     }
 }
@@ -81,13 +89,17 @@ impl DeviceWitness {
         !self.0.is_in_own_process() || self.0.is_alarmed()
     }
 
-    /// Tells all ranks why a kernel of the last operation gave up, in which waits may take `allowed`.
-    /// The rank itself finds the same when it looks.
-    pub(crate) fn tell(&mut self, fault: DeviceFault, allowed: Duration) {
+    /// Tells all ranks why a kernel of the call with this number gave up, in which waits may take
+    /// `allowed`. The rank itself finds the same when it looks.
+    pub(crate) fn tell(&mut self, number: u32, fault: DeviceFault, allowed: Duration) {
         self.0.catch_up();
-        let (peer, error) = fault.wait();
-        let operation = self.0.title();
-        let error = self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error);
+        let operation = self.0.go_back_to(number);
+        let error = match fault.wait() {
+            Some((peer, error)) => {
+                self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
+            }
+            None => self.0.device_failed(operation, OVERLAP.to_owned()),
+        };
         tracing::debug!(%error, "a kernel gave up");
     }
 }
@@ -220,16 +232,16 @@ impl Engine {
         }
     }
 
-    /// Begins the operation that `record` describes.
+    /// Begins the operation that `record` describes, and returns its number.
     ///
     /// # Errors
     /// As every call: the communicator has failed, or this is a forked child.
-    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<()> {
+    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<u32> {
         self.check_usable(|| record.call.clone())?;
         self.calls.forget_current();
         self.health.record(record);
         self.health.enter();
-        Ok(())
+        Ok(GroupActivity::number_of(self.health.sequence()))
     }
 
     /// Ends the operation: its kernel is started.
@@ -237,14 +249,14 @@ impl Engine {
         self.health.exit();
     }
 
-    /// Begins the message that `text` describes, between this rank and `peer`.
+    /// Begins the message that `text` describes, between this rank and `peer`, and returns its number.
     ///
     /// # Errors
     /// As [`begin_on_device`](Self::begin_on_device).
-    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<()> {
+    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<u32> {
         self.check_usable(|| text.to_owned())?;
         self.health.begin_message(text.to_owned(), Some(peer), 0);
-        Ok(())
+        Ok(self.health.activity().number_message(text))
     }
 
     /// Ends the message: its kernel is started.
@@ -272,9 +284,13 @@ impl Engine {
             .expect("schedules that the checker accepts complete")
     }
 
-    /// The error of `operation`, whose kernel gave up. The communicator has failed.
-    pub(crate) fn explain_on_device(&mut self, operation: String, fault: DeviceFault) -> Error {
-        let (peer, error) = fault.wait();
+    /// The error of the operation or message with this number, whose kernel gave up. The communicator
+    /// has failed.
+    pub(crate) fn explain_on_device(&mut self, number: u32, fault: DeviceFault) -> Error {
+        let operation = self.health.go_back_to(number);
+        let Some((peer, error)) = fault.wait() else {
+            return self.fail_on_device(operation, OVERLAP.to_owned());
+        };
         self.explain_link(operation, 0, peer, error)
     }
 

@@ -139,6 +139,21 @@ impl Health {
         self.activity.title()
     }
 
+    /// What this rank does in its group, for those who look after its kernels.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
+        &self.activity
+    }
+
+    /// What the operation or message with this number is, in words. It has failed, and so the rank goes
+    /// back to it: it begins no other one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn go_back_to(&mut self, number: u32) -> String {
+        let (title, sequence) = self.activity.find(number);
+        self.sequence = sequence.unwrap_or(self.sequence);
+        title
+    }
+
     /// True while this rank is in an operation.
     pub(crate) fn is_inside(&self) -> bool {
         self.activity.pulse().read().is_some_and(|(inside, _)| inside)

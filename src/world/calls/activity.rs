@@ -1,7 +1,7 @@
 //! What one rank does in one group: what it has called, and what it waits for.
 
 use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,11 +58,19 @@ pub struct GroupActivity {
     state: Mutex<ActivityState>,
 }
 
+/// How many messages are known by number.
+const MESSAGES_KEPT: usize = 64;
+/// This bit is set in the numbers of messages.
+const IS_MESSAGE: u32 = 1 << 31;
+
 #[derive(Debug, Default)]
 struct ActivityState {
     history: CallHistory,
     /// The message that the rank is waiting for, beside the calls of the group.
     message: Option<String>,
+    /// The last messages that were numbered, and the number of the next one.
+    numbered: VecDeque<String>,
+    next_number: u32,
     wait: Option<PendingWait>,
     /// True once this rank has left the group.
     left: bool,
@@ -153,6 +161,49 @@ impl GroupActivity {
             return message.clone();
         }
         state.history.last().map_or_else(String::new, |run| run.call.call.clone())
+    }
+
+    /// Numbers an operation of the group, for [`find`](Self::find).
+    pub fn number_of(sequence: u64) -> u32 {
+        sequence as u32 & !IS_MESSAGE
+    }
+
+    /// Numbers a message, for [`find`](Self::find): it may fail when this rank does something
+    /// else.
+    pub fn number_message(&self, message: &str) -> u32 {
+        let mut state = self.state();
+        if state.numbered.len() == MESSAGES_KEPT {
+            state.numbered.pop_front();
+        }
+        state.numbered.push_back(message.to_owned());
+        let number = state.next_number;
+        state.next_number = (number + 1) & !IS_MESSAGE;
+        number | IS_MESSAGE
+    }
+
+    /// Returns the operation or the message that has this number, in words, and the sequence of an
+    /// operation. What was long ago is forgotten: then the [last one](Self::title) without a sequence.
+    pub fn find(&self, number: u32) -> (String, Option<u64>) {
+        let state = self.state();
+        let found = match number & IS_MESSAGE {
+            0 => self.sequence_of(number).and_then(|sequence| {
+                let call = state.history.call_at(sequence)?;
+                Some((call.call.clone(), Some(sequence)))
+            }),
+            _ => {
+                let before = state.next_number.wrapping_sub(number) & !IS_MESSAGE;
+                let at = state.numbered.len().checked_sub(before as usize);
+                at.and_then(|at| state.numbered.get(at)).map(|title| (title.clone(), None))
+            }
+        };
+        drop(state);
+        found.unwrap_or_else(|| (self.title(), None))
+    }
+
+    /// The last operation with this number.
+    fn sequence_of(&self, number: u32) -> Option<u64> {
+        let next = self.pulse.begun();
+        next.checked_sub(u64::from((next as u32).wrapping_sub(number) & !IS_MESSAGE))
     }
 
     /// Returns true while the rank waits for a message.

@@ -49,6 +49,12 @@ impl CallHistory {
         self.0.back()
     }
 
+    /// Returns the call that operation `sequence` is, if it is still known.
+    pub fn call_at(&self, sequence: u64) -> Option<&CallRecord> {
+        let run = self.0.iter().rfind(|run| run.first <= sequence)?;
+        Some(&run.call)
+    }
+
     /// Iterates over all runs, the oldest first.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = &CallRun> {
         self.0.iter()

@@ -97,11 +97,13 @@ impl PendingBoard {
 }
 
 /// What a rank's kernels alone read and write: for each room, the addresses of all mailboxes, the
-/// counts of each lane, and the audiences of each slot.
+/// counts of each lane, and the audiences of each slot; for all rooms, whether the rank has failed.
 #[derive(Debug)]
 struct Locals {
     memory: DeviceMemory,
     parts: Vec<LocalParts>,
+    /// Not zero there: the rank has failed.
+    failed: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,13 +135,14 @@ impl Locals {
             let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
             parts.push(LocalParts {
                 mailboxes: take(members.len() * size_of::<Mailbox>()),
-                published: take(lanes * (members.len() + 1) * size_of::<u64>()),
+                published: take(lanes * (members.len() + 2) * size_of::<u64>()),
                 audiences: take(lanes * shape.slots as usize * size_of::<u64>()),
                 members: members.len(),
                 ours: ours.expect("this rank is one of them"),
             });
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
+        let failed = take(size_of::<u64>());
         let memory = DeviceMemory::new(&board.stream, end)?;
         let mut bytes = vec![0; end];
         for (local, table) in parts.iter().zip(&tables) {
@@ -147,7 +150,7 @@ impl Locals {
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
         memory.write(&board.stream, 0, &bytes)?;
-        Ok(Self { memory, parts })
+        Ok(Self { memory, parts, failed })
     }
 }
 
@@ -252,6 +255,7 @@ impl DeviceBoard {
             scratch: call.scratch.address(),
             abort: self.words.abort_address(),
             report: self.words.report_address(),
+            failed: local + self.locals.failed as u64,
             patience: call.patience,
             slot_bytes: shape.slot_bytes() as u64,
             slots: shape.slots,
@@ -263,8 +267,18 @@ impl DeviceBoard {
             element: header.element,
             other: call.room.other().map_or(EACH, |rank| rank as u32),
             tells_late: u32::from(tells_late),
-            unused: 0,
+            number: call.number,
         })
+    }
+
+    /// Makes all kernels of the rank end at once that begin after this, also those of graphs. Waits
+    /// until all earlier work of the board's stream is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it.
+    pub fn refuse_walks(&self) -> Result<(), DeviceError> {
+        let word = 1u64.to_ne_bytes();
+        self.locals.memory.write(&self.stream, self.locals.failed, &word)
     }
 
     /// Copies `from` to `to`, when all earlier work of the stream is done.

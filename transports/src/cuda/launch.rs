@@ -156,6 +156,8 @@ pub struct DeviceCall<'a> {
     pub fingerprint: u32,
     /// Nanoseconds after which a wait gives up.
     pub patience: u64,
+    /// By which the host knows the call again when a kernel [reports](super::Report) on it.
+    pub number: u32,
 }
 
 /// `Launch` of `program.h`.
@@ -172,6 +174,7 @@ pub(super) struct Launch {
     pub(super) scratch: CUdeviceptr,
     pub(super) abort: CUdeviceptr,
     pub(super) report: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
     pub(super) patience: u64,
     pub(super) slot_bytes: u64,
     pub(super) slots: u32,
@@ -183,7 +186,7 @@ pub(super) struct Launch {
     pub(super) element: u32,
     pub(super) other: u32,
     pub(super) tells_late: u32,
-    pub(super) unused: u32,
+    pub(super) number: u32,
 }
 
 /// `Mailbox` of `program.h`.

@@ -69,7 +69,8 @@ impl Shape {
         packs * 16 * lines * self.lanes as usize
     }
 
-    /// Places a mailbox of a group of `ranks` at `end`, and moves `end` behind it.
+    /// Places a mailbox of a group of `ranks`, with `slots` slots of its own, at `end`, and moves `end`
+    /// behind it.
     fn place(&self, ranks: usize, slots: u32, end: &mut usize) -> Parts {
         let mut take = |bytes: usize| {
             let start = *end;
@@ -79,7 +80,7 @@ impl Shape {
         let counters = ranks * self.lanes as usize * size_of::<u64>();
         Parts {
             slots: take(slots as usize * self.slot_bytes()),
-            arrived: take(counters),
+            arrived: take(counters * self.slots as usize),
             consumed: take(counters),
             announced: take(ranks * size_of::<u64>()),
         }
@@ -99,11 +100,14 @@ pub(super) struct Layout {
 
 impl Layout {
     /// # Panics
-    /// If a shape has a number of slots that kernels have no room for, or that is no power of two.
+    /// If a shape has a number of slots that kernels have no room for, or that is no power of two, or
+    /// one.
     pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
         for Shape { slots, .. } in shapes.groups.iter().chain([&shapes.messages]) {
-            let fits = slots.is_power_of_two() && *slots <= MOST_SLOTS;
-            assert!(fits, "{slots} slots: a kernel has room for a power of two up to {MOST_SLOTS}");
+            // A kernel notes who reads a slot while it already prepares the next publication: with one
+            // slot, that is the same slot.
+            let fits = slots.is_power_of_two() && (2..=MOST_SLOTS).contains(slots);
+            assert!(fits, "{slots} slots: a kernel needs a power of two from 2 to {MOST_SLOTS}");
         }
         let mut end = 0;
         let messages = &shapes.messages;

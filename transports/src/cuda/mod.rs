@@ -27,5 +27,5 @@ pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend,
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::LentMemory;
 pub use reserved_blocks::ReservedBlocks;
-pub use words::{Report, ReportWords};
+pub use words::{Reason, Report, ReportWords};
 pub use workspace::Workspace;

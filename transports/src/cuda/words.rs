@@ -11,16 +11,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Why a kernel gave up.
+/// Why the first kernel of a rank that gave up did so.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Report {
+    /// The [number](super::DeviceCall::number) of its call.
+    pub number: u32,
+    /// What it found.
+    pub reason: Reason,
+}
+
+/// What a kernel found that gave up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Report {
+pub enum Reason {
     /// The host asked for it.
     Aborted,
     /// It waited for this rank for too long.
     TimedOut(usize),
     /// This rank makes another call.
     Mismatch(usize),
+    /// Another call of the rank had not ended.
+    Overlap,
 }
 
 /// The words, in memory of the host that its GPUs reach.
@@ -72,16 +83,18 @@ impl ReportWords {
         self.words().abort.store(1, Ordering::SeqCst);
     }
 
-    /// Why a kernel of the rank gave up; `None` if none did.
+    /// Why a kernel of the rank gave up, the first one that did; `None` if none did.
     pub fn report(&self) -> Option<Report> {
         let word = self.words().report.load(Ordering::SeqCst);
-        let rank = (word >> 32) as usize;
-        match word as u32 {
-            0 => None,
-            2 => Some(Report::TimedOut(rank)),
-            3 => Some(Report::Mismatch(rank)),
-            _ => Some(Report::Aborted),
-        }
+        let rank = usize::from((word >> 16) as u16);
+        let reason = match word as u16 {
+            0 => return None,
+            2 => Reason::TimedOut(rank),
+            3 => Reason::Mismatch(rank),
+            4 => Reason::Overlap,
+            _ => Reason::Aborted,
+        };
+        Some(Report { number: (word >> 32) as u32, reason })
     }
 
     pub(super) fn abort_address(&self) -> CUdeviceptr {
