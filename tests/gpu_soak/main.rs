@@ -83,6 +83,7 @@ fn no_round_ends_with_a_wrong_number_emulated() {
         tally.entry(plan.class.name()).or_default()[usize::from(verdict == Verdict::SomeFailed)] +=
             1;
     });
+    let tally = tally.into_inner().unwrap();
     println!("{rounds} rounds; by class, without errors and with some: {tally:?}");
 }
 
