@@ -50,9 +50,11 @@ fn batches(
             true => (message.peer + world - me) % world,
             false => (me + world - message.peer) % world,
         };
-        // A message to a rank and one from another rank have the same distance.
+        let (from, to) = if message.sends { (me, message.peer) } else { (message.peer, me) };
+        // A message to a rank and one from another rank have the same distance. One at a time, messages
+        // of the same distance would wait for one another in a circle.
         let place = match at_once {
-            0 | 1 => 2 * distance + usize::from(!message.sends),
+            0 | 1 => from * world + to,
             _ => distance / (at_once / 2),
         };
         keyed.push(((*occurrence, place), at));
@@ -157,8 +159,41 @@ mod tests {
         DeviceMessage { peer, sends, data: Lent::EMPTY, kind: DataType::U8 }
     }
 
-    /// Every rank sends to all others, some twice, in orders of their own. The two ends of a
-    /// message are in the batch with the same number.
+    /// A rank sends to all others and receives from them, some twice, in an order of its own.
+    fn of_rank(me: usize, world: usize) -> Vec<DeviceMessage<'static>> {
+        let others = (0..world).filter(move |peer| *peer != me);
+        let twice = others.clone().filter(|peer| (peer + me).is_multiple_of(3));
+        let peers: Vec<usize> = others.chain(twice).collect();
+        let ends = |peer: &usize| [message(*peer, true), message(*peer, false)];
+        let mut messages: Vec<_> = peers.iter().flat_map(ends).collect();
+        messages.rotate_left(me);
+        messages
+    }
+
+    /// A message that is longer than its slots ends only when its other end has begun.
+    #[test]
+    fn messages_one_at_a_time_wait_in_no_circle() {
+        let world = 7;
+        let in_turn = |me: usize| {
+            let messages = of_rank(me, world);
+            let batches = batches(&messages, me, world, 1);
+            assert!(batches.iter().all(|batch| batch.len() == 1));
+            let ends =
+                batches.concat().into_iter().map(|at| (messages[at].peer, messages[at].sends));
+            ends.rev().collect::<Vec<_>>()
+        };
+        let mut left: Vec<_> = (0..world).map(in_turn).collect();
+        while let Some(me) = (0..world).find(|me| {
+            let Some((peer, sends)) = left[*me].last() else { return false };
+            left[*peer].last() == Some(&(*me, !sends))
+        }) {
+            let (peer, _) = left[me].pop().expect("it is there");
+            left[peer].pop();
+        }
+        assert!(left.iter().all(Vec::is_empty), "{left:?}");
+    }
+
+    /// The two ends of a message are in the batch with the same number.
     #[test]
     fn both_ends_of_a_message_are_in_one_batch() {
         [2, 3, 4, 16].into_iter().for_each(check_batches);
@@ -166,18 +201,9 @@ mod tests {
 
     fn check_batches(at_once: usize) {
         let world = 21;
-        let of_rank = |me: usize| {
-            let others = (0..world).filter(move |peer| *peer != me);
-            let twice = others.clone().filter(|peer| (peer + me).is_multiple_of(3));
-            let peers: Vec<usize> = others.chain(twice).collect();
-            let ends = |peer: &usize| [message(*peer, true), message(*peer, false)];
-            let mut messages: Vec<_> = peers.iter().flat_map(ends).collect();
-            messages.rotate_left(me);
-            messages
-        };
         let mut batch_of = HashMap::new();
         for me in 0..world {
-            let messages = of_rank(me);
+            let messages = of_rank(me, world);
             for (number, batch) in batches(&messages, me, world, at_once).iter().enumerate() {
                 assert!(batch.len() <= at_once);
                 let mut rooms: Vec<_> =

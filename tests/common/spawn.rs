@@ -29,6 +29,7 @@ pub(crate) struct World {
     variables: Vec<(Option<usize>, String, String)>,
     /// The command that starts the process of a rank.
     starters: Vec<(usize, Vec<String>)>,
+    limit: Duration,
 }
 
 impl World {
@@ -42,6 +43,7 @@ impl World {
             hosts: Vec::new(),
             variables: Vec::new(),
             starters: Vec::new(),
+            limit: LIMIT,
         }
     }
 
@@ -75,6 +77,12 @@ impl World {
         self
     }
 
+    /// The processes take less time than this.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Starts the processes; `self.processes` may name fewer ranks than there are.
     pub(crate) fn start(self) -> Running {
         let (sender, said) = mpsc::channel();
@@ -89,7 +97,7 @@ impl World {
         };
         let children: Vec<_> = self.processes.iter().enumerate().map(start).collect();
         let heard = vec![Vec::new(); children.len()];
-        Running { children, said, heard, deadline: Instant::now() + LIMIT }
+        Running { children, said, heard, deadline: Instant::now() + self.limit }
     }
 
     fn command(&self, ranks: &[usize], job: &str, key: &str) -> Command {
@@ -258,13 +266,23 @@ impl Running {
 
     /// Waits until all processes have ended.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Vec<Ended> {
+    pub(crate) fn end(self) -> Vec<Ended> {
+        self.ended().unwrap_or_else(|hang| panic!("{hang}"))
+    }
+
+    /// Waits until all processes have ended.
+    ///
+    /// # Errors
+    /// What they have said, if they do not end.
+    pub(crate) fn ended(mut self) -> Result<Vec<Ended>, String> {
         while self.hear().is_some() {}
-        assert!(Instant::now() < self.deadline, "they do not end:\n{}", self.transcript());
+        if Instant::now() >= self.deadline {
+            return Err(format!("they do not end:\n{}", self.transcript()));
+        }
         let codes: Vec<_> =
             self.children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
         let lines = std::mem::take(&mut self.heard);
-        codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect()
+        Ok(codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect())
     }
 
     /// Waits until all processes have ended, and asserts that all have succeeded.

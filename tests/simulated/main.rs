@@ -18,4 +18,5 @@ mod number;
 mod oracle;
 mod program;
 mod replay;
+#[path = "../common/seeds.rs"]
 mod seeds;

@@ -1,0 +1,120 @@
+//! What a round may end with, as its plan says.
+
+use crate::plan::{Class, Plan};
+use crate::spawn::Ended;
+
+/// How the calls of a round ended that did as it should.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    AllRight,
+    /// Some ranks have errors, as they may.
+    SomeFailed,
+}
+
+/// A step that did not end well.
+#[derive(Debug)]
+struct Trouble<'a> {
+    text: &'a str,
+    is_wrong: bool,
+}
+
+/// # Errors
+/// What must not be, as a sentence.
+pub(crate) fn judge(plan: &Plan, ended: &[Ended]) -> Result<Verdict, String> {
+    let troubles = ended.iter().flat_map(|process| process.said("trouble"));
+    let troubles: Vec<Trouble<'_>> = troubles.map(trouble).collect();
+    if let Some(found) = troubles.iter().find(|trouble| trouble.is_wrong) {
+        return Err(format!("WRONG: {}", found.text));
+    }
+    for (ranks, process) in plan.processes().iter().zip(ended) {
+        ended_well(plan, ranks, process)?;
+    }
+    match troubles.first() {
+        Some(found) if !plan.class.is_disturbed() => {
+            Err(format!("an error, and no rank did anything wrong: {}", found.text))
+        }
+        Some(_) => Ok(Verdict::SomeFailed),
+        None if plan.class == Class::Mismatch && plan.mismatch.is_some() => {
+            Err("calls that do not match were no error on any rank".to_owned())
+        }
+        None => Ok(Verdict::AllRight),
+    }
+}
+
+/// `rank R step S error ...` or `... wrong ...`
+fn trouble(said: &str) -> Trouble<'_> {
+    let kind = said.split(' ').nth(4);
+    Trouble { text: said, is_wrong: kind != Some("error") }
+}
+
+/// # Errors
+/// How the process of these ranks ended instead.
+fn ended_well(plan: &Plan, ranks: &[usize], process: &Ended) -> Result<(), String> {
+    let all = process.said("ended").len() == ranks.len();
+    match process.code {
+        Some(0) if all => Ok(()),
+        None if plan.kills(ranks) => Ok(()),
+        Some(0) => Err(format!("not all of the ranks {ranks:?} ended")),
+        Some(code) => Err(format!("the process of the ranks {ranks:?} ended with code {code}")),
+        None => Err(format!("a signal ended the process of the ranks {ranks:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::draw;
+    use crate::plan::Layout;
+
+    /// A plan of this class whose ranks are threads.
+    fn plan(class: Class) -> Plan {
+        let mut plans = (0..).map(|seed| draw(seed, &[class]));
+        let is_one = |plan: &Plan| {
+            plan.layout == Layout::Threads && !plan.kills(&[0, 1, 2, 3][..plan.world])
+        };
+        plans.find(is_one).expect("there are many")
+    }
+
+    fn ended(plan: &Plan, code: Option<i32>, lines: &[&str]) -> [Ended; 1] {
+        let all = (0..plan.world).map(|rank| format!("@ended {rank}"));
+        [Ended { code, lines: all.chain(lines.iter().map(|&line| line.to_owned())).collect() }]
+    }
+
+    #[test]
+    fn a_wrong_number_is_a_defect_in_every_class() {
+        let wrong = "@trouble rank 1 step 3 wrong call 2: output[0] is 110 and must be 11";
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::Kill) {
+            let plan = plan(class);
+            let found = judge(&plan, &ended(&plan, Some(0), &[wrong])).unwrap_err();
+            assert!(found.contains("110"), "{found}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_a_defect_where_nothing_was_disturbed() {
+        let error = "@trouble rank 0 step 1 error rank 0 waited";
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::Kill) {
+            let plan = plan(class);
+            let found = judge(&plan, &ended(&plan, Some(0), &[error]));
+            assert_eq!(found.is_err(), !class.is_disturbed(), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn signals_and_panics_are_defects() {
+        let plan = plan(Class::Late);
+        assert_eq!(judge(&plan, &ended(&plan, Some(0), &[])), Ok(Verdict::AllRight));
+        assert!(judge(&plan, &ended(&plan, None, &[])).unwrap_err().contains("signal"));
+        assert!(judge(&plan, &ended(&plan, Some(101), &[])).unwrap_err().contains("101"));
+        let [mut short] = ended(&plan, Some(0), &[]);
+        short.lines.pop();
+        assert!(judge(&plan, &[short]).unwrap_err().contains("not all"));
+    }
+
+    #[test]
+    fn a_mismatch_that_nobody_notices_is_a_defect() {
+        let mut plan = plan(Class::Mismatch);
+        plan.mismatch = Some("rank 1 makes another call".to_owned());
+        assert!(judge(&plan, &ended(&plan, Some(0), &[])).is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Random rounds on GPUs, over the fake driver: a seed draws a plan for two to four ranks, which
+//! are threads or processes, and what disturbs them. Whatever that is, a rank that is told `Ok` has
+//! the right bits, no rank hangs or crashes, and ranks that did nothing wrong have no error.
+//!
+//! A seed that fails prints its plan, and `TEST_SEED=N cargo test --test gpu_soak` runs that seed
+//! alone. `TEST_SEEDS` is the number of seeds, and `TEST_FIRST_SEED` the first one. No round begins
+//! after `TEST_SECONDS`. `TEST_CLASSES` lists the classes that are drawn (`plan.rs`), so other plans
+//! follow from a seed. A seed always gives the same plan; how the threads of its ranks interleave
+//! differs.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+mod buffers;
+#[path = "../common/mod.rs"]
+mod common;
+mod disturb;
+mod draw;
+#[path = "../common/fake_gpu.rs"]
+mod fake_gpu;
+mod judge;
+#[path = "../common/number.rs"]
+mod number;
+mod oracle;
+mod plan;
+mod rank;
+#[path = "../common/seeds.rs"]
+mod seeds;
+#[path = "../common/skip.rs"]
+mod skip;
+#[path = "../common/spawn.rs"]
+mod spawn;
+mod steps;
+
+use fake_gpu::FakeDriver;
+use judge::{Verdict, judge};
+use maypole::Communicator;
+use plan::{Class, Layout, Plan};
+use seeds::for_seeds_at_once;
+use spawn::{Ended, World};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+const SEED: &str = "SOAK_SEED";
+/// More than there are cores: many rounds wait for a rank that does not come.
+const AT_ONCE: usize = 4;
+/// Seeds of a run of all tests.
+const SEEDS: u64 = 48;
+
+#[test]
+#[ignore = "a process of the other test"]
+fn a_rank_of_another_test() {
+    let Some(role) = spawn::role() else { return };
+    let seed = std::env::var(SEED).expect("the test sets it");
+    let plan = draw::draw(seed.parse().expect("a seed is a number"), &classes());
+    match role.as_str() {
+        "threads" => drop(Communicator::run_local(plan.world, |comm| rank::carry_out(&plan, comm))),
+        _ => spawn::as_each_rank(|comm| rank::carry_out(&plan, comm)),
+    }
+}
+
+/// The classes in `TEST_CLASSES`, or all.
+fn classes() -> Vec<Class> {
+    let Ok(names) = std::env::var("TEST_CLASSES") else { return Class::ALL.to_vec() };
+    let find = |name: &str| Class::ALL.into_iter().find(|class| class.name() == name);
+    let find = |name: &str| find(name).unwrap_or_else(|| panic!("TEST_CLASSES: no class {name}"));
+    names.split(',').map(find).collect()
+}
+
+#[test]
+fn no_round_ends_with_a_wrong_number_emulated() {
+    let Some(driver) = FakeDriver::get() else { return };
+    let classes = classes();
+    let tally: Mutex<BTreeMap<String, [usize; 2]>> = Mutex::default();
+    let rounds = for_seeds_at_once(AT_ONCE, SEEDS, |seed| {
+        let plan = draw::draw(seed, &classes);
+        let ended = play(&plan, driver).unwrap_or_else(|hang| panic!("{hang}\n{plan}"));
+        let verdict = judge(&plan, &ended);
+        let verdict = verdict.unwrap_or_else(|found| {
+            let lines: Vec<String> = ended.iter().map(|it| it.lines.join("\n")).collect();
+            panic!("{found}\n{plan}\n{}", lines.join("\n--\n"))
+        });
+        let mut tally = tally.lock().unwrap();
+        tally.entry(plan.class.name()).or_default()[usize::from(verdict == Verdict::SomeFailed)] +=
+            1;
+    });
+    let tally = tally.into_inner().unwrap();
+    println!("{rounds} rounds; by class, without errors and with some: {tally:?}");
+}
+
+/// Starts the processes of a plan, and waits for their ends.
+///
+/// # Errors
+/// What the processes said, if they do not end.
+fn play(plan: &Plan, driver: &FakeDriver) -> Result<Vec<Ended>, String> {
+    let marks = tempfile::tempdir().expect("there is room for a folder");
+    let role = match plan.layout {
+        Layout::Threads => "threads",
+        Layout::Processes(_) => "processes",
+    };
+    let processes = plan.processes();
+    let processes: Vec<&[usize]> = processes.iter().map(Vec::as_slice).collect();
+    let of = &plan.driver;
+    let mut world = World::new(role, plan.world)
+        .processes(&processes)
+        .within(3 * plan.patience + Duration::from_secs(60))
+        .set("LD_LIBRARY_PATH", driver.library_path())
+        .set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+        .set("FAKE_CUDA_DEVICES", of.devices)
+        .set("FAKE_CUDA_PROCESSORS", of.processors)
+        .set("FAKE_CUDA_THREADS", of.threads)
+        .set("FAKE_CUDA_DELAY", of.delay)
+        .set("FAKE_CUDA_SEED", plan.seed)
+        .set(SEED, plan.seed)
+        .set(steps::MARKS, marks.path().display());
+    if !of.has_peers {
+        world = world.set("FAKE_CUDA_NO_PEERS", "all");
+    }
+    if let Some((rank, call)) = &of.fails {
+        world = world.set_of(*rank, "FAKE_CUDA_FAIL", call);
+    }
+    world.start().ended()
+}
+
+/// Every class, layout and kind of step is drawn, and a seed draws one plan.
+#[test]
+fn plans_are_of_all_kinds() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..3000 {
+        let plan = draw::draw(seed, &Class::ALL);
+        assert_eq!(plan.to_string(), draw::draw(seed, &Class::ALL).to_string());
+        let debug = |it: &dyn std::fmt::Debug| {
+            let text = format!("{it:?}");
+            let end = text.find(|it: char| !it.is_alphanumeric()).unwrap_or(text.len());
+            text[..end].to_owned()
+        };
+        seen.insert(debug(&plan.class));
+        seen.insert(debug(&plan.layout));
+        seen.extend(plan.steps.iter().flatten().map(|step| debug(step)));
+        let collective = |call: &plan::Call| match call.what {
+            plan::What::Collective { collective, .. } => collective.name().to_owned(),
+            other => debug(&other),
+        };
+        seen.extend(plan.calls.iter().map(collective));
+    }
+    let steps = [
+        "Call",
+        "Batch",
+        "Capture",
+        "CaptureNew",
+        "Replay",
+        "ReplayStale",
+        "Sync",
+        "Hold",
+        "Pause",
+        "World",
+        "Drop",
+        "Abort",
+        "Kill",
+        "Ring",
+        "Pair",
+        "Threads",
+        "Processes",
+        "barrier",
+        "exclusive_scan",
+    ];
+    let classes = Class::ALL.map(|class| format!("{class:?}"));
+    for wanted in steps.iter().map(|&it| it.to_owned()).chain(classes) {
+        assert!(seen.contains(&wanted), "no plan has {wanted}: {seen:?}");
+    }
+}
