@@ -8,11 +8,23 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `struct ibv_device`. Only the library looks into it.
+/// `struct ibv_device`.
 #[repr(C)]
 pub(super) struct IbvDevice {
-    _private: [u8; 0],
+    ops: [*mut c_void; 2],
+    node_type: c_int,
+    pub(super) transport_type: c_int,
+    names: [[c_char; 64]; 2],
+    dev_path: [c_char; 256],
+    pub(super) ibdev_path: [c_char; 256],
 }
+
+/// `IBV_TRANSPORT_IB`: InfiniBand, and RoCE, which has its packets.
+pub(super) const TRANSPORT_IB: c_int = 0;
+/// `IBV_TRANSPORT_IWARP`.
+pub(super) const TRANSPORT_IWARP: c_int = 1;
+/// `IBV_TRANSPORT_USNIC` and `IBV_TRANSPORT_USNIC_UDP`.
+pub(super) const TRANSPORTS_USNIC: [c_int; 2] = [2, 3];
 
 /// `struct ibv_pd`: a protection domain.
 #[repr(C)]
@@ -44,7 +56,7 @@ pub(super) struct IbvContextOps {
 /// `struct ibv_context`, up to the last field that is used.
 #[repr(C)]
 pub(super) struct IbvContext {
-    device: *mut IbvDevice,
+    pub(super) device: *mut IbvDevice,
     pub(super) ops: IbvContextOps,
     cmd_fd: c_int,
     pub(super) async_fd: c_int,
@@ -86,8 +98,8 @@ pub(super) struct IbvPortAttr {
     pub(super) lid: u16,
     sm_lid: u16,
     lmc_and_manager: [u8; 5],
-    active_width: u8,
-    active_speed: u8,
+    pub(super) active_width: u8,
+    pub(super) active_speed: u8,
     phys_state: u8,
     pub(super) link_layer: u8,
     flags: u8,
@@ -147,6 +159,18 @@ pub(super) struct IbvAsyncEvent {
     pub(super) event_type: c_uint,
 }
 
+/// `IBV_EVENT_CQ_ERR`.
+pub(super) const EVENT_CQ_ERR: c_uint = 0;
+/// `IBV_EVENT_QP_FATAL`.
+pub(super) const EVENT_QP_FATAL: c_uint = 1;
+/// `IBV_EVENT_QP_REQ_ERR`.
+pub(super) const EVENT_QP_REQ_ERR: c_uint = 2;
+/// `IBV_EVENT_QP_ACCESS_ERR`.
+pub(super) const EVENT_QP_ACCESS_ERR: c_uint = 3;
+/// `IBV_EVENT_LID_CHANGE`.
+pub(super) const EVENT_LID_CHANGE: c_uint = 11;
+/// `IBV_EVENT_GID_CHANGE`.
+pub(super) const EVENT_GID_CHANGE: c_uint = 18;
 /// `IBV_EVENT_DEVICE_FATAL`.
 pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;
 /// `IBV_EVENT_PORT_ACTIVE`.
@@ -356,6 +380,8 @@ mod tests {
     /// The expected numbers were printed by a C program that includes `infiniband/verbs.h`.
     #[test]
     fn layouts_are_those_of_the_header() {
+        layout!(IbvDevice, 664, 8, node_type: 16, transport_type: 20, names: 24, dev_path: 152,
+            ibdev_path: 408);
         layout!(IbvContextOps, 256, 8, poll_cq: 88, req_notify_cq: 96, post_send: 200,
             post_recv: 208);
         assert_eq!([offset_of!(IbvContext, ops), offset_of!(IbvContext, async_fd)], [8, 268]);

@@ -11,9 +11,10 @@
 //! | `library` | the library, opened at run time: building needs none of it, and a machine without it runs the same program |
 //! | `device` | the devices of this machine, their ports, and what is wrong with them |
 //! | `gid` | a port's addresses, and which of them is used |
+//! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
-//! | `events` | ports that go down, and devices that are removed |
+//! | `events` | ports that go down, queues that are given up, and devices that are removed |
 //! | `endpoint` | what two ends tell each other before they connect |
 //! | `connecting` | the two ends before both are connected |
 //! | `immediate` | the numbers that come with writes |
@@ -24,6 +25,7 @@
 
 mod abi;
 mod adapter;
+mod candidates;
 mod connecting;
 mod device;
 mod endpoint;
@@ -36,6 +38,7 @@ mod queue_pair;
 mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};
+pub use candidates::VerbsCandidate;
 pub use connecting::{ConnectedVerbs, UnconnectedVerbs};
 pub use device::{VerbsDevice, VerbsPort, devices, has_device_files};
 pub use endpoint::VerbsEndpoint;

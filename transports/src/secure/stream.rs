@@ -178,6 +178,10 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         if self.await_record()? { Ok(self.reader.take(parts)) } else { Ok(0) }
     }
 
+    fn prepare_to_sleep(&mut self) -> bool {
+        self.below.prepare_to_sleep()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.below.descriptor()
     }
