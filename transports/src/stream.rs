@@ -124,6 +124,10 @@ pub trait Stream {
         Some((self.descriptor()?, interest))
     }
 
+    /// Says that the ranks give up their calls, so closing this end need not wait for what was sent. Its
+    /// peer may have died.
+    fn abandon(&mut self) {}
+
     /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive. If the
     /// link is full, an encrypted stream sends its end while it receives.
     fn finish(&mut self);

@@ -18,6 +18,7 @@
 //! | `endpoint` | what two ends tell each other before they connect |
 //! | `connecting` | the two ends before both are connected |
 //! | `immediate` | the numbers that come with writes |
+//! | `flow` | what is under way on a connection, and what may follow it |
 //! | `stream` | rings of bytes over a reliable connection |
 //!
 //! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual
@@ -31,6 +32,7 @@ mod device;
 mod endpoint;
 mod error;
 mod events;
+mod flow;
 mod gid;
 mod immediate;
 mod library;

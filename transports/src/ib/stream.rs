@@ -15,6 +15,7 @@ use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
 use super::error::VerbsFault;
 use super::events::PortTrouble;
+use super::flow::{Inbound, Outbound, RING};
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
@@ -28,15 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Bytes of a ring. Below 2^20, the limit of what a credit can say.
-pub(super) const RING: usize = 512 << 10;
-/// Most bytes of one write.
-const PIECE: usize = 64 << 10;
-/// Writes of data that may be under way and not credited.
-pub(super) const WRITES: usize = 128;
-/// Credits and goodbyes that may be under way besides: a credit is sent once a quarter of the ring
-/// or of the writes was taken.
-pub(super) const OTHERS: usize = 16;
 /// Looks in a row at an empty completion queue between two looks at the state of the port, which take
 /// a system call.
 const LOOKS: u32 = 256;
@@ -46,39 +38,6 @@ const LINGER: Duration = Duration::from_secs(5);
 /// repeated for seconds.
 const SHORT_LINGER: Duration = Duration::from_millis(100);
 
-/// Bytes and writes to the peer.
-#[derive(Default)]
-struct Outbound {
-    /// Bytes that were written to the peer's ring.
-    sent: u64,
-    /// Of these, bytes that the peer has taken.
-    credited: u64,
-    /// Of these, bytes whose writes are complete: the adapter does not read them again.
-    completed: u64,
-    /// Writes of data that the peer has not credited.
-    writes: usize,
-    /// Requests that are not complete.
-    posted: usize,
-    finished: bool,
-    /// The peer receives nothing any more.
-    peer_gone: bool,
-}
-
-/// Bytes and writes from the peer.
-#[derive(Default)]
-struct Inbound {
-    /// Bytes that the peer has written to the ring.
-    arrived: u64,
-    /// Of these, bytes that were taken.
-    taken: u64,
-    /// Of these, bytes for which the peer has credit.
-    credited: u64,
-    /// Writes of data since the last credit.
-    writes: u32,
-    /// The peer sends nothing more.
-    finished: bool,
-}
-
 /// One end of a connection, as a [`Stream`].
 ///
 /// After [`prepare_to_sleep`](Stream::prepare_to_sleep) its descriptor is readable once anything has
@@ -86,7 +45,7 @@ struct Inbound {
 /// receiver is told by its peer's host alone, so the ranks of a job watch one another besides.
 ///
 /// Dropping it waits, for at most 5 s, until the peer's adapter has all that was sent. An end that was
-/// [abandoned](Self::abandon) waits for 0.1 s.
+/// [abandoned](Stream::abandon) waits for 0.1 s.
 pub struct VerbsStream {
     pair: QueuePair,
     // After the pair, which uses it.
@@ -215,10 +174,8 @@ impl VerbsStream {
                 self.into.writes += 1;
             }
             Immediate::Credit { bytes, writes } => {
-                self.out.credited += u64::from(bytes);
-                match self.out.writes.checked_sub(writes as usize) {
-                    Some(left) if self.out.credited <= self.out.sent => self.out.writes = left,
-                    _ => self.fault = Some(VerbsFault::Protocol),
+                if !self.out.take_credit(bytes, writes) {
+                    self.fault = Some(VerbsFault::Protocol);
                 }
             }
             Immediate::Finished => self.into.finished = true,
@@ -254,25 +211,11 @@ impl VerbsStream {
         }
     }
 
-    /// Bytes that may be sent as one piece now.
-    fn room(&self) -> usize {
-        if self.out.writes == WRITES || self.out.posted >= WRITES {
-            return 0;
-        }
-        let over = self.out.credited.min(self.out.completed);
-        let free = RING - (self.out.sent - over) as usize;
-        let to_end = RING - (self.out.sent % RING as u64) as usize;
-        free.min(to_end).min(PIECE)
-    }
-
     /// Tells the peer what was taken, if it is worth a write.
     fn give_credit(&mut self) {
-        let bytes = self.into.taken - self.into.credited;
-        let is_due = bytes >= RING as u64 / 4 || self.into.writes as usize >= WRITES / 4;
-        if is_due && self.out.posted < WRITES + OTHERS - 2 {
-            let writes = std::mem::take(&mut self.into.writes);
-            self.into.credited = self.into.taken;
-            self.write(0, 0, Immediate::Credit { bytes: bytes as u32, writes });
+        if self.into.is_credit_due() && self.out.has_room_for_credit() {
+            let number = self.into.take_credit();
+            self.write(0, 0, number);
         }
     }
 
@@ -286,12 +229,6 @@ impl VerbsStream {
             return Ok(true);
         }
         self.check().map(|()| false)
-    }
-
-    /// Makes dropping this end wait for a tenth of a second at most. For a communicator that has failed,
-    /// whose peers may have died.
-    pub fn abandon(&mut self) {
-        self.linger = SHORT_LINGER;
     }
 
     /// False once the peer's pair is gone, or may be: it answers no request any more.
@@ -311,7 +248,7 @@ impl Stream for VerbsStream {
             return Err(Fault::Closed);
         }
         self.check()?;
-        if self.room() == 0 {
+        if self.out.room() == 0 {
             self.pump();
             // What was sent to an end that is gone has no answer, and the end explains that.
             if self.out.peer_gone {
@@ -319,7 +256,7 @@ impl Stream for VerbsStream {
             }
             self.check()?;
         }
-        let room = self.room();
+        let room = self.out.room();
         if room == 0 {
             return Ok(0);
         }
@@ -396,6 +333,10 @@ impl Stream for VerbsStream {
         (reads || writes).then(|| (self.pair.descriptor(), Interest::Read))
     }
 
+    fn abandon(&mut self) {
+        self.linger = SHORT_LINGER;
+    }
+
     fn finish(&mut self) {
         if self.out.finished || !self.adapter.device.owner.is_current() {
             return;
@@ -423,16 +364,5 @@ impl Drop for VerbsStream {
             self.pump();
             std::thread::yield_now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credits_can_say_all_that_is_taken() {
-        let most = Immediate::Credit { bytes: RING as u32, writes: WRITES as u32 };
-        assert_eq!(Immediate::decode(most.encode()), most);
     }
 }

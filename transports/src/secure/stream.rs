@@ -190,6 +190,10 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         self.below.interest(reads, writes)
     }
 
+    fn abandon(&mut self) {
+        self.below.abandon();
+    }
+
     fn finish(&mut self) {
         if self.finished || self.process != std::process::id() {
             return;
