@@ -1,8 +1,8 @@
 // A libibverbs for tests: a `libibverbs.so.1` with devices that exist in this process alone. The
 // Rust code for InfiniBand and RoCE runs over it unchanged, in one process or in several.
 //
-// A port is a set of attributes, a queue pair is a thread, and what two queue pairs send each other
-// goes through a socket of the kernel (`pairs.cpp`). Tests can have what neither an adapter nor
+// A port is a set of attributes, a queue pair is a thread, and what two queue pairs send goes
+// through a socket of the kernel (`pairs.cpp`). Tests can have what neither an adapter nor
 // soft-RoCE does on demand: limits, kinds of devices and networks, ports that go down, events of
 // queues, calls that fail, completions that come late. The library counts what callers ask for.
 //
@@ -17,12 +17,12 @@
 // Variables of the environment:
 //   FAKE_VERBS_DEVICES   "NAME KEY=VALUE KEY@PORT=VALUE...; NAME..." (none)
 //   FAKE_VERBS_FAIL      "CALL:NTH:ERRNO,...": calls that fail; 0 is every one
-//   FAKE_VERBS_COUNTERS  a file to which "DEVICE NAME VALUE" lines are written when the process ends
+//   FAKE_VERBS_COUNTERS  a file to which the process writes lines "DEVICE NAME VALUE" at its end
 // Keys: transport, node (numbers of `enum ibv_transport_type` and `ibv_node_type`), ports, state
-// (of `enum ibv_port_state`), link (1 InfiniBand, 2 Ethernet), speed, width, lid, address (the last
-// byte of the port's GID), prefix (the last byte of its subnet's prefix), net (ports with different
-// numbers do not reach each other), inline (most bytes of a request), late (milliseconds between an
-// answer and its completion), path (the device's folder in sysfs).
+// (of `enum ibv_port_state`), link (1 InfiniBand, 2 Ethernet), speed, width, lid, address (the
+// last byte of the port's GID), prefix (the last byte of its subnet's prefix), net (ports with
+// different numbers do not reach each other), inline (most bytes of a request), late (milliseconds
+// between an answer and its completion), path (the device's folder in sysfs).
 // `fake_verbs_set` and `fake_verbs_raise` change a device while it is used.
 #include "fake.h"
 
@@ -142,8 +142,8 @@ uint16_t Device::lid(int port) {
     return (uint16_t)number_of("lid", port, (uint64_t)(number * 4 + port));
 }
 
-// Of an InfiniBand port, one GID of its subnet. Of an Ethernet port, the GID of the link, and an IPv4
-// address by version 2 of RoCE.
+// Of an InfiniBand port, one GID of its subnet. Of an Ethernet port, the GID of the link, and an
+// IPv4 address by version 2 of RoCE.
 std::vector<ibv_gid_entry> Device::gids(int port) {
     uint8_t last = (uint8_t)number_of("address", port, (uint64_t)port);
     ibv_gid_entry first{};
@@ -205,8 +205,8 @@ API uint64_t fake_verbs_counter(const char* name, const char* what) {
     return device->counts[what];
 }
 
-// Raises an event in all that is open of a device: of its queues (0), of its queue pairs (1 to 3), or
-// of `port`. Returns how often.
+// Raises an event in all that is open of a device: of its queues (0), of its queue pairs (1 to 3),
+// or of `port`. Returns how often.
 API int fake_verbs_raise(const char* name, int port, int type) {
     Device* device = device_called(name);
     Open& open = immortal<Open>();

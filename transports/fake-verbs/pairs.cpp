@@ -1,7 +1,7 @@
 // Queue pairs. Each has a thread and, by its number, a socket in the kernel's abstract namespace.
-// The thread of the end that writes copies from registered memory into a packet of that socket. The
-// thread at the other end copies it into the memory that the key names, and answers. So two ends
-// may be in one process or in two, and the end of a process is noticed.
+// The thread of the end that writes copies from registered memory into a packet of that socket.
+// The thread at the other end copies it into the memory that the key names, and answers. So two
+// ends may be in one process or in two, and the end of a process is noticed.
 #include "fake.h"
 
 #include <cerrno>
@@ -83,8 +83,7 @@ Pair::~Pair() {
 }
 
 void Pair::wake() {
-    uint64_t one = 1;
-    if (write(wake_, &one, sizeof one) < 0 && errno != EAGAIN) abort();
+    if (eventfd_write(wake_, 1) < 0 && errno != EAGAIN) abort();
 }
 
 int Pair::modify(const ibv_qp_attr& to, int mask) {
@@ -165,7 +164,7 @@ void Pair::run() {
             if (incoming_ < 0) accept_peer();
             if (incoming_ >= 0) take_frames();
             if (outgoing_ >= 0) take_answers();
-            if (transmitted_ < queue_.size()) connect_to_peer();
+            if (transmitted_ < queue_.size() && outgoing_ < 0) connect_to_peer();
             if (outgoing_ >= 0) transmit();
         }
         give_up_unanswered();
@@ -180,8 +179,8 @@ void Pair::run() {
         int milliseconds = sleep_for();
         guard.unlock();
         poll(wanted, 3, milliseconds);
-        uint64_t woken;
-        if (read(wake_, &woken, sizeof woken) < 0 && errno != EAGAIN) abort();
+        eventfd_t woken;
+        if (eventfd_read(wake_, &woken) < 0 && errno != EAGAIN) abort();
         guard.lock();
     }
 }
@@ -206,7 +205,6 @@ Clock::duration Pair::patience() const {
 // Connects, if it can. Its peer may not be ready to receive yet, may have ended, or may never hear
 // of this end.
 void Pair::connect_to_peer() {
-    if (outgoing_ >= 0) return;
     int made = make_socket();
     sockaddr_un address;
     const ibv_ah_attr& path = attributes.ah_attr;
@@ -226,7 +224,6 @@ void Pair::connect_to_peer() {
 
 void Pair::lose_outgoing() {
     close_if_open(outgoing_);
-    blocked_ = false;
     transmitted_ = 0;
 }
 

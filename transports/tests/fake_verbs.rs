@@ -30,7 +30,7 @@ use maypole_transports::ib::{
 use std::sync::OnceLock;
 
 /// The devices of these tests. A test that counts, or changes a device, has one of its own.
-const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; flap0; down0; late0; \
+const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; flap0; down0; late0; \
     inline0 inline=0; inline32 inline=32; inline64 inline=64; \
     near0; far0 prefix=1; ether0 link=2; \
     queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";

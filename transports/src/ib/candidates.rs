@@ -165,7 +165,7 @@ mod tests {
         let path = folder.to_str().unwrap();
         assert!(is_near(path, &cores), "there is no file");
         std::fs::create_dir_all(folder.join("device")).unwrap();
-        let mut near = |list: &str| {
+        let near = |list: &str| {
             std::fs::write(folder.join("device/local_cpulist"), list).unwrap();
             is_near(path, &cores)
         };

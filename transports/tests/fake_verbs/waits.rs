@@ -22,9 +22,19 @@ fn round_trips_that_spin_arm_no_queue() {
     assert_eq!(fake().counter("spin0", "events"), 0);
 }
 
-/// Whatever comes between the last look and the sleep ends the sleep, and one sleep arms once.
+/// A rank that waits for long sleeps again and again.
 #[test]
-fn a_sleep_arms_the_queue_once_and_misses_nothing() {
+fn sleeps_in_a_row_arm_the_queue_once() {
+    let (_here, mut there) = pair_on("quiet0");
+    for _ in 0..1000 {
+        assert!(there.prepare_to_sleep());
+    }
+    assert_eq!(fake().counter("quiet0", "arms"), 1);
+}
+
+/// Whatever comes between the last look and the sleep ends the sleep.
+#[test]
+fn a_sleep_misses_nothing() {
     const SLEEPS: u64 = 200;
     let (mut here, mut there) = pair_on("sleep0");
     let message = Message::new(2, 0, 8);
@@ -53,6 +63,5 @@ fn a_sleep_arms_the_queue_once_and_misses_nothing() {
         is_lost
     });
     assert!(!is_lost, "a message that came did not end a sleep");
-    let arms = fake().counter("sleep0", "arms");
-    assert!(arms > 0 && arms <= 2 * SLEEPS, "{arms} arms for {SLEEPS} sleeps");
+    assert!(fake().counter("sleep0", "arms") > 0, "the test slept");
 }
