@@ -124,16 +124,17 @@ fn the_death_of_a_rank_is_named_at_once() {
         let error = ended[rank].said("error").join(" ");
         assert!(error.contains("rank 2 died"), "rank {rank}: {error}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    // An end that waits until its peer has all that was sent waits for 5 s.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]
 fn a_port_that_is_down_for_a_second_ends_no_job() {
     let Some(world) = ib("flap", 3, "ib0") else { return };
-    for rank in world.start().succeed() {
-        let took: u64 = rank.said("took")[0].parse().unwrap();
-        assert!(took >= 500, "the port was down: {took} ms");
-    }
+    let ended = world.start().succeed();
+    // A rank that was late may have seen nothing of it.
+    let took = ended.iter().map(|rank| rank.said("took")[0].parse::<u64>().unwrap()).max();
+    assert!(took >= Some(500), "the port was down: {took:?} ms");
 }
 
 #[test]
