@@ -155,6 +155,16 @@ impl PeerStream {
         self.stream.finish();
     }
 
+    /// Makes closing the stream not wait for what was sent.
+    pub(super) fn abandon(&mut self) {
+        self.stream.abandon();
+    }
+
+    /// Asks for the event that ends a sleep. Returns false if something has come already.
+    pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        self.stream.prepare_to_sleep()
+    }
+
     /// Why the stream is lost, the first time that this is asked for.
     pub(super) fn take_fault(&mut self) -> Option<Fault> {
         self.fault.take()

@@ -1,9 +1,5 @@
 //! The work between two polls of a wait, for programs and for messages alike.
 
-use maypole_transports::Sleep;
-use maypole_transports::poll::Interest;
-use std::os::fd::BorrowedFd;
-
 /// Polls between two attempts to move bytes that the wait itself is not for.
 const POLLS_PER_DRIVE: u32 = 64;
 /// Polls between two checks whether the awaited peer can still answer.
@@ -56,15 +52,8 @@ impl StreamActivity {
         self.moved |= moved;
     }
 
-    /// Takes the `sleep`, which one of `interests` may end early, unless bytes have moved since the
-    /// last time.
-    pub(super) fn sleep_if_idle<'a>(
-        &mut self,
-        sleep: Sleep<'_>,
-        interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>,
-    ) {
-        if !std::mem::take(&mut self.moved) {
-            sleep.take(interests);
-        }
+    /// True if no bytes have moved since the last time.
+    pub(super) fn is_idle(&mut self) -> bool {
+        !std::mem::take(&mut self.moved)
     }
 }

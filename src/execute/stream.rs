@@ -95,6 +95,24 @@ impl Stream for AnyStream {
         }
     }
 
+    /// Only an adapter has to be asked for an event.
+    fn prepare_to_sleep(&mut self) -> bool {
+        match self {
+            Self::Verbs(stream) => stream.prepare_to_sleep(),
+            Self::EncryptedVerbs(stream) => stream.prepare_to_sleep(),
+            _ => true,
+        }
+    }
+
+    /// Only streams by verbs wait when they are closed.
+    fn abandon(&mut self) {
+        match self {
+            Self::Verbs(stream) => stream.abandon(),
+            Self::EncryptedVerbs(stream) => stream.abandon(),
+            _ => {}
+        }
+    }
+
     fn finish(&mut self) {
         match self {
             Self::Tcp(stream) => stream.finish(),

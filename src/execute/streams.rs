@@ -152,8 +152,22 @@ impl PeerStreams {
 
     /// Takes the `sleep`, which ends early if a stream can go on, unless bytes are on the move.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
+        if !self.activity.is_idle() {
+            return;
+        }
+        let streams = &mut self.streams;
+        let is_quiet =
+            |rank: &usize| streams[*rank].as_mut().is_none_or(|stream| stream.prepare_to_sleep());
+        if sleep.heeds_interests() && !self.active.iter().all(is_quiet) {
+            return;
+        }
         let active = self.active.iter().filter_map(|rank| self.streams[*rank].as_ref());
-        self.activity.sleep_if_idle(sleep, active.filter_map(PeerStream::interest));
+        sleep.take(active.filter_map(PeerStream::interest));
+    }
+
+    /// Makes closing the streams not wait for what was sent.
+    pub fn abandon(&mut self) {
+        self.streams.iter_mut().flatten().for_each(PeerStream::abandon);
     }
 }
 

@@ -14,4 +14,4 @@ mod peer;
 pub mod service;
 mod verbs;
 
-pub(crate) use verbs::VerbsAccess;
+pub(crate) use verbs::{PortChoice, VerbsAccess, VerbsPortOffer};

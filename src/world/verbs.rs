@@ -1,46 +1,109 @@
 //! The RDMA port of this process, opened when the ranks first ask whether all of them have one.
 
-use maypole_transports::ib::{UnconnectedVerbs, VerbsAdapter, VerbsSettings};
-use std::sync::{Arc, OnceLock};
+use maypole_transports::ib::{UnconnectedVerbs, VerbsAdapter, VerbsCandidate, VerbsSettings};
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Which of its ports a process opens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum PortChoice {
+    /// The port that is open already. Else one of those that are as good as the best one, which the
+    /// ranks of a host take in turn.
+    Share,
+    /// The port with this number, by how good ports are, or the last one if there are fewer.
+    Nth(usize),
+}
+
+/// What a rank tells of the port that it has opened.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct VerbsPortOffer {
+    /// The kind of network that the port is of.
+    pub(crate) network: String,
+    /// The port in words.
+    pub(crate) port: String,
+    /// How many ports the rank may use.
+    pub(crate) ports: usize,
+    /// Of these, the number of the port that it has opened.
+    pub(crate) number: usize,
+}
 
 /// The port by which this process makes connections, or why it has none. All worlds that this
 /// process goes on in use the same port.
 #[derive(Debug, Default)]
 pub(crate) struct VerbsAccess {
     settings: VerbsSettings,
-    port: OnceLock<Result<Arc<VerbsAdapter>, String>>,
+    /// The ports that the settings allow, the best one first.
+    candidates: OnceLock<Result<Vec<VerbsCandidate>, String>>,
+    used: Mutex<Option<UsedPort>>,
+}
+
+#[derive(Debug)]
+struct UsedPort {
+    number: usize,
+    adapter: Arc<VerbsAdapter>,
 }
 
 impl VerbsAccess {
     /// A port that is chosen by `settings` when it is first needed.
     pub(crate) fn new(settings: VerbsSettings) -> Self {
-        Self { settings, port: OnceLock::new() }
+        Self { settings, ..Self::default() }
     }
 
-    /// Opens the port, if no call has done so yet. The first call makes one end of a connection and
-    /// drops it, so that a limit of locked memory is told before any rank relies on this one.
+    /// Opens the port of this `choice`, as the rank with the number `index` on its host. Makes one end of a connection and drops it, so that a limit of
+    /// locked memory is told before any rank relies on this one.
     ///
     /// # Errors
     /// What this machine lacks, and what mends it.
-    pub(crate) fn open(&self) -> Result<&Arc<VerbsAdapter>, &str> {
-        let port = self.port.get_or_init(|| {
-            let tried = VerbsAdapter::open(self.settings.clone()).and_then(|adapter| {
-                UnconnectedVerbs::new(&adapter)?;
-                Ok(adapter)
-            });
-            tried.map_err(|error| error.to_string())
-        });
-        port.as_ref().map_err(String::as_str)
+    pub(crate) fn open(
+        &self,
+        choice: PortChoice,
+        index: usize,
+    ) -> Result<(VerbsPortOffer, Arc<VerbsAdapter>), String> {
+        let find = || VerbsCandidate::all(&self.settings).map_err(|error| error.to_string());
+        let candidates = self.candidates.get_or_init(find).as_ref().map_err(Clone::clone)?;
+        let mut used = self.used();
+        let number = match (choice, &*used) {
+            (PortChoice::Share, Some(used)) => used.number,
+            (PortChoice::Share, None) => {
+                let is_best = |port: &&VerbsCandidate| port.is_as_good_as(&candidates[0]);
+                index % candidates.iter().take_while(is_best).count()
+            }
+            (PortChoice::Nth(number), _) => number.min(candidates.len() - 1),
+        };
+        let candidate = &candidates[number];
+        let adapter = match &*used {
+            Some(used) if used.number == number => Arc::clone(&used.adapter),
+            _ => self.adapter(candidate).map_err(|error| error.to_string())?,
+        };
+        *used = Some(UsedPort { number, adapter: Arc::clone(&adapter) });
+        let network = adapter.network().to_owned();
+        let port = candidate.to_string();
+        Ok((VerbsPortOffer { network, port, ports: candidates.len(), number }, adapter))
+    }
+
+    fn adapter(
+        &self,
+        candidate: &VerbsCandidate,
+    ) -> Result<Arc<VerbsAdapter>, maypole_transports::ib::VerbsError> {
+        let adapter = VerbsAdapter::open_port(candidate.clone(), self.settings.clone())?;
+        UnconnectedVerbs::new(&adapter)?;
+        Ok(adapter)
     }
 
     /// The port, if a call has opened it.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn opened(&self) -> Result<&Arc<VerbsAdapter>, &str> {
-        match self.port.get() {
-            Some(port) => port.as_ref().map_err(String::as_str),
-            None => Err("this rank has not been asked to use verbs"),
+    pub(crate) fn opened(&self) -> Result<Arc<VerbsAdapter>, String> {
+        match (&*self.used(), self.candidates.get()) {
+            (Some(used), _) => Ok(Arc::clone(&used.adapter)),
+            (None, Some(Err(why))) => Err(why.clone()),
+            (None, _) => Err("this rank has not been asked to use verbs".to_owned()),
         }
+    }
+
+    fn used(&self) -> MutexGuard<'_, Option<UsedPort>> {
+        // The value is replaced as a whole.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -40,7 +40,7 @@ fn every_collective_between_hosts_that_share_memory_within() {
     }
     world.start().succeed();
     let world = World::new("join", 3).hosts(&[0, 0, 1]);
-    // No device is named: every rank finds the first one with an active port.
+    // No device is named: the ranks of a host take the two in turn.
     let said = world.start().succeed();
     let summary = said[0].said("summary")[0];
     assert!(summary.contains("2 pairs by ib, first 0-2; CUDA:"), "{summary}");

@@ -157,13 +157,17 @@ fn ports_that_do_not_reach_each_other_are_not_chosen() {
     let nowhere = "192.168.77.2 lladdr 02:00:00:00:99:99 dev veth0";
     root(&format!("/usr/bin/ip neigh replace {nowhere} nud permanent"));
     let index = gid_index("rxe1", [192, 168, 77, 2]);
-    let world = World::new("join", 3).hosts(&[0, 0, 1]).set_of(2, "MAYPOLE_IB_DEVICE", "rxe1");
+    let mut world = World::new("join", 3).hosts(&[0, 0, 1]);
+    for (rank, device) in ["rxe0", "rxe0", "rxe1"].into_iter().enumerate() {
+        world = world.set_of(rank, "MAYPOLE_IB_DEVICE", device);
+    }
     let ended = world.set_of(2, "MAYPOLE_IB_GID_INDEX", index).start().end();
     root(&format!("/usr/bin/ip neigh del {nowhere}"));
     root("/usr/bin/ip addr del 192.168.77.2/24 dev veth1");
     let summary = ended[0].said("summary").join(" ");
     assert!(summary.contains("2 pairs by tcp"), "{ended:#?}");
-    assert!(summary.contains("InfiniBand: rank 0: verbs do not reach rank 2 from it"), "{summary}");
+    let why = "InfiniBand: rank 0: verbs do not reach rank 2 from port 1 of rxe0";
+    assert!(summary.contains(why), "{summary}");
 }
 
 #[test]

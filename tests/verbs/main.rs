@@ -1,8 +1,9 @@
 //! Communicators over InfiniBand and RoCE.
 //!
 //! The tests that need RDMA devices are ignored here, and run in a virtual machine that has two:
-//! `tests/rdma-vm/test`. The others hold what a machine without devices says. `TEST_FULL=1` runs
-//! every size with every collective.
+//! `tests/rdma-vm/test`. Those of `fake` run over the library of `transports/fake-verbs/`, whose devices
+//! are what a test says. The others hold what a machine without devices says. `TEST_FULL=1` runs every
+//! size with every collective.
 
 #[path = "../common/case.rs"]
 mod case;
@@ -10,6 +11,9 @@ mod case;
 mod common;
 mod devices;
 mod failures;
+mod fake;
+#[path = "../common/fake_verbs.rs"]
+mod fake_verbs;
 #[path = "../common/lengths.rs"]
 mod lengths;
 #[path = "../common/number.rs"]
@@ -18,6 +22,8 @@ mod number;
 mod oracle;
 mod refusals;
 mod roles;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

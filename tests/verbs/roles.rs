@@ -2,11 +2,12 @@
 
 use crate::case::cases;
 use crate::common::SeededRng;
+use crate::fake_verbs::Controls;
 use crate::spawn::say;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, ReduceOp, Transport};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of the calls that are compared with shared memory: less and more than a line, a packet,
 /// the longest write, and the ring of a connection.
@@ -25,6 +26,9 @@ pub(crate) fn play(role: &str, comm: Communicator) {
         "endless" => endless(comm),
         "shrink" => shrink(comm),
         "count" => count(comm),
+        "chosen" => chosen(comm),
+        "flap" => flap(comm),
+        "down" => down(comm),
         other => panic!("no role is called {other}"),
     }
 }
@@ -229,4 +233,64 @@ fn count(mut comm: Communicator) {
     }
     say("counted", operations);
     comm.close().unwrap();
+}
+
+/// The devices of the fake library that this process has.
+fn fake_devices() -> Vec<String> {
+    let text = std::env::var("FAKE_VERBS_DEVICES").unwrap();
+    text.split(';')
+        .filter_map(|device| Some(device.split_whitespace().next()?.to_owned()))
+        .collect()
+}
+
+/// Tells by which devices a call goes.
+fn chosen(mut comm: Communicator) {
+    let controls = Controls::here();
+    let sent = || -> Vec<_> {
+        fake_devices().iter().map(|device| controls.counter(device, "sends")).collect()
+    };
+    let before = sent();
+    let mut sums = vec![1u32; 1000];
+    comm.all_reduce(&mut sums, ReduceOp::Sum).unwrap();
+    assert_eq!(sums, vec![comm.world() as u32; 1000]);
+    let after = sent();
+    let used = fake_devices().into_iter().zip(before.iter().zip(after));
+    used.filter(|(_, (before, after))| after > before).for_each(|(device, _)| say("uses", device));
+    comm.close().unwrap();
+}
+
+/// Calls while the port of rank 1 is down for a second.
+fn flap(mut comm: Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let mut call = |number: u64| {
+        let mut sums: Vec<u64> = (0..20_000).map(|at| at * number + rank as u64).collect();
+        comm.all_reduce(&mut sums, ReduceOp::Sum).unwrap();
+        let ranks = world as u64;
+        let expected = (0..20_000).map(|at| at * number * ranks + ranks * (ranks - 1) / 2);
+        assert!(sums.into_iter().eq(expected), "call {number}");
+    };
+    call(1);
+    std::thread::scope(|threads| {
+        if rank == 1 {
+            let device = fake_devices().remove(0);
+            Controls::here().set(&device, "state", "1");
+            threads.spawn(move || {
+                std::thread::sleep(Duration::from_secs(1));
+                Controls::here().set(&device, "state", "4");
+            });
+        }
+        let begun = Instant::now();
+        (2..20).for_each(&mut call);
+        say("took", begun.elapsed().as_millis());
+    });
+    comm.close().unwrap();
+}
+
+/// Calls without end, while the port of rank 1 goes down for good.
+fn down(comm: Communicator) {
+    if comm.rank() == 1 {
+        let device = fake_devices().remove(0);
+        Controls::here().set(&device, "state", "1");
+    }
+    endless(comm);
 }

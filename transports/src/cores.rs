@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
 /// The cores that one process may use. Ranks of one host exchange these values, because a launcher
@@ -47,6 +48,11 @@ impl UsableCores {
             quota = quota.min(share.quota.unwrap_or(u32::MAX));
         }
         union.len().min(quota as usize).max(1)
+    }
+
+    /// True if one of the cores with these numbers may be used.
+    pub(crate) fn has_one_of(&self, cores: RangeInclusive<u32>) -> bool {
+        self.allowed.range(cores).next().is_some()
     }
 
     /// Encodes the value for another process.

@@ -100,6 +100,16 @@ pub trait Stream {
         skip: usize,
     ) -> Result<usize, Fault>;
 
+    /// Makes [`descriptor`](Self::descriptor) tell of all that comes from now on. A caller that polls
+    /// the descriptor calls this first, each time. Returns false if something has come already: the
+    /// caller tries again instead of sleeping.
+    ///
+    /// The kernel tells of bytes on a socket unasked. An adapter for RDMA makes an event only where one
+    /// was asked for, and asking costs more than looking.
+    fn prepare_to_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
     /// no part in the transfer.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -113,6 +123,10 @@ pub trait Stream {
         let interest = Interest::new(reads, writes)?;
         Some((self.descriptor()?, interest))
     }
+
+    /// Says that the ranks give up their calls, so closing this end need not wait for what was sent. Its
+    /// peer may have died.
+    fn abandon(&mut self) {}
 
     /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive. If the
     /// link is full, an encrypted stream sends its end while it receives.

@@ -66,7 +66,13 @@ pub struct Sleep<'a> {
 }
 
 impl Sleep<'_> {
-    /// Sleeps until the time is over or one of `interests` is met.
+    /// True if what comes from a peer ends the sleep early.
+    pub fn heeds_interests(&self) -> bool {
+        self.alarm.is_none()
+    }
+
+    /// Sleeps until the time is over or one of `interests` is met. Their streams have
+    /// [prepared](crate::Stream::prepare_to_sleep) for it.
     ///
     /// On a background thread only the alarm ends the sleep early, because waking up for every
     /// packet would interrupt the computation each time.

@@ -9,6 +9,7 @@ use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
+use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, Contribution, GroupId, Status};
 use maypole_transports::shm::Segment;
@@ -103,7 +104,7 @@ impl Control for ForkedControl {
         None
     }
 
-    fn offer_verbs(&self, _: Transport) -> VerbsOffer {
+    fn offer_verbs(&self, _: Transport, _: PortChoice) -> VerbsOffer {
         Err(FORKED.to_owned())
     }
 

@@ -4,6 +4,7 @@ use super::join::report::{HostLoad, JoinReport};
 use crate::fuzz::Fuzz;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
+use crate::world::VerbsPortOffer;
 use maypole_transports::cores::UsableCores;
 
 #[test]
@@ -11,7 +12,12 @@ fn reports_of_joining() {
     let report = |costs| JoinReport {
         cores: UsableCores::of_this_thread(),
         costs,
-        verbs: Ok("InfiniBand".to_owned()),
+        verbs: Ok(VerbsPortOffer {
+            network: "InfiniBand".to_owned(),
+            port: "port 1 of mlx5_0".to_owned(),
+            ports: 1,
+            number: 0,
+        }),
     };
     let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
     let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];

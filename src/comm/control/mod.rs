@@ -21,6 +21,7 @@ use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
+use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld, Status};
 use error::ControlError;
@@ -128,8 +129,8 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     fn cause(&self) -> Option<Cause>;
 
     /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
-    /// All ranks of the group decide together whether they do.
-    fn offer_verbs(&self, transport: Transport) -> VerbsOffer;
+    /// All ranks of the group decide together whether they do, and by which ports.
+    fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer;
 
     /// Makes sure that bytes sent to `peer` by verbs arrive there.
     ///

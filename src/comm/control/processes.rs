@@ -9,11 +9,13 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
+use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError,
     Survivors,
 };
+use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
@@ -257,7 +259,7 @@ impl Control for ProcessControl {
         self.service.cause().map(|cause| self.in_group(cause))
     }
 
-    fn offer_verbs(&self, transport: Transport) -> VerbsOffer {
+    fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer {
         if transport != Transport::Ib && !has_device_files() {
             return Err(NO_DEVICES.to_owned());
         }
@@ -268,7 +270,7 @@ impl Control for ProcessControl {
         };
         let peers = self.members.iter().filter(needs_verbs).count();
         // For collectives, and for the messages of each direction.
-        self.service.open_verbs(3 * peers).map(str::to_owned)
+        self.service.open_verbs(choice, 3 * peers)
     }
 
     fn try_verbs(&self, peer: usize) -> Result<(), String> {
@@ -276,7 +278,12 @@ impl Control for ProcessControl {
     }
 
     fn end_trials(&self) {
-        drop(self.service.callers(self.group, TRIALS));
+        for (_, connection) in self.service.callers(self.group, TRIALS) {
+            // Packets to a peer that has not reached this rank may not reach it either.
+            if let DataLink::Verbs(mut stream) = connection.link {
+                stream.abandon();
+            }
+        }
     }
 
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {

@@ -13,6 +13,7 @@ use crate::comm::requests::departures::Departures;
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
+use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{
     AskError, Cause, Contribution, Diagnosis, GroupId, ProgressReport, Status,
@@ -337,7 +338,7 @@ impl Control for ThreadControl {
         cause.map(|cause| self.in_group(cause))
     }
 
-    fn offer_verbs(&self, _: Transport) -> VerbsOffer {
+    fn offer_verbs(&self, _: Transport, _: PortChoice) -> VerbsOffer {
         Err(ONE_PROCESS.to_owned())
     }
 

@@ -385,6 +385,9 @@ impl Engine {
     /// by that whether its calls were those of the others.
     pub(crate) fn leave(&mut self, patient: bool) {
         self.executor.streams().finish();
+        if self.health.has_failed() {
+            self.executor.streams().abandon();
+        }
         self.health.control().leave(self.health.sequence(), patient);
     }
 }

@@ -66,6 +66,16 @@ impl Carrier {
         self.stream.interest(reads, writes)
     }
 
+    /// Asks for the event that ends a sleep. Returns false if something has come already.
+    pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        self.stream.prepare_to_sleep()
+    }
+
+    /// Makes closing the link not wait for what was sent.
+    pub(super) fn abandon(&mut self) {
+        self.stream.abandon();
+    }
+
     /// Says that nothing more will be sent.
     pub(super) fn finish(&mut self) {
         self.stream.finish();

@@ -281,10 +281,25 @@ impl BatchRun<'_, '_, '_> {
     /// the move.
     fn sleep(&mut self, sleep: Sleep<'_>) {
         let MessageLinks { outgoing, incoming, activity, .. } = &mut *self.links;
+        if !activity.is_idle() {
+            return;
+        }
+        let quiet_to = |to: &usize| {
+            let link = outgoing[*to].as_mut();
+            link.is_none_or(|link| link.carrier.prepare_to_sleep())
+        };
+        let quiet_from = |from: &usize| {
+            let link = incoming.get_mut(*from).and_then(Option::as_mut);
+            link.is_none_or(|link| link.carrier.prepare_to_sleep())
+        };
+        let heeds = sleep.heeds_interests();
+        if heeds && !(self.targets.iter().all(quiet_to) && self.sources.iter().all(quiet_from)) {
+            return;
+        }
         let targets = self.targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());
         let sources =
             self.sources.iter().filter_map(|from| incoming.get(*from)?.as_ref()?.interest());
-        activity.sleep_if_idle(sleep, targets.chain(sources));
+        sleep.take(targets.chain(sources));
     }
 }
 

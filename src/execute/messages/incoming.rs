@@ -59,7 +59,7 @@ enum Arriving {
 #[derive(Debug)]
 pub(super) struct IncomingLink {
     peer: usize,
-    carrier: Carrier,
+    pub(super) carrier: Carrier,
     /// This end may provide shared memory.
     provides_memory: bool,
     /// The position in the frame that is arriving.

@@ -151,6 +151,10 @@ impl MessageLinks {
         while !failed && self.has_unsent() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
+        if failed {
+            self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.abandon());
+            self.incoming.iter_mut().flatten().for_each(|link| link.carrier.abandon());
+        }
         self.outgoing.clear();
         self.incoming.clear();
     }

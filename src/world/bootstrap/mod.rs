@@ -101,7 +101,7 @@ impl JoinConfig {
     /// | `host` | the identity of this machine |
     /// | `equal` | nothing is compared but version and world size |
     /// | `insecure_without_key`, `encrypt` | false |
-    /// | `verbs` | the first device with an active port |
+    /// | `verbs` | the fastest active port |
     /// | `join_timeout`, `timeout` | 300 s |
     ///
     /// # Examples

@@ -98,12 +98,13 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_IB_DEVICE",
-        "The RDMA device that connections by InfiniBand or RoCE use, by name (`mlx5_0`). Default: the \
-         first one with an active port.",
+        "The RDMA device that connections by InfiniBand or RoCE use, by name (`mlx5_0`). Default: of \
+         all active ports that reach the other hosts, the fastest; ranks of a host take equally good \
+         ones in turn, those near their cores first.",
     ),
     each(
         "MAYPOLE_IB_PORT",
-        "The number of the device's port, from 1. Default: the first active one.",
+        "The number of the device's port, from 1. Default: chosen with the device.",
     ),
     each(
         "MAYPOLE_IB_GID_INDEX",
@@ -118,7 +119,7 @@ pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_IB_TIMEOUT",
         "A packet that is not answered is repeated after 4.096 us times 2 to this power, 1 to 31. \
-         Default: 14, which is 67 ms.",
+         Default: 18, which is 1.07 s.",
     ),
     each(
         "MAYPOLE_IB_RETRIES",

@@ -8,11 +8,23 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `struct ibv_device`. Only the library looks into it.
+/// `struct ibv_device`.
 #[repr(C)]
 pub(super) struct IbvDevice {
-    _private: [u8; 0],
+    ops: [*mut c_void; 2],
+    node_type: c_int,
+    pub(super) transport_type: c_int,
+    names: [[c_char; 64]; 2],
+    dev_path: [c_char; 256],
+    pub(super) ibdev_path: [c_char; 256],
 }
+
+/// `IBV_TRANSPORT_IB`: InfiniBand, and RoCE, which has its packets.
+pub(super) const TRANSPORT_IB: c_int = 0;
+/// `IBV_TRANSPORT_IWARP`.
+pub(super) const TRANSPORT_IWARP: c_int = 1;
+/// `IBV_TRANSPORT_USNIC` and `IBV_TRANSPORT_USNIC_UDP`.
+pub(super) const TRANSPORTS_USNIC: [c_int; 2] = [2, 3];
 
 /// `struct ibv_pd`: a protection domain.
 #[repr(C)]
@@ -44,7 +56,7 @@ pub(super) struct IbvContextOps {
 /// `struct ibv_context`, up to the last field that is used.
 #[repr(C)]
 pub(super) struct IbvContext {
-    device: *mut IbvDevice,
+    pub(super) device: *mut IbvDevice,
     pub(super) ops: IbvContextOps,
     cmd_fd: c_int,
     pub(super) async_fd: c_int,
@@ -86,8 +98,8 @@ pub(super) struct IbvPortAttr {
     pub(super) lid: u16,
     sm_lid: u16,
     lmc_and_manager: [u8; 5],
-    active_width: u8,
-    active_speed: u8,
+    pub(super) active_width: u8,
+    pub(super) active_speed: u8,
     phys_state: u8,
     pub(super) link_layer: u8,
     flags: u8,
@@ -147,6 +159,18 @@ pub(super) struct IbvAsyncEvent {
     pub(super) event_type: c_uint,
 }
 
+/// `IBV_EVENT_CQ_ERR`.
+pub(super) const EVENT_CQ_ERR: c_uint = 0;
+/// `IBV_EVENT_QP_FATAL`.
+pub(super) const EVENT_QP_FATAL: c_uint = 1;
+/// `IBV_EVENT_QP_REQ_ERR`.
+pub(super) const EVENT_QP_REQ_ERR: c_uint = 2;
+/// `IBV_EVENT_QP_ACCESS_ERR`.
+pub(super) const EVENT_QP_ACCESS_ERR: c_uint = 3;
+/// `IBV_EVENT_LID_CHANGE`.
+pub(super) const EVENT_LID_CHANGE: c_uint = 11;
+/// `IBV_EVENT_GID_CHANGE`.
+pub(super) const EVENT_GID_CHANGE: c_uint = 18;
 /// `IBV_EVENT_DEVICE_FATAL`.
 pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;
 /// `IBV_EVENT_PORT_ACTIVE`.
@@ -341,49 +365,4 @@ pub(super) const WC_NO_ANSWER: c_uint = 12;
 pub(super) const WC_RECV_WITH_IMM: c_uint = 129;
 
 #[cfg(all(test, target_pointer_width = "64"))]
-mod tests {
-    use super::*;
-    use std::mem::{align_of, offset_of, size_of};
-
-    /// Asserts the size of a structure, its alignment, and the offsets of some fields.
-    macro_rules! layout {
-        ($of:ty, $size:expr, $align:expr, $($field:ident: $offset:expr),* $(,)?) => {
-            assert_eq!((size_of::<$of>(), align_of::<$of>()), ($size, $align), stringify!($of));
-            $(assert_eq!(offset_of!($of, $field), $offset, stringify!($field));)*
-        };
-    }
-
-    /// The expected numbers were printed by a C program that includes `infiniband/verbs.h`.
-    #[test]
-    fn layouts_are_those_of_the_header() {
-        layout!(IbvContextOps, 256, 8, poll_cq: 88, req_notify_cq: 96, post_send: 200,
-            post_recv: 208);
-        assert_eq!([offset_of!(IbvContext, ops), offset_of!(IbvContext, async_fd)], [8, 268]);
-        layout!(IbvDeviceAttr, 232, 8, fw_ver: 0, guids: 64, max_mr_size: 80, max_qp: 108,
-            max_qp_wr: 112, max_sge: 120, max_cq: 128, max_cqe: 132, phys_port_cnt: 227);
-        layout!(IbvPortAttr, 52, 4, state: 0, active_mtu: 8, gid_tbl_len: 12, max_msg_sz: 20,
-            pkey_tbl_len: 32, lid: 34, active_width: 43, active_speed: 44, phys_state: 45,
-            link_layer: 46, flags: 47);
-        layout!(IbvGidEntry, 32, 8, gid: 0, gid_index: 16, port_num: 20, gid_type: 24,
-            ndev_ifindex: 28);
-        layout!(IbvMr, 48, 8, addr: 16, length: 24, handle: 32, lkey: 36, rkey: 40);
-        layout!(IbvCompChannel, 16, 8, fd: 8);
-        layout!(IbvAsyncEvent, 16, 8, element: 0, event_type: 8);
-        assert_eq!(offset_of!(IbvQp, qp_num), 52);
-        layout!(IbvQpCap, 20, 4, max_send_wr: 0, max_inline_data: 16);
-        layout!(IbvQpInitAttr, 64, 8, qp_context: 0, send_cq: 8, recv_cq: 16, srq: 24, cap: 32,
-            qp_type: 52, sq_sig_all: 56);
-        layout!(IbvGlobalRoute, 24, 8, dgid: 0, flow_label: 16, sgid_index: 20, hop_limit: 21,
-            traffic_class: 22);
-        layout!(IbvAhAttr, 32, 8, grh: 0, dlid: 24, sl: 26, is_global: 29, port_num: 30);
-        layout!(IbvQpAttr, 144, 8, qp_state: 0, path_mtu: 8, rq_psn: 20, sq_psn: 24,
-            dest_qp_num: 28, qp_access_flags: 32, cap: 36, ah_attr: 56, alt_ah_attr: 88,
-            pkey_index: 120, max_rd_atomic: 126, max_dest_rd_atomic: 127, min_rnr_timer: 128,
-            port_num: 129, timeout: 130, retry_cnt: 131, rnr_retry: 132, rate_limit: 136);
-        layout!(IbvSge, 16, 8, addr: 0, length: 8, lkey: 12);
-        layout!(IbvSendWr, 128, 8, wr_id: 0, next: 8, sg_list: 16, num_sge: 24, opcode: 28,
-            send_flags: 32, imm_data: 36, remote_addr: 40, rkey: 48);
-        layout!(IbvRecvWr, 32, 8, wr_id: 0, next: 8, sg_list: 16, num_sge: 24);
-        layout!(IbvWc, 48, 8, wr_id: 0, status: 8, opcode: 12, byte_len: 20, imm_data: 24);
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
 //! An adapter: one port of a device, ready for connections.
 
 use super::abi::{ACCESS_WRITES, IbvMr, IbvPd};
-use super::device::{OpenDevice, VerbsDevice, VerbsPort, devices};
+use super::candidates::VerbsCandidate;
+use super::device::{OpenDevice, VerbsPort};
 use super::error::VerbsError;
 use super::events::PortWatch;
 use super::gid::Gid;
@@ -11,14 +12,13 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What connections use, and how they treat packets that are lost.
 #[derive(Clone, Debug)]
 pub struct VerbsSettings {
-    /// The device's name; the first one with an active port if `None`.
+    /// The device's name; any one if `None`. Of the active ports that are left, the fastest is used.
     pub device: Option<String>,
-    /// The port's number, from 1 on; the first active one if `None`.
+    /// The port's number, from 1 on; any one if `None`.
     pub port: Option<u8>,
     /// The index of the port's GID; a RoCE v2 entry with an IPv4 address first if `None`.
     pub gid_index: Option<u32>,
@@ -34,15 +34,9 @@ pub struct VerbsSettings {
     pub retries: u8,
 }
 
-impl VerbsSettings {
-    /// How long a packet is repeated before the connection is lost.
-    pub(super) fn patience(&self) -> Duration {
-        Duration::from_nanos(4096 << self.timeout.min(31)) * (u32::from(self.retries) + 1)
-    }
-}
-
 impl Default for VerbsSettings {
-    /// A packet is repeated 7 times, after 67 ms each.
+    /// A packet is repeated 7 times, after 1.07 s each. A switch that fails over, or a subnet manager
+    /// that looks at all ports, is silent for seconds. The service learns of processes that die.
     fn default() -> Self {
         Self {
             device: None,
@@ -51,7 +45,7 @@ impl Default for VerbsSettings {
             service_level: 0,
             traffic_class: 0,
             partition_key_index: 0,
-            timeout: 14,
+            timeout: 18,
             retries: 7,
         }
     }
@@ -84,14 +78,25 @@ impl fmt::Debug for VerbsAdapter {
 }
 
 impl VerbsAdapter {
-    /// Opens the port that `settings` name.
+    /// Opens the best port that `settings` allow.
     ///
     /// # Errors
     /// [`VerbsError`] says what this machine lacks.
     pub fn open(settings: VerbsSettings) -> Result<Arc<Self>, VerbsError> {
-        let (name, port) = Self::select(&settings)?;
-        let device = OpenDevice::named(&name)?;
-        let gid = Self::select_gid(&name, &port, settings.gid_index)?;
+        let best = VerbsCandidate::all(&settings)?.swap_remove(0);
+        Self::open_port(best, settings)
+    }
+
+    /// Opens a port of those that the same `settings` allow.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`].
+    pub fn open_port(
+        candidate: VerbsCandidate,
+        settings: VerbsSettings,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let VerbsCandidate { device, port, gid, .. } = candidate;
+        let device = OpenDevice::named(&device)?;
         let watch = PortWatch::new(&device)?;
         // SAFETY: the context is open.
         let domain = unsafe { (device.library.alloc_pd)(device.context.as_ptr()) };
@@ -125,54 +130,12 @@ impl VerbsAdapter {
         }
     }
 
-    /// The name of the device and the port: the first active one of those that `settings` allow.
-    fn select(settings: &VerbsSettings) -> Result<(String, VerbsPort), VerbsError> {
-        let devices = match &settings.device {
-            Some(name) => vec![OpenDevice::named(name)?.describe()?],
-            None => devices()?,
-        };
-        let mut first_error = None;
-        for device in devices {
-            match Self::select_port(&device, settings.port) {
-                Ok(port) => return Ok((device.name, port)),
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
-        Err(first_error.unwrap_or(VerbsError::NoDevice))
-    }
-
-    fn select_port(device: &VerbsDevice, number: Option<u8>) -> Result<VerbsPort, VerbsError> {
-        let is_allowed = |port: &&VerbsPort| number.is_none_or(|number| number == port.number);
-        let allowed: Vec<_> = device.ports.iter().filter(is_allowed).collect();
-        if let Some(port) = allowed.iter().find(|port| port.is_active()) {
-            return Ok((*port).clone());
-        }
-        let name = device.name.clone();
-        Err(match (allowed.first(), number) {
-            (Some(port), _) => {
-                VerbsError::PortDown { device: name, port: port.number, state: port.state }
-            }
-            (None, Some(port)) => {
-                VerbsError::UnknownPort { device: name, port, ports: device.ports.len() }
-            }
-            (None, None) => VerbsError::NoDevice,
-        })
-    }
-
-    fn select_gid(name: &str, port: &VerbsPort, index: Option<u32>) -> Result<Gid, VerbsError> {
-        let device = || name.to_owned();
-        let Some(index) = index else {
-            let none = || VerbsError::NoGid { device: device(), port: port.number };
-            return port.usual_gid().ok_or_else(none);
-        };
-        let gid = port.gids.iter().find(|gid| gid.index == index && index <= 255).copied();
-        gid.ok_or_else(|| {
-            let found: Vec<_> = port.gids.iter().map(|gid| gid.index.to_string()).collect();
-            let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-            VerbsError::UnknownGid { device: device(), port: port.number, index, found }
-        })
+    /// True if the port still has the addresses that connections use. Of a device that does not
+    /// answer, nothing is known.
+    pub(super) fn has_address(&self) -> bool {
+        let Ok(gids) = self.device.gids() else { return true };
+        let Ok(port) = self.device.port(self.port.number, &gids) else { return true };
+        port.gids.contains(&self.gid) && port.lid == self.port.lid
     }
 }
 

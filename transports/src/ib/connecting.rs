@@ -3,8 +3,9 @@
 use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
 use super::error::VerbsError;
+use super::flow::{OTHERS, RING, WRITES};
 use super::queue_pair::QueuePair;
-use super::stream::{OTHERS, RING, VerbsStream, WRITES};
+use super::stream::VerbsStream;
 use crate::random;
 use std::fmt;
 use std::sync::Arc;

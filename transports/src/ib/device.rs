@@ -2,7 +2,7 @@
 
 use super::abi::{
     IbvContext, IbvDevice, IbvDeviceAttr, IbvGidEntry, IbvPortAttr, LINK_LAYER_ETHERNET,
-    PORT_ACTIVE,
+    PORT_ACTIVE, TRANSPORT_IB, TRANSPORT_IWARP, TRANSPORTS_USNIC,
 };
 use super::error::VerbsError;
 use super::gid::{Gid, choose};
@@ -24,6 +24,8 @@ pub struct VerbsPort {
     pub is_ethernet: bool,
     /// Bytes of the longest packet that the port sends now.
     pub mtu: usize,
+    /// Mbit/s: the rate of a lane times the number of lanes. 0 if the port tells none.
+    pub rate: u32,
     /// The GIDs, by index. Tables have holes.
     pub gids: Vec<Gid>,
     pub(super) lid: u16,
@@ -46,6 +48,26 @@ impl VerbsPort {
 const STATES: [&str; 6] =
     ["in no known state", "down", "initialising", "armed", "active", "active, but deferred"];
 
+/// Mbit/s of a lane by the code of a speed, and lanes by the code of a width.
+const LANE_RATES: [(u8, u32); 8] = [
+    (1, 2_500),
+    (2, 5_000),
+    (4, 10_000),
+    (8, 10_000),
+    (16, 14_000),
+    (32, 25_000),
+    (64, 50_000),
+    (128, 100_000),
+];
+const LANES: [(u8, u32); 5] = [(1, 1), (2, 4), (4, 8), (8, 12), (16, 2)];
+
+fn rate(speed: u8, width: u8) -> u32 {
+    let meaning = |table: &[(u8, u32)], code: u8| {
+        table.iter().find(|(other, _)| *other == code).map_or(0, |(_, number)| *number)
+    };
+    meaning(&LANE_RATES, speed) * meaning(&LANES, width)
+}
+
 /// Entries of the table that a device is asked for. The kernel takes at most 65,535 bytes; a port has
 /// at most 1,024 entries, most of them empty and not reported.
 const MOST_GIDS: usize = 65_535 / size_of::<IbvGidEntry>();
@@ -59,6 +81,11 @@ pub struct VerbsDevice {
     pub firmware: String,
     /// Its ports, by number.
     pub ports: Vec<VerbsPort>,
+    /// What the device is, if neither InfiniBand nor RoCE, with an article: `an iWARP device`. Verbs
+    /// are not used on it.
+    pub other_protocol: Option<&'static str>,
+    /// Its folder in sysfs.
+    pub(super) folder: String,
 }
 
 /// True if the kernel has made files by which programs reach RDMA devices. Where it has none, no
@@ -185,6 +212,10 @@ impl OpenDevice {
     }
 
     pub(super) fn describe(&self) -> Result<VerbsDevice, VerbsError> {
+        // SAFETY: an open device keeps what the list had of it.
+        let listed = unsafe { &*self.context.as_ref().device };
+        let folder = listed.ibdev_path.map(|byte| byte as u8);
+        let folder = CStr::from_bytes_until_nul(&folder).unwrap_or_default();
         let attributes = self.attributes()?;
         let firmware = attributes.fw_ver.map(|byte| byte as u8);
         let firmware = CStr::from_bytes_until_nul(&firmware).unwrap_or_default();
@@ -194,6 +225,8 @@ impl OpenDevice {
             name: self.name.clone(),
             firmware: firmware.to_string_lossy().into_owned(),
             ports: ports.collect::<Result<_, _>>()?,
+            other_protocol: other_protocol(listed.transport_type),
+            folder: folder.to_string_lossy().into_owned(),
         })
     }
 
@@ -203,7 +236,7 @@ impl OpenDevice {
     }
 
     /// The GIDs of all ports, each with its port's number.
-    fn gids(&self) -> Result<Vec<(u8, Gid)>, VerbsError> {
+    pub(super) fn gids(&self) -> Result<Vec<(u8, Gid)>, VerbsError> {
         let mut entries = vec![IbvGidEntry::default(); MOST_GIDS];
         // SAFETY: the library writes at most as many entries of this size.
         let count = unsafe {
@@ -223,7 +256,7 @@ impl OpenDevice {
         Ok(entries.iter().map(|entry| (entry.port_num as u8, Gid::new(entry))).collect())
     }
 
-    fn port(&self, number: u8, gids: &[(u8, Gid)]) -> Result<VerbsPort, VerbsError> {
+    pub(super) fn port(&self, number: u8, gids: &[(u8, Gid)]) -> Result<VerbsPort, VerbsError> {
         let mut attributes = MaybeUninit::<IbvPortAttr>::zeroed();
         // SAFETY: the library writes one such structure, or an older and shorter version of it.
         let code = unsafe {
@@ -239,6 +272,7 @@ impl OpenDevice {
             is_ethernet: attributes.link_layer == LINK_LAYER_ETHERNET,
             // 1 stands for 256 bytes, and each next code for twice as many.
             mtu: 128 << attributes.active_mtu.min(8),
+            rate: rate(attributes.active_speed, attributes.active_width),
             gids: gids.map(|(_, gid)| *gid).collect(),
             lid: attributes.lid,
             mtu_code: attributes.active_mtu,
@@ -262,6 +296,29 @@ fn name_of(library: &VerbsLibrary, device: *mut IbvDevice) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// What a device with this `enum ibv_transport_type` is, if verbs are not used on it.
+fn other_protocol(transport: c_int) -> Option<&'static str> {
+    match transport {
+        TRANSPORT_IB => None,
+        TRANSPORT_IWARP => Some("an iWARP device"),
+        usnic if TRANSPORTS_USNIC.contains(&usnic) => Some("a usNIC device"),
+        _ => Some("a device of another protocol, as EFA is"),
+    }
+}
+
 fn failed(call: &'static str, device: &str, source: io::Error) -> VerbsError {
     VerbsError::Call { call, device: device.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn a_rate_is_that_of_all_lanes() {
+        assert_eq!(rate(32, 2), 100_000, "EDR");
+        assert_eq!(rate(128, 2), 400_000, "NDR");
+        assert_eq!(rate(1, 1), 2_500, "as soft-RoCE tells");
+        assert_eq!(rate(0, 2), 0);
+    }
 }

@@ -1,7 +1,7 @@
 //! Why verbs cannot be used, or do not work any more.
 
 use super::adapter::VerbsAdapter;
-use super::events::PortTrouble;
+use super::events::{PortTrouble, QueueTrouble};
 use crate::stream::Fault;
 use std::io;
 
@@ -34,6 +34,17 @@ pub enum VerbsError {
         name: String,
         /// The names of the devices that are there.
         found: String,
+    },
+    /// The device speaks another protocol.
+    #[error(
+        "{device} is {protocol}, and verbs are used over InfiniBand and RoCE alone; \
+         MAYPOLE_IB_DEVICE chooses another device"
+    )]
+    OtherProtocol {
+        /// The device's name.
+        device: String,
+        /// What it is, with an article.
+        protocol: &'static str,
     },
     /// The device has no such port.
     #[error("{device} has no port {port}; its ports are 1 to {ports}")]
@@ -119,6 +130,8 @@ pub(super) enum VerbsFault {
     Call(i32),
     /// The port or its device does not work any more.
     Port(PortTrouble),
+    /// The adapter has given up the queue pair or its completion queue.
+    Queue(QueueTrouble),
     /// The peer wrote what no peer of this version writes.
     Protocol,
 }
@@ -137,6 +150,14 @@ impl VerbsFault {
             ))),
             Self::Port(PortTrouble::DeviceGone) => Fault::Io(io::Error::other(format!(
                 "the device {name} was removed or is broken; 'rdma link' shows those that work"
+            ))),
+            Self::Port(PortTrouble::AddressLost) => Fault::Io(io::Error::other(format!(
+                "port {port} of {name} has lost its address, GID {}, by which its peers reach it; \
+                 the network interface has to keep its addresses while ranks run",
+                adapter.gid
+            ))),
+            Self::Queue(trouble) => Fault::Io(io::Error::other(format!(
+                "the device {name} has given up {trouble}; 'dmesg' may say why"
             ))),
             Self::Status(status) => Fault::Io(io::Error::other(format!(
                 "a request on the queue pair ended with status {status} of enum ibv_wc_status"

@@ -1,16 +1,36 @@
-//! What happens to a port while connections use it: asynchronous events of the device.
+//! What happens to a port and its queues while connections use them: asynchronous events of the
+//! device.
 
-use super::abi::{EVENT_DEVICE_FATAL, EVENT_PORT_ACTIVE, EVENT_PORT_ERR, IbvAsyncEvent};
+use super::abi::{
+    EVENT_CQ_ERR, EVENT_DEVICE_FATAL, EVENT_GID_CHANGE, EVENT_LID_CHANGE, EVENT_PORT_ACTIVE,
+    EVENT_PORT_ERR, EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR, IbvAsyncEvent,
+};
+use super::adapter::VerbsAdapter;
 use super::device::OpenDevice;
-use super::error::VerbsError;
+use super::error::{VerbsError, VerbsFault};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The state of a port, as the events tell it. All connections of the port share it.
+/// How long a port may be down: as long as a cable that is plugged in again, or a switch that
+/// restarts a port, may take.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the events have told of a port and of all queues on it. All connections of the port share it.
 #[derive(Debug, Default)]
-pub(super) struct PortWatch(Mutex<PortHealth>);
+pub(super) struct PortWatch(Mutex<HeardEvents>);
+
+#[derive(Debug, Default)]
+struct HeardEvents {
+    port: PortHealth,
+    /// An address of the port has changed, perhaps the one that is used.
+    address_in_doubt: bool,
+    address_lost: bool,
+    /// Queue pairs and completion queues that the adapter has given up, by their addresses.
+    queues: Vec<(u64, QueueTrouble)>,
+}
 
 #[derive(Debug, Default)]
 enum PortHealth {
@@ -26,36 +46,96 @@ enum PortHealth {
 pub(super) enum PortTrouble {
     Down,
     DeviceGone,
+    /// It has other addresses than that which connections use.
+    AddressLost,
 }
 
-impl PortHealth {
-    /// Takes an event about the port `number`.
+/// The event by which an adapter has given up a queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum QueueTrouble {
+    CompletionQueue,
+    Fatal,
+    Request,
+    Access,
+}
+
+impl QueueTrouble {
+    fn new(event_type: u32) -> Option<Self> {
+        match event_type {
+            EVENT_CQ_ERR => Some(Self::CompletionQueue),
+            EVENT_QP_FATAL => Some(Self::Fatal),
+            EVENT_QP_REQ_ERR => Some(Self::Request),
+            EVENT_QP_ACCESS_ERR => Some(Self::Access),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for QueueTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CompletionQueue => "the connection's completion queue (IBV_EVENT_CQ_ERR)",
+            Self::Fatal => "the connection's queue pair (IBV_EVENT_QP_FATAL)",
+            Self::Request => "the connection's queue pair (IBV_EVENT_QP_REQ_ERR)",
+            Self::Access => "the connection's queue pair (IBV_EVENT_QP_ACCESS_ERR)",
+        })
+    }
+}
+
+impl HeardEvents {
+    /// Takes an event of the device whose port `number` is used.
     fn take(&mut self, event: &IbvAsyncEvent, number: u8, now: Instant) {
+        if let Some(trouble) = QueueTrouble::new(event.event_type) {
+            return self.queues.push((event.element, trouble));
+        }
         // The union's `int port_num`.
-        let port = event.element as u32;
+        let is_ours = event.element as u32 == u32::from(number);
         match event.event_type {
-            EVENT_DEVICE_FATAL => *self = Self::DeviceGone,
-            EVENT_PORT_ERR if port == u32::from(number) => {
-                if matches!(self, Self::Up) {
-                    *self = Self::DownSince(now);
-                }
+            EVENT_DEVICE_FATAL => self.port = PortHealth::DeviceGone,
+            EVENT_PORT_ERR if is_ours && matches!(self.port, PortHealth::Up) => {
+                self.port = PortHealth::DownSince(now);
             }
-            EVENT_PORT_ACTIVE if port == u32::from(number) => {
-                if matches!(self, Self::DownSince(_)) {
-                    *self = Self::Up;
-                }
+            EVENT_PORT_ACTIVE if is_ours && matches!(self.port, PortHealth::DownSince(_)) => {
+                self.port = PortHealth::Up;
             }
+            EVENT_GID_CHANGE | EVENT_LID_CHANGE if is_ours => self.address_in_doubt = true,
             _ => {}
         }
     }
 
-    /// What is wrong, if the port did not come up again within `patience`.
-    fn trouble(&self, patience: Duration, now: Instant) -> Option<PortTrouble> {
-        match self {
-            Self::Up => None,
-            Self::DownSince(since) => (now - *since >= patience).then_some(PortTrouble::Down),
-            Self::DeviceGone => Some(PortTrouble::DeviceGone),
+    /// What is wrong with a connection that has these queues.
+    fn fault(&self, queues: [u64; 2], now: Instant) -> Option<VerbsFault> {
+        let is_one = |(queue, _): &&(u64, QueueTrouble)| queues.contains(queue);
+        if let Some((_, trouble)) = self.queues.iter().find(is_one) {
+            return Some(VerbsFault::Queue(*trouble));
         }
+        let trouble = match self.port {
+            PortHealth::DeviceGone => Some(PortTrouble::DeviceGone),
+            _ if self.address_lost => Some(PortTrouble::AddressLost),
+            PortHealth::DownSince(since) if now - since >= PORT_PATIENCE => Some(PortTrouble::Down),
+            PortHealth::DownSince(_) | PortHealth::Up => None,
+        };
+        trouble.map(VerbsFault::Port)
+    }
+
+    /// Reads the events that have come, in one system call if there are none. Returns what is wrong
+    /// with a connection that has these queues.
+    fn look(&mut self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
+        let now = Instant::now();
+        let mut event = IbvAsyncEvent::default();
+        let device = &adapter.device;
+        let library = device.library;
+        // SAFETY: the context is open, its descriptor does not block, and the library writes one
+        // event, which is acknowledged once.
+        while unsafe { (library.get_async_event)(device.context.as_ptr(), &mut event) } == 0 {
+            self.take(&event, adapter.port.number, now);
+            // SAFETY: as above.
+            unsafe { (library.ack_async_event)(&mut event) };
+        }
+        if std::mem::take(&mut self.address_in_doubt) {
+            self.address_lost = !adapter.has_address();
+        }
+        self.fault(queues, now)
     }
 }
 
@@ -72,27 +152,25 @@ impl PortWatch {
         }
     }
 
-    /// Reads the events that have come, in one system call if there are none. Returns what is wrong
-    /// with the port `number` and has been so for `patience`.
-    pub(super) fn look(
+    /// What is wrong with a connection on `adapter` that has these queues. Unknown while another
+    /// connection is looking.
+    pub(super) fn look(&self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
+        self.0.try_lock().ok()?.look(adapter, queues)
+    }
+
+    /// The same, for a connection that is lost and has to say why.
+    pub(super) fn look_at_once(
         &self,
-        device: &OpenDevice,
-        number: u8,
-        patience: Duration,
-    ) -> Option<PortTrouble> {
-        // Another connection is looking.
-        let mut health = self.0.try_lock().ok()?;
-        let now = Instant::now();
-        let mut event = IbvAsyncEvent::default();
-        let library = device.library;
-        // SAFETY: the context is open, its descriptor does not block, and the library writes one
-        // event, which is acknowledged once.
-        while unsafe { (library.get_async_event)(device.context.as_ptr(), &mut event) } == 0 {
-            health.take(&event, number, now);
-            // SAFETY: as above.
-            unsafe { (library.ack_async_event)(&mut event) };
-        }
-        health.trouble(patience, now)
+        adapter: &VerbsAdapter,
+        queues: [u64; 2],
+    ) -> Option<VerbsFault> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).look(adapter, queues)
+    }
+
+    /// Forgets a queue that was destroyed. Another one may get its address.
+    pub(super) fn forget(&self, queue: u64) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.queues.retain(|(other, _)| *other != queue);
     }
 }
 
@@ -100,37 +178,55 @@ impl PortWatch {
 mod tests {
     use super::*;
 
-    fn event(event_type: u32, port: u64) -> IbvAsyncEvent {
-        IbvAsyncEvent { element: port, event_type }
+    const NO_QUEUES: [u64; 2] = [0; 2];
+
+    fn event(event_type: u32, element: u64) -> IbvAsyncEvent {
+        IbvAsyncEvent { element, event_type }
+    }
+
+    fn trouble(heard: &HeardEvents, now: Instant) -> Option<PortTrouble> {
+        match heard.fault(NO_QUEUES, now) {
+            None => None,
+            Some(VerbsFault::Port(trouble)) => Some(trouble),
+            Some(other) => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn a_port_may_flap_for_as_long_as_packets_are_repeated() {
+    fn a_port_may_flap_for_two_seconds() {
         let now = Instant::now();
-        let second = Duration::from_secs(1);
-        let mut health = PortHealth::Up;
-        health.take(&event(EVENT_PORT_ERR, 1), 1, now);
-        assert_eq!(health.trouble(second, now + second / 2), None);
-        assert_eq!(health.trouble(second, now + second), Some(PortTrouble::Down));
-        health.take(&event(EVENT_PORT_ERR, 1), 1, now + second);
-        assert_eq!(
-            health.trouble(second, now + second),
-            Some(PortTrouble::Down),
-            "since the first"
-        );
-        health.take(&event(EVENT_PORT_ACTIVE, 1), 1, now + second);
-        assert_eq!(health.trouble(second, now + 9 * second), None);
+        let mut heard = HeardEvents::default();
+        heard.take(&event(EVENT_PORT_ERR, 1), 1, now);
+        assert_eq!(trouble(&heard, now + PORT_PATIENCE / 2), None);
+        assert_eq!(trouble(&heard, now + PORT_PATIENCE), Some(PortTrouble::Down));
+        heard.take(&event(EVENT_PORT_ERR, 1), 1, now + PORT_PATIENCE);
+        let since_the_first = trouble(&heard, now + PORT_PATIENCE);
+        assert_eq!(since_the_first, Some(PortTrouble::Down));
+        heard.take(&event(EVENT_PORT_ACTIVE, 1), 1, now + PORT_PATIENCE);
+        assert_eq!(trouble(&heard, now + 9 * PORT_PATIENCE), None);
     }
 
     #[test]
     fn other_ports_are_no_concern_and_a_broken_device_is_at_once() {
         let now = Instant::now();
-        let mut health = PortHealth::Up;
-        health.take(&event(EVENT_PORT_ERR, 2), 1, now);
-        assert_eq!(health.trouble(Duration::ZERO, now), None);
-        health.take(&event(EVENT_DEVICE_FATAL, 0), 1, now);
-        health.take(&event(EVENT_PORT_ACTIVE, 1), 1, now);
-        let trouble = health.trouble(Duration::from_secs(9), now);
-        assert_eq!(trouble, Some(PortTrouble::DeviceGone));
+        let mut heard = HeardEvents::default();
+        heard.take(&event(EVENT_PORT_ERR, 2), 1, now);
+        heard.take(&event(EVENT_GID_CHANGE, 2), 1, now);
+        assert_eq!(trouble(&heard, now + PORT_PATIENCE), None);
+        assert!(!heard.address_in_doubt);
+        heard.take(&event(EVENT_DEVICE_FATAL, 0), 1, now);
+        heard.take(&event(EVENT_PORT_ACTIVE, 1), 1, now);
+        assert_eq!(trouble(&heard, now), Some(PortTrouble::DeviceGone));
+    }
+
+    #[test]
+    fn a_queue_is_lost_alone() {
+        let now = Instant::now();
+        let mut heard = HeardEvents::default();
+        heard.take(&event(EVENT_CQ_ERR, 77), 1, now);
+        let fault = heard.fault([5, 77], now);
+        let expected = QueueTrouble::CompletionQueue;
+        assert!(matches!(fault, Some(VerbsFault::Queue(trouble)) if trouble == expected));
+        assert!(heard.fault([5, 78], now).is_none());
     }
 }

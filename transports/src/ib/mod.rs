@@ -11,12 +11,14 @@
 //! | `library` | the library, opened at run time: building needs none of it, and a machine without it runs the same program |
 //! | `device` | the devices of this machine, their ports, and what is wrong with them |
 //! | `gid` | a port's addresses, and which of them is used |
+//! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
-//! | `events` | ports that go down, and devices that are removed |
+//! | `events` | ports that go down, queues that are given up, and devices that are removed |
 //! | `endpoint` | what two ends tell each other before they connect |
 //! | `connecting` | the two ends before both are connected |
 //! | `immediate` | the numbers that come with writes |
+//! | `flow` | what is under way on a connection, and what may follow it |
 //! | `stream` | rings of bytes over a reliable connection |
 //!
 //! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual
@@ -24,11 +26,13 @@
 
 mod abi;
 mod adapter;
+mod candidates;
 mod connecting;
 mod device;
 mod endpoint;
 mod error;
 mod events;
+mod flow;
 mod gid;
 mod immediate;
 mod library;
@@ -36,6 +40,7 @@ mod queue_pair;
 mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};
+pub use candidates::VerbsCandidate;
 pub use connecting::{ConnectedVerbs, UnconnectedVerbs};
 pub use device::{VerbsDevice, VerbsPort, devices, has_device_files};
 pub use endpoint::VerbsEndpoint;

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 /// The completions that one poll takes at most.
 pub(super) const BATCH: usize = 16;
-/// Bytes that a request may hold itself, so that the adapter need not fetch them.
-const INLINE: u32 = 128;
+/// Bytes that a request may hold itself, so that the adapter need not fetch them. An adapter that
+/// refuses a number is asked for the next one.
+const INLINE: [u32; 4] = [128, 64, 32, 0];
 
 /// What the peer needs to know of a queue pair and its memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,6 +31,8 @@ pub(super) struct QueuePairAddress {
 
 /// A write to the peer's memory, and a number that comes with it.
 pub(super) struct RemoteWrite {
+    /// What its completion is called.
+    pub(super) id: u64,
     /// This process's bytes.
     pub(super) from: u64,
     pub(super) len: u32,
@@ -97,7 +100,6 @@ impl CompletionQueue {
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 
-    /// Makes the next completion an event of the descriptor. The caller polls once more afterwards.
     fn arm(&mut self) -> io::Result<()> {
         self.take_events();
         let queue = self.queue.as_ptr();
@@ -139,6 +141,7 @@ impl Drop for CompletionQueue {
             (library.destroy_cq)(self.queue.as_ptr());
             (library.destroy_comp_channel)(self.channel.as_ptr());
         }
+        self.adapter.watch.forget(self.queue.as_ptr() as u64);
     }
 }
 
@@ -163,7 +166,7 @@ impl QueuePair {
     ) -> Result<Self, VerbsError> {
         let completions = CompletionQueue::new(adapter, sends + receives)?;
         let queue = completions.queue.as_ptr();
-        let mut wanted = IbvQpInitAttr {
+        let wanted = |inline| IbvQpInitAttr {
             qp_context: null_mut(),
             send_cq: queue,
             recv_cq: queue,
@@ -173,16 +176,19 @@ impl QueuePair {
                 max_recv_wr: receives as u32,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: INLINE,
+                max_inline_data: inline,
             },
             qp_type: QPT_RC,
             sq_sig_all: 0,
         };
         let device = &adapter.device;
-        // SAFETY: domain and queue live as long as the pair, and the structure is whole.
-        let pair = unsafe { (device.library.create_qp)(adapter.domain.as_ptr(), &mut wanted) };
-        let pair = NonNull::new(pair).ok_or_else(|| device.last_error("ibv_create_qp"))?;
-        let inline = wanted.cap.max_inline_data;
+        let made = INLINE.into_iter().find_map(|inline| {
+            let mut wanted = wanted(inline);
+            // SAFETY: domain and queue live as long as the pair, and the structure is whole.
+            let pair = unsafe { (device.library.create_qp)(adapter.domain.as_ptr(), &mut wanted) };
+            Some((NonNull::new(pair)?, wanted.cap.max_inline_data))
+        });
+        let (pair, inline) = made.ok_or_else(|| device.last_error("ibv_create_qp"))?;
         let mut made = Self { pair, inline, first_packet: first_packet & 0xFF_FFFF, completions };
         made.initialise()?;
         Ok(made)
@@ -202,6 +208,11 @@ impl QueuePair {
             mtu_code: adapter.port.mtu_code as u8,
             gid: adapter.gid.bytes,
         }
+    }
+
+    /// The pair and its completion queue, as asynchronous events name them.
+    pub(super) fn elements(&self) -> [u64; 2] {
+        [self.pair.as_ptr() as u64, self.completions.queue.as_ptr() as u64]
     }
 
     fn modify(&mut self, mut to: IbvQpAttr, mask: i32) -> Result<(), VerbsError> {
@@ -238,9 +249,7 @@ impl QueuePair {
             grh: route,
             dlid: peer.lid,
             sl: settings.service_level,
-            // RoCE has no other addresses. InfiniBand needs them only across subnets, and takes
-            // them within one, too.
-            is_global: 1,
+            is_global: u8::from(self.needs_global_header(peer)),
             port_num: adapter.port.number,
             ..IbvAhAttr::default()
         };
@@ -269,6 +278,13 @@ impl QueuePair {
         self.modify(ready_to_send, mask::TO_RTS)
     }
 
+    /// True if packets to `peer` are addressed by GIDs. RoCE has no other addresses, and InfiniBand
+    /// needs them between subnets. Within a subnet they would be 40 bytes of every packet.
+    fn needs_global_header(&self, peer: &QueuePairAddress) -> bool {
+        let adapter = self.adapter();
+        adapter.port.is_ethernet || peer.lid == 0 || adapter.gid.bytes[..8] != peer.gid[..8]
+    }
+
     /// Posts a receive without memory: it takes the number that comes with a write.
     pub(super) fn post_receive(&mut self) -> io::Result<()> {
         let mut request = IbvRecvWr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
@@ -289,7 +305,7 @@ impl QueuePair {
         let mut range = IbvSge { addr: write.from, length: write.len, lkey: write.local_key };
         let inline = if write.len <= self.inline { SEND_INLINE } else { 0 };
         let mut request = IbvSendWr {
-            wr_id: 1,
+            wr_id: write.id,
             next: null_mut(),
             sg_list: &mut range,
             num_sge: i32::from(write.len > 0),
@@ -310,24 +326,19 @@ impl QueuePair {
         posted(code)
     }
 
-    /// Takes completions without waiting; returns their number. If there are none, the next one
-    /// makes an event of the descriptor.
+    /// Takes completions without waiting; returns their number. Makes no system call.
     pub(super) fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
-        let count = self.completions.poll(into)?;
-        if count > 0 {
-            self.completions.armed = false;
-            return Ok(count);
-        }
-        if self.completions.armed {
-            return Ok(0);
-        }
-        self.completions.arm()?;
-        // A completion that came before the queue was armed makes no event.
         let count = self.completions.poll(into)?;
         if count > 0 {
             self.completions.armed = false;
         }
         Ok(count)
+    }
+
+    /// Makes the next completion an event of the descriptor. One that came before makes none, so the
+    /// caller polls once more.
+    pub(super) fn arm(&mut self) -> io::Result<()> {
+        if self.completions.armed { Ok(()) } else { self.completions.arm() }
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -342,6 +353,7 @@ impl Drop for QueuePair {
         }
         // SAFETY: the pair was made by the library and is destroyed once, before its queue.
         unsafe { (self.adapter().device.library.destroy_qp)(self.pair.as_ptr()) };
+        self.adapter().watch.forget(self.pair.as_ptr() as u64);
     }
 }
 

@@ -15,6 +15,7 @@ use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
 use super::error::VerbsFault;
 use super::events::PortTrouble;
+use super::flow::{Inbound, Outbound, RING};
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
@@ -28,59 +29,23 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Bytes of a ring. Below 2^20, the limit of what a credit can say.
-pub(super) const RING: usize = 512 << 10;
-/// Most bytes of one write.
-const PIECE: usize = 64 << 10;
-/// Writes of data that may be under way and not credited.
-pub(super) const WRITES: usize = 128;
-/// Credits and goodbyes that may be under way besides: a credit is sent once a quarter of the ring
-/// or of the writes was taken.
-pub(super) const OTHERS: usize = 16;
-/// Looks at an empty completion queue between two looks at the state of the port, which take a system
-/// call.
+/// Looks in a row at an empty completion queue between two looks at the state of the port, which take
+/// a system call.
 const LOOKS: u32 = 256;
 /// How long an end that is dropped waits until its peer's adapter has what was sent.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// Bytes and writes to the peer.
-#[derive(Default)]
-struct Outbound {
-    /// Bytes that were written to the peer's ring.
-    sent: u64,
-    /// Of these, bytes that the peer has taken.
-    credited: u64,
-    /// Writes of data that the peer has not credited.
-    writes: usize,
-    /// Requests that are not complete.
-    posted: usize,
-    finished: bool,
-    /// The peer receives nothing any more.
-    peer_gone: bool,
-}
-
-/// Bytes and writes from the peer.
-#[derive(Default)]
-struct Inbound {
-    /// Bytes that the peer has written to the ring.
-    arrived: u64,
-    /// Of these, bytes that were taken.
-    taken: u64,
-    /// Of these, bytes for which the peer has credit.
-    credited: u64,
-    /// Writes of data since the last credit.
-    writes: u32,
-    /// The peer sends nothing more.
-    finished: bool,
-}
+/// The same for an end whose communicator has failed: its peer may have died, and packets to it would be
+/// repeated for seconds.
+const SHORT_LINGER: Duration = Duration::from_millis(100);
 
 /// One end of a connection, as a [`Stream`].
 ///
-/// Its descriptor is readable once anything has happened: bytes or an end have come, or there is room
-/// again. It is never writable. A peer whose process dies is noticed by whoever sends to it; a
+/// After [`prepare_to_sleep`](Stream::prepare_to_sleep) its descriptor is readable once anything has
+/// happened: bytes or an end have come, or there is room again. It is never writable. A peer whose process dies is noticed by whoever sends to it; a
 /// receiver is told by its peer's host alone, so the ranks of a job watch one another besides.
 ///
-/// Dropping it waits, for at most 5 s, until the peer's adapter has all that was sent.
+/// Dropping it waits, for at most 5 s, until the peer's adapter has all that was sent. An end that was
+/// [abandoned](Stream::abandon) waits for 0.1 s.
 pub struct VerbsStream {
     pair: QueuePair,
     // After the pair, which uses it.
@@ -89,8 +54,9 @@ pub struct VerbsStream {
     out: Outbound,
     into: Inbound,
     fault: Option<VerbsFault>,
-    /// Looks at an empty completion queue since the last look at the port.
+    /// Looks at an empty completion queue since the last completion or look at the port.
     looks: u32,
+    linger: Duration,
     adapter: Arc<VerbsAdapter>,
 }
 
@@ -108,7 +74,7 @@ impl VerbsStream {
         peer: VerbsEndpoint,
         adapter: Arc<VerbsAdapter>,
     ) -> Self {
-        let mut stream = VerbsStream {
+        VerbsStream {
             pair,
             rings,
             peer,
@@ -116,11 +82,9 @@ impl VerbsStream {
             into: Inbound::default(),
             fault: None,
             looks: 0,
+            linger: LINGER,
             adapter,
-        };
-        // A caller that waits for the descriptor before it receives is woken, too.
-        stream.pump();
-        stream
+        }
     }
 
     /// The ring that the peer writes into.
@@ -132,18 +96,24 @@ impl VerbsStream {
 
     /// The ring whose pieces are written to the peer's ring.
     fn outbound_ring(&self) -> ViewMut<'_> {
-        // SAFETY: the adapter reads a piece until the peer has it, and its place is written again
-        // only after the peer's credit.
+        // SAFETY: the adapter reads a piece until its write is complete. Its place is written again
+        // only after that, and after the peer's credit.
         unsafe { self.rings.segment().view() }.slice(RING, RING)
     }
 
-    /// Handles all completions that are here.
-    fn pump(&mut self) {
+    /// Handles all completions that are here. Returns whether there were any.
+    fn pump(&mut self) -> bool {
         let mut completions = [IbvWc::default(); BATCH];
+        let mut found = false;
         while self.fault.is_none() {
             match self.pair.poll(&mut completions) {
-                Ok(0) => return self.look_at_port(),
+                Ok(0) => {
+                    self.look_at_port();
+                    break;
+                }
                 Ok(count) => {
+                    found = true;
+                    self.looks = 0;
                     // What the adapter wrote before a completion is seen after it.
                     fence(Ordering::Acquire);
                     completions[..count].iter().for_each(|completion| self.complete(completion));
@@ -151,19 +121,18 @@ impl VerbsStream {
                 Err(error) => self.lose(&error),
             }
         }
+        found
     }
 
-    /// Notices, now and then, that the port has gone down. Soft-RoCE repeats packets for ever then.
+    /// Notices, now and then, that the port has gone down, or that the adapter has given up a queue.
+    /// Soft-RoCE repeats packets for ever then.
     fn look_at_port(&mut self) {
         self.looks += 1;
         if self.looks < LOOKS {
             return;
         }
         self.looks = 0;
-        let adapter = &self.adapter;
-        let patience = adapter.settings.patience();
-        let trouble = adapter.watch.look(&adapter.device, adapter.port.number, patience);
-        self.fault = trouble.map(VerbsFault::Port);
+        self.fault = self.adapter.watch.look(&self.adapter, self.pair.elements());
     }
 
     fn lose(&mut self, error: &io::Error) {
@@ -175,21 +144,27 @@ impl VerbsStream {
             WC_SUCCESS if completion.opcode == WC_RECV_WITH_IMM => {
                 self.receive_number(Immediate::decode(u32::from_be(completion.imm_data)));
             }
-            WC_SUCCESS => self.out.posted -= 1,
+            // Writes complete in the order in which they were posted.
+            WC_SUCCESS => {
+                self.out.posted -= 1;
+                self.out.completed = completion.wr_id;
+            }
             // Of flushed requests, the one that failed before them has said why.
             WC_NO_ANSWER | WC_FLUSHED => self.lose_connection(VerbsFault::Unanswered),
             status => self.lose_connection(VerbsFault::Status(status)),
         }
     }
 
-    /// The adapter has given the connection up and says `fault`. If this end's port is down, that is
-    /// why: depending on when the port goes down, a request fails before the port's event comes.
+    /// The adapter has given the connection up and says `fault`. If it has given up a queue, or this
+    /// end's port is down, that is why: requests may fail before the event comes or is read.
     fn lose_connection(&mut self, fault: VerbsFault) {
         if self.fault.is_some() {
             return;
         }
+        let heard = self.adapter.watch.look_at_once(&self.adapter, self.pair.elements());
         let is_down = self.adapter.device.is_port_down(self.adapter.port.number);
-        self.fault = Some(if is_down { VerbsFault::Port(PortTrouble::Down) } else { fault });
+        let down = is_down.then_some(VerbsFault::Port(PortTrouble::Down));
+        self.fault = heard.or(down).or(Some(fault));
     }
 
     fn receive_number(&mut self, number: Immediate) {
@@ -199,10 +174,8 @@ impl VerbsStream {
                 self.into.writes += 1;
             }
             Immediate::Credit { bytes, writes } => {
-                self.out.credited += u64::from(bytes);
-                match self.out.writes.checked_sub(writes as usize) {
-                    Some(left) if self.out.credited <= self.out.sent => self.out.writes = left,
-                    _ => self.fault = Some(VerbsFault::Protocol),
+                if !self.out.take_credit(bytes, writes) {
+                    self.fault = Some(VerbsFault::Protocol);
                 }
             }
             Immediate::Finished => self.into.finished = true,
@@ -222,6 +195,7 @@ impl VerbsStream {
     /// Writes `len` bytes of the outbound ring at `at` to the same place of the peer's ring.
     fn write(&mut self, at: usize, len: usize, number: Immediate) {
         let write = RemoteWrite {
+            id: self.out.sent + len as u64,
             from: self.rings.address() + (RING + at) as u64,
             len: len as u32,
             local_key: self.rings.local_key(),
@@ -230,31 +204,18 @@ impl VerbsStream {
             immediate: number.encode(),
         };
         // SAFETY: the range lies within the registered rings, and is not written again before the
-        // peer's credit.
+        // write is complete.
         match unsafe { self.pair.post_write(&write) } {
             Ok(()) => self.out.posted += 1,
             Err(error) => self.lose(&error),
         }
     }
 
-    /// Bytes that may be sent as one piece now.
-    fn room(&self) -> usize {
-        if self.out.writes == WRITES || self.out.posted >= WRITES {
-            return 0;
-        }
-        let free = RING - (self.out.sent - self.out.credited) as usize;
-        let to_end = RING - (self.out.sent % RING as u64) as usize;
-        free.min(to_end).min(PIECE)
-    }
-
     /// Tells the peer what was taken, if it is worth a write.
     fn give_credit(&mut self) {
-        let bytes = self.into.taken - self.into.credited;
-        let is_due = bytes >= RING as u64 / 4 || self.into.writes as usize >= WRITES / 4;
-        if is_due && self.out.posted < WRITES + OTHERS - 2 {
-            let writes = std::mem::take(&mut self.into.writes);
-            self.into.credited = self.into.taken;
-            self.write(0, 0, Immediate::Credit { bytes: bytes as u32, writes });
+        if self.into.is_credit_due() && self.out.has_room_for_credit() {
+            let number = self.into.take_credit();
+            self.write(0, 0, number);
         }
     }
 
@@ -287,7 +248,7 @@ impl Stream for VerbsStream {
             return Err(Fault::Closed);
         }
         self.check()?;
-        if self.room() == 0 {
+        if self.out.room() == 0 {
             self.pump();
             // What was sent to an end that is gone has no answer, and the end explains that.
             if self.out.peer_gone {
@@ -295,7 +256,7 @@ impl Stream for VerbsStream {
             }
             self.check()?;
         }
-        let room = self.room();
+        let room = self.out.room();
         if room == 0 {
             return Ok(0);
         }
@@ -351,6 +312,17 @@ impl Stream for VerbsStream {
         Ok(0)
     }
 
+    fn prepare_to_sleep(&mut self) -> bool {
+        // The caller learns of a fault when it sends or receives. Until then nothing comes.
+        if self.fault.is_some() {
+            return true;
+        }
+        if let Err(error) = self.pair.arm() {
+            self.lose(&error);
+        }
+        !self.pump() && self.fault.is_none()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pair.descriptor())
     }
@@ -359,6 +331,10 @@ impl Stream for VerbsStream {
     /// descriptor readable.
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         (reads || writes).then(|| (self.pair.descriptor(), Interest::Read))
+    }
+
+    fn abandon(&mut self) {
+        self.linger = SHORT_LINGER;
     }
 
     fn finish(&mut self) {
@@ -383,21 +359,10 @@ impl Drop for VerbsStream {
             self.write(0, 0, Immediate::Gone);
         }
         // Destroying the pair would drop what its adapter has not sent.
-        let deadline = Instant::now() + LINGER;
+        let deadline = Instant::now() + self.linger;
         while self.out.posted > 0 && self.expects_answers() && Instant::now() < deadline {
             self.pump();
             std::thread::yield_now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credits_can_say_all_that_is_taken() {
-        let most = Immediate::Credit { bytes: RING as u32, writes: WRITES as u32 };
-        assert_eq!(Immediate::decode(most.encode()), most);
     }
 }

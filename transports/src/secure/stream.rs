@@ -178,12 +178,20 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         if self.await_record()? { Ok(self.reader.take(parts)) } else { Ok(0) }
     }
 
+    fn prepare_to_sleep(&mut self) -> bool {
+        self.below.prepare_to_sleep()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.below.descriptor()
     }
 
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         self.below.interest(reads, writes)
+    }
+
+    fn abandon(&mut self) {
+        self.below.abandon();
     }
 
     fn finish(&mut self) {

@@ -26,6 +26,10 @@ fn ports(device: &VerbsDevice) -> Vec<Finding> {
         let port_is = format!("{} port {}: {link}, {}", device.name, port.number, port.state);
         assess(&port_is, port.is_active(), port.mtu, gid)
     };
+    if let Some(protocol) = device.other_protocol {
+        let text = format!("{} is {protocol}; ranks use InfiniBand and RoCE alone", device.name);
+        return vec![Finding::ok("RDMA", text)];
+    }
     device.ports.iter().map(finding).collect()
 }
 

@@ -15,6 +15,7 @@ use crate::comm::error::{Error, Result};
 use crate::comm::status::server;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
+use crate::world::PortChoice;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use crate::world::bootstrap::{JoinConfig, join};
 use crate::world::launch;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 #[non_exhaustive]
 pub enum Transport {
     /// Shared memory within a host. Between hosts InfiniBand or RoCE if every rank has an active port
-    /// of the same kind of network, else TCP.
+    /// of the same kind of network that reaches the other hosts, else TCP.
     #[default]
     Auto,
     /// Shared memory alone: an error if the ranks are not all on one host.
@@ -209,7 +210,7 @@ impl Communicator {
         let costs = (rank == 0).then(CostTable::tuned);
         let cores = UsableCores::of_this_thread();
         let verbs = match transport.looks_for_verbs(&hosts) {
-            true => control.offer_verbs(transport),
+            true => control.offer_verbs(transport, PortChoice::Share),
             false => Err(format!("{transport} was asked for")),
         };
         let mine = JoinReport { cores, costs, verbs }.to_bytes();
@@ -245,7 +246,10 @@ impl Communicator {
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
-            true => self.engine.get().health().control().offer_verbs(transport),
+            true => {
+                let control = self.engine.get().health().control();
+                control.offer_verbs(transport, PortChoice::Share)
+            }
             false => Err(format!("{transport} was asked for")),
         };
         let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;

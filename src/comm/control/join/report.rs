@@ -77,11 +77,18 @@ impl HostLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::VerbsPortOffer;
     use proptest::prelude::*;
 
     #[test]
     fn reports_are_read_back() {
-        let offers = [Ok("InfiniBand".to_owned()), Err("no device".to_owned())];
+        let offer = VerbsPortOffer {
+            network: "InfiniBand".to_owned(),
+            port: "port 1 of mlx5_0".to_owned(),
+            ports: 2,
+            number: 1,
+        };
+        let offers = [Ok(offer), Err("no device".to_owned())];
         for (costs, verbs) in [None, Some(CostTable::BUILT_IN)].into_iter().zip(offers) {
             let report = JoinReport { cores: UsableCores::of_this_thread(), costs, verbs };
             assert_eq!(JoinReport::from_bytes(1, &report.to_bytes()), Ok(report));

@@ -5,14 +5,18 @@ use crate::comm::control::Control;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
+use crate::world::{PortChoice, VerbsPortOffer};
 use std::time::Instant;
 
 /// Why a rank that was not asked for verbs by name does not look for a port.
 pub(crate) const NO_DEVICES: &str =
     "the kernel offers programs no RDMA devices (there is no /dev/infiniband)";
 
-/// What one rank has: the kind of network that its port is of, or what is wrong with the port.
-pub(crate) type VerbsOffer = Result<String, String>;
+/// What one rank has: the port that it has opened, or what it lacks.
+pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
+
+/// Attempts beside the first one. Each that fails takes some seconds.
+const MOST_ATTEMPTS: usize = 7;
 
 impl Transport {
     /// True if ranks on `hosts` look for RDMA ports when they choose this transport.
@@ -62,8 +66,8 @@ impl Transport {
 /// Decides what carries the streams between the ranks on `hosts` that make these offers, and tells
 /// the same to all. All ranks of the group call this; this one is `rank`.
 ///
-/// Where ranks use verbs unasked, the first rank of each host makes sure that it reaches that of the
-/// next host: an active port may be on another network.
+/// An active port may be on another network, so each rank makes sure that it reaches others. If one
+/// does not, all try their next best ports.
 ///
 /// # Errors
 /// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of one
@@ -75,31 +79,91 @@ pub(super) fn decide(
     offers: &[VerbsOffer],
     deadline: Instant,
 ) -> Result<StreamLinks, String> {
-    let links = transport.links(hosts, offers)?;
-    if transport != Transport::Auto || links != StreamLinks::VerbsBetweenHosts {
-        return Ok(links);
+    if !transport.looks_for_verbs(hosts) {
+        return transport.links(hosts, offers);
     }
-    let tried = match first_of_next_host(hosts, rank) {
-        Some(peer) => control
-            .try_verbs(peer)
-            .map_err(|why| format!("verbs do not reach rank {peer} from it: {why}")),
-        None => Ok(()),
-    };
-    let mine = tried.and_then(|()| offers[rank].clone());
-    let told = control.exchange(to_bytes(&mine), deadline).map_err(|error| error.to_string())?;
-    // All ranks have made their trials.
-    control.end_trials();
-    let offers: Vec<_> = told.iter().map(|offer| from_bytes(offer)).collect();
-    transport.links(hosts, &offers)
+    let group = OfferingGroup { control, transport, rank, hosts, deadline };
+    let first = group.try_ways(offers)?;
+    let mut last = first.clone();
+    for attempt in other_attempts(offers) {
+        if last.iter().all(Result::is_ok) {
+            break;
+        }
+        let offers = group.tell(&control.offer_verbs(transport, attempt))?;
+        last = group.try_ways(&offers)?;
+    }
+    // If nothing serves, what is wrong with the best ports is told.
+    transport.links(hosts, if last.iter().all(Result::is_ok) { &last } else { &first })
 }
 
-/// The first rank of the host after that of `rank`, if `rank` is the first of its host.
-fn first_of_next_host(hosts: &Hosts, rank: usize) -> Option<usize> {
-    if hosts.index(rank) > 0 {
-        return None;
+/// The ranks that decide together, as this one of them sees them.
+struct OfferingGroup<'a> {
+    control: &'a dyn Control,
+    transport: Transport,
+    rank: usize,
+    hosts: &'a Hosts,
+    deadline: Instant,
+}
+
+impl OfferingGroup<'_> {
+    /// Tells the others `mine`. Returns what all have told, by rank.
+    fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, String> {
+        let told = self.control.exchange(to_bytes(mine), self.deadline);
+        let told = told.map_err(|error| error.to_string())?;
+        Ok(told.iter().map(|offer| from_bytes(offer)).collect())
     }
-    let next = (hosts.of(rank) + 1) % hosts.count();
-    (0..hosts.world()).find(|other| hosts.of(*other) == next)
+
+    /// Tries whether the ports of `offers` reach one another. Returns the same offers, but refuses those
+    /// of ranks that do not reach others.
+    fn try_ways(&self, offers: &[VerbsOffer]) -> Result<Vec<VerbsOffer>, String> {
+        let offers = of_one_network(offers);
+        let all: Result<Vec<_>, _> = offers.iter().map(Result::as_ref).collect();
+        let Ok(ports) = all else { return Ok(offers) };
+        let port = ports[self.rank];
+        let fails = |peer: usize| {
+            let why = self.control.try_verbs(peer).err()?;
+            Some(format!("verbs do not reach rank {peer} from {}: {why}", port.port))
+        };
+        let peers = trial_peers(self.transport, self.hosts, self.rank);
+        let why = peers.into_iter().find_map(fails);
+        let told = self.tell(&why.map_or_else(|| Ok(port.clone()), Err))?;
+        // All ranks have made their trials.
+        self.control.end_trials();
+        Ok(told)
+    }
+}
+
+/// What ranks try that do not reach one another by the ports of these offers: the best port of each,
+/// then the second best of each, and so on. Nothing, if a rank has no port.
+fn other_attempts(offers: &[VerbsOffer]) -> Vec<PortChoice> {
+    let offers: Option<Vec<_>> = offers.iter().map(|offer| offer.as_ref().ok()).collect();
+    let offers = offers.unwrap_or_default();
+    let most = offers.iter().map(|offer| offer.ports).max().unwrap_or(0);
+    let has_tried_best = offers.iter().all(|offer| offer.number == 0);
+    let numbers = usize::from(has_tried_best)..most;
+    numbers.map(PortChoice::Nth).take(MOST_ATTEMPTS).collect()
+}
+
+/// The ranks to which `rank` tries the way: on the next host the rank that has its own number there,
+/// whose port is likely to have the same number, and the one after it. Where ranks of one host use
+/// verbs as well, also the next rank of this host.
+fn trial_peers(transport: Transport, hosts: &Hosts, rank: usize) -> Vec<usize> {
+    let at = hosts.index(rank);
+    let of_host = |host: usize| -> Vec<usize> {
+        (0..hosts.world()).filter(|other| hosts.of(*other) == host).collect()
+    };
+    let here = of_host(hosts.of(rank));
+    let there = of_host((hosts.of(rank) + 1) % hosts.count());
+    let mut peers = Vec::new();
+    if !hosts.is_one() {
+        peers.extend([there[at % there.len()], there[(at + 1) % there.len()]]);
+    }
+    if transport == Transport::Ib {
+        peers.push(here[(at + 1) % here.len()]);
+    }
+    peers.dedup();
+    peers.retain(|peer| *peer != rank);
+    peers
 }
 
 /// The offers, of which those of another network than the first rank's are refused.
@@ -107,9 +171,10 @@ fn of_one_network(offers: &[VerbsOffer]) -> Vec<VerbsOffer> {
     let first =
         offers.iter().enumerate().find_map(|(rank, offer)| Some((rank, offer.as_ref().ok()?)));
     let checked = |offer: &VerbsOffer| match (offer, first) {
-        (Ok(network), Some((rank, others))) if network != others => Err(format!(
-            "its port is of {network}, that of rank {rank} of {others}; MAYPOLE_IB_DEVICE, \
-             MAYPOLE_IB_PORT and MAYPOLE_IB_GID_INDEX choose another"
+        (Ok(mine), Some((rank, theirs))) if mine.network != theirs.network => Err(format!(
+            "its port is of {}, that of rank {rank} of {}; MAYPOLE_IB_DEVICE, MAYPOLE_IB_PORT and \
+             MAYPOLE_IB_GID_INDEX choose another",
+            mine.network, theirs.network
         )),
         _ => offer.clone(),
     };
@@ -138,9 +203,14 @@ mod tests {
     fn offers(refusing: &[usize]) -> Vec<VerbsOffer> {
         let offer = |rank| match refusing.contains(&rank) {
             true => Err(format!("no port on host {rank}; plug it in")),
-            false => Ok(ROCE.to_owned()),
+            false => Ok(port(ROCE, 1, 0)),
         };
         (0..4).map(offer).collect()
+    }
+
+    fn port(network: &str, ports: usize, number: usize) -> VerbsPortOffer {
+        let port = format!("port 1 of rxe{number}");
+        VerbsPortOffer { network: network.to_owned(), port, ports, number }
     }
 
     #[test]
@@ -164,7 +234,7 @@ mod tests {
     fn ports_that_do_not_reach_each_other_are_not_used() {
         let two = Hosts::new(&[0, 0, 1, 1]);
         let mut offers = offers(&[]);
-        offers[3] = Ok("InfiniBand".to_owned());
+        offers[3] = Ok(port("InfiniBand", 1, 0));
         let why = "rank 3: its port is of InfiniBand, that of rank 0 of RoCE v2 over IPv4";
         match Transport::Auto.links(&two, &offers) {
             Ok(StreamLinks::Tcp(RefusalReason::Other(said))) => {
@@ -177,10 +247,30 @@ mod tests {
     }
 
     #[test]
-    fn trials_go_once_around_all_hosts() {
+    fn trials_go_around_all_hosts_between_ports_of_the_same_and_of_other_numbers() {
         let hosts = Hosts::new(&[0, 0, 1, 2, 2]);
-        let trials: Vec<_> = (0..5).map(|rank| first_of_next_host(&hosts, rank)).collect();
-        assert_eq!(trials, [Some(2), None, Some(3), Some(0), None]);
+        let peers = |transport| -> Vec<_> {
+            (0..5).map(|rank| trial_peers(transport, &hosts, rank)).collect()
+        };
+        let between = [vec![2], vec![2], vec![3, 4], vec![0, 1], vec![1, 0]];
+        assert_eq!(peers(Transport::Auto), between);
+        let everywhere = [vec![2, 1], vec![2, 0], vec![3, 4], vec![0, 1, 4], vec![1, 0, 3]];
+        assert_eq!(peers(Transport::Ib), everywhere);
+        let one = Hosts::new(&[0; 3]);
+        assert_eq!(trial_peers(Transport::Ib, &one, 2), [0]);
+        assert_eq!(trial_peers(Transport::Ib, &Hosts::new(&[0]), 0), [0; 0]);
+    }
+
+    #[test]
+    fn ranks_that_do_not_reach_one_another_try_their_other_ports() {
+        let nth =
+            |numbers: std::ops::Range<usize>| numbers.map(PortChoice::Nth).collect::<Vec<_>>();
+        let of = |number| Ok(port(ROCE, 3, number));
+        assert_eq!(other_attempts(&[of(0), of(0)]), nth(1..3));
+        assert_eq!(other_attempts(&[of(0), of(1)]), nth(0..3), "nobody has tried the best alone");
+        assert_eq!(other_attempts(&[Ok(port(ROCE, 1, 0)), of(0)]), nth(1..3));
+        assert_eq!(other_attempts(&[Err("no device".to_owned()), of(1)]), []);
+        assert_eq!(other_attempts(&[Ok(port(ROCE, 99, 0))]).len(), MOST_ATTEMPTS);
     }
 
     /// Opening a library takes time that ranks of one host need not spend.
@@ -194,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_offer_comes_back() {
-        for offer in [Ok(ROCE.to_owned()), Err("no device".to_owned())] {
+        for offer in [Ok(port(ROCE, 3, 2)), Err("no device".to_owned())] {
             assert_eq!(from_bytes(&to_bytes(&offer)), offer);
         }
         assert!(from_bytes(&[7]).unwrap_err().contains("one version"));

@@ -17,7 +17,7 @@ use super::data_connections::{DataConnection, DataLink, DataPath};
 use super::read_message;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
 use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
-use crate::world::verbs::VerbsAccess;
+use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
@@ -75,17 +75,22 @@ fn refused(why: impl ToString) -> AttemptError {
 }
 
 impl Service {
-    /// Opens the RDMA port of this process, if it is not open, and makes sure that `connections`
-    /// connections can be made. Peers may connect by verbs from then on. Returns the kind of network
-    /// that the port is of.
+    /// Opens an RDMA port of this process, if it is not open, and makes sure that `connections`
+    /// connections can be made. Peers may connect to this port by verbs from then on.
     ///
     /// # Errors
     /// What this machine lacks, and what mends it.
-    pub fn open_verbs(&self, connections: usize) -> Result<&'static str, String> {
-        let adapter = self.shared.verbs.open().map_err(str::to_owned)?;
+    pub(crate) fn open_verbs(
+        &self,
+        choice: PortChoice,
+        connections: usize,
+    ) -> Result<VerbsPortOffer, String> {
+        let (hosts, me) = (self.hosts(), self.rank());
+        let index = hosts[..me].iter().filter(|host| **host == hosts[me]).count();
+        let (offer, adapter) = self.shared.verbs.open(choice, index)?;
         let bytes = connections * UnconnectedVerbs::REGISTERED;
         adapter.check_memory(bytes).map_err(|error| error.to_string())?;
-        Ok(adapter.network())
+        Ok(offer)
     }
 }
 
@@ -104,6 +109,8 @@ impl Service {
             return Err("the connection is none by verbs".to_owned());
         };
         stream.finish();
+        // A peer that does not answer need not be waited for again.
+        stream.abandon();
         while !stream.is_delivered().map_err(|fault| fault.to_string())? {
             if Instant::now() >= deadline {
                 return Err(format!("its port takes nothing within {} s", TRIAL.as_secs()));
@@ -123,7 +130,7 @@ pub(super) fn meet(
 ) -> Result<DataConnection, AttemptError> {
     let keys = channel.take_record_keys();
     let adapter = access.opened().map_err(refused)?;
-    let end = UnconnectedVerbs::new(adapter).map_err(refused)?;
+    let end = UnconnectedVerbs::new(&adapter).map_err(refused)?;
     let mut ask = |message: VerbsMessage| -> Result<VerbsMessage, AttemptError> {
         let mut sealed = Vec::new();
         channel.seal(&encode(&message), &mut sealed);
@@ -192,7 +199,7 @@ fn connect(theirs: &[u8], access: &VerbsAccess) -> Result<(ConnectedVerbs, Vec<u
     let adapter = access.opened()?;
     let make = || {
         let theirs = VerbsEndpoint::from_bytes(theirs)?;
-        let end = UnconnectedVerbs::new(adapter)?;
+        let end = UnconnectedVerbs::new(&adapter)?;
         let ours = end.endpoint().to_bytes().to_vec();
         Ok((end.connect(&theirs)?, ours))
     };

@@ -1,0 +1,400 @@
+// Queue pairs. Each has a thread and, by its number, a socket in the kernel's abstract namespace.
+// The thread of the end that writes copies from registered memory into a packet of that socket.
+// The thread at the other end copies it into the memory that the key names, and answers. So two
+// ends may be in one process or in two, and the end of a process is noticed.
+#include "fake.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <poll.h>
+#include <random>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace fake {
+
+// The first bytes of every packet. Those of the first one on a connection say who it is for, those
+// of another one what to write where.
+struct Frame {
+    uint32_t from, to, net, is_global, lid;
+    uint8_t gid[16];
+    uint64_t address;
+    uint32_t key, length, immediate;
+};
+
+namespace {
+
+constexpr size_t LONGEST = 1 << 17;
+constexpr auto BETWEEN_ATTEMPTS = std::chrono::milliseconds(2);
+// `enum ibv_qp_attr_mask`.
+constexpr int STATE = 1, AV = 128, TIMEOUT = 512;
+
+socklen_t address_of(uint32_t number, sockaddr_un& address) {
+    address = {};
+    address.sun_family = AF_UNIX;
+    char* name = address.sun_path + 1;
+    int length = snprintf(name, sizeof address.sun_path - 1, "fake-verbs/%06x", number);
+    return (socklen_t)(offsetof(sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+int make_socket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+void close_if_open(int& descriptor) {
+    if (descriptor >= 0) close(descriptor);
+    descriptor = -1;
+}
+
+uint64_t sum_of(const char* bytes, size_t length) {
+    uint64_t sum = 0xcbf29ce484222325;
+    for (size_t at = 0; at < length; at++) sum = (sum ^ (uint8_t)bytes[at]) * 0x100000001b3;
+    return sum;
+}
+
+}
+
+// Takes a number that no other queue pair of this machine has: its socket could not be bound else.
+Pair::Pair(Context* context, const ibv_qp_init_attr& wanted)
+    : context(context), sends((Queue*)wanted.send_cq), receives((Queue*)wanted.recv_cq),
+      cap(wanted.cap) {
+    out_.resize(sizeof(Frame) + LONGEST);
+    in_.resize(sizeof(Frame) + LONGEST);
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    listening_ = make_socket();
+    std::random_device random;
+    sockaddr_un address;
+    do {
+        shown.qp_num = random() & 0xffffff;
+    } while (bind(listening_, (sockaddr*)&address, address_of(shown.qp_num, address)) != 0);
+    listen(listening_, 4);
+}
+
+Pair::~Pair() {
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        ending_ = true;
+    }
+    wake();
+    if (thread_.joinable()) thread_.join();
+    for (int* open : {&wake_, &listening_, &outgoing_, &incoming_}) close_if_open(*open);
+}
+
+void Pair::wake() {
+    if (eventfd_write(wake_, 1) < 0 && errno != EAGAIN) abort();
+}
+
+int Pair::modify(const ibv_qp_attr& to, int mask) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!(mask & STATE)) return EINVAL;
+    switch (to.qp_state) {
+    case QPS_INIT:
+        if (to.port_num < 1 || to.port_num > context->device->ports()) return EINVAL;
+        attributes = to;
+        break;
+    case QPS_RTR: {
+        if (state_ != QPS_INIT || !(mask & AV)) return EINVAL;
+        // RoCE has no other addresses.
+        bool global = to.ah_attr.is_global;
+        if (!global && context->device->is_ethernet(attributes.port_num)) return EINVAL;
+        if (global && to.ah_attr.sgid_index >= context->device->gids(attributes.port_num).size()) {
+            return EINVAL;
+        }
+        context->device->count(global ? "global_paths" : "local_paths");
+        attributes.ah_attr = to.ah_attr;
+        attributes.dest_qp_num = to.dest_qp_num;
+        thread_ = std::thread([this] { run(); });
+        break;
+    }
+    case QPS_RTS:
+        if (state_ != QPS_RTR || !(mask & TIMEOUT)) return EINVAL;
+        attributes.timeout = to.timeout;
+        attributes.retry_cnt = to.retry_cnt;
+        context->device->note("timeout", to.timeout);
+        context->device->note("retries", to.retry_cnt);
+        break;
+    default:
+        return EINVAL;
+    }
+    state_ = to.qp_state;
+    wake();
+    return 0;
+}
+
+int Pair::post(const ibv_send_wr& request) {
+    std::lock_guard<std::mutex> guard(lock_);
+    size_t length = request.num_sge ? request.sg_list[0].length : 0;
+    bool is_inline = request.send_flags & SEND_INLINE;
+    if (state_ < QPS_RTS || request.opcode != WR_WRITE_WITH_IMM || length > LONGEST) return EINVAL;
+    if (request.num_sge > 1 || (is_inline && length > cap.max_inline_data)) return EINVAL;
+    if (queue_.size() + late_.size() >= cap.max_send_wr) return ENOMEM;
+    Write write{request, {}, is_inline, {}, 0, {}};
+    if (length > 0) write.range = request.sg_list[0];
+    write.range.length = (uint32_t)length;
+    auto* bytes = (const char*)write.range.addr;
+    if (is_inline) {
+        write.bytes.assign(bytes, bytes + length);
+        context->device->count("inline_bytes", length);
+    }
+    write.sum = sum_of(bytes, length);
+    if (queue_.empty()) last_answer_ = Clock::now();
+    queue_.push_back(std::move(write));
+    wake();
+    return 0;
+}
+
+int Pair::post(const ibv_recv_wr& request) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (state_ < QPS_INIT || request.num_sge != 0) return EINVAL;
+    if (receives_.size() >= cap.max_recv_wr) return ENOMEM;
+    receives_.push_back(request.wr_id);
+    // The thread waits for a receive only if it holds what came for it.
+    if (held_ || state_ == QPS_ERR) wake();
+    return 0;
+}
+
+void Pair::run() {
+    std::unique_lock<std::mutex> guard(lock_);
+    while (!ending_) {
+        if (state_ == QPS_ERR) {
+            flush();
+        } else if (context->device->is_up(attributes.port_num)) {
+            if (incoming_ < 0) accept_peer();
+            if (incoming_ >= 0) take_frames();
+            if (outgoing_ >= 0) take_answers();
+            if (transmitted_ < queue_.size() && outgoing_ < 0) connect_to_peer();
+            if (outgoing_ >= 0) transmit();
+        }
+        give_up_unanswered();
+        finish_due();
+        bool is_heard = state_ != QPS_ERR && context->device->is_up(attributes.port_num);
+        short answers = (short)(blocked_ ? POLLIN | POLLOUT : POLLIN);
+        pollfd wanted[3] = {
+            {wake_, POLLIN, 0},
+            {is_heard && !held_ ? (incoming_ >= 0 ? incoming_ : listening_) : -1, POLLIN, 0},
+            {is_heard ? outgoing_ : -1, answers, 0},
+        };
+        int milliseconds = sleep_for();
+        guard.unlock();
+        poll(wanted, 3, milliseconds);
+        eventfd_t woken;
+        if (eventfd_read(wake_, &woken) < 0 && errno != EAGAIN) abort();
+        guard.lock();
+    }
+}
+
+// How long the thread may wait for something else than time; -1 if for ever.
+int Pair::sleep_for() {
+    auto now = Clock::now();
+    auto until = now + std::chrono::hours(1);
+    if (!queue_.empty()) until = std::min(until, last_answer_ + patience());
+    if (!late_.empty()) until = std::min(until, late_.front().due);
+    if (transmitted_ < queue_.size() && outgoing_ < 0) until = now + BETWEEN_ATTEMPTS;
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    return (int)std::max<long>(left, 0);
+}
+
+// How long packets are repeated.
+Clock::duration Pair::patience() const {
+    auto once = std::chrono::nanoseconds(4096ull << attributes.timeout);
+    return std::chrono::duration_cast<Clock::duration>(once * (attributes.retry_cnt + 1));
+}
+
+// Connects, if it can. Its peer may not be ready to receive yet, may have ended, or may never hear
+// of this end.
+void Pair::connect_to_peer() {
+    int made = make_socket();
+    sockaddr_un address;
+    const ibv_ah_attr& path = attributes.ah_attr;
+    Frame hello{};
+    hello.from = shown.qp_num;
+    hello.to = attributes.dest_qp_num;
+    hello.net = (uint32_t)context->device->number_of("net", attributes.port_num, 0);
+    hello.is_global = path.is_global;
+    hello.lid = path.dlid;
+    memcpy(hello.gid, path.dgid, sizeof hello.gid);
+    socklen_t length = address_of(attributes.dest_qp_num, address);
+    bool is_told = connect(made, (sockaddr*)&address, length) == 0
+        && send(made, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
+    if (is_told) outgoing_ = made;
+    else close(made);
+}
+
+void Pair::lose_outgoing() {
+    close_if_open(outgoing_);
+    transmitted_ = 0;
+}
+
+// Sends what was posted, until the socket is full.
+void Pair::transmit() {
+    blocked_ = false;
+    while (transmitted_ < queue_.size()) {
+        const Write& write = queue_[transmitted_];
+        Frame frame{};
+        frame.address = write.request.remote_addr;
+        frame.key = write.request.rkey;
+        frame.length = write.range.length;
+        frame.immediate = write.request.imm_data;
+        char* payload = out_.data() + sizeof frame;
+        memcpy(out_.data(), &frame, sizeof frame);
+        if (write.is_inline) {
+            memcpy(payload, write.bytes.data(), frame.length);
+        } else if (frame.length > 0 && !Regions::all().read(write.range, payload)) {
+            finish(write, WC_LOCAL_PROTECTION);
+            queue_.pop_front();
+            state_ = QPS_ERR;
+            return wake();
+        }
+        ssize_t sent = send(outgoing_, out_.data(), sizeof frame + frame.length, MSG_NOSIGNAL);
+        if (sent < 0) {
+            blocked_ = errno == EAGAIN;
+            if (!blocked_) lose_outgoing();
+            return;
+        }
+        transmitted_++;
+    }
+}
+
+// Takes the peer's answers: it has a write, or refuses it.
+void Pair::take_answers() {
+    unsigned status;
+    while (outgoing_ >= 0) {
+        ssize_t got = recv(outgoing_, &status, sizeof status, 0);
+        if (got < 0 && errno == EAGAIN) return;
+        if (got != sizeof status) return lose_outgoing();
+        Write write = std::move(queue_.front());
+        queue_.pop_front();
+        transmitted_--;
+        last_answer_ = Clock::now();
+        if (status != WC_SUCCESS) {
+            finish(write, status);
+            state_ = QPS_ERR;
+            return wake();
+        }
+        auto late = context->device->number_of("late", attributes.port_num, 0);
+        write.due = last_answer_ + std::chrono::milliseconds(late);
+        late_.push_back(std::move(write));
+    }
+}
+
+void Pair::finish_due() {
+    bool none_late = context->device->number_of("late", attributes.port_num, 0) == 0;
+    while (!late_.empty() && (none_late || late_.front().due <= Clock::now())) {
+        finish(late_.front(), WC_SUCCESS);
+        late_.pop_front();
+    }
+}
+
+// Reports a write as done. Its memory has to be as it was when it was posted.
+void Pair::finish(const Write& write, unsigned status) {
+    auto* bytes = (const char*)write.range.addr;
+    bool is_same = write.is_inline || sum_of(bytes, write.range.length) == write.sum;
+    if (status == WC_SUCCESS && !is_same) context->device->count("overwritten");
+    if (status == WC_SUCCESS && !(write.request.send_flags & SEND_SIGNALED)) return;
+    ibv_wc completion{};
+    completion.wr_id = write.request.wr_id;
+    completion.status = status;
+    completion.opcode = WC_OPCODE_WRITE;
+    completion.qp_num = shown.qp_num;
+    sends->add(completion);
+}
+
+void Pair::give_up_unanswered() {
+    if (state_ != QPS_RTS || queue_.empty() || Clock::now() < last_answer_ + patience()) return;
+    finish(queue_.front(), WC_NO_ANSWER);
+    queue_.pop_front();
+    context->device->count("unanswered");
+    state_ = QPS_ERR;
+    wake();
+}
+
+// Ends all requests of a queue pair that has failed.
+void Pair::flush() {
+    lose_outgoing();
+    close_if_open(incoming_);
+    close_if_open(listening_);
+    held_.reset();
+    while (!late_.empty()) {
+        finish(late_.front(), WC_SUCCESS);
+        late_.pop_front();
+    }
+    for (const Write& write : queue_) finish(write, WC_FLUSHED);
+    queue_.clear();
+    for (uint64_t id : receives_) {
+        ibv_wc completion{};
+        completion.wr_id = id;
+        completion.status = WC_FLUSHED;
+        completion.qp_num = shown.qp_num;
+        receives->add(completion);
+    }
+    receives_.clear();
+}
+
+// A packet reaches this end if its network is this port's, and its address one of this port's.
+bool Pair::is_addressed_by(const Frame& hello) {
+    Device* device = context->device;
+    int port = attributes.port_num;
+    if (hello.from != attributes.dest_qp_num || hello.to != shown.qp_num) return false;
+    if (hello.net != device->number_of("net", port, 0)) return false;
+    if (!hello.is_global) return !device->is_ethernet(port) && hello.lid == device->lid(port);
+    for (const ibv_gid_entry& entry : device->gids(port)) {
+        if (memcmp(entry.gid, hello.gid, sizeof hello.gid) == 0) return true;
+    }
+    return false;
+}
+
+void Pair::accept_peer() {
+    int made = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (made < 0) return;
+    Frame hello{};
+    // The hello was sent right after the connection was made, so it is here or comes at once.
+    pollfd wanted{made, POLLIN, 0};
+    poll(&wanted, 1, 1000);
+    bool is_heard = recv(made, &hello, sizeof hello, 0) == sizeof hello;
+    if (is_heard && is_addressed_by(hello)) incoming_ = made;
+    else close(made);
+}
+
+void Pair::take_frames() {
+    while (incoming_ >= 0 && state_ != QPS_ERR) {
+        if (held_ && !deliver(*held_)) return;
+        held_.reset();
+        ssize_t got = recv(incoming_, in_.data(), in_.size(), 0);
+        if (got < 0 && errno == EAGAIN) return;
+        if (got < (ssize_t)sizeof(Frame)) return close_if_open(incoming_);
+        held_ = std::make_unique<Frame>();
+        memcpy(held_.get(), in_.data(), sizeof(Frame));
+        if (receives_.empty()) context->device->count("receiver_not_ready");
+    }
+}
+
+// Writes what a frame brings, if a receive was posted for its number, and answers. Its bytes are
+// those of the packet that came in.
+bool Pair::deliver(const Frame& frame) {
+    if (receives_.empty()) return false;
+    const char* payload = in_.data() + sizeof frame;
+    unsigned status = WC_SUCCESS;
+    bool fits = frame.length == 0
+        || Regions::all().write(frame.key, frame.address, payload, frame.length);
+    if (fits) {
+        ibv_wc completion{};
+        completion.wr_id = receives_.front();
+        completion.opcode = WC_OPCODE_RECV_WITH_IMM;
+        completion.byte_len = frame.length;
+        completion.imm_data = frame.immediate;
+        completion.qp_num = shown.qp_num;
+        completion.wc_flags = WC_HAS_IMM;
+        receives_.pop_front();
+        receives->add(completion);
+    } else {
+        status = WC_REMOTE_ACCESS;
+        raise(context, EVENT_QP_ACCESS_ERR, (uint64_t)this);
+        state_ = QPS_ERR;
+    }
+    if (send(incoming_, &status, sizeof status, MSG_NOSIGNAL) < 0) close_if_open(incoming_);
+    return true;
+}
+
+}

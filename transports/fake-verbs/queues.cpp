@@ -1,0 +1,260 @@
+// What a program makes on a device before it connects: contexts, domains, registered memory,
+// completion queues and their channels.
+#include "fake.h"
+
+#include <cerrno>
+#include <cstring>
+#include <unistd.h>
+
+namespace fake {
+
+// Adds a completion. A queue that is full fails, as an adapter's does.
+void Queue::add(const ibv_wc& completion) {
+    std::lock_guard<std::mutex> guard(lock);
+    if (completions.size() == most) {
+        if (!overrun) raise(context, EVENT_CQ_ERR, (uint64_t)this);
+        overrun = true;
+        return;
+    }
+    completions.push_back(completion);
+    context->device->count("completions");
+    if (!armed || !channel) return;
+    armed = false;
+    context->device->count("events");
+    Queue* self = this;
+    if (write(channel->events, &self, sizeof self) != sizeof self) abort();
+}
+
+Regions& Regions::all() {
+    static Regions* regions = new Regions;
+    return *regions;
+}
+
+uint32_t Regions::add(uint64_t start, size_t length, bool remote) {
+    std::lock_guard<std::mutex> guard(lock_);
+    regions_[next_] = {start, length, remote};
+    return next_++;
+}
+
+void Regions::remove(uint32_t key) {
+    std::lock_guard<std::mutex> guard(lock_);
+    regions_.erase(key);
+}
+
+bool Regions::has(uint32_t key, uint64_t at, size_t length, bool remote) {
+    auto found = regions_.find(key);
+    if (found == regions_.end()) return false;
+    const Region& region = found->second;
+    bool allowed = region.remote || !remote;
+    return allowed && at >= region.start && at + length <= region.start + region.length;
+}
+
+bool Regions::write(uint32_t key, uint64_t to, const char* from, size_t length) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!has(key, to, length, true)) return false;
+    memcpy((void*)to, from, length);
+    return true;
+}
+
+bool Regions::read(const ibv_sge& from, char* to) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!has(from.lkey, from.addr, from.length, false)) return false;
+    memcpy(to, (const void*)from.addr, from.length);
+    return true;
+}
+
+namespace {
+
+int poll_cq(void* cq, int most, ibv_wc* into) {
+    auto* queue = (Queue*)cq;
+    std::lock_guard<std::mutex> guard(queue->lock);
+    if (queue->overrun) return -EIO;
+    int taken = 0;
+    while (taken < most && !queue->completions.empty()) {
+        into[taken++] = queue->completions.front();
+        queue->completions.pop_front();
+    }
+    return taken;
+}
+
+int req_notify_cq(void* cq, int) {
+    auto* queue = (Queue*)cq;
+    queue->context->device->count("arms");
+    if (int failed = planned_failure("ibv_req_notify_cq")) return failed;
+    std::lock_guard<std::mutex> guard(queue->lock);
+    queue->armed = true;
+    return 0;
+}
+
+template <typename Request> int post(void* qp, Request* first, Request** bad) {
+    for (Request* request = first; request; request = request->next) {
+        if (int failed = ((Pair*)qp)->post(*request)) {
+            *bad = request;
+            return failed;
+        }
+    }
+    return 0;
+}
+
+int post_send(void* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+    ((Pair*)qp)->context->device->count("sends");
+    if (int failed = planned_failure("ibv_post_send")) return failed;
+    return post(qp, first, bad);
+}
+
+int post_recv(void* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
+    ((Pair*)qp)->context->device->count("receives");
+    if (int failed = planned_failure("ibv_post_recv")) return failed;
+    return post(qp, first, bad);
+}
+
+// Makes `errno` say that a call fails, if it is to fail.
+bool fails(const char* call) {
+    errno = planned_failure(call);
+    return errno != 0;
+}
+
+// A protection domain.
+struct Domain {
+    Context* context;
+};
+
+}
+
+}
+
+using namespace fake;
+
+API ibv_context* ibv_open_device(ibv_device* device) {
+    int ends[2];
+    if (fails("ibv_open_device") || !make_pipe(ends)) return nullptr;
+    auto* context = new Context;
+    context->device = (Device*)device;
+    context->events = ends[1];
+    context->shown.device = device;
+    context->shown.cmd_fd = -1;
+    context->shown.async_fd = ends[0];
+    context->shown.ops.poll_cq = poll_cq;
+    context->shown.ops.req_notify_cq = req_notify_cq;
+    context->shown.ops.post_send = post_send;
+    context->shown.ops.post_recv = post_recv;
+    add(context);
+    return &context->shown;
+}
+
+API int ibv_close_device(ibv_context* shown) {
+    auto* context = (Context*)shown;
+    remove(context);
+    close(context->events);
+    close(context->shown.async_fd);
+    delete context;
+    return 0;
+}
+
+API void* ibv_alloc_pd(ibv_context* context) {
+    if (fails("ibv_alloc_pd")) return nullptr;
+    return new Domain{(Context*)context};
+}
+
+API int ibv_dealloc_pd(void* domain) {
+    delete (Domain*)domain;
+    return 0;
+}
+
+API ibv_mr* ibv_reg_mr(void* domain, void* start, size_t length, int access) {
+    if (fails("ibv_reg_mr")) return nullptr;
+    auto* region = new ibv_mr{};
+    region->owner[1] = domain;
+    region->addr = start;
+    region->length = length;
+    bool remote = access & ACCESS_REMOTE_WRITE;
+    region->lkey = region->rkey = Regions::all().add((uint64_t)start, length, remote);
+    ((Domain*)domain)->context->device->count("regions");
+    return region;
+}
+
+API int ibv_dereg_mr(ibv_mr* region) {
+    Regions::all().remove(region->lkey);
+    ((Domain*)region->owner[1])->context->device->count("regions_removed");
+    delete region;
+    return 0;
+}
+
+API ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+    int ends[2];
+    if (fails("ibv_create_comp_channel") || !make_pipe(ends)) return nullptr;
+    auto* channel = new Channel;
+    channel->shown.context = context;
+    channel->shown.fd = ends[0];
+    channel->events = ends[1];
+    return &channel->shown;
+}
+
+API int ibv_destroy_comp_channel(ibv_comp_channel* shown) {
+    auto* channel = (Channel*)shown;
+    close(channel->shown.fd);
+    close(channel->events);
+    delete channel;
+    return 0;
+}
+
+API void* ibv_create_cq(ibv_context* context, int entries, void* own, ibv_comp_channel* channel,
+                        int) {
+    if (fails("ibv_create_cq")) return nullptr;
+    auto* queue = new Queue;
+    queue->context = (Context*)context;
+    queue->channel = (Channel*)channel;
+    queue->own = own;
+    queue->most = (size_t)entries;
+    add(queue);
+    queue->context->device->count("queues");
+    return queue;
+}
+
+// libibverbs would wait for ever for events that were taken and not acknowledged.
+API int ibv_destroy_cq(void* cq) {
+    auto* queue = (Queue*)cq;
+    if (queue->events != 0) return EBUSY;
+    remove(queue);
+    queue->context->device->count("queues_destroyed");
+    delete queue;
+    return 0;
+}
+
+API int ibv_get_cq_event(ibv_comp_channel* channel, void** cq, void** own) {
+    Queue* queue;
+    if (read(channel->fd, &queue, sizeof queue) != sizeof queue) return -1;
+    queue->events++;
+    *cq = queue;
+    *own = queue->own;
+    return 0;
+}
+
+API void ibv_ack_cq_events(void* cq, unsigned count) { ((Queue*)cq)->events -= count; }
+
+API Pair* ibv_create_qp(Domain* domain, ibv_qp_init_attr* wanted) {
+    if (fails("ibv_create_qp")) return nullptr;
+    Context* context = domain->context;
+    auto most = (uint32_t)context->device->number_of("inline", 0, 256);
+    if (wanted->cap.max_inline_data > most) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    wanted->cap.max_inline_data = most;
+    auto* pair = new Pair(context, *wanted);
+    add(pair);
+    context->device->count("pairs");
+    return pair;
+}
+
+API int ibv_modify_qp(Pair* pair, ibv_qp_attr* to, int mask) {
+    if (int failed = planned_failure("ibv_modify_qp")) return failed;
+    return pair->modify(*to, mask);
+}
+
+API int ibv_destroy_qp(Pair* pair) {
+    remove(pair);
+    pair->context->device->count("pairs_destroyed");
+    delete pair;
+    return 0;
+}

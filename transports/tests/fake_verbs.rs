@@ -1,0 +1,70 @@
+//! Streams by verbs over the fake library of `transports/fake-verbs/`: the contract that every stream
+//! keeps, and what happens on adapters and networks that no machine here has. Nothing in these tests
+//! says anything about a real adapter's speed.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
+#![allow(dead_code, reason = "not every mount uses all of it")]
+
+#[macro_use]
+#[path = "contract/mount.rs"]
+mod mount;
+#[path = "contract/drive.rs"]
+mod drive;
+#[path = "../../tests/common/fake_verbs.rs"]
+mod library;
+#[path = "../../tests/common/skip.rs"]
+mod skip;
+
+#[path = "fake_verbs/adapters.rs"]
+mod adapters;
+#[path = "fake_verbs/faults.rs"]
+mod faults;
+#[path = "fake_verbs/waits.rs"]
+mod waits;
+
+use library::{Controls, FakeVerbs};
+use maypole_transports::ib::{
+    UnconnectedVerbs, VerbsAdapter, VerbsEndpoint, VerbsSettings, VerbsStream,
+};
+use std::sync::OnceLock;
+
+/// The devices of these tests. A test that counts, or changes a device, has one of its own.
+const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; flap0; down0; late0; \
+    inline0 inline=0; inline32 inline=32; inline64 inline=64; \
+    near0; far0 prefix=1; ether0 link=2; \
+    queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
+
+/// The library in this process. Every test of this program needs it, so where there is no compiler
+/// the program ends, after the line that says so.
+fn fake() -> &'static Controls {
+    static CONTROLS: OnceLock<Controls> = OnceLock::new();
+    CONTROLS.get_or_init(|| match FakeVerbs::get() {
+        Some(library) => library.load(DEVICES),
+        None => std::process::exit(0),
+    })
+}
+
+/// Both ends of a connection between two devices.
+fn pair_between(near: &str, far: &str) -> (VerbsStream, VerbsStream) {
+    fake();
+    let end = |name: &str| {
+        let settings = VerbsSettings { device: Some(name.to_owned()), ..VerbsSettings::default() };
+        UnconnectedVerbs::new(&VerbsAdapter::open(settings).unwrap()).unwrap()
+    };
+    let (near, far) = (end(near), end(far));
+    let [to_near, to_far] = [&near, &far].map(|end| {
+        // As a control connection carries it.
+        VerbsEndpoint::from_bytes(&end.endpoint().to_bytes()).unwrap()
+    });
+    let (near, far) = (near.connect(&to_far).unwrap(), far.connect(&to_near).unwrap());
+    (near.open(), far.open())
+}
+
+fn pair_on(device: &str) -> (VerbsStream, VerbsStream) {
+    pair_between(device, device)
+}
+
+mount!(infiniband, largest: 1 << 20, crate::pair_on("ib0"));
+mount!(roce, largest: 1 << 20, crate::pair_on("roce0"));
+mount!(encrypted, largest: 1 << 20, crate::drive::encrypted(crate::pair_on("ib0")));
