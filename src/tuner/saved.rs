@@ -273,7 +273,7 @@ mod tests {
         // A socket is a node that is no file, and that needs no tool to be made.
         let node = folder.path().join("node");
         let _socket = std::os::unix::net::UnixListener::bind(&node).unwrap();
-        for path in [node.as_path(), folder.path(), Path::new("/dev/null")] {
+        for path in [node.as_path(), folder.path()] {
             let place = TableLocation::File(path.to_owned());
             let before = fs::metadata(path).unwrap().file_type();
             let refused = [place.probe().err(), place.store(&table).err(), place.load().err()];
