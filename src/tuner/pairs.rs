@@ -36,14 +36,25 @@ pub struct PairGroup {
 pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<PairGroup> {
     assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
     let mut kinds: Vec<PairGroup> = Vec::new();
+    // What joins two ranks depends on whether they share a host and a board, and on nothing else.
+    let mut alike = [[None; 2]; 2];
     for a in 0..boards.world() {
         for b in a + 1..boards.world() {
+            let here = usize::from(hosts.of(a) == hosts.of(b));
+            let known = &mut alike[here][usize::from(boards.together(a, b))];
+            if let Some(kind) = *known {
+                let kind: &mut PairGroup = &mut kinds[kind];
+                kind.pairs += 1;
+                continue;
+            }
             let joined = join([hosts.of(a), hosts.of(b)], boards.together(a, b), links);
-            match kinds
-                .iter_mut()
-                .find(|kind| (kind.transport, &kind.refused) == (joined.transport, &joined.refused))
-            {
-                Some(kind) => kind.pairs += 1,
+            let same = |kind: &PairGroup| {
+                (kind.transport, &kind.refused) == (joined.transport, &joined.refused)
+            };
+            let found = kinds.iter().position(same);
+            *known = Some(found.unwrap_or(kinds.len()));
+            match found {
+                Some(kind) => kinds[kind].pairs += 1,
                 None => kinds.push(PairGroup {
                     pairs: 1,
                     first: (a, b),

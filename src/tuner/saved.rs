@@ -22,6 +22,12 @@ pub enum TableFileError {
         /// The reason.
         source: io::Error,
     },
+    /// A pipe, a device or a folder is where the file should be.
+    #[error("{} is no regular file, and only such a file holds a table; name another", path.display())]
+    NoFile {
+        /// What is no file.
+        path: PathBuf,
+    },
     /// The file is no table.
     #[error("{} is damaged: {source}; run 'maypole tune' again, or remove it", path.display())]
     Damaged {
@@ -102,6 +108,7 @@ impl TableLocation {
     /// ```
     pub fn probe(&self) -> Result<(), TableFileError> {
         let path = self.file()?;
+        only_a_file(path)?;
         // As long as a table, so that a full disk is noticed.
         let sample = CostTable::BUILT_IN.to_string();
         write_beside(path, &sample)
@@ -117,12 +124,14 @@ impl TableLocation {
         }
     }
 
-    /// Writes the table as a whole or not at all, and returns the path of the file.
+    /// Writes the table as a whole or not at all, and returns the path of the file. Of a link, the
+    /// file is written that it leads to. What is there and is no regular file is refused.
     ///
     /// # Errors
     /// [`TableFileError`] if there is no file for the table, or if the file cannot be written.
     pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
         let path = self.file()?;
+        only_a_file(path)?;
         write(path, &table.to_string())
             .map_err(|source| TableFileError::Io { path: path.to_owned(), source })?;
         Ok(path)
@@ -141,7 +150,17 @@ impl CostTable {
     }
 }
 
+/// Refuses what is there and is no regular file. A pipe would be waited for, and a file that is
+/// renamed to the path would take the place of a device.
+fn only_a_file(path: &Path) -> Result<(), TableFileError> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(TableFileError::NoFile { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 fn read(path: &Path) -> Result<CostTable, TableFileError> {
+    only_a_file(path)?;
     let path = path.to_owned();
     let mut bytes = Vec::new();
     // One byte more than a table has is enough for the parser to refuse it.
@@ -157,8 +176,9 @@ fn read(path: &Path) -> Result<CostTable, TableFileError> {
 /// Writes a file beside `path` and renames it to `path`, so that a reader never finds half of a
 /// table.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let beside = write_beside(path, text)?;
-    let renamed = fs::rename(&beside, path);
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let beside = write_beside(&path, text)?;
+    let renamed = fs::rename(&beside, &path);
     if renamed.is_err() {
         discard(&beside);
     }
@@ -171,9 +191,6 @@ fn write_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = folder.join(name);
@@ -240,6 +257,32 @@ mod tests {
         fs::write(&path, b"maypole costs 2\n\xff\xfe").unwrap();
         let error = place.load().unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()) && error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced_and_links_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        fs::write(&file, "").unwrap();
+        let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
+        TableLocation::File(link.clone()).store(&table).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(TableLocation::File(file).load().unwrap(), table);
+        // A socket is a node that is no file, and that needs no tool to be made.
+        let node = folder.path().join("node");
+        let _socket = std::os::unix::net::UnixListener::bind(&node).unwrap();
+        for path in [node.as_path(), folder.path()] {
+            let place = TableLocation::File(path.to_owned());
+            let before = fs::metadata(path).unwrap().file_type();
+            let refused = [place.probe().err(), place.store(&table).err(), place.load().err()];
+            for error in refused {
+                let text = error.expect("it is refused").to_string();
+                assert!(text.contains(&format!("{} is no regular file", path.display())), "{text}");
+            }
+            assert_eq!(fs::metadata(path).unwrap().file_type(), before);
+        }
     }
 
     #[test]

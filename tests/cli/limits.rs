@@ -9,6 +9,8 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("perf --min 64K --max 8", "--min 64K is more than --max 8"),
         ("perf --factor 1", "at least 2"),
         ("perf --min 8Q", "or 4K"),
+        ("perf --min 8 --max 1T --step 1", "1099511627769 sizes from 8 to 1T"),
+        ("explain scan --transport cuda -n 18446744073709551615", "serve 1 to 64"),
         ("perf -n 3 --root 3", "no rank 3"),
         ("perf barrier --algorithm ring", "barrier: dissemination"),
         ("perf --algorithm rung", "two-shot"),

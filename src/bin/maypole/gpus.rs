@@ -28,12 +28,12 @@ impl GpuArgs {
     pub(crate) fn links(&self, cluster: Option<&str>, ranks: usize) -> Result<DeviceLinks> {
         let topology = cluster.map(of_gpus).transpose()?;
         let all = topology.as_ref().map_or(ranks, |topology| topology.devices().len());
-        let gpus = if self.gpus.is_empty() { (0..all).collect() } else { self.gpus.clone() };
+        let count = if self.gpus.is_empty() { all } else { self.gpus.len() };
         ensure!(
-            (1..=MOST_RANKS).contains(&gpus.len()),
-            "{} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}",
-            gpus.len()
+            (1..=MOST_RANKS).contains(&count),
+            "{count} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}"
         );
+        let gpus = if self.gpus.is_empty() { (0..all).collect() } else { self.gpus.clone() };
         match (&topology, cluster) {
             (Some(topology), Some(name)) => DeviceLinks::new(topology, &gpus)
                 .map_err(|why| anyhow::anyhow!("--cluster {name} with --transport cuda: {why}")),

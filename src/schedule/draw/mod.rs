@@ -38,6 +38,7 @@ pub use svg::svg;
 use crate::schedule::conflict::ConflictGraph;
 use crate::schedule::{Schedule, Step};
 use cell::{Cell, Ranges, cells};
+use std::collections::HashMap;
 
 /// A picture is cut into tables so that no line is longer, if that is possible.
 const WIDTH: usize = 200;
@@ -55,16 +56,19 @@ const WIDTH: usize = 200;
 pub fn text(schedules: &[Schedule]) -> String {
     let picture = Picture::new(schedules);
     let world = schedules.len();
+    let ranks: Vec<usize> = (0..world).collect();
+    let fits = |table: &String| table.lines().all(|line| line.len() <= WIDTH);
+    // The tables of a way are made one by one, and no more after one that is too wide.
     let beside = |bands: usize| {
-        let ranks: Vec<usize> = (0..world).collect();
-        let tables: Vec<_> =
-            ranks.chunks(world.div_ceil(bands).max(1)).map(|ranks| picture.table(ranks)).collect();
-        if tables.is_empty() { "\n".to_owned() } else { tables.join("\n") }
+        let tables = ranks.chunks(world.div_ceil(bands).max(1));
+        let tables = tables.map(|ranks| Some(picture.table(ranks)).filter(fits));
+        tables.collect::<Option<Vec<String>>>()
     };
-    let mut pictures = (1..=world.max(1)).map(beside);
-    let first = pictures.next().expect("there is at least one way");
-    let fits = |picture: &String| picture.lines().all(|line| line.len() <= WIDTH);
-    if fits(&first) { first } else { pictures.find(fits).unwrap_or(first) }
+    if world == 0 {
+        return "\n".to_owned();
+    }
+    let narrow = (1..=world).find_map(beside).map(|tables| tables.join("\n"));
+    narrow.unwrap_or_else(|| picture.table(&ranks))
 }
 
 /// Rows of cells of lines, each column as wide as its widest line.
@@ -122,24 +126,22 @@ impl Picture {
         }
         let drawn = picture.cells.iter().flatten().filter_map(|cell| cell.round);
         picture.rounds = drawn.max().map_or(0, |last| last + 1);
+        let mut arrows = HashMap::new();
         for (rank, schedule) in schedules.iter().enumerate() {
             for (nth, step) in schedule.steps.iter().enumerate() {
                 let Step::Send { from: span, .. } = *step else { continue };
                 let Some((peer, receive)) = graph.received_by[rank][nth] else { continue };
                 let from = (rank, cell_of[rank][nth]);
                 let to = (peer, cell_of[peer][receive]);
-                picture.arrow(from, to, span.chunk);
+                // Chunks that travel from cell to cell share an arrow.
+                let arrow = *arrows.entry((from, to)).or_insert_with(|| {
+                    picture.messages.push(DrawnMessage { from, to, chunks: Vec::new() });
+                    picture.messages.len() - 1
+                });
+                picture.messages[arrow].chunks.push(span.chunk);
             }
         }
         picture
-    }
-
-    /// Chunks that travel from cell to cell share an arrow.
-    fn arrow(&mut self, from: (usize, usize), to: (usize, usize), chunk: usize) {
-        match self.messages.iter_mut().find(|message| message.from == from && message.to == to) {
-            Some(message) => message.chunks.push(chunk),
-            None => self.messages.push(DrawnMessage { from, to, chunks: vec![chunk] }),
-        }
     }
 
     /// The table of `ranks`, side by side.
@@ -159,7 +161,11 @@ impl Picture {
     }
 
     fn cells(&self, rank: usize, round: Option<usize>) -> impl Iterator<Item = &Cell> {
-        self.cells[rank].iter().filter(move |cell| cell.round == round)
+        // Cells are in the order of their rounds, and those without one come last.
+        let key = |round: Option<usize>| round.unwrap_or(usize::MAX);
+        let cells = &self.cells[rank];
+        let first = cells.partition_point(|cell| key(cell.round) < key(round));
+        cells[first..].iter().take_while(move |cell| cell.round == round)
     }
 
     fn is_stuck(&self) -> bool {

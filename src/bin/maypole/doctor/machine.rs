@@ -37,7 +37,7 @@ fn cores(cores: usize, ranks: usize) -> Finding {
 }
 
 fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
-    let needed = DESCRIPTORS + PER_RANK * ranks;
+    let needed = PER_RANK.saturating_mul(ranks).saturating_add(DESCRIPTORS);
     match limit {
         Some(None) => Finding::ok("descriptors", "no limit"),
         Some(Some(limit)) if limit >= needed => {
@@ -133,6 +133,7 @@ mod tests {
         assert_eq!(descriptors(Some(Some(1024)), 8).severity, Severity::Ok);
         let few = descriptors(Some(Some(64)), 8);
         assert_eq!((few.severity, few.fix.as_deref()), (Severity::Problem, Some("ulimit -n 96")));
+        assert_eq!(descriptors(Some(Some(64)), u64::MAX).severity, Severity::Problem);
         assert_eq!(descriptors(Some(None), 1 << 20).severity, Severity::Ok);
         assert_eq!(locked(Some(Some(8 << 20))).severity, Severity::Warning);
         assert_eq!(locked(Some(None)).severity, Severity::Ok);

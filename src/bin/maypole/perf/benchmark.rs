@@ -4,6 +4,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 pub(crate) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// The parameters that are equal at every point.
@@ -54,11 +55,11 @@ impl Benchmark {
                 if algorithm.is_some_and(|algorithm| !algorithm.supports(collective)) {
                     continue;
                 }
+                let mut counts = HashSet::new();
                 for &size in &self.sizes {
                     let count = self.parameters.count(collective, size);
-                    let point = BenchmarkPoint { collective, algorithm, count };
-                    if !points.contains(&point) {
-                        points.push(point);
+                    if counts.insert(count) {
+                        points.push(BenchmarkPoint { collective, algorithm, count });
                     }
                 }
             }

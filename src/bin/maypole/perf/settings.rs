@@ -40,6 +40,8 @@ const PAGE: usize = 4096;
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
+/// The most sizes of a range.
+const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {
     /// How many ranks to start where no launcher has started this process as one.
@@ -187,6 +189,17 @@ impl PerfArgs {
         let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
         ensure!(min <= max, "--min {} is more than --max {}", sizes::name(min), sizes::name(max));
         ensure!(factor >= 2, "--factor {factor}: the factor must be at least 2");
+        if let Some(step) = self.step {
+            let sizes = (max - min) / step + 1;
+            ensure!(
+                sizes <= MOST_SIZES,
+                "--step {} makes {sizes} sizes from {} to {}, and the most is {MOST_SIZES}: give a \
+                 larger --step",
+                sizes::name(step),
+                sizes::name(min),
+                sizes::name(max)
+            );
+        }
         let next = |size: &usize| match self.step {
             Some(step) => size.checked_add(step),
             None => size.checked_mul(factor),
@@ -327,6 +340,10 @@ mod tests {
         for (line, says) in [
             ("--min 64 --max 8", "--min 64 is more than --max 8"),
             ("--factor 1", "at least 2"),
+            (
+                "--min 8 --max 1T --step 1",
+                "1099511627769 sizes from 8 to 1T, and the most is 16384",
+            ),
             ("--factor 2 --step 8", "cannot be used with"),
             ("--root 4", "no rank 4"),
             ("-n 2 --root 2", "no rank 2"),
