@@ -1,5 +1,7 @@
 """A rank that dies or comes too late under PyTorch is an exception on every survivor, and never a signal."""
 
+from textwrap import dedent
+
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -63,6 +65,10 @@ CALLS = {
     "dist.P2POp(dist.isend, mine, (rank + 1) % world), dist.P2POp(dist.irecv, parts[0], (rank - 1) % world)])]",
 }
 STEPS.update({name: TENSORS.format(call=call) for name, call in CALLS.items()})
+# Once the group has been formed, a call waits for one second.
+SHORTER = """
+dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
+"""
 SURVIVE = """
 try:
     for at in range(1000):
@@ -77,8 +83,6 @@ os._exit(0)
 
 
 def survivors(name, fault, code):
-    from textwrap import dedent
-
     program = dedent(STEPS[name]) + SURVIVE.format(fault=fault)
     said = run(2, program, codes=[0, code])
     assert "told:" in said[0] and "rank 1" in said[0], said
@@ -91,15 +95,6 @@ def test_a_killed_rank_is_named_by_the_survivor(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_late_rank_is_named_by_the_others(name):
-    late = 'dist.group.WORLD._get_backend(torch.device("cpu")); time.sleep(6)'
-    from textwrap import dedent
-
-    program = SHORTER + dedent(STEPS[name]) + SURVIVE.format(fault=late)
+    program = SHORTER + dedent(STEPS[name]) + SURVIVE.format(fault="time.sleep(3)")
     said = run(2, program)
     assert "told:" in said[0] and "rank 1" in said[0], said
-
-
-# Once the group has been formed, a call waits for one second.
-SHORTER = """
-dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
-"""
