@@ -4,6 +4,19 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 __version__: str
 _T = TypeVar("_T")
 _Op = Literal["sum", "product", "min", "max", "avg", "and", "or", "xor"]
+_Collective = Literal[
+    "broadcast",
+    "reduce",
+    "all_reduce",
+    "gather",
+    "all_gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "scan",
+    "exclusive_scan",
+    "barrier",
+]
 
 class _DLPack(Protocol):
     def __dlpack__(self) -> Any: ...
@@ -84,7 +97,7 @@ class Communicator:
     def recv(self, data: _Array, source: int | None = None, tag: int = 0) -> tuple[int, int]: ...
     def start(
         self,
-        name: str,
+        name: _Collective,
         data: _Array,
         op: _Op = "sum",
         *,
@@ -95,7 +108,7 @@ class Communicator:
     def split(self, color: int | None, key: int = 0) -> Communicator | None: ...
     def duplicate(self) -> Communicator: ...
     def shrink(self) -> Communicator: ...
-    def explain(self, name: str, nbytes: int, root: int = 0) -> str: ...
+    def explain(self, name: _Collective, nbytes: int, root: int = 0) -> str: ...
     def alloc(self, nbytes: int) -> Memory: ...
     def set_timeout(self, value: float) -> None: ...
     def set_deterministic(self, on: bool = True) -> None: ...

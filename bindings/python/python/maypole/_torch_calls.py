@@ -13,6 +13,9 @@ _TYPES = {
     torch.int32: "int32",
     torch.int64: "int64",
     torch.uint8: "uint8",
+    torch.uint16: "uint16",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
     torch.bool: "bool",
 }
 _OPERATIONS = {

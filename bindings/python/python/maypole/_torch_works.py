@@ -5,10 +5,9 @@ import time
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.futures import Future
 
 from . import MaypoleError
-from ._torch_futures import complete, complete_later, depth_here
+from ._torch_futures import Outcome, complete_later, depth_here
 
 # Taken for a few assignments, so one lock does for all works.
 _completing = threading.Lock()
@@ -21,7 +20,7 @@ class _EndingWork(dist.Work):
     def __init__(self, tensors):
         super().__init__()
         self._tensors = tensors
-        self._future = None
+        self._outcome = None
         self._depth = 0
         self._listeners = ()
         self._error = None
@@ -31,9 +30,9 @@ class _EndingWork(dist.Work):
         with _completing:
             self._error = failure
             self._over = True
-            future, listeners = self._future, self._listeners
-        if future is not None:
-            complete_later(future, self._depth, self._tensors, failure)
+            outcome, listeners = self._outcome, self._listeners
+        if outcome is not None:
+            complete_later(outcome, self._depth, self._tensors, failure)
         for listener in listeners:
             listener()
 
@@ -47,12 +46,12 @@ class _EndingWork(dist.Work):
 
     def get_future(self):
         with _completing:
-            if self._future is None:
-                self._future = Future()
+            if self._outcome is None:
+                self._outcome = Outcome()
                 self._depth = depth_here()
                 if self._over:
-                    complete(self._future, self._tensors, self._error)
-            return self._future
+                    self._outcome.complete(self._tensors, self._error)
+            return self._outcome.future
 
     def is_completed(self):
         return self._over

@@ -260,12 +260,23 @@ class MaypoleBackend(_Backend):
     def _gathered(self, outs, tensor):
         """A call that gathers `tensor` of all ranks in `outs`, and the copies afterwards."""
         source = flat(tensor)
-        whole = torch.empty(len(outs) * source.numel(), dtype=source.dtype)
-        parts = whole.chunk(len(outs)) if source.numel() else [whole] * len(outs)
+        lengths = [out.numel() for out in outs]
+        counts = NOTHING
+        if len(set(lengths)) > 1:
+            if lengths[self._rank] != source.numel():
+                raise RuntimeError(
+                    f"the list has {lengths[self._rank]} elements for this rank {self._rank}, whose tensor has "
+                    f"{source.numel()}"
+                )
+            counts = (lengths, None)
+        else:
+            lengths = [source.numel()] * len(outs)
+        whole = torch.empty(sum(lengths), dtype=source.dtype)
         after = [
-            lambda out=dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs, parts)
+            lambda out=dense(out), part=part: out.copy_(part.view(out.shape))
+            for out, part in zip(outs, whole.split(lengths))
         ]
-        return Call("all_gather", source, whole), after
+        return Call("all_gather", source, whole, counts=counts), after
 
     def allgather(self, outs, ins, opts=None):
         gathered = [self._gathered(out, tensor) for out, tensor in zip(outs, ins)]
@@ -297,16 +308,27 @@ class MaypoleBackend(_Backend):
         after = [copy for _, copies in gathered for copy in copies]
         return self._run([call for call, _ in gathered], list(outs), opts, after)
 
-    def _scattered_sum(self, out, source, op):
+    def _scattered_sum(self, out, source, op, lengths=()):
+        """A call for this rank's block of the sum of `source`. `lengths` are those of the blocks, by rank."""
         name, factor = operation(op)
         place, after = self._into(out)
+        if len(set(lengths)) > 1:
+            if lengths[self._rank] != place.numel():
+                raise RuntimeError(
+                    f"the list has {lengths[self._rank]} elements for this rank {self._rank}, whose output has "
+                    f"{place.numel()}"
+                )
+            counts = (lengths, None)
+            call = Call("reduce_scatter", source, place, op=name, factor=factor, counts=counts, moves=False)
+            return call, after
         if self._is_block_of(place, source):
             return Call("reduce_scatter", source, source, op=name, factor=factor, moves=False), after
         return Call("reduce_scatter", source, place, op=name, factor=factor, moves=False), after
 
     def reduce_scatter(self, outs, ins, opts):
         sources = [torch.cat([flat(part).view(-1) for part in parts]) for parts in ins]
-        sums = [self._scattered_sum(out, source, opts.reduceOp) for out, source in zip(outs, sources)]
+        lengths = [[part.numel() for part in parts] for parts in ins]
+        sums = [self._scattered_sum(*of, opts.reduceOp, counts) for *of, counts in zip(outs, sources, lengths)]
         after = [copy for _, copies in sums for copy in copies]
         return self._run([call for call, _ in sums], list(outs), opts, after)
 
