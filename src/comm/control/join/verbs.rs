@@ -2,6 +2,7 @@
 
 use super::Transport;
 use crate::comm::control::Control;
+use crate::comm::error::Error;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
@@ -74,8 +75,8 @@ pub(super) fn decide(
     (rank, hosts): (usize, &Hosts),
     offers: &[VerbsOffer],
     deadline: Instant,
-) -> Result<StreamLinks, String> {
-    let links = transport.links(hosts, offers)?;
+) -> Result<StreamLinks, Error> {
+    let links = transport.links(hosts, offers).map_err(Error::wrong_setting)?;
     if transport != Transport::Auto || links != StreamLinks::VerbsBetweenHosts {
         return Ok(links);
     }
@@ -86,11 +87,11 @@ pub(super) fn decide(
         None => Ok(()),
     };
     let mine = tried.and_then(|()| offers[rank].clone());
-    let told = control.exchange(to_bytes(&mine), deadline).map_err(|error| error.to_string())?;
+    let told = control.exchange(to_bytes(&mine), deadline).map_err(Error::unjoined)?;
     // All ranks have made their trials.
     control.end_trials();
     let offers: Vec<_> = told.iter().map(|offer| from_bytes(offer)).collect();
-    transport.links(hosts, &offers)
+    transport.links(hosts, &offers).map_err(Error::wrong_setting)
 }
 
 /// The first rank of the host after that of `rank`, if `rank` is the first of its host.
