@@ -1,16 +1,21 @@
 //! Variables of maypole's own that are misspelt, or whose values cannot be read.
 
-use maypole::Communicator;
+use maypole::world::bootstrap::JoinConfig;
+use maypole::{Communicator, Transport};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 #[test]
 #[ignore = "a process of the other test"]
 fn a_rank_of_another_test() {
     if std::env::var_os("TEST_ROLE").is_some() {
         for _ in 0..2 {
-            Communicator::from_env().unwrap().close().unwrap();
+            match Communicator::from_env() {
+                Ok(comm) => comm.close().unwrap(),
+                Err(error) => panic!("{error}; retryable: {}", error.is_retryable()),
+            }
         }
     }
 }
@@ -57,5 +62,50 @@ fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be(
         assert!(!output.status.success(), "{variable}={value:?}");
         let is_told = |line: &str| line.contains(variable) && line.contains(told);
         assert!(error.lines().any(is_told), "{variable}={value:?}: {error}");
+        assert!(error.contains("retryable: false"), "{variable}={value:?}: {error}");
     }
+}
+
+/// A program that tries again while it may succeed comes to an end.
+#[test]
+fn a_setting_that_cannot_become_right_by_itself_is_not_retryable() {
+    for (variable, value) in [
+        ("MAYPOLE_NEWCOMER", "1"),
+        ("MAYPOLE_RANK", "0"),
+        ("MAYPOLE_TIMEOUT", "soon"),
+        ("MAYPOLE_JOB_KEY", "short"),
+        ("MAYPOLE_JOB_KEY_FILE", "/dev/null/key"),
+        ("MAYPOLE_STATUS_SIGNAL", "NOSUCH"),
+    ] {
+        let output = alone(variable, value.as_ref());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("retryable: false"), "{variable}={value}: {error}");
+    }
+    let at = |world, address: &str| JoinConfig {
+        ports: vec![1],
+        join_timeout: Duration::from_millis(50),
+        ..JoinConfig::new(1, world, address)
+    };
+    let retryable =
+        |config| Communicator::join(config, Transport::Auto).unwrap_err().is_retryable();
+    assert!(!retryable(at(1, "127.0.0.1")), "there is no rank 1 of 1");
+    assert!(retryable(at(2, "127.0.0.1")), "rank 0 may come");
+}
+
+/// Shared memory cannot join ranks of two hosts, however often they try.
+#[test]
+fn a_transport_that_cannot_serve_the_ranks_is_not_retryable() {
+    let job = format!("two hosts {}", std::process::id());
+    let rank = |rank: usize| {
+        let host = Some(format!("host-{rank}"));
+        let config = JoinConfig::new(rank, 2, "127.0.0.1").with_job(&job);
+        let config = JoinConfig { host, ..config };
+        let error = Communicator::join(config, Transport::Shm).unwrap_err();
+        assert!(error.to_string().contains("shm was asked for"), "{error}");
+        assert!(!error.is_retryable(), "{error}");
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| rank(1));
+        rank(0);
+    });
 }

@@ -6,90 +6,83 @@ use crate::schedule::collective::Collective;
 use std::fmt;
 use std::str::FromStr;
 
-/// An algorithm that implements some of the collectives.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum Algorithm {
+/// Declares the algorithms, each with its name, in the order of the table. Those before the semicolon do
+/// not depend on hosts. One list makes all three, so that none of them forgets an algorithm.
+macro_rules! algorithms {
+    (
+        $($(#[$about:meta])* $flat:ident = $flat_name:literal,)*;
+        $($(#[$host_about:meta])* $by_host:ident = $host_name:literal,)*
+    ) => {
+        /// An algorithm that implements some of the collectives.
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        #[non_exhaustive]
+        pub enum Algorithm {
+            $($(#[$about])* $flat,)*
+            $($(#[$host_about])* $by_host,)*
+        }
+
+        impl Algorithm {
+            /// Every algorithm that does not depend on hosts, in the order of the table; of two that
+            /// cost the same, the tuner takes the later one. [`Hierarchical`](Self::Hierarchical),
+            /// which depends on the host of each rank, is not among them.
+            pub const ALL: [Self; [$(Self::$flat),*].len()] = [$(Self::$flat),*];
+
+            /// Its name on the command line and in tables: `ring`, `one-shot` ...
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$flat => $flat_name,)*
+                    $(Self::$by_host => $host_name,)*
+                }
+            }
+
+            /// All algorithms that can be asked for by name: [`ALL`](Self::ALL), and
+            /// [`Hierarchical`](Self::Hierarchical).
+            pub fn named() -> impl Iterator<Item = Self> {
+                Self::ALL.into_iter().chain([$(Self::$by_host),*])
+            }
+        }
+    };
+}
+
+algorithms! {
     /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for
     /// broadcast, reduce and scans.
-    Ring,
+    Ring = "ring",
     /// Pipelined binary tree: broadcast, reduce, all-reduce.
-    Tree,
+    Tree = "tree",
     /// Two binary trees, half of the vector on each: broadcast, reduce, all-reduce.
-    DoubleTree,
+    DoubleTree = "double-tree",
     /// Binomial tree: broadcast, reduce, gather, scatter.
-    Binomial,
+    Binomial = "binomial",
     /// Exchanges at doubling distance: all-reduce, all-gather, scans.
-    RecursiveDoubling,
+    RecursiveDoubling = "recursive-doubling",
     /// Exchanges of halves, and back: all-reduce, reduce-scatter.
-    HalvingDoubling,
+    HalvingDoubling = "halving-doubling",
     /// Rounds of doubling distance around a ring: all-gather, all-to-all.
-    Bruck,
+    Bruck = "bruck",
     /// Scatter, then all-gather: broadcast.
-    ScatterAllGather,
+    ScatterAllGather = "scatter-all-gather",
     /// Reduce-scatter, then gather: reduce.
-    ReduceScatterGather,
+    ReduceScatterGather = "reduce-scatter-gather",
     /// Pairwise exchange: all-to-all, reduce-scatter.
-    Pairwise,
+    Pairwise = "pairwise",
     /// Every rank sends its whole vector to all others: all-reduce.
-    OneShot,
+    OneShot = "one-shot",
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
-    TwoShot,
+    TwoShot = "two-shot",
     /// Every rank sends each block straight to its receiver: all-gather, reduce-scatter,
     /// all-to-all.
-    Direct,
+    Direct = "direct",
     /// The root exchanges messages with every rank: broadcast, reduce, gather, scatter.
-    Linear,
+    Linear = "linear",
     /// Rounds of doubling distance: barrier.
-    Dissemination,
+    Dissemination = "dissemination",
+    ;
     /// One algorithm within hosts, another across: all but all-to-all and scans.
-    Hierarchical,
+    Hierarchical = "hierarchical",
 }
 
 impl Algorithm {
-    /// Every algorithm that does not depend on hosts, in the order of the table; of two that cost
-    /// the same, the tuner takes the later one. [`Hierarchical`](Self::Hierarchical), which depends
-    /// on the host of each rank, is not among them.
-    pub const ALL: [Self; 15] = [
-        Self::Ring,
-        Self::Tree,
-        Self::DoubleTree,
-        Self::Binomial,
-        Self::RecursiveDoubling,
-        Self::HalvingDoubling,
-        Self::Bruck,
-        Self::ScatterAllGather,
-        Self::ReduceScatterGather,
-        Self::Pairwise,
-        Self::OneShot,
-        Self::TwoShot,
-        Self::Direct,
-        Self::Linear,
-        Self::Dissemination,
-    ];
-
-    /// Its name on the command line and in tables: `ring`, `one-shot` ...
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ring => "ring",
-            Self::Tree => "tree",
-            Self::DoubleTree => "double-tree",
-            Self::Binomial => "binomial",
-            Self::RecursiveDoubling => "recursive-doubling",
-            Self::HalvingDoubling => "halving-doubling",
-            Self::Bruck => "bruck",
-            Self::ScatterAllGather => "scatter-all-gather",
-            Self::ReduceScatterGather => "reduce-scatter-gather",
-            Self::Pairwise => "pairwise",
-            Self::OneShot => "one-shot",
-            Self::TwoShot => "two-shot",
-            Self::Direct => "direct",
-            Self::Linear => "linear",
-            Self::Dissemination => "dissemination",
-            Self::Hierarchical => "hierarchical",
-        }
-    }
-
     /// The collectives that it implements, rooted ones at root 0 (it implements them at every
     /// root).
     pub const fn collectives(self) -> &'static [Collective] {
@@ -133,12 +126,6 @@ impl Algorithm {
                 Barrier,
             ],
         }
-    }
-
-    /// All algorithms that can be asked for by name: [`ALL`](Self::ALL), and
-    /// [`Hierarchical`](Self::Hierarchical).
-    pub fn named() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().chain([Self::Hierarchical])
     }
 
     /// True if it implements `collective`, whatever its root.

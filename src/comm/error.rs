@@ -1,7 +1,9 @@
 //! Why a call fails. Each error says what happened, on which rank, and what to do.
 
 use crate::algorithms::Algorithm;
+use crate::world::bootstrap::JoinError;
 pub use crate::world::calls::{CallMismatch, MissedDeadline, RankCall};
+use crate::world::launch::LaunchError;
 use std::fmt;
 
 /// Why a call failed.
@@ -158,9 +160,15 @@ pub enum Error {
         /// What happened.
         why: String,
     },
-    /// The environment does not say which rank this process is, or the ranks could not join.
-    #[error("{0}")]
-    Join(String),
+    /// The environment does not say which rank this process is, a setting is wrong, or the ranks could
+    /// not join.
+    #[error("{why}")]
+    Join {
+        /// What happened, and what to do.
+        why: String,
+        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
+        retryable: bool,
+    },
 }
 
 /// The part of a sentence that is this rank's own, unless the cause tells it already.
@@ -178,7 +186,31 @@ impl fmt::Debug for Error {
     }
 }
 
+/// An attempt to join that failed, and may succeed another time unless a setting is wrong.
+impl From<JoinError> for Error {
+    fn from(error: JoinError) -> Self {
+        Self::Join { why: error.to_string(), retryable: error.is_retryable() }
+    }
+}
+
+/// Variables do not become right by themselves.
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Self {
+        Self::wrong_setting(error)
+    }
+}
+
 impl Error {
+    /// The error of a setting that does not become right by itself.
+    pub(crate) fn wrong_setting(why: impl fmt::Display) -> Self {
+        Self::Join { why: why.to_string(), retryable: false }
+    }
+
+    /// The error of ranks that did not find one another.
+    pub(crate) fn unjoined(why: impl fmt::Display) -> Self {
+        Self::Join { why: why.to_string(), retryable: true }
+    }
+
     /// True if the communicator works as before: the call was refused before anything was sent, or
     /// the bytes received are no value of the type that was asked for.
     pub fn is_harmless(&self) -> bool {
@@ -186,14 +218,16 @@ impl Error {
     }
 
     /// True if the same program may succeed on a new communicator: a peer died or was late, or the
-    /// ranks could not join. False if the program or its arguments must change first, and after a
-    /// panic. If another rank failed first, the answer is that of the first failure.
+    /// ranks did not find one another. False if the program, its arguments or a setting must change
+    /// first, and after a panic. If another rank failed first, the answer is that of the first
+    /// failure.
     ///
     /// | | retryable | [harmless](Self::is_harmless) |
     /// |---|---|---|
     /// | `Invalid`, `Unsupported`, `Value` | no | yes |
     /// | `Mismatch`, `Device`, `Forked` | no | no |
-    /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
+    /// | `TimedOut`, `PeerLost`, `Connect` | yes | no |
+    /// | `Join` | unless a setting is wrong, such as a variable | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -204,8 +238,10 @@ impl Error {
             | Self::Device { .. }
             | Self::Forked { .. } => false,
             Self::TimedOut { .. } | Self::PeerLost { .. } => true,
-            Self::Connect { .. } | Self::Join(_) => true,
-            Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
+            Self::Connect { .. } => true,
+            Self::Aborted { retryable, .. }
+            | Self::Failed { retryable, .. }
+            | Self::Join { retryable, .. } => *retryable,
         }
     }
 
@@ -221,7 +257,7 @@ impl Error {
             | Self::Device { rank, .. }
             | Self::Forked { rank }
             | Self::Connect { rank, .. } => Some(*rank),
-            Self::Unsupported { .. } | Self::Failed { .. } | Self::Join(_) => None,
+            Self::Unsupported { .. } | Self::Failed { .. } | Self::Join { .. } => None,
         }
     }
 
@@ -248,7 +284,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Forked { .. }
             | Self::Connect { .. }
-            | Self::Join(_) => None,
+            | Self::Join { .. } => None,
         }
     }
 
@@ -264,7 +300,7 @@ impl Error {
             | Self::Aborted { operation, .. }
             | Self::Device { operation, .. }
             | Self::Connect { operation, .. } => Some(operation),
-            Self::Failed { .. } | Self::Forked { .. } | Self::Join(_) => None,
+            Self::Failed { .. } | Self::Forked { .. } | Self::Join { .. } => None,
         }
     }
 }
@@ -275,6 +311,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     const CALL: &str = "scan(1 x u8, sum)";
@@ -356,6 +393,7 @@ mod tests {
                 after,
                 detail,
                 culprit,
+                world_ranks: BTreeMap::new(),
             };
             let operation = cause.operation.clone();
             Error::TimedOut { rank, operation, sequence, cause: Box::new(cause) }
@@ -368,7 +406,8 @@ mod tests {
         Case::failure(timed_out(None, None), None, true).check();
         Case::failure(lost, Some(2), true).check();
         Case::failure(connect, None, true).check();
-        Case::without_call(Error::Join(why()), None, true).check();
+        Case::without_call(Error::unjoined(why()), None, true).check();
+        Case::without_call(Error::wrong_setting(why()), None, false).check();
     }
 
     #[test]

@@ -46,11 +46,11 @@ impl Id {
     pub fn at(address: &str) -> Result<Self> {
         if address.len() > ADDRESS {
             let why = format!("the address '{address}' is longer than {ADDRESS} bytes");
-            return Err(Error::Join(why));
+            return Err(Error::wrong_setting(why));
         }
         let mut bytes = [0; 128];
         random::fill(&mut bytes[..KEY + JOB])
-            .map_err(|error| Error::Join(format!("no random numbers for a key: {error}")))?;
+            .map_err(|error| Error::unjoined(format!("no random numbers for a key: {error}")))?;
         bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
         Ok(Self { internal: bytes.map(|byte| byte as c_char) })
     }
@@ -69,8 +69,9 @@ impl Id {
         let bytes = self.internal.map(|byte| byte as u8);
         let (secret, address) = bytes.split_at(KEY + JOB);
         let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
-        let address = std::str::from_utf8(&address[..len])
-            .map_err(|_| Error::Join("the id of the group is not one that Id::new made".into()))?;
+        let address = std::str::from_utf8(&address[..len]).map_err(|_| {
+            Error::wrong_setting("the id of the group is not one that Id::new made")
+        })?;
         let (key, job) = secret.split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
         let config = JoinConfig::new(rank, world, address).with_job(&job);

@@ -7,9 +7,10 @@
 use super::cursor::{Advance, ReceiveCursor};
 use super::{AnyStream, Buffers};
 use crate::schedule::Buffer;
+use crate::schedule::simulate::SHORT_MESSAGES_TOGETHER;
 use maypole_kernels::{Region, View};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Head, Stream};
+use maypole_transports::{Fault, HEAD, Head, LONGEST_AHEAD, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -39,7 +40,7 @@ struct PostedMessage {
 
 /// The most bytes of messages that leave together. A copy of so few costs less than a system call, and
 /// a receiver takes as many at once.
-pub(super) const TOGETHER: usize = 8 << 10;
+pub(super) const TOGETHER: usize = SHORT_MESSAGES_TOGETHER as usize * (LONGEST_AHEAD - HEAD);
 
 /// Where messages that leave together are gathered.
 pub(super) type GatheredMessages = [u8; TOGETHER];

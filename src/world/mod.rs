@@ -10,8 +10,12 @@ pub mod bootstrap;
 pub mod calls;
 pub mod launch;
 mod peer;
+mod sentence;
 #[doc(hidden)]
 pub mod service;
 mod verbs;
 
+#[doc(hidden)]
+pub use sentence::RankSentence;
+pub(crate) use sentence::{group_name, rank_name};
 pub(crate) use verbs::{PortChoice, VerbsAccess, VerbsPortOffer};

@@ -9,6 +9,7 @@ mod joining;
 mod strangers;
 mod together;
 
+use maypole::world::RankSentence;
 use maypole::world::bootstrap::{JoinConfig, JoinError, join};
 use maypole::world::service::{Cause, CauseKind, GroupId, Service};
 use maypole_transports::shm::Segment;
@@ -90,6 +91,6 @@ pub(crate) fn everybody(service: &Service) -> Vec<usize> {
 }
 
 pub(crate) fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
-    let text = format!("rank {rank} says {kind:?}");
+    let text = RankSentence::default().rank(rank).words(format!(" says {kind:?}"));
     Cause { sequence, kind, rank, text, culprit: None, detail: None }
 }

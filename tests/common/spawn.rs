@@ -212,6 +212,12 @@ impl Running {
         }
     }
 
+    /// The first message with this tag that the test has heard from this process.
+    pub(crate) fn said(&self, process: usize, tag: &str) -> String {
+        let told = self.heard[process].iter().find_map(|line| told(line, tag));
+        told.unwrap_or_else(|| panic!("process {process} has not said {tag}")).to_owned()
+    }
+
     /// True if this process has printed a line with `text` in it, as far as the test has listened.
     pub(crate) fn heard_line(&self, process: usize, text: &str) -> bool {
         self.heard[process].iter().any(|line| line.contains(text))

@@ -7,15 +7,52 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A script in which rank 0 waits for the file `done`, and a newcomer does `then`. Rank 1 fails.
+/// A script in which rank 0 joins and waits for the file `done`, and a newcomer does `then`. The other
+/// ranks fail once rank 0 has joined.
 fn failing(folder: &Path, then: &str) -> String {
+    let joins = joins();
     let folder = folder.display();
     format!(
         "cd {folder}
-         if [ $RANK = 0 ]; then while [ ! -e done ]; do sleep 0.01; done; exit 0; fi
-         [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
+         if [ $RANK = 0 ]; then
+            {joins}
+            while [ ! -e done ]; do sleep 0.01; done
+            exit 0
+         fi
+         if [ \"$MAYPOLE_NEWCOMER\" != 1 ]; then {AFTER_JOINING} exit 3; fi
          {then}"
     )
+}
+
+/// Commands of a script that do what a rank does that joins, and wait for the file `joined`.
+fn joins() -> String {
+    let exe = std::env::current_exe().unwrap();
+    let this = "replacing::a_process_that_joins";
+    format!("{TELLS}=1 {} --exact {this} >/dev/null & {AFTER_JOINING}", exe.display())
+}
+
+/// Waits until [`joins`] has been done.
+const AFTER_JOINING: &str = "while [ ! -e joined ]; do sleep 0.01; done;";
+
+/// Set where a process of a script tells the launcher that its rank has joined.
+const TELLS: &str = "TEST_TELLS";
+
+/// No test, but a process that a script starts. The launcher stops it in the end.
+#[test]
+fn a_process_that_joins() {
+    if std::env::var_os(TELLS).is_some() {
+        let mut launcher = connect();
+        std::fs::write("joined", "").unwrap();
+        launcher.set_read_timeout(Some(2 * LIMIT)).unwrap();
+        let _ = launcher.read(&mut [0]);
+    }
+}
+
+/// The connection by which a rank that has joined tells its launcher what it does.
+fn connect() -> UnixStream {
+    let name = std::env::var("MAYPOLE_STATUS_SOCKET").unwrap();
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    UnixStream::connect_addr(&address).unwrap()
 }
 
 fn said(lines: &[String], text: &str) -> usize {
@@ -43,6 +80,65 @@ fn processes_that_take_places_come_to_an_end_and_the_others_go_on_alone() {
     let (code, lines) = complete(run("-n 2 --replace 2", &failing(folder.path(), then)));
     assert_eq!(code, 0, "{lines:?}");
     assert_eq!(said(&lines, "starting a process in its place"), 2, "{lines:?}");
+}
+
+/// The line about a loss is the last one, whatever the order of ends.
+#[test]
+fn the_end_of_a_job_that_went_on_without_ranks_tells_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "[ $RANK = 1 ] && exit 4; touch done; exec sleep 1000";
+    let script = failing(folder.path(), then);
+    let (code, lines) = complete(run("-n 3 --replace 2 --grace 0.3", &script));
+    assert_eq!(code, 0, "{lines:?}");
+    let losses: Vec<_> = lines.iter().filter(|line| line.contains("the others went on")).collect();
+    let [told] = losses[..] else { panic!("{lines:?}") };
+    for loss in ["rank 1 exited with code 3", "rank 2 exited with code 3"] {
+        assert!(told.contains(loss), "{lines:?}");
+    }
+}
+
+/// Nobody runs yet that could admit a newcomer, and the others wait for this rank.
+#[test]
+fn a_rank_that_fails_before_the_ranks_have_joined_is_started_as_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let script = format!(
+        "cd {place}
+         if [ $RANK = 0 ]; then while [ ! -e done ]; do sleep 0.01; done; exit 0; fi
+         [ -e failed ] || {{ touch failed; exit 3; }}
+         echo again as ${{MAYPOLE_NEWCOMER:-itself}}; touch done"
+    );
+    let (code, lines) = complete(run("-n 2 --replace 1", &script));
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!(said(&lines, "[rank 1] again as itself"), 1, "{lines:?}");
+}
+
+/// Nobody is left that could admit the processes that came in their place.
+#[test]
+fn processes_whose_ranks_have_all_failed_are_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "touch done; exec sleep 1000";
+    let script = failing(folder.path(), then).replace("exit 0", "exit 5");
+    let begun = Instant::now();
+    let (code, lines) = complete(run("-n 2 --replace 9 --grace 0.3", &script));
+    assert_eq!(code, 3, "{lines:?}");
+    assert_eq!(said(&lines, "starting a process in its place"), 1, "{lines:?}");
+    assert_eq!(said(&lines, "rank 0 exited with code 5"), 1, "{lines:?}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// A newcomer that was not admitted within its time is no failure of a rank.
+#[test]
+fn a_newcomer_that_gives_up_waiting_does_not_use_up_the_replacements() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "echo again >> starts; [ $(wc -l < starts) = 3 ] && touch done; sleep 0.5; exit 4";
+    let mut command = run("-n 2 --replace 1", &failing(folder.path(), then));
+    let (code, lines) = complete({
+        command.env("MAYPOLE_TIMEOUT", "0.4");
+        command
+    });
+    assert_eq!(code, 0, "{lines:?}");
+    assert_eq!(said(&lines, "was not admitted in time"), 2, "{lines:?}");
 }
 
 #[test]
@@ -86,9 +182,7 @@ const JOINS: &str = "TEST_JOINS";
 #[test]
 fn a_process_that_has_joined() {
     let Ok(code) = std::env::var(JOINS) else { return };
-    let name = std::env::var("MAYPOLE_STATUS_SOCKET").unwrap();
-    let address = SocketAddr::from_abstract_name(name).unwrap();
-    let mut launcher = UnixStream::connect_addr(&address).unwrap();
+    let mut launcher = connect();
     std::fs::write("done", "").unwrap();
     // The launcher stops what it takes for a process that nobody admits after its grace period.
     launcher.set_read_timeout(Some(LIMIT)).unwrap();
@@ -113,14 +207,16 @@ const GRACE: Duration = Duration::from_millis(300);
 
 /// A script in which rank 1 fails and the process in its place does `then`, and rank 0 ends after that.
 fn outlived(folder: &Path, then: &str) -> String {
+    let joins = joins();
     let folder = folder.display();
     format!(
         "cd {folder}
          if [ $RANK = 0 ]; then
+            {joins}
             while [ ! -e done ]; do sleep 0.01; done
             echo $$ > new; mv new zero; exit 0
          fi
-         [ \"$MAYPOLE_NEWCOMER\" = 1 ] || exit 3
+         if [ \"$MAYPOLE_NEWCOMER\" != 1 ]; then {AFTER_JOINING} exit 3; fi
          {then}"
     )
 }

@@ -1,11 +1,13 @@
 //! A signal as an event that a thread waits for. Nothing else happens when the signal comes: its
 //! handler writes one byte to a socket.
 
+use crate::fork::OwnerProcess;
+use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
 use signal_hook::consts::{
     FORBIDDEN, SIGALRM, SIGHUP, SIGQUIT, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
 };
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::{register, unregister};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -38,7 +40,8 @@ pub fn number(name: &str) -> Option<i32> {
     ((1..=64).contains(&number) && !FORBIDDEN.contains(&number)).then_some(number)
 }
 
-/// Receives one signal until it is dropped. The signal then has no effect.
+/// Receives one signal until it is dropped. The signal then has no effect. In a forked child, which
+/// inherits the handler, it has none either.
 #[derive(Debug)]
 pub struct SignalEvents {
     arrived: UnixStream,
@@ -54,9 +57,20 @@ impl SignalEvents {
         if FORBIDDEN.contains(&signal) {
             return Err(io::Error::other(format!("signal {signal} cannot be handled")));
         }
-        let (arrived, handler) = UnixStream::pair()?;
+        let (arrived, told) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;
-        Ok(Self { arrived, handler: pipe::register(signal, handler)? })
+        let owner = OwnerProcess::current();
+        let tell = move || {
+            // A child that was forked has inherited the handler, and the socket of its parent. A
+            // full socket holds news enough.
+            if owner.is_current() {
+                let _ = send(&told, b"!", SendFlags::DONTWAIT);
+            }
+        };
+        // SAFETY: the handler makes a load, a comparison and one system call, whose wrapper neither
+        // allocates nor locks nor panics.
+        let handler = unsafe { register(signal, tell) }?;
+        Ok(Self { arrived, handler })
     }
 
     /// Takes all signals that have come. Returns true if there were any. Does not wait.
@@ -96,6 +110,22 @@ mod tests {
         signal_hook::low_level::raise(SIGUSR2).unwrap();
         poll(&[(events.as_fd(), Interest::Read)], Duration::from_secs(60)).unwrap();
         assert!(events.take());
+        assert!(!events.take());
+    }
+
+    #[test]
+    fn a_signal_to_a_forked_child_is_no_event_of_its_parent() {
+        let events = SignalEvents::new(SIGUSR1).unwrap();
+        let in_child = || {
+            signal_hook::low_level::raise(SIGUSR1).unwrap();
+            let own = SignalEvents::new(SIGUSR1).unwrap();
+            signal_hook::low_level::raise(SIGUSR1).unwrap();
+            own.take().to_string()
+        };
+        // SAFETY: the child has one thread, and takes no lock that another test could hold, except
+        // those of the allocator and of the register of signals, which tests hold for microseconds.
+        let said = unsafe { crate::fork::in_forked_child(in_child) }.unwrap();
+        assert_eq!(said, "true");
         assert!(!events.take());
     }
 

@@ -55,7 +55,7 @@ impl From<Error> for Failure {
             Error::Aborted { .. } => MAYPOLE_ABORTED,
             Error::Failed { .. } => MAYPOLE_FAILED,
             Error::Connect { .. } => MAYPOLE_CONNECT,
-            Error::Join(_) => MAYPOLE_JOIN,
+            Error::Join { .. } => MAYPOLE_JOIN,
             Error::Forked { .. } => MAYPOLE_FORKED,
             Error::Unsupported { .. } => MAYPOLE_UNSUPPORTED,
             _ => MAYPOLE_FAILED,

@@ -21,7 +21,7 @@ fn kind(error: &Error) -> &'static str {
         Error::PeerLost { .. } => "peer lost",
         Error::Aborted { .. } => "aborted",
         Error::Connect { .. } => "connect",
-        Error::Join(_) => "join",
+        Error::Join { .. } => "join",
         Error::Forked { .. } => "forked",
         Error::Unsupported { .. } => "unsupported",
         _ => "failed",

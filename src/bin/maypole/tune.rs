@@ -196,7 +196,7 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
     match world.over(Transport::Ib) {
         Ok(comm) => table.verbs = report.fit("verbs", &RankPair { comm, samples }.series(&TCP)?),
         // Both ranks get this error, before either has sent data.
-        Err(Error::Join(why)) => report.text += &format!("# verbs: not measured: {why}\n"),
+        Err(Error::Join { why, .. }) => report.text += &format!("# verbs: not measured: {why}\n"),
         Err(error) => return Err(error.into()),
     }
     Ok(agreed(world, report.print())?.then_some((table, report.error)))

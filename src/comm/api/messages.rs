@@ -200,6 +200,7 @@ impl Communicator {
             noted = true;
             engine.note_batch(batch);
         };
+        engine.begin_messages();
         let ended = match recorder {
             None => links.run(&mut batch, &context, None, slow),
             Some(recorder) => {
@@ -215,6 +216,7 @@ impl Communicator {
         };
         let engine = self.engine.get_mut();
         engine.restore_observers(observers);
+        engine.end_messages(batch.len());
         if noted {
             engine.note_outside();
         }

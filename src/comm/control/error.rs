@@ -21,16 +21,17 @@ pub(crate) enum ControlError {
 }
 
 impl ControlError {
-    /// The same error in a group. `member` gives the rank in the group of a rank of the world.
-    pub(super) fn in_group(error: ServiceError, member: impl Fn(usize) -> Option<usize>) -> Self {
+    /// The same error in the group of the ranks `members` of the world.
+    pub(super) fn in_group(error: ServiceError, members: &[usize]) -> Self {
+        let member = |world: usize| members.iter().position(|member| *member == world);
         match error {
-            ServiceError::Aborted { cause } => Self::Failed(cause.text),
+            ServiceError::Aborted { cause } => Self::Failed(cause.text.in_group(members)),
             ServiceError::TimedOut { what, missing } => {
                 Self::TimedOut { what, missing: missing.into_iter().filter_map(member).collect() }
             }
             ServiceError::Left { rank } => match member(rank) {
                 Some(rank) => Self::Left(rank),
-                None => Self::Other(ServiceError::Left { rank }.to_string()),
+                None => Self::Other(format!("rank {rank} of the world has left")),
             },
             other => Self::Other(other.to_string()),
         }

@@ -67,7 +67,7 @@ impl Control for ForkedControl {
     }
 
     fn activity(&self) -> Arc<GroupActivity> {
-        Arc::new(GroupActivity::new(vec![0], 0))
+        Arc::new(GroupActivity::new(GroupId::WORLD, vec![0], 0))
     }
 
     fn note_wait(&self, _: SlowWait) {}

@@ -22,6 +22,7 @@ use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
+use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld, Status};
 use error::ControlError;
@@ -36,10 +37,10 @@ use std::time::Instant;
 /// Why a wait for a peer does not end.
 #[derive(Debug)]
 pub(crate) struct Straggler {
-    /// What the ranks report about themselves, in words.
-    pub(crate) report: String,
-    /// The rank that holds the others up; `None` if no single member of the group does.
-    pub(crate) rank: Option<usize>,
+    /// What the ranks report about themselves.
+    pub(crate) report: RankSentence,
+    /// The rank of the world that holds the others up; `None` if no single one does.
+    pub(crate) culprit: Option<usize>,
 }
 
 /// What the control plane knows about a rank, for its status. Ranks are those of the world.
@@ -107,7 +108,8 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
-    /// Tells all ranks that the group has failed, and why. Returns the first cause that is known.
+    /// Tells all ranks that the group has failed, and why: `cause` has the world's numbers. Returns
+    /// the first cause that is known, with the group's numbers.
     fn fail(&self, cause: Cause) -> Cause;
 
     /// Returns what is known about this rank in all of its groups.
@@ -125,7 +127,7 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
         deadline: Instant,
     ) -> Result<SurvivingGroup, ControlError>;
 
-    /// Returns the first cause that is known, if the group has failed.
+    /// Returns the first cause that is known, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
     /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
@@ -169,10 +171,9 @@ fn epoch(group: GroupId) -> u64 {
     mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }
 
-/// The cause that rank `rank` of the world, rank `number` of its group, gives up. It precedes all
-/// causes but a death.
-fn aborted(rank: usize, number: usize, why: &str) -> Cause {
-    let text = format!("rank {number} aborted: {why}");
+/// The cause that rank `rank` of the world gives up. It precedes all causes but a death.
+fn aborted(rank: usize, why: &str) -> Cause {
+    let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
     let kind = CauseKind::UserAbort;
     Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
 }

@@ -90,19 +90,7 @@ impl ProcessControl {
     }
 
     fn error(&self, error: ServiceError) -> ControlError {
-        ControlError::in_group(error, |world| self.member(world))
-    }
-
-    /// The rank in this group of rank `world` of the world; `None` if it is no member.
-    fn member(&self, world: usize) -> Option<usize> {
-        self.members.iter().position(|member| *member == world)
-    }
-
-    /// `cause` with its ranks numbered as in this group. A rank that is no member has no number.
-    fn in_group(&self, cause: Cause) -> Cause {
-        let rank = self.member(cause.rank).unwrap_or(usize::MAX);
-        let culprit = cause.culprit.and_then(|culprit| self.member(culprit));
-        Cause { rank, culprit, ..cause }
+        ControlError::in_group(error, &self.members)
     }
 }
 
@@ -218,14 +206,11 @@ impl Control for ProcessControl {
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.await_next(WaitTarget::Rank(peer));
         let found = self.service.ask_where(self.group, self.members[peer]);
-        let rank = found.culprit().and_then(|rank| self.member(rank));
-        Some(Straggler { report: found.to_string(), rank })
+        Some(Straggler { report: found.sentence(), culprit: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
-        let rank = self.members[cause.rank];
-        let culprit = cause.culprit.map(|culprit| self.members[culprit]);
-        self.in_group(self.service.settle(Cause { rank, culprit, ..cause }, SETTLING))
+        self.service.settle(cause, SETTLING).in_group(&self.members)
     }
 
     fn snapshot(&self) -> ControlSnapshot {
@@ -239,9 +224,7 @@ impl Control for ProcessControl {
     }
 
     fn abort(&self, why: &str) {
-        let rank = self.service.rank();
-        let number = self.member(rank).unwrap_or(rank);
-        self.service.abort_and_tell(aborted(rank, number, why));
+        self.service.abort_and_tell(aborted(self.service.rank(), why));
     }
 
     fn shrink(
@@ -256,7 +239,7 @@ impl Control for ProcessControl {
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.service.cause().map(|cause| self.in_group(cause))
+        self.service.cause().map(|cause| cause.in_group(&self.members))
     }
 
     fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer {

@@ -15,9 +15,7 @@ use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{
-    AskError, Cause, Contribution, Diagnosis, GroupId, ProgressReport, Status,
-};
+use crate::world::service::{Cause, Contribution, Diagnosis, GroupId, ProgressReport, Status};
 use maypole_kernels::SharedRegion;
 use maypole_transports::shm::Segment;
 use maypole_transports::simulated;
@@ -149,7 +147,7 @@ impl ThreadControl {
         me: usize,
         departures: Arc<Departures>,
     ) -> Self {
-        let activity = Arc::new(GroupActivity::new(members.clone(), me));
+        let activity = Arc::new(GroupActivity::new(group, members.clone(), me));
         shared.state().activities.insert((path.clone(), me), Arc::clone(&activity));
         Self { shared, group, path, members, me, activity, rounds: Mutex::new(0), departures }
     }
@@ -170,15 +168,20 @@ impl ThreadControl {
         if self.activity.wait(awaited, wait.step, wait.windows, simulated::now())
             && let Some(found) = self.compare(wait.peer)
         {
-            let lead = self.members[0];
-            self.fail(Cause::mismatch(self.group, lead, self.me, found));
+            let me = self.members[self.me];
+            self.fail(Cause::mismatch(self.group, &self.members, me, found));
         }
     }
 
-    /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
-    fn in_group(&self, cause: Cause) -> Cause {
-        let member = |world| self.members.iter().position(|member| *member == world);
-        Cause { culprit: cause.culprit.and_then(member), ..cause }
+    /// What rank `rank` of the world reports about `group`.
+    fn report(&self, rank: usize, group: GroupId) -> ProgressReport {
+        let state = self.shared.state();
+        let is_of = |activity: &&Arc<GroupActivity>| activity.members()[activity.rank()] == rank;
+        let all: Vec<_> = state.activities.values().filter(is_of).cloned().collect();
+        drop(state);
+        let asked = all.iter().find(|activity| activity.group() == group);
+        let waits = self.shared.alarm.has_foreground_wait();
+        ProgressReport::of(group, asked.map(Arc::as_ref), &all, waits)
     }
 }
 
@@ -226,7 +229,7 @@ impl Control for ThreadControl {
                 self.check_calls(SlowWait { peer: *peer, step: 0, windows: (0, 1) });
             }
         };
-        let blobs = self.shared.until(deadline, ready, slow)?;
+        let blobs = self.shared.until(deadline, &self.members, ready, slow)?;
         blobs.ok_or_else(|| ControlError::TimedOut { what: "an exchange", missing: missing() })
     }
 
@@ -292,17 +295,16 @@ impl Control for ThreadControl {
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), simulated::now());
-        let report = |rank| self.activity_of(rank).map(|it| ProgressReport::of(&it, |rank| rank));
-        let found = Diagnosis::follow(peer, |rank| report(rank).ok_or(AskError::Silent));
-        Some(Straggler { report: found.to_string(), rank: found.culprit() })
+        let ask = |rank, group| Ok(self.report(rank, group));
+        let found = Diagnosis::follow(self.group, self.members[peer], ask);
+        Some(Straggler { report: found.sentence(), culprit: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
         if is_dropped() {
             return cause;
         }
-        let culprit = cause.culprit.map(|culprit| self.members[culprit]);
-        self.in_group(self.shared.fail(Cause { culprit, ..cause }))
+        self.shared.fail(cause).in_group(&self.members)
     }
 
     fn snapshot(&self) -> ControlSnapshot {
@@ -321,9 +323,7 @@ impl Control for ThreadControl {
     }
 
     fn abort(&self, why: &str) {
-        let world = self.members[self.me];
-        let cause = aborted(world, self.me, why);
-        self.fail(Cause { culprit: Some(self.me), ..cause });
+        self.fail(aborted(self.members[self.me], why));
     }
 
     fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
@@ -335,7 +335,7 @@ impl Control for ThreadControl {
 
     fn cause(&self) -> Option<Cause> {
         let cause = self.shared.state().cause.clone();
-        cause.map(|cause| self.in_group(cause))
+        cause.map(|cause| cause.in_group(&self.members))
     }
 
     fn offer_verbs(&self, _: Transport, _: PortChoice) -> VerbsOffer {

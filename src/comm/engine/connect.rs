@@ -97,3 +97,24 @@ impl Engine {
 fn board_share(ranks: usize) -> usize {
     if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::board_share;
+    use crate::comm::control::local::Local;
+    use crate::world::launch::VARIABLES;
+
+    /// The description of the variable tells what a rank takes, and that nothing limits it.
+    #[test]
+    fn memory_is_what_its_variable_says() {
+        let variable = VARIABLES.iter().find(|it| it.name == "MAYPOLE_MEMORY").unwrap();
+        for ranks in [2, 8, 64] {
+            let mib = board_share(ranks) as f64 / f64::from(1 << 20);
+            let said = format!("{mib:.1} MiB for each of {ranks}");
+            assert!(variable.meaning.contains(&said), "{said}: {}", variable.meaning);
+        }
+        assert!(variable.meaning.contains("Default: no limit."));
+        let mut comm = Local::new(1).build().remove(0);
+        assert_eq!(comm.engine.get_mut().settings().memory_limit(), None);
+    }
+}

@@ -10,6 +10,7 @@ use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;
 use maypole_transports::simulated::{self, poll_until};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -104,6 +105,18 @@ impl Engine {
         self.health.no_memory(operation, bytes)
     }
 
+    /// Records, for peers that ask, that this rank sends or receives messages.
+    #[inline(always)]
+    pub(crate) fn begin_messages(&self) {
+        self.health.begin_messages();
+    }
+
+    /// Records that `count` messages are over.
+    #[inline(always)]
+    pub(crate) fn end_messages(&self, count: usize) {
+        self.health.end_messages(count);
+    }
+
     /// Records which message of `batch` this rank waits for, for peers that ask.
     #[cold]
     pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
@@ -111,7 +124,13 @@ impl Engine {
         self.health.begin_message(batch.describe(member), peer, batch.step(member));
     }
 
-    /// Withdraws the record of a batch.
+    /// Records that this rank waits for something else than a rank, for peers that ask.
+    #[cold]
+    pub(crate) fn note_waiting(&self, title: &str) {
+        self.health.begin_message(title.to_owned(), None, 0);
+    }
+
+    /// Withdraws the record of a batch, or of a wait.
     #[cold]
     pub(crate) fn note_outside(&mut self) {
         self.health.end_message();
@@ -180,10 +199,11 @@ impl Health {
                 LinkError::Unconnected(why) => self.unconnected(operation, why),
                 LinkError::TimedOut => {
                     let missed = self.missed_deadline(peer, operation.clone(), step, allowed);
-                    self.report_deadline(operation, missed)
+                    let straggler = peer.and_then(|peer| self.control().locate(peer));
+                    self.report_deadline(operation, missed, straggler)
                 }
-                LinkError::PeerLeft => self.lost(operation, whom, "it has left".to_owned()),
-                LinkError::Lost(fault) => self.lost(operation, whom, fault.to_string()),
+                LinkError::PeerLeft => self.report_loss(operation, whom, "it has left".to_owned()),
+                LinkError::Lost(fault) => self.report_loss(operation, whom, fault.to_string()),
                 LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
             },
         }
@@ -227,18 +247,6 @@ impl Health {
         }
     }
 
-    /// The error of `operation`, which needs rank `peer`, and `peer` is gone.
-    fn lost(&self, operation: String, peer: usize, why: String) -> Error {
-        let error = Error::PeerLost {
-            rank: self.rank(),
-            peer,
-            operation: operation.clone(),
-            sequence: self.sequence(),
-            why,
-        };
-        self.report_loss(operation, error, peer)
-    }
-
     /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
     fn missed_deadline(
         &self,
@@ -247,8 +255,6 @@ impl Health {
         step: usize,
         allowed: Duration,
     ) -> MissedDeadline {
-        let straggler = peer.and_then(|peer| self.control().locate(peer));
-        let culprit = straggler.as_ref().map_or(peer, |straggler| straggler.rank);
         MissedDeadline {
             sequence: self.sequence(),
             waiter: self.rank(),
@@ -256,8 +262,9 @@ impl Health {
             operation,
             step,
             after: allowed,
-            detail: straggler.map(|straggler| straggler.report),
-            culprit,
+            detail: None,
+            culprit: peer,
+            world_ranks: BTreeMap::new(),
         }
     }
 }

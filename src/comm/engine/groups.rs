@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
-    /// one. Its calls are not traced.
+    /// one. Its calls are timed as those of this one. Its ranks begin a new trace together.
     pub(crate) fn grown(
         &self,
         rank: usize,
@@ -48,6 +48,9 @@ impl Engine {
         conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
         let mut group = Self::new(rank, boards, control, conditions);
         group.settings = self.settings;
+        if self.is_timed() {
+            group.time();
+        }
         group
     }
 

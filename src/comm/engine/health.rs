@@ -1,9 +1,10 @@
 //! How a group fails: every rank is told, every rank names the same first cause, and no later call
 //! runs.
 
-use crate::comm::control::Control;
+use crate::comm::control::{Control, Straggler};
 use crate::comm::error::{Error, Result};
 use crate::comm::status::report_failure;
+use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
 use maypole_transports::{Alarm, OwnerProcess, simulated};
@@ -102,6 +103,23 @@ impl Health {
         self.activity.begin(self.sequence, call);
     }
 
+    /// Records that this rank sends or receives messages.
+    #[inline(always)]
+    pub(super) fn begin_messages(&self) {
+        self.activity.begin_messages();
+    }
+
+    /// Records that `count` messages are over.
+    #[inline(always)]
+    pub(super) fn end_messages(&self, count: usize) {
+        self.activity.end_messages(count);
+    }
+
+    /// Records whether a background thread makes this rank's calls.
+    pub(super) fn set_background(&self, background: bool) {
+        self.activity.set_background(background);
+    }
+
     /// Records which message this rank waits for, and which rank in which step of its group, for
     /// peers that ask.
     pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
@@ -156,7 +174,7 @@ impl Health {
 
     /// True while this rank is in an operation.
     pub(crate) fn is_inside(&self) -> bool {
-        self.activity.pulse().read().is_some_and(|(inside, _)| inside)
+        self.activity.is_inside()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -221,7 +239,7 @@ impl Health {
                 sequence,
                 retryable: is_retryable(first.kind),
                 culprit: first.culprit,
-                cause: first.text,
+                cause: first.text.in_group(self.activity.members()),
             },
         }
     }
@@ -229,21 +247,38 @@ impl Health {
     /// Tells all ranks that the calls of two ranks do not match. Returns the error of this rank,
     /// which gives up `operation`.
     pub(super) fn report_mismatch(&self, operation: String, found: CallMismatch) -> Error {
-        let (group, lead) = self.control.identity();
-        let first = self.control.fail(Cause::mismatch(group, lead, self.rank, found));
-        self.error_of(operation, first)
+        let (group, _) = self.control.identity();
+        let members = self.activity.members();
+        let first = Cause::mismatch(group, members, self.world_rank(self.rank), found);
+        self.error_of(operation, self.control.fail(first))
     }
 
-    /// Tells all ranks that a deadline has passed. Returns the error of this rank, which gives up
-    /// `operation`.
-    pub(super) fn report_deadline(&self, operation: String, missed: MissedDeadline) -> Error {
+    /// Tells all ranks that a deadline has passed, and what was found about the `straggler`. Returns
+    /// the error of this rank, which gives up `operation`.
+    pub(super) fn report_deadline(
+        &self,
+        operation: String,
+        mut missed: MissedDeadline,
+        straggler: Option<Straggler>,
+    ) -> Error {
         let (group, lead) = self.control.identity();
+        let members = self.activity.members();
+        let mut culprit = missed.culprit.map(|culprit| members[culprit]);
+        let mut report = None;
+        if let Some(straggler) = straggler {
+            culprit = straggler.culprit;
+            missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
+            missed.detail = Some(straggler.report.in_group(members));
+            report = Some(straggler.report);
+        }
+        let missed = missed.in_group(members);
+        let text = missed.sentence(members);
         let first = self.control.fail(Cause {
             sequence: self.sequence,
             kind: CauseKind::Timeout,
-            rank: self.rank,
-            text: missed.to_string(),
-            culprit: missed.culprit,
+            rank: self.world_rank(self.rank),
+            text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
+            culprit,
             detail: Some(Box::new(CauseDetail {
                 group,
                 lead,
@@ -253,20 +288,24 @@ impl Health {
         self.error_of(operation, first)
     }
 
-    /// Tells all ranks that rank `peer` is lost, as `error` says. Returns `error`, or the error of
-    /// another failure that came first.
-    pub(super) fn report_loss(&self, operation: String, error: Error, peer: usize) -> Error {
-        let first = self.control.fail(Cause {
-            sequence: self.sequence,
-            kind: CauseKind::Death,
-            rank: peer,
-            text: error.to_string(),
-            culprit: Some(peer),
-            detail: None,
-        });
+    /// Tells all ranks that rank `peer` is lost, and why that is known. Returns the error of this
+    /// rank, or that of another failure that came first.
+    pub(super) fn report_loss(&self, operation: String, peer: usize, why: String) -> Error {
+        let (rank, sequence) = (self.rank, self.sequence);
+        let lost = self.world_rank(peer);
+        let text = self.named(" lost ").rank(lost);
+        let text = text.words(format!(" in {operation} (operation {sequence}): {why}"));
+        let kind = CauseKind::Death;
+        let culprit = Some(lost);
+        let first =
+            self.control.fail(Cause { sequence, kind, rank: lost, text, culprit, detail: None });
         // A rank that has failed leaves, which its peers may take for a death.
         if first.kind == CauseKind::Death && first.rank == peer {
-            return error;
+            let why = match lost == peer {
+                true => why,
+                false => format!("{why} (rank {peer} is rank {lost} of the world)"),
+            };
+            return Error::PeerLost { rank, peer, operation, sequence, why };
         }
         self.error_of(operation, first)
     }
@@ -277,71 +316,81 @@ impl Health {
         if let Some(cause) = self.control.cause() {
             return self.error_of(operation, cause);
         }
-        let error = Error::Connect { rank: self.rank, operation, why };
+        let text = format!(" cannot connect to its peers for {operation}: {why}");
         self.control.fail(Cause {
             sequence: self.sequence,
             kind: CauseKind::Timeout,
-            rank: self.rank,
-            text: error.to_string(),
+            rank: self.world_rank(self.rank),
+            text: self.named(&text),
             culprit: None,
             detail: None,
         });
-        error
+        Error::Connect { rank: self.rank, operation, why }
+    }
+
+    /// The number in the world of rank `rank` of the group.
+    fn world_rank(&self, rank: usize) -> usize {
+        self.activity.members()[rank]
+    }
+
+    /// A sentence that begins with this rank and goes on with `words`.
+    fn named(&self, words: &str) -> RankSentence {
+        RankSentence::default().rank(self.world_rank(self.rank)).words(words)
     }
 
     /// Records that a function of the user's panicked in `operation`, and tells all ranks.
     pub(super) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
-        let rank = self.rank;
         let sequence = self.sequence;
         let message = panic
             .downcast_ref::<&str>()
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
-        let text = format!("rank {rank} panicked in {operation} (operation {sequence}): {message}");
-        self.abort(operation.to_owned(), text);
+        let text = format!(" panicked in {operation} (operation {sequence}): {message}");
+        self.abort(operation.to_owned(), self.named(&text));
     }
 
     /// Records that this rank's thread panics and gives its communicator up, and tells all ranks.
     pub(super) fn gave_up_in_panic(&mut self) {
-        let rank = self.rank;
         let sequence = self.sequence;
         let operation = self.activity.title();
         let text = match self.is_inside() {
-            true => format!("rank {rank} panicked in {operation} (operation {sequence})"),
-            false => format!("rank {rank} panicked outside a call"),
+            true => format!(" panicked in {operation} (operation {sequence})"),
+            false => " panicked outside a call".to_owned(),
         };
-        self.abort(operation, text);
+        self.abort(operation, self.named(&text));
     }
 
     /// Records that this rank has no memory for its part in `operation`, and tells all ranks.
     pub(super) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
         let text = format!(
-            "rank {} has no memory for the {bytes} bytes that its part in {operation} (operation \
-             {}) needs: use smaller buffers, or fewer ranks on its host",
-            self.rank, self.sequence
+            " has no memory for the {bytes} bytes that its part in {operation} (operation {}) \
+             needs: use smaller buffers, or fewer ranks on its host",
+            self.sequence
         );
-        self.abort(operation.to_owned(), text)
+        self.abort(operation.to_owned(), self.named(&text))
     }
 
     /// Records that this rank's GPU cannot do its part in `operation`, and tells all ranks.
     #[cfg(feature = "cuda")]
     pub(super) fn device_failed(&mut self, operation: String, why: String) -> Error {
         let rank = self.rank;
-        let error = Error::Device { rank, operation: operation.clone(), why };
-        self.abort(operation, error.to_string());
-        error
+        let text = self.named(&format!(": {operation}: {why}"));
+        self.abort(operation.clone(), text);
+        Error::Device { rank, operation, why }
     }
 
     /// Ends the group on all ranks by what happened on this rank, as `text` says.
-    fn abort(&mut self, operation: String, text: String) -> Error {
+    fn abort(&mut self, operation: String, text: RankSentence) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
         let culprit = Some(rank);
-        let cause = text.clone();
+        let cause = text.in_group(self.activity.members());
         let error = Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
         self.fail(error.clone());
         let kind = CauseKind::UserAbort;
+        let rank = self.world_rank(rank);
+        let culprit = Some(rank);
         self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
         error
     }

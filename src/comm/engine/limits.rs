@@ -31,6 +31,11 @@ impl TimeLimits {
         self.timeout = timeout;
     }
 
+    /// True while a background thread uses the engine.
+    pub(crate) fn is_in_background(&self) -> bool {
+        self.background
+    }
+
     pub(crate) fn set_background(&mut self, background: bool) {
         self.background = background;
     }

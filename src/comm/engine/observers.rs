@@ -11,6 +11,8 @@ use crate::execute::record::{ProgramNotes, Recorder};
 use crate::execute::{Buffers, ExecuteError, Executor};
 use crate::lower::Program;
 use maypole_kernels::{Scalar, View, ViewMut};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,6 +22,44 @@ pub(crate) struct Observers {
     /// Whether calls are timed.
     timed: bool,
     recorder: Option<Recorder>,
+    /// Where calls are recorded.
+    trace: Option<TraceName>,
+}
+
+/// The name of a trace, and which part of it a world writes: the first one, or a later one after
+/// processes were admitted.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct TraceName {
+    /// As the user has given it.
+    pub(crate) file: String,
+    part: u32,
+}
+
+impl TraceName {
+    pub(crate) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), part: 0 }
+    }
+
+    /// The part of the world after this one.
+    pub(crate) fn next_part(&self) -> Self {
+        Self { file: self.file.clone(), part: self.part + 1 }
+    }
+
+    /// The file: `trace.json`, of the next part `trace.1.json`.
+    pub(crate) fn path(&self) -> PathBuf {
+        let whole = PathBuf::from(&self.file);
+        if self.part == 0 {
+            return whole;
+        }
+        let part = self.part.to_string();
+        match whole.extension().map(ToOwned::to_owned) {
+            Some(extension) => {
+                let part = Path::new(&part).with_extension(extension);
+                whole.with_extension(part)
+            }
+            None => whole.with_extension(part),
+        }
+    }
 }
 
 impl Observers {
@@ -39,7 +79,8 @@ impl Observers {
             // Groups of one split have disjoint members, so the first one tells them apart.
             recorder.of_group((number << 32) ^ members[0] as u64, &name)
         };
-        Self { timed: self.timed, recorder: self.recorder.as_ref().map(of_group) }
+        let recorder = self.recorder.as_ref().map(of_group);
+        Self { timed: self.timed, recorder, trace: self.trace.clone() }
     }
 }
 
@@ -50,9 +91,21 @@ impl Engine {
         self.calls.forget_current();
     }
 
-    /// Records calls from now on.
-    pub(crate) fn record(&mut self, recorder: Recorder) {
-        self.observers.get_or_insert_default().recorder = Some(recorder);
+    /// True if calls are timed.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.observers.as_ref().is_some_and(|observers| observers.timed)
+    }
+
+    /// Where calls are recorded, if they are.
+    pub(crate) fn trace_name(&self) -> Option<&TraceName> {
+        self.observers.as_ref()?.trace.as_ref()
+    }
+
+    /// Records calls from now on, in the file that `name` means.
+    pub(crate) fn record(&mut self, recorder: Recorder, name: TraceName) {
+        let observers = self.observers.get_or_insert_default();
+        observers.recorder = Some(recorder);
+        observers.trace = Some(name);
         // Calls that were prepared before have no notes.
         self.calls.clear(self.executor.locals());
     }
@@ -138,5 +191,22 @@ pub(super) fn run_recorded(
             executor.run_observed(&prepared.program, &prepared.reducer, buffers, it)
         }),
         _ => executor.run(&prepared.program, &prepared.reducer, buffers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_trace_has_a_file_of_its_own() {
+        let paths = |file: &str| {
+            let first = TraceName::new(file);
+            let second = first.next_part();
+            [&first, &second, &second.next_part()].map(|name| name.path().display().to_string())
+        };
+        assert_eq!(paths("a/trace.json"), ["a/trace.json", "a/trace.1.json", "a/trace.2.json"]);
+        assert_eq!(paths("b.c/trace"), ["b.c/trace", "b.c/trace.1", "b.c/trace.2"]);
+        assert_eq!(paths("{rank}.json")[1], "{rank}.1.json");
     }
 }

@@ -5,6 +5,7 @@ use crate::comm::control::Control;
 use crate::comm::requests::departures::LeavingThread;
 use crate::comm::requests::handle::RankEngine;
 use crate::comm::requests::request::RequestJob;
+use crate::world::RankSentence;
 use crate::world::service::{Cause, CauseKind};
 use maypole_transports::simulated::{self, DeadlinePassed, ThreadTurns};
 use std::io;
@@ -135,7 +136,10 @@ pub(crate) fn await_or_fail<T>(
     }
     match receive_within(done, GRACE) {
         Err(RecvTimeoutError::Timeout) => {
-            let text = format!("rank {rank} panicked while it had requests in flight");
+            let activity = control.activity();
+            let rank = activity.members()[rank];
+            let text = RankSentence::default().rank(rank);
+            let text = text.words(" panicked while it had requests in flight");
             // The highest sequence number: any other cause that is known came first.
             control.fail(Cause {
                 sequence: u64::MAX,

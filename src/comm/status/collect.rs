@@ -3,26 +3,27 @@
 use super::{GroupStatus, NetworkStatus, PendingOperation, RankStatus, RecentCalls};
 use crate::comm::control::forked::ForkedControl;
 use crate::comm::control::{Control, ControlSnapshot};
-use crate::world::calls::{GroupActivity, WaitTarget};
+use crate::world::calls::GroupActivity;
 use std::time::{Instant, SystemTime};
 
 /// What the rank of `control` is doing.
 pub(super) fn status(control: &dyn Control) -> RankStatus {
     let ControlSnapshot { rank, world, groups, network, cause } = control.snapshot();
+    let waits = control.alarm().has_foreground_wait();
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RankStatus {
         rank,
         world,
         process: std::process::id(),
         unix_seconds: since_1970.as_secs_f64(),
-        groups: groups.iter().map(|activity| group_status(activity)).collect(),
+        groups: groups.iter().map(|activity| group_status(activity, waits)).collect(),
         network: NetworkStatus {
             refused: network.refused,
             half_open: network.half_open,
             left: network.left,
             silent: network.silent,
         },
-        failure: cause.map(|cause| cause.text),
+        failure: cause.map(|cause| cause.text.to_string()),
     }
 }
 
@@ -32,19 +33,20 @@ pub(super) fn status_of_child(rank: usize, world: usize) -> RankStatus {
     RankStatus { rank, world, failure, ..status(&ForkedControl::default()) }
 }
 
-fn group_status(activity: &GroupActivity) -> GroupStatus {
+/// `waits`: a thread of the process waits for a request.
+fn group_status(activity: &GroupActivity, waits: bool) -> GroupStatus {
     GroupStatus {
         members: activity.members().to_vec(),
         rank: activity.rank(),
         completed: activity.pulse().completed(),
-        pending: pending(activity),
+        messages: activity.messages(),
+        pending: pending(activity, waits),
         recent: recent(activity),
     }
 }
 
-fn pending(activity: &GroupActivity) -> Option<PendingOperation> {
-    let (inside, sequence) = activity.pulse().read()?;
-    if !inside {
+fn pending(activity: &GroupActivity, waits: bool) -> Option<PendingOperation> {
+    if !activity.is_inside() {
         return None;
     }
     let call = activity.last_call().filter(|_| !activity.is_in_message());
@@ -52,15 +54,13 @@ fn pending(activity: &GroupActivity) -> Option<PendingOperation> {
     let bytes = call.as_ref().map_or(0, |(call, _)| call.bytes);
     let (done, windows) = wait.as_ref().map_or((0, 1), |wait| wait.windows);
     Some(PendingOperation {
-        sequence,
+        sequence: activity.sequence(),
         call: activity.title(),
         fingerprint: call.map_or(0, |(call, _)| call.fingerprint),
-        awaits: wait.as_ref().and_then(|wait| match wait.target {
-            WaitTarget::Rank(rank) => Some(rank),
-            WaitTarget::MissingMembers => None,
-        }),
+        awaits: activity.awaited(),
         step: wait.as_ref().map_or(0, |wait| wait.step),
         waiting_seconds: wait.map(|wait| wait.since.elapsed().as_secs_f64()),
+        in_background: activity.is_in_background() && !waits,
         bytes,
         bytes_done: (u128::from(bytes) * u128::from(done) / u128::from(windows.max(1))) as u64,
     })

@@ -17,6 +17,7 @@ mod text;
 
 use crate::comm::Communicator;
 use crate::comm::control::Control;
+use crate::world::calls::done_words;
 pub(crate) use file::report_failure;
 use maypole_transports::OwnerProcess;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,9 @@ pub struct GroupStatus {
     pub rank: usize,
     /// How many operations of the group this rank has ended.
     pub completed: u64,
-    /// The operation that the rank is in; `None` outside the library.
+    /// How many messages between this rank and another one are over.
+    pub messages: u64,
+    /// The operation of the group, or the message, that the rank is in.
     pub pending: Option<PendingOperation>,
     /// The last calls, the oldest first; at most 1000 entries. Equal calls in a row are one entry.
     pub recent: Vec<RecentCalls>,
@@ -79,10 +82,35 @@ pub struct PendingOperation {
     pub step: usize,
     /// For how many seconds the operation has been waiting; `None` if it has not waited for long.
     pub waiting_seconds: Option<f64>,
+    /// True of a request that no thread of the rank waits for: the rank computes meanwhile.
+    pub in_background: bool,
     /// Bytes of the vector, or of all blocks together.
     pub bytes: u64,
     /// How many of them belong to windows that are done.
     pub bytes_done: u64,
+}
+
+impl RankStatus {
+    /// True while the rank is in a call of the library in any group, and does nothing else.
+    pub fn is_inside(&self) -> bool {
+        let mut pending = self.groups.iter().filter_map(|group| group.pending.as_ref());
+        pending.any(|pending| !pending.in_background)
+    }
+}
+
+impl GroupStatus {
+    /// What the rank does that is in no operation of this group, in words; `is_inside`: it is in a
+    /// call in another group.
+    pub fn absence(&self, is_inside: bool) -> String {
+        let last = self.recent.last().map(|calls| calls.call.as_str());
+        let done = done_words(self.completed, self.messages, last);
+        match (is_inside, done.is_empty()) {
+            (true, true) => "in a call in another group".to_owned(),
+            (true, false) => format!("in a call in another group, here {done}"),
+            (false, true) => "has called nothing yet".to_owned(),
+            (false, false) => format!("outside the library {done}"),
+        }
+    }
 }
 
 /// Equal calls in a row.

@@ -9,9 +9,9 @@ use maypole_transports::watch::Watch;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread sleeps if nothing happens.
 const SLEEP: Duration = Duration::from_secs(3600);
@@ -36,17 +36,45 @@ pub struct StatusMessage {
 struct LocalRanks {
     ranks: Vec<Weak<dyn Control>>,
     launcher: Option<UnixStream>,
-    /// The process that has the connection: a forked child is not the rank.
+    /// The process that this is about: a forked child is not the rank.
     process: u32,
-    is_started: bool,
+    /// The signal and the launcher that a thread serves.
+    served_signal: Option<String>,
+    served_launcher: Option<String>,
 }
 
-static LOCAL_RANKS: Mutex<LocalRanks> =
-    Mutex::new(LocalRanks { ranks: Vec::new(), launcher: None, process: 0, is_started: false });
+static LOCAL_RANKS: Mutex<LocalRanks> = Mutex::new(LocalRanks {
+    ranks: Vec::new(),
+    launcher: None,
+    process: 0,
+    served_signal: None,
+    served_launcher: None,
+});
 
-fn local_ranks() -> MutexGuard<'static, LocalRanks> {
-    // Every change is one assignment or insertion, so a panic leaves the value whole.
-    LOCAL_RANKS.lock().unwrap_or_else(PoisonError::into_inner)
+/// The longest time that a thread of this process holds the lock, and more.
+const LONGEST_LOCK: Duration = Duration::from_secs(5);
+/// The time between two attempts to take it.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// The ranks of this process. `None` where the lock is held for ever: this process was forked while a
+/// thread of its parent held it.
+fn local_ranks() -> Option<MutexGuard<'static, LocalRanks>> {
+    let deadline = Instant::now() + LONGEST_LOCK;
+    let mut local = loop {
+        match LOCAL_RANKS.try_lock() {
+            Ok(local) => break local,
+            // Every change is one assignment or insertion, so a panic leaves the value whole.
+            Err(TryLockError::Poisoned(local)) => break local.into_inner(),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+        }
+    };
+    let process = std::process::id();
+    if local.process != process {
+        // What a child has inherited is its parent's.
+        *local = LocalRanks { process, ..LocalRanks::default() };
+    }
+    Some(local)
 }
 
 /// Tells the status of the rank of `control` when `signal` comes (the name of a signal), and to the
@@ -62,24 +90,30 @@ pub(crate) fn serve(
     if signal.is_none() && launcher.is_none() {
         return Ok(());
     }
-    let mut local = local_ranks();
+    let mut local =
+        local_ranks().ok_or("this process was forked while its parent told its own status")?;
+    let new_signal = signal.filter(|signal| local.served_signal.as_deref() != Some(*signal));
+    let new_launcher =
+        launcher.filter(|launcher| local.served_launcher.as_deref() != Some(*launcher));
+    let events = new_signal.map(signal_events).transpose()?;
+    let connection = new_launcher.and_then(connect);
+    let copy = connection.as_ref().and_then(|connection| connection.try_clone().ok());
+    if events.is_some() || connection.is_some() {
+        // It waits for the lock before it tells anything.
+        let work = move || {
+            if let Err(error) = tell(events.as_ref(), connection) {
+                tracing::warn!(%error, "the status of this process is not told any more");
+            }
+        };
+        let thread = Builder::new().name("maypole-status".to_owned()).spawn(work);
+        thread.map_err(|error| format!("the system cannot start a thread: {error}"))?;
+    }
+    local.launcher = copy.or(local.launcher.take());
+    local.served_signal = new_signal.map(str::to_owned).or(local.served_signal.take());
+    local.served_launcher = new_launcher.map(str::to_owned).or(local.served_launcher.take());
     local.ranks.retain(|rank| rank.strong_count() > 0);
     local.ranks.push(Arc::downgrade(control));
-    if std::mem::replace(&mut local.is_started, true) {
-        return Ok(());
-    }
-    let events = signal.map(signal_events).transpose()?;
-    let connection = launcher.and_then(connect);
-    local.launcher = connection.as_ref().and_then(|connection| connection.try_clone().ok());
-    local.process = std::process::id();
-    drop(local);
-    let work = move || {
-        if let Err(error) = tell(events.as_ref(), connection) {
-            tracing::warn!(%error, "the status of this process is not told any more");
-        }
-    };
-    let thread = Builder::new().name("maypole-status".to_owned()).spawn(work);
-    thread.map(drop).map_err(|error| format!("the system cannot start a thread: {error}"))
+    Ok(())
 }
 
 fn signal_events(name: &str) -> Result<SignalEvents, String> {
@@ -117,7 +151,9 @@ fn tell(events: Option<&SignalEvents>, mut launcher: Option<UnixStream>) -> io::
             }
             if number == LAUNCHER && !launcher.as_mut().is_some_and(is_asked) {
                 launcher.take().iter().for_each(|launcher| watch.remove(launcher));
-                local_ranks().launcher = None;
+                if let Some(mut local) = local_ranks() {
+                    local.launcher = None;
+                }
             } else if number == LAUNCHER {
                 answer();
             }
@@ -133,8 +169,9 @@ fn is_asked(launcher: &mut UnixStream) -> bool {
 }
 
 fn statuses() -> Vec<RankStatus> {
-    let ranks: Vec<Arc<dyn Control>> =
-        local_ranks().ranks.iter().filter_map(Weak::upgrade).collect();
+    let Some(local) = local_ranks() else { return Vec::new() };
+    let ranks: Vec<Arc<dyn Control>> = local.ranks.iter().filter_map(Weak::upgrade).collect();
+    drop(local);
     ranks.iter().map(|control| collect::status(&**control)).collect()
 }
 
@@ -153,8 +190,7 @@ fn answer() {
 
 /// True if there is a launcher to tell of a failure.
 pub(super) fn has_launcher() -> bool {
-    let local = local_ranks();
-    local.launcher.is_some() && local.process == std::process::id()
+    local_ranks().is_some_and(|local| local.launcher.is_some())
 }
 
 /// Tells the launcher, if there is one, that a rank has failed.
@@ -163,10 +199,7 @@ pub(super) fn tell_failure(status: &RankStatus, timed_out: bool) {
 }
 
 fn send(message: &StatusMessage) {
-    let mut local = local_ranks();
-    if local.process != std::process::id() {
-        return;
-    }
+    let Some(mut local) = local_ranks() else { return };
     let Some(launcher) = &mut local.launcher else { return };
     let mut line = serde_json::to_vec(message).expect("a status is plain data");
     line.push(b'\n');

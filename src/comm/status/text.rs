@@ -11,7 +11,8 @@ impl fmt::Display for RankStatus {
         let Self { rank, world, process, groups, network, failure, .. } = self;
         write!(f, "rank {rank} of {world} (process {process})")?;
         for group in groups {
-            write!(f, "\n  {group}")?;
+            f.write_str("\n  ")?;
+            write_group(f, group, self.is_inside())?;
         }
         if !network.left.is_empty() {
             write!(f, "\n  left: {}", numbered("rank", &network.left))?;
@@ -32,33 +33,30 @@ impl fmt::Display for RankStatus {
 
 impl fmt::Display for GroupStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { members, rank, completed, pending, recent } = self;
-        match members.iter().enumerate().all(|(at, member)| at == *member) {
-            true => write!(f, "ranks 0 to {}: ", members.len() - 1)?,
-            false => write!(f, "group of {}, as its rank {rank}: ", numbered("rank", members))?,
-        }
-        let operations = if *completed == 1 { "operation" } else { "operations" };
-        let last = recent.last().map_or("", |last| last.call.as_str());
-        match pending {
-            Some(pending) => write!(f, "in {pending}")?,
-            None if *completed == 0 => f.write_str("has called nothing yet")?,
-            None => write!(
-                f,
-                "outside the library after {completed} {operations}, the last of them {last}"
-            )?,
-        }
-        let before = recent.iter().rev().skip(1).take(CALLS_SHOWN);
-        for calls in before {
-            let end = calls.first + calls.count - 1;
-            match calls.count {
-                1 => write!(f, "\n    before: {} (operation {end})", calls.call)?,
-                _ => {
-                    write!(f, "\n    before: {} (operations {} to {end})", calls.call, calls.first)?
-                }
-            }
-        }
-        Ok(())
+        write_group(f, self, false)
     }
+}
+
+/// Writes what a rank does in a group. `is_inside`: it is in a call in some group.
+fn write_group(f: &mut fmt::Formatter<'_>, group: &GroupStatus, is_inside: bool) -> fmt::Result {
+    let GroupStatus { members, rank, pending, recent, .. } = group;
+    match members.iter().enumerate().all(|(at, member)| at == *member) {
+        true => write!(f, "ranks 0 to {}: ", members.len() - 1)?,
+        false => write!(f, "group of {}, as its rank {rank}: ", numbered("rank", members))?,
+    }
+    match pending {
+        Some(pending) => write!(f, "in {pending}")?,
+        None => f.write_str(&group.absence(is_inside))?,
+    }
+    let before = recent.iter().rev().skip(1).take(CALLS_SHOWN);
+    for calls in before {
+        let end = calls.first + calls.count - 1;
+        match calls.count {
+            1 => write!(f, "\n    before: {} (operation {end})", calls.call)?,
+            _ => write!(f, "\n    before: {} (operations {} to {end})", calls.call, calls.first)?,
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for PendingOperation {
@@ -67,6 +65,9 @@ impl fmt::Display for PendingOperation {
         write!(f, "{call} (operation {sequence})")?;
         if let Some(seconds) = waiting_seconds {
             write!(f, ", waiting for {seconds:.1} s")?;
+        }
+        if self.in_background {
+            f.write_str(", a request in the background")?;
         }
         if let Some(rank) = awaits {
             write!(f, ", awaits rank {rank} in step {step}")?;
@@ -104,6 +105,7 @@ mod tests {
             awaits: Some(1),
             step: 2,
             waiting_seconds: Some(2.25),
+            in_background: false,
             bytes: 4000,
             bytes_done: 1000,
         };
@@ -111,6 +113,7 @@ mod tests {
             members: vec![0, 1, 2],
             rank: 2,
             completed: 7,
+            messages: 0,
             pending: Some(pending),
             recent: vec![
                 calls(0, 5, "barrier()"),
@@ -122,6 +125,7 @@ mod tests {
             members: vec![2, 0],
             rank: 0,
             completed: 1,
+            messages: 0,
             pending: None,
             recent: vec![calls(0, 1, "barrier()")],
         };
@@ -141,7 +145,7 @@ rank 2 of 3 (process 77)
 step 2, 1000 of 4000 bytes done
     before: split() (operation 5)
     before: barrier() (operations 0 to 4)
-  group of ranks 2 0, as its rank 0: outside the library after 1 operation, the last of them barrier()
+  group of ranks 2 0, as its rank 0: in a call in another group, here after 1 operation, the last of them barrier()
   left: rank 1
   connections of strangers: 2 refused, 1 pending
   failed: rank 1 died";

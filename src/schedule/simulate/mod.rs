@@ -43,6 +43,10 @@ pub use simulation::Simulation;
 pub use timeline::timeline;
 
 pub use crate::schedule::conflict::StepOrder;
+
+/// Bytes of short messages that leave together on a stream, at most, as a multiple of the longest short
+/// message. The executor keeps to the same number.
+pub const SHORT_MESSAGES_TOGETHER: u64 = 4;
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule, part};

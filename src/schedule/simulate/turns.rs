@@ -1,5 +1,6 @@
 //! Cores that take turns: the run of a [`MachineModel`], event by event.
 
+use super::SHORT_MESSAGES_TOGETHER;
 use super::event::{CoreEvent, TimedEvent};
 use super::machine::{MachineModel, RunTime};
 use super::tallies::{carriers, looks, room, unread};
@@ -16,9 +17,6 @@ const JOINED: (u64, u64) = (2, 3);
 
 /// Cost of a message that was received ahead, as a fraction of the cost to receive it by itself.
 const AHEAD: (u64, u64) = (1, 16);
-
-/// Bytes of short messages that leave together, at most, as a multiple of the longest short message.
-const TOGETHER: u64 = 4;
 
 /// A core and its ranks.
 struct Core {
@@ -192,7 +190,7 @@ impl<'a> Turns<'a> {
                 let near = self.machine.near(node.rank, to);
                 let posts = match near || self.length.bytes > self.machine.ahead {
                     true => chunks,
-                    false => bytes.div_ceil(TOGETHER * self.machine.ahead).max(1),
+                    false => bytes.div_ceil(SHORT_MESSAGES_TOGETHER * self.machine.ahead).max(1),
                 };
                 posts * link.post + kib(bytes, rate)
             }

@@ -200,6 +200,29 @@ fn note_of(note: &str) -> String {
 }
 
 impl JoinError {
+    /// True if the same process may join another time. False if a setting or a limit must change
+    /// first.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Config(_)
+            | Self::KeyNeeded { .. }
+            | Self::Descriptors { .. }
+            | Self::WrongKey { .. }
+            | Self::OutOfRange { .. }
+            | Self::Differs(_) => false,
+            // Another program may end, a name may become known, and a rank may come.
+            Self::Unresolvable { .. }
+            | Self::PortsTaken { .. }
+            | Self::NobodyListening { .. }
+            | Self::NotRankZero { .. }
+            | Self::Duplicate { .. }
+            | Self::Missing { .. }
+            | Self::Lost { .. }
+            | Self::NotAdmitted { .. }
+            | Self::Io(_) => true,
+        }
+    }
+
     pub(super) fn refused(refusal: JoinRefusal, waited: Duration) -> Self {
         match refusal {
             JoinRefusal::Duplicate { rank, holder } => Self::Duplicate { rank, holder },

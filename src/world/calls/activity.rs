@@ -1,7 +1,9 @@
 //! What one rank does in one group: what it has called, and what it waits for.
 
 use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
+use crate::world::service::GroupId;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,8 @@ pub struct PendingWait {
     pub windows: (u32, u32),
     /// When the operation was first seen waiting.
     pub since: Instant,
+    /// A member whose part was missing when that was last asked.
+    missing: Option<usize>,
     next_question: Instant,
     pause: Duration,
 }
@@ -47,12 +51,19 @@ pub struct MissedOperation {
 
 /// What one rank does in one group. The rank's calls write it; any thread may read it.
 ///
-/// A repeated call writes only its [pulse](Self::pulse), which is one store. Everything else is
-/// behind a lock, and is written when a rank makes another call than before, or when a wait has
-/// become slow.
+/// A repeated call writes only its [pulse](Self::pulse), which is one store, and messages write as
+/// little. Everything else is behind a lock, and is written when a rank makes another call than
+/// before, or when a wait has become slow.
 #[derive(Debug)]
 pub struct GroupActivity {
+    group: GroupId,
     pulse: Pulse,
+    /// True while the rank sends or receives messages.
+    in_messages: AtomicBool,
+    /// Messages that are over.
+    messages: AtomicU64,
+    /// True while a background thread has the rank's calls, and the rank computes in another thread.
+    background: AtomicBool,
     members: Vec<usize>,
     me: usize,
     state: Mutex<ActivityState>,
@@ -79,9 +90,24 @@ struct ActivityState {
 }
 
 impl GroupActivity {
-    /// Makes the activity of the rank `members[me]` of the world. It has called nothing yet.
-    pub fn new(members: Vec<usize>, me: usize) -> Self {
-        Self { pulse: Pulse::default(), members, me, state: Mutex::default() }
+    /// Makes the activity of the rank `members[me]` of the world in `group`. It has called nothing
+    /// yet.
+    pub fn new(group: GroupId, members: Vec<usize>, me: usize) -> Self {
+        Self {
+            group,
+            pulse: Pulse::default(),
+            in_messages: AtomicBool::default(),
+            messages: AtomicU64::default(),
+            background: AtomicBool::default(),
+            members,
+            me,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns the group.
+    pub fn group(&self) -> GroupId {
+        self.group
     }
 
     /// Returns the word that calls write.
@@ -103,6 +129,49 @@ impl GroupActivity {
     /// Notes that the operations from `sequence` on are `call`.
     pub fn begin(&self, sequence: u64, call: &Arc<CallRecord>) {
         self.state().history.begin(sequence, call);
+    }
+
+    /// Notes that the rank sends or receives messages.
+    #[inline(always)]
+    pub fn begin_messages(&self) {
+        self.in_messages.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that these messages are over, and how many there were.
+    #[inline(always)]
+    pub fn end_messages(&self, count: usize) {
+        self.messages.fetch_add(count as u64, Ordering::Relaxed);
+        self.in_messages.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns how many messages are over.
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a background thread has the rank's calls.
+    pub fn set_background(&self, background: bool) {
+        self.background.store(background, Ordering::Relaxed);
+    }
+
+    /// Returns true while a background thread has the rank's calls.
+    pub fn is_in_background(&self) -> bool {
+        self.background.load(Ordering::Relaxed)
+    }
+
+    /// Returns true while the rank is in a call, or sends or receives messages.
+    pub fn is_inside(&self) -> bool {
+        let inside = self.pulse.read().is_some_and(|(inside, _)| inside);
+        inside || self.in_messages.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of the current operation, or how many operations came before the messages
+    /// that the rank sends or receives.
+    pub fn sequence(&self) -> u64 {
+        match self.pulse.read() {
+            Some((true, sequence)) => sequence,
+            _ => self.pulse.completed(),
+        }
     }
 
     /// Notes that the rank waits for a message, after `sequence` operations.
@@ -132,6 +201,7 @@ impl GroupActivity {
             step,
             windows,
             since: now,
+            missing: None,
             next_question: now + FIRST_QUESTION,
             pause: FIRST_QUESTION,
         });
@@ -154,11 +224,37 @@ impl GroupActivity {
         state.wait.clone().filter(|wait| inside && wait.sequence == sequence)
     }
 
+    /// Returns the rank of the group that the current operation waits for, as far as that is known.
+    pub fn awaited(&self) -> Option<usize> {
+        self.pending_wait().and_then(|wait| match wait.target {
+            WaitTarget::Rank(rank) => Some(rank),
+            WaitTarget::MissingMembers => wait.missing,
+        })
+    }
+
+    /// Notes that the part of `peer` is missing in the exchange that this rank waits for, if it
+    /// waits for one.
+    pub fn note_missing(&self, peer: usize) {
+        if let Some(wait) = &mut self.state().wait {
+            wait.missing = Some(peer);
+        }
+    }
+
+    /// Returns what the rank has done in the group: `after 2 operations, the last of them barrier()`.
+    /// Empty before the first call.
+    pub fn done_words(&self) -> String {
+        let last = self.state().history.last().map(|run| run.call.call.clone());
+        done_words(self.pulse.completed(), self.messages(), last.as_deref())
+    }
+
     /// Returns what the rank does now, or did last, in words; empty before the first call.
     pub fn title(&self) -> String {
         let state = self.state();
         if let Some(message) = &state.message {
             return message.clone();
+        }
+        if self.in_messages.load(Ordering::Relaxed) {
+            return "a message to or from another rank".to_owned();
         }
         state.history.last().map_or_else(String::new, |run| run.call.call.clone())
     }
@@ -206,9 +302,10 @@ impl GroupActivity {
         next.checked_sub(u64::from((next as u32).wrapping_sub(number) & !IS_MESSAGE))
     }
 
-    /// Returns true while the rank waits for a message.
+    /// Returns true while the rank sends or receives messages, or waits for something else that is no
+    /// operation of the group.
     pub fn is_in_message(&self) -> bool {
-        self.state().message.is_some()
+        self.in_messages.load(Ordering::Relaxed) || self.state().message.is_some()
     }
 
     /// Returns the record of the call that the rank makes now, or made last.
@@ -283,5 +380,25 @@ impl GroupActivity {
         // Every change is one assignment or insertion, so a thread that panicked while it held the
         // lock left the state whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a rank has done that has ended `completed` operations, the last of them `last`, and
+/// `messages` messages; empty if it has done nothing.
+pub fn done_words(completed: u64, messages: u64, last: Option<&str>) -> String {
+    let counted = |count: u64, noun: &str| match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    };
+    let operations = (completed > 0).then(|| {
+        let last = last.map_or_else(String::new, |last| format!(", the last of them {last}"));
+        counted(completed, "operation") + &last
+    });
+    let messages = (messages > 0).then(|| counted(messages, "message"));
+    match (operations, messages) {
+        (None, None) => String::new(),
+        (Some(operations), None) => format!("after {operations}"),
+        (None, Some(messages)) => format!("after {messages}"),
+        (Some(operations), Some(messages)) => format!("after {messages} and {operations}"),
     }
 }

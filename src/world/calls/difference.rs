@@ -2,7 +2,9 @@
 //! told the same cause, field by field.
 
 use super::CallRecord;
+use crate::world::{RankSentence, group_name, rank_name};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ pub struct CallMismatch {
     /// The arguments that differ, in words, such as `algorithm (ring, tree)`. `None` if other
     /// things were called.
     pub difference: Option<String>,
+    /// The number in the world of each rank above that has another number there.
+    pub world_ranks: BTreeMap<usize, usize>,
 }
 
 /// What one rank called.
@@ -50,6 +54,32 @@ pub struct MissedDeadline {
     pub detail: Option<String>,
     /// The rank that holds the others up: the end of the chain of waits that begins at `peer`.
     pub culprit: Option<usize>,
+    /// The number in the world of each rank above that has another number there.
+    pub world_ranks: BTreeMap<usize, usize>,
+}
+
+/// The entries of `ranks`, which are ranks of the group of the ranks `members` of the world, that have
+/// other numbers in the world, with these.
+fn world_ranks(
+    ranks: impl IntoIterator<Item = usize>,
+    members: &[usize],
+) -> BTreeMap<usize, usize> {
+    let pairs = ranks.into_iter().filter_map(|rank| Some((rank, *members.get(rank)?)));
+    pairs.filter(|(rank, world)| rank != world).collect()
+}
+
+/// A sentence about ranks of a group whose numbers in the world are `world_ranks` where they differ,
+/// with both numbers.
+fn with_both_numbers(sentence: &RankSentence, world_ranks: &BTreeMap<usize, usize>) -> String {
+    sentence.print(|world| {
+        let known = world_ranks.iter().find(|(_, number)| **number == world);
+        rank_name(known.map_or(world, |(rank, _)| *rank), world)
+    })
+}
+
+/// ` of the group of ranks 1, 3 of the world`; nothing for the world.
+fn of_group(members: &[usize]) -> String {
+    group_name(members).map_or_else(String::new, |name| format!(" of {name}"))
 }
 
 impl CallMismatch {
@@ -59,7 +89,7 @@ impl CallMismatch {
         difference: Option<String>,
     ) -> Self {
         let calls = calls.map(|(rank, call)| RankCall { rank, call: call.to_owned() });
-        Self { sequence, calls, difference }
+        Self { sequence, calls, difference, world_ranks: BTreeMap::new() }
     }
 
     /// The calls of two ranks, the lower rank first.
@@ -73,36 +103,69 @@ impl CallMismatch {
         Self::new(sequence, [(low.0, &*low.1.call), (high.0, &*high.1.call)], difference)
     }
 
+    /// The same of the group of the ranks `members` of the world.
+    pub(crate) fn in_group(mut self, members: &[usize]) -> Self {
+        self.world_ranks = world_ranks(self.calls.iter().map(|call| call.rank), members);
+        self
+    }
+
     /// True if the sentence of the mismatch tells what `rank` called as operation `sequence`.
     pub(crate) fn tells(&self, rank: usize, sequence: u64) -> bool {
         self.sequence == sequence && self.calls.iter().any(|call| call.rank == rank)
+    }
+
+    /// The sentence for ranks that may not be members of the group, which is that of the ranks
+    /// `members` of the world.
+    pub(crate) fn sentence(&self, members: &[usize]) -> RankSentence {
+        let Self { sequence, calls: [one, other], difference, world_ranks } = self;
+        let world = |rank: &usize| world_ranks.get(rank).copied().unwrap_or(*rank);
+        let place = of_group(members);
+        let text = RankSentence::default().words("ranks do not match: ").rank(world(&one.rank));
+        let text = text.words(format!(" calls {} as operation {sequence}{place}, but ", one.call));
+        let text = text.rank(world(&other.rank)).words(format!(" calls {}", other.call));
+        match difference {
+            Some(difference) => text.words(format!("; they differ in {difference}")),
+            None => text,
+        }
+    }
+}
+
+impl MissedDeadline {
+    /// The same of the group of the ranks `members` of the world.
+    pub(crate) fn in_group(mut self, members: &[usize]) -> Self {
+        let named = [Some(self.waiter), self.peer, self.culprit];
+        self.world_ranks = world_ranks(named.into_iter().flatten(), members);
+        self
+    }
+
+    /// The sentence, without what the ranks report about themselves, for ranks that may not be
+    /// members of the group, which is that of the ranks `members` of the world.
+    pub(crate) fn sentence(&self, members: &[usize]) -> RankSentence {
+        let Self { waiter, operation, sequence, step, world_ranks, .. } = self;
+        let world = |rank: &usize| world_ranks.get(rank).copied().unwrap_or(*rank);
+        let waited = format!(" waited {} s for ", self.after.as_secs_f64());
+        let text = RankSentence::default().rank(world(waiter)).words(waited);
+        let place = of_group(members);
+        match &self.peer {
+            Some(peer) => text
+                .rank(world(peer))
+                .words(format!(" in step {step} of {operation}{place} (operation {sequence})")),
+            None => text.words(format!(
+                "a message of any rank in {operation}{place} (operation {sequence})"
+            )),
+        }
     }
 }
 
 impl fmt::Display for CallMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequence, calls: [one, other], difference } = self;
-        write!(
-            f,
-            "ranks do not match: rank {} calls {} as operation {sequence}, but rank {} calls {}",
-            one.rank, one.call, other.rank, other.call
-        )?;
-        match difference {
-            Some(difference) => write!(f, "; they differ in {difference}"),
-            None => Ok(()),
-        }
+        f.write_str(&with_both_numbers(&self.sentence(&[]), &self.world_ranks))
     }
 }
 
 impl fmt::Display for MissedDeadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { waiter, operation, sequence, step, .. } = self;
-        write!(f, "rank {waiter} waited {} s for ", self.after.as_secs_f64())?;
-        match self.peer {
-            Some(peer) => write!(f, "rank {peer} in step {step} of {operation}")?,
-            None => write!(f, "a message of any rank in {operation}")?,
-        }
-        write!(f, " (operation {sequence})")?;
+        f.write_str(&with_both_numbers(&self.sentence(&[]), &self.world_ranks))?;
         match &self.detail {
             Some(detail) => write!(f, "; {detail}"),
             None => Ok(()),

@@ -18,7 +18,7 @@ mod history;
 mod pulse;
 mod record;
 
-pub use activity::{GroupActivity, MissedOperation, PendingWait, WaitTarget};
+pub use activity::{GroupActivity, MissedOperation, PendingWait, WaitTarget, done_words};
 pub use difference::{CallMismatch, MissedDeadline, RankCall};
 pub use history::{CallExcerpt, CallHistory, CallRun, RUNS_KEPT};
 pub use pulse::Pulse;

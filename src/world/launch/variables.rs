@@ -155,8 +155,9 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_MEMORY",
-        "Most bytes of shared, registered and buffer memory for this process. Default: 8 MiB a host \
-         and rank.",
+        "Most bytes of shared memory for boards and messages, and of memory registered for verbs, \
+         that each communicator of this process may hold. Default: no limit. The board of a host's \
+         ranks takes 0.3 MiB for each of 2, 0.7 MiB for each of 8 and 2.2 MiB for each of 64.",
     ),
     each(
         "MAYPOLE_PROGRAM_MEMORY",

@@ -1,6 +1,7 @@
 //! Why a world has failed. Causes are totally ordered, so that all ranks name the same first
 //! cause.
 
+use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, MissedDeadline, MissedOperation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -28,8 +29,8 @@ pub struct Cause {
     pub kind: CauseKind,
     /// The rank that died; of other failures, the rank that noticed the failure.
     pub rank: usize,
-    /// The sentence for the user.
-    pub text: String,
+    /// The sentence for the user, whose group prints it with its own numbers.
+    pub text: RankSentence,
     /// The rank to look at first; `None` if no single rank can be named.
     pub culprit: Option<usize>,
     /// The same as data; `None` of a failure that only a sentence describes.
@@ -61,7 +62,7 @@ pub enum CauseEvent {
 impl Cause {
     /// The death of `rank`, as the control plane notices it. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
-        let text = format!("rank {rank} died: {how}");
+        let text = RankSentence::default().rank(rank).words(format!(" died: {how}"));
         Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank), detail: None }
     }
 
@@ -69,20 +70,35 @@ impl Cause {
     /// Ranks are those of the world.
     pub(crate) fn departure(gone: usize, waiter: usize, missed: &MissedOperation) -> Self {
         let MissedOperation { sequence, call } = missed;
-        let text =
-            format!("rank {gone} has left a group in which rank {waiter} waits for it in {call}");
+        let text = RankSentence::default().rank(gone).words(" has left a group in which ");
+        let text = text.rank(waiter).words(format!(" waits for it in {call}"));
         let (kind, culprit) = (CauseKind::Death, Some(gone));
         Self { sequence: *sequence, kind, rank: gone, text, culprit, detail: None }
     }
 
-    /// The calls of two members of `group`, whose rank 0 is rank `lead` of the world, do not match.
+    /// The calls of two members of `group`, which are the ranks `members` of the world, do not match.
     /// `rank` is the world rank that noticed it.
-    pub(crate) fn mismatch(group: GroupId, lead: usize, rank: usize, found: CallMismatch) -> Self {
+    pub(crate) fn mismatch(
+        group: GroupId,
+        members: &[usize],
+        rank: usize,
+        found: CallMismatch,
+    ) -> Self {
+        let found = found.in_group(members);
         let sequence = found.sequence;
-        let text = found.to_string();
+        let text = found.sentence(members);
+        let lead = members.first().copied().unwrap_or_default();
         let detail = CauseDetail { group, lead, event: CauseEvent::Mismatch(found) };
         let detail = Some(Box::new(detail));
         Self { sequence, kind: CauseKind::Mismatch, rank, text, culprit: None, detail }
+    }
+
+    /// The cause with its ranks numbered as in the group of the ranks `members`. A rank that is no
+    /// member has no number there.
+    pub(crate) fn in_group(self, members: &[usize]) -> Self {
+        let member = |world: usize| members.iter().position(|member| *member == world);
+        let culprit = self.culprit.and_then(member);
+        Self { rank: member(self.rank).unwrap_or(usize::MAX), culprit, ..self }
     }
 
     /// True if `self` comes before `other` in the order of causes. Of two failures of one kind in
@@ -94,7 +110,7 @@ impl Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        self.text.fmt(f)
     }
 }
 

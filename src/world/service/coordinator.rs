@@ -78,8 +78,8 @@ impl Coordinator {
                 let ranks = round.members.iter().copied().filter(missing).collect();
                 vec![(from, Notice::Missing { round, ranks })]
             }
-            ControlRequest::Report(report) => {
-                self.farewells.note(from, report.completed);
+            ControlRequest::Report { completed } => {
+                self.farewells.note(from, completed);
                 self.release(now)
             }
             ControlRequest::ProcessEnded { rank } => {
@@ -125,7 +125,7 @@ impl Coordinator {
         let found = of_world.and_then(|(_, calls)| self.farewells.compare(from, calls));
         self.last_calls.insert(from, calls);
         found.map_or_else(Vec::new, |found| {
-            self.abort(Cause::mismatch(GroupId::WORLD, 0, from, found))
+            self.abort(Cause::mismatch(GroupId::WORLD, &[], from, found))
         })
     }
 
@@ -279,6 +279,7 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::RankSentence;
     use crate::world::service::message::ExchangePurpose;
 
     fn round(members: &[usize]) -> ExchangeRound {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
-        Cause { sequence, kind, rank, text: String::new(), culprit: None, detail: None }
+        Cause { sequence, kind, rank, text: RankSentence::default(), culprit: None, detail: None }
     }
 
     fn goodbye(last: u64) -> ControlRequest {

@@ -1,6 +1,6 @@
 //! The messages on control connections, between rank 0 and every other rank.
 
-use super::{Cause, GroupId, ProgressReport};
+use super::{Cause, GroupId};
 use crate::world::calls::CallExcerpt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -61,8 +61,8 @@ pub(crate) enum ControlRequest {
     Contribute { round: ExchangeRound, payload: Vec<u8> },
     /// Asks whose part of an exchange is missing.
     AskMissing { round: ExchangeRound },
-    /// The answer to [`Notice::AskProgress`].
-    Report(ProgressReport),
+    /// The answer to [`Notice::AskProgress`]: how many operations of the world are over.
+    Report { completed: u64 },
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
     /// The sender leaves after this operation. These are its last calls in each of its groups.
@@ -87,7 +87,7 @@ pub(crate) enum Notice {
     Incomplete { round: ExchangeRound, rank: usize },
     /// The ranks whose part of an exchange is missing.
     Missing { round: ExchangeRound, ranks: Vec<usize> },
-    /// Asks for the receiver's progress report about the world.
+    /// Asks how many operations of the world the receiver has done.
     AskProgress,
     /// This rank left after this operation.
     Left { rank: usize, last: u64 },

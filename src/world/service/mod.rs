@@ -30,7 +30,6 @@ mod thread;
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
-pub(crate) use direct::AskError;
 pub(in crate::world) use direct::read_message;
 pub use direct::{DataConnection, DataLink, DataPath};
 pub use error::ServiceError;
@@ -375,7 +374,8 @@ impl Drop for Service {
             let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
             return std::mem::forget(thread.take());
         }
-        let last = self.shared.progress.report(GroupId::WORLD).sequence;
+        let world = self.shared.progress.activity(GroupId::WORLD);
+        let last = world.and_then(|activity| activity.pulse().read()).map_or(0, |(_, last)| last);
         if let Err(error) = self.leave(last, false) {
             tracing::warn!(%error, "left without a confirmed goodbye");
         }

@@ -5,7 +5,7 @@ mod left_groups;
 
 use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
 use super::shrink::ShrinkCalls;
-use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
+use super::{Cause, DataConnection, GroupId, ProgressReport, ProgressTable, ServiceError};
 use crate::world::VerbsAccess;
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
@@ -125,6 +125,11 @@ impl ServiceContext {
             state: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// What this rank does, for ranks that ask about `group`.
+    pub(crate) fn report(&self, group: GroupId) -> ProgressReport {
+        self.progress.report(group, self.alarm.has_foreground_wait())
     }
 
     /// What the data connections of this world are for.

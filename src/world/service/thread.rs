@@ -202,8 +202,9 @@ impl ServiceThread {
                 self.shared.update(|state| state.missing.insert(round, ranks));
             }
             Notice::AskProgress => {
-                let report = self.shared.progress.report(GroupId::WORLD);
-                self.ask(ControlRequest::Report(report));
+                let world = self.shared.progress.activity(GroupId::WORLD);
+                let completed = world.map_or(0, |activity| activity.pulse().completed());
+                self.ask(ControlRequest::Report { completed });
             }
             Notice::Left { rank, last } => {
                 self.shared.update(|state| state.left.insert(rank, last));
@@ -228,10 +229,10 @@ impl ServiceThread {
         if let (Some(activity), Some(rank), Some(calls)) = (activity, rank, &calls)
             && let Some(peer) = activity.members().iter().position(|member| *member == rank)
         {
-            let lead = activity.members()[0];
+            activity.note_missing(peer);
             let me = self.shared.rank;
-            let mismatch = activity.compare(peer, calls);
-            let mismatch = mismatch.map(|found| Cause::mismatch(group, lead, me, found));
+            let cause = |found| Cause::mismatch(group, activity.members(), me, found);
+            let mismatch = activity.compare(peer, calls).map(cause);
             let departure = || {
                 activity.note_departure(peer);
                 let missed = activity.missed_operation(question.end, calls)?;

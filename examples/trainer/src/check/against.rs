@@ -139,7 +139,7 @@ impl<T: Real> OneProcess<T> {
             let mut one = Worker::new(comm, config, setup, seed, (rule, schedule))?;
             one.session.clip = worker.session.clip;
             let seen = GradientProbe::wrap(&mut one.session.store);
-            Ok((one, seen))
+            Ok::<_, maypole::Error>((one, seen))
         });
         let whole = ParameterLayout::whole(config);
         Ok(Self { reference: reference.transpose()?, own, whole, world })

@@ -6,7 +6,7 @@ use crate::averaging::gossip::Gossip;
 use crate::averaging::local_sgd::LocalSgd;
 use crate::averaging::stale::StaleSum;
 use crate::data_parallel::fsdp::Fsdp;
-use crate::data_parallel::replicated::{self, Replicated};
+use crate::data_parallel::replicated::Replicated;
 use crate::data_parallel::zero1::Zero1;
 use crate::data_parallel::zero2::Zero2;
 use crate::model::layout::ParameterLayout;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub enum Sharding {
     /// Nothing is sharded: gradients are all-reduced.
     Replicated {
-        /// The most bytes of a bucket; `None` for [`replicated::bucket`]'s default.
+        /// The most bytes of a bucket; `None` for [`bucket`](crate::data_parallel::replicated::bucket)'s default.
         bucket: Option<usize>,
         /// True if sums run during the backward pass.
         overlap: bool,

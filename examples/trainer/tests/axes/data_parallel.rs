@@ -21,7 +21,8 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
         for (bucket, overlap) in
             [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)]
         {
-            let outcome = recipe.ranks(ranks, 1, Sharding::Replicated { bucket: Some(bucket), overlap });
+            let outcome =
+                recipe.ranks(ranks, 1, Sharding::Replicated { bucket: Some(bucket), overlap });
             assert!(
                 outcome.difference(&alone).bitwise,
                 "{ranks} ranks, buckets of {bucket}, overlap {overlap}"

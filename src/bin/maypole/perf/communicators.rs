@@ -85,7 +85,7 @@ fn all(world: &mut Communicator) -> Result<Vec<(PerfTransport, Communicator)>> {
     let first = match world.over(Transport::Shm) {
         Ok(comm) => (PerfTransport::Shm, comm),
         // All ranks get this error, before any of them has sent data.
-        Err(Error::Join(_)) => automatic(world)?,
+        Err(Error::Join { .. }) => automatic(world)?,
         Err(error) => return Err(error.into()),
     };
     if first.0 == PerfTransport::Tcp {

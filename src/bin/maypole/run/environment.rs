@@ -4,14 +4,28 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use maypole::world::launch::JobKey;
+use maypole::world::launch::{JobKey, from_vars};
 use maypole_transports::{descriptor, random};
 
 use crate::output;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// How long ranks wait for one another, as `MAYPOLE_TIMEOUT` says.
+pub(super) fn timeout() -> Duration {
+    const USUAL: Duration = Duration::from_secs(300);
+    let alone = |name: &str| match name {
+        "MAYPOLE_RANK" => Some("0".to_owned()),
+        "MAYPOLE_WORLD" => Some("1".to_owned()),
+        "MAYPOLE_TIMEOUT" => std::env::var(name).ok(),
+        _ => None,
+    };
+    // The ranks say what is wrong with the value.
+    from_vars(&alone).map_or(USUAL, |description| description.launch.timeout)
+}
 
 /// The part of the environment that is equal for all ranks.
 pub(super) struct JobEnvironment {

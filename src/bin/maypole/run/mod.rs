@@ -17,6 +17,7 @@ mod lines;
 mod orphans;
 mod outcome;
 mod ranks;
+mod replacements;
 mod signals;
 mod started;
 mod supervise;
@@ -33,6 +34,7 @@ use hang::HangReports;
 use maypole_transports::cores::UsableCores;
 pub(crate) use outcome::JobOutcome;
 use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
+use replacements::Replacements;
 use supervise::{Patience, Supervisor};
 
 /// Start N ranks of a program on this host.
@@ -54,14 +56,16 @@ use supervise::{Patience, Supervisor};
 /// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
 ///
 /// With --replace, the others are left alone when a rank has failed: they go on without it, and a
-/// process is started in its place, which finds MAYPOLE_NEWCOMER=1 and, as all ranks do,
+/// process is started in its place. It finds MAYPOLE_NEWCOMER=1 and, as all ranks do,
 /// MAYPOLE_ADMISSION_PORT in its environment, and enters when they admit it. The program has to do
-/// that (`Communicator::shrink` and `admit`). The job is at its end when a rank ends with code 0, and
-/// succeeds if all that run then end with code 0, too; else the exit code is that of the first that
-/// does not. Ranks that failed before count no more, whether a process took their place or not: the
-/// others have gone on without them. A process that was admitted is a rank like the others. When only
-/// processes are left that were not, they get SIGTERM after the grace period, and do not count: nobody
-/// can admit them.
+/// that (`Communicator::shrink` and `admit`). A newcomer that waits for MAYPOLE_TIMEOUT and gives up is
+/// replaced, too, and does not count. Before any rank has joined, the process is no newcomer but that
+/// rank itself, for which the others wait.
+///
+/// The job is then at its end when a rank ends with code 0, and succeeds if all that run then end with
+/// code 0, too; else the exit code is that of the first that does not. Ranks that failed before do not
+/// decide the exit code: the last line tells of them. When only processes are left that were not
+/// admitted, nobody can admit them: they get SIGTERM after the grace period.
 ///
 /// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
 /// have done, and end by themselves.
@@ -290,9 +294,10 @@ impl Job<'_> {
         let patience = Patience {
             grace: options.grace,
             failure_grace: options.failure_grace,
-            replace: options.replace,
+            admission: environment::timeout(),
         };
-        let mut supervisor = Supervisor::new(world, &self.events, patience);
+        let places = Replacements::new(options.replace, reports.are_heard());
+        let mut supervisor = Supervisor::new(world, &self.events, patience, places);
         let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
             environment.set_variables(&mut command, rank, is_newcomer);
@@ -300,8 +305,7 @@ impl Job<'_> {
             ranks.start(command, rank, options.output.is_tagged(rank))
         };
         supervisor.start_all(&mut ranks, |ranks, rank| start(ranks, rank, false))?;
-        let mut outcome =
-            supervisor.until_all_ended(&mut ranks, |ranks, rank| start(ranks, rank, true));
+        let mut outcome = supervisor.until_all_ended(&mut ranks, start);
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
     }

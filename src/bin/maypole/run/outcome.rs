@@ -1,7 +1,7 @@
 //! How a job ended, and the exit code of the launcher.
 
 use maypole_transports::process::ProcessEnd;
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGKILL, SIGPIPE};
 
 use super::lines::say;
 use super::ranks::RestOfJob;
@@ -13,6 +13,8 @@ use crate::output::{CLOSED_PIPE, OutputError};
 pub(crate) struct JobOutcome {
     /// The rank that failed before any other rank and before it was asked to end.
     pub(crate) failure: Option<RankFailure>,
+    /// The ranks that failed before they were asked to end, the first one first.
+    pub(super) losses: Vec<RankFailure>,
     /// The signal to the launcher that ended the job, if no rank had failed before.
     pub(crate) signal: Option<i32>,
     /// Why the launcher's output could not be written.
@@ -24,11 +26,14 @@ pub(crate) struct JobOutcome {
 }
 
 /// A rank that failed.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RankFailure {
     pub(crate) rank: usize,
     pub(crate) end: ProcessEnd,
 }
+
+/// The most losses that one line tells of.
+const MOST_LOSSES: usize = 16;
 
 /// The exit code where the launcher's output cannot be written.
 const OUTPUT_FAILED: u8 = 2;
@@ -68,11 +73,29 @@ impl JobOutcome {
         }
         if let Some(failure) = &self.failure {
             say(&format!("rank {} failed first: it {}", failure.rank, failure.description()));
+        } else if let Some(losses) = self.losses_in_words() {
+            say(&format!("{losses}; the others went on without"));
         }
+    }
+
+    /// `rank 1 exited with code 3; rank 2 was killed by SIGSEGV`; `None` without any.
+    fn losses_in_words(&self) -> Option<String> {
+        let words = |loss: &RankFailure| format!("rank {} {}", loss.rank, loss.description());
+        let mut told: Vec<String> = self.losses.iter().take(MOST_LOSSES).map(words).collect();
+        if self.losses.len() > told.len() {
+            told.push(format!("{} more were lost", self.losses.len() - told.len()));
+        }
+        (!told.is_empty()).then(|| told.join("; "))
     }
 }
 
 impl RankFailure {
+    /// True for a rank that has ended because no process reads its output.
+    pub(super) fn is_closed_pipe(&self) -> bool {
+        let code = ProcessEnd::Exited(CLOSED_PIPE.into());
+        self.end == ProcessEnd::Killed(SIGPIPE) || self.end == code
+    }
+
     /// How the rank ended: "exited with code 3", "was killed by SIGSEGV".
     pub(crate) fn description(&self) -> String {
         match self.end {

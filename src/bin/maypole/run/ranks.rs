@@ -35,6 +35,26 @@ pub(super) enum LaunchEvent {
     OutputFailed(OutputError),
 }
 
+/// The time `wait` from now, at most a year.
+pub(super) fn deadline_after(wait: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    Instant::now() + wait.min(YEAR)
+}
+
+/// Orders events that arrived together. A failure of the launcher's output comes first: it closes
+/// the pipes of ranks, which then die. That a process has joined is next: it is a rank from then on. A
+/// death by signal follows: it is the cause of errors on other ranks, which lost their peer, and never
+/// their consequence.
+pub(super) fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
+    together.sort_by_key(|event| match event {
+        LaunchEvent::OutputFailed(_) => 0,
+        LaunchEvent::Joined(_) => 1,
+        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) => 2,
+        _ => 3,
+    });
+    together
+}
+
 /// A rank cannot be started: the program is missing or cannot be executed, or the system has no
 /// process or memory left.
 #[derive(Debug, Error)]
@@ -274,4 +294,32 @@ fn say_output_is_cut() {
 /// process groups, and the kernel stops a background group that reads from the terminal.
 fn standard_input(rank: usize) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_comes_before_the_errors_that_it_caused() {
+        let full = OutputError::new("standard output", io::ErrorKind::StorageFull.into());
+        let together = vec![
+            LaunchEvent::Ended(0, ProcessEnd::Exited(1)),
+            LaunchEvent::Ended(2, ProcessEnd::Killed(11)),
+            LaunchEvent::Signal(15),
+            LaunchEvent::OutputFailed(full),
+            LaunchEvent::Ended(1, ProcessEnd::Exited(1)),
+        ];
+        let ordered = in_causal_order(together);
+        assert!(matches!(
+            ordered[..],
+            [
+                LaunchEvent::OutputFailed(_),
+                LaunchEvent::Ended(2, _),
+                LaunchEvent::Ended(0, _),
+                LaunchEvent::Signal(15),
+                LaunchEvent::Ended(1, _)
+            ]
+        ));
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::outcome::RankFailure;
 use super::ranks::RankProcesses;
+use std::time::Instant;
 
 /// A process that was started.
 #[derive(Debug)]
@@ -10,6 +11,7 @@ pub(super) struct StartedProcess {
     /// The process group that it leads.
     pub(super) group: Option<u32>,
     pub(super) is_running: bool,
+    pub(super) since: Instant,
     /// It came in the place of another one, and has not joined the others.
     pub(super) is_outside: bool,
     /// How it failed while it was outside, and nobody needed it any more.
@@ -20,7 +22,8 @@ impl StartedProcess {
     /// The process that was started last.
     pub(super) fn last_of(ranks: &RankProcesses, rank: usize, is_outside: bool) -> Self {
         let group = ranks.last_group();
-        Self { rank, group, is_running: true, is_outside, uncounted: None }
+        let since = Instant::now();
+        Self { rank, group, is_running: true, since, is_outside, uncounted: None }
     }
 }
 

@@ -7,26 +7,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use maypole_transports::descriptor;
 use maypole_transports::process::ProcessEnd;
-use signal_hook::consts::{SIGKILL, SIGPIPE, SIGTERM};
+use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::lines::say;
 use super::outcome::{JobOutcome, RankFailure};
-use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses};
+use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses, deadline_after, in_causal_order};
+use super::replacements::Replacements;
 use super::signals::{self, ENDING};
 use super::started::{StartedProcess, names_of};
-use crate::output::{CLOSED_PIPE, OutputError};
-
-/// Orders events that arrived together. A failure of the launcher's output comes first: it closes
-/// the pipes of ranks, which then die. A death by signal is next: it is the cause of errors on other
-/// ranks, which lost their peer, and never their consequence.
-fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
-    together.sort_by_key(|event| match event {
-        LaunchEvent::OutputFailed(_) => 0,
-        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) => 1,
-        _ => 2,
-    });
-    together
-}
+use crate::output::OutputError;
 
 /// How far a job has been stopped.
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +42,8 @@ pub(super) struct Patience {
     pub(super) grace: Duration,
     /// Time from the failure of a rank to SIGTERM for the others.
     pub(super) failure_grace: Duration,
-    /// The others go on, and so many processes are started in the place of failed ones; `None` if the
-    /// others end.
-    pub(super) replace: Option<u32>,
+    /// How long a process waits for the others to admit it.
+    pub(super) admission: Duration,
 }
 
 /// Supervises ranks from the start of the first to the end of the last.
@@ -65,10 +53,10 @@ pub(super) struct Supervisor<'a> {
     patience: Patience,
     /// The processes that were started.
     started: Vec<StartedProcess>,
-    /// Ranks in whose place a process is to be started.
-    to_replace: Vec<usize>,
-    /// Processes that were started in the place of others.
-    replaced: u32,
+    /// The places of ranks that have failed.
+    places: Replacements,
+    /// When processes that nobody can admit any more are stopped.
+    alone_until: Option<Instant>,
     /// Whether a rank has ended with code 0.
     succeeded: bool,
     stopping: Stopping,
@@ -76,14 +64,19 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(world: usize, events: &'a Receiver<LaunchEvent>, patience: Patience) -> Self {
+    pub(super) fn new(
+        world: usize,
+        events: &'a Receiver<LaunchEvent>,
+        patience: Patience,
+        places: Replacements,
+    ) -> Self {
         Self {
             events,
             world,
             patience,
             started: Vec::new(),
-            to_replace: Vec::new(),
-            replaced: 0,
+            places,
+            alone_until: None,
             succeeded: false,
             stopping: Stopping::No,
             outcome: JobOutcome::default(),
@@ -113,15 +106,16 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Waits until all ranks have ended, and starts others in their place by `start`, if that is asked
-    /// for. Gives up on ranks that do not end after SIGKILL.
+    /// for: as newcomers, or as the ranks that they replace. Gives up on ranks that do not end after
+    /// SIGKILL.
     pub(super) fn until_all_ended(
         mut self,
         ranks: &mut RankProcesses,
-        mut start: impl FnMut(&mut RankProcesses, usize) -> anyhow::Result<()>,
+        mut start: impl FnMut(&mut RankProcesses, usize, bool) -> anyhow::Result<()>,
     ) -> JobOutcome {
         loop {
             self.replace(ranks, &mut start);
-            if self.running_places().next().is_none() {
+            if self.running_places().next().is_none() && !self.places.are_due() {
                 break;
             }
             match (self.next(), self.stopping) {
@@ -135,6 +129,7 @@ impl<'a> Supervisor<'a> {
                     self.outcome.left_behind = true;
                     break;
                 }
+                (None, Stopping::No) if self.places.are_due() => {}
                 (None, Stopping::No) => self.stop_outsiders(ranks),
                 (None, Stopping::Failed { .. }) => {
                     self.request_end(ranks, SIGTERM);
@@ -153,18 +148,27 @@ impl<'a> Supervisor<'a> {
         self.outcome
     }
 
-    /// Starts a process in the place of each rank that has failed, if that is asked for.
+    /// Starts a process in the place of each rank that has failed, if that is due, and the job is not
+    /// at its end.
     fn replace(
         &mut self,
         ranks: &mut RankProcesses,
-        start: &mut impl FnMut(&mut RankProcesses, usize) -> anyhow::Result<()>,
+        start: &mut impl FnMut(&mut RankProcesses, usize, bool) -> anyhow::Result<()>,
     ) {
-        for rank in std::mem::take(&mut self.to_replace) {
-            if !matches!(self.stopping, Stopping::No) {
-                return;
+        if self.succeeded || !matches!(self.stopping, Stopping::No) {
+            for lost in self.places.give_up() {
+                say(&format!(
+                    "{}; the job is at its end, and no process takes its place",
+                    lost.how
+                ));
             }
-            match start(ranks, rank) {
-                Ok(()) => self.started.push(StartedProcess::last_of(ranks, rank, true)),
+        }
+        while let Some((lost, which)) = self.places.take() {
+            let is_newcomer = self.places.are_newcomers();
+            say(&format!("{}; starting a process in its place, {which}", lost.how));
+            let rank = lost.rank;
+            match start(ranks, rank, is_newcomer) {
+                Ok(()) => self.started.push(StartedProcess::last_of(ranks, rank, is_newcomer)),
                 Err(why) => say(&format!("no process takes the place of rank {rank}: {why:#}")),
             }
         }
@@ -177,14 +181,19 @@ impl<'a> Supervisor<'a> {
         say(&format!("{names} came in the place of others, which have ended; stopping"));
     }
 
-    /// Only processes run that nobody has admitted, and a rank has succeeded: nobody can admit them.
+    /// Only processes run that no rank has admitted: nobody can admit them.
     fn waits_for_outsiders(&self) -> bool {
-        let mut running = self.started.iter().filter(|process| process.is_running);
-        self.succeeded && running.all(|process| process.is_outside)
+        !self.has_insider() && !self.places.are_due()
+    }
+
+    /// True if a rank runs that could admit a process, or one that is a rank from the start.
+    fn has_insider(&self) -> bool {
+        self.started.iter().any(|process| process.is_running && !process.is_outside)
     }
 
     /// A process of `group` is a rank like the others from now on.
     fn joined(&mut self, group: u32) {
+        self.places.joined();
         let process = self.started.iter_mut().find(|process| process.group == Some(group));
         let Some(process) = process else { return };
         process.is_outside = false;
@@ -199,12 +208,23 @@ impl<'a> Supervisor<'a> {
     }
 
     /// The next event, or `None` when the deadline of the current stage passes.
-    fn next(&self) -> Option<LaunchEvent> {
-        match self.stopping {
-            Stopping::No if self.waits_for_outsiders() => {
-                self.events.recv_timeout(self.patience.grace).ok()
+    fn next(&mut self) -> Option<LaunchEvent> {
+        let until = match (self.places.due(), self.waits_for_outsiders()) {
+            (Some(due), _) => Some(due),
+            (None, true) => {
+                let grace = self.patience.grace;
+                Some(*self.alone_until.get_or_insert_with(|| deadline_after(grace)))
             }
-            Stopping::No => Some(self.events.recv().expect("the ranks hold a sender")),
+            (None, false) => {
+                self.alone_until = None;
+                None
+            }
+        };
+        match self.stopping {
+            Stopping::No => match until {
+                Some(until) => self.events.recv_deadline(until).ok(),
+                None => Some(self.events.recv().expect("the ranks hold a sender")),
+            },
             Stopping::Failed { until } | Stopping::Asked { until } | Stopping::Killed { until } => {
                 self.events.recv_deadline(until).ok()
             }
@@ -233,24 +253,30 @@ impl<'a> Supervisor<'a> {
             self.succeeded = true;
             return;
         }
+        let failure = RankFailure { rank, end };
+        if matches!(self.stopping, Stopping::Failed { .. }) && matches!(end, ProcessEnd::Killed(_))
+        {
+            // Nobody has asked it to end, and no failure of another rank does this.
+            say(&format!("rank {rank} {}, too", failure.description()));
+        }
         if !matches!(self.stopping, Stopping::No) {
             return;
         }
-        if is_closed_pipe(end) && descriptor::reader_has_left(io::stdout()) {
+        if failure.is_closed_pipe() && descriptor::reader_has_left(io::stdout()) {
             let closed = io::ErrorKind::BrokenPipe.into();
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }
-        let failure = RankFailure { rank, end };
         if self.succeeded && self.started[place].is_outside {
             let how = failure.description();
             say(&format!("rank {rank} {how}; the others have ended without it"));
             self.started[place].uncounted = Some(failure);
             return;
         }
-        match self.patience.replace {
-            Some(most) => self.go_on_without(&failure, most),
-            None => self.end_others(ranks, &failure),
+        match self.places.are_made() {
+            true => self.go_on_without(&failure, place),
+            false => self.end_others(ranks, &failure),
         }
+        self.outcome.losses.push(failure);
         self.outcome.failure.get_or_insert(failure);
     }
 
@@ -258,29 +284,32 @@ impl<'a> Supervisor<'a> {
     /// end begins when the first rank ends with code 0, or by a signal. Failures after that count,
     /// because nobody goes on without those ranks.
     fn forget_replaced(&mut self) {
-        if self.patience.replace.is_some() && !self.succeeded {
+        if self.places.are_made() && !self.succeeded {
             self.outcome.failure = None;
         }
     }
 
-    /// Leaves the other ranks alone. A process is to take the place of the one that failed, if there
-    /// were not `most` already, and the job is not at its end.
-    fn go_on_without(&mut self, failure: &RankFailure, most: u32) {
+    /// Leaves the other ranks alone. A process is to take the place of the one that failed, if not as
+    /// many did already as may, and a rank is left that can admit it.
+    fn go_on_without(&mut self, failure: &RankFailure, place: usize) {
         let RankFailure { rank, .. } = *failure;
-        let how = failure.description();
+        let how = format!("rank {rank} {}", failure.description());
         if self.succeeded {
-            return say(&format!("rank {rank} {how} after a rank had ended with code 0"));
+            return say(&format!("{how} after a rank had ended with code 0"));
         }
-        if self.running_places().next().is_none() {
-            return say(&format!("rank {rank} {how}"));
+        if self.running_places().next().is_none() && !self.places.are_due() {
+            return say(&how);
         }
-        if self.replaced == most {
-            return say(&format!("rank {rank} {how}; no process takes its place any more"));
+        if self.places.are_newcomers() && !self.has_insider() {
+            return say(&format!("{how}; no rank is left that could admit a process in its place"));
         }
-        self.replaced += 1;
-        self.to_replace.push(rank);
-        let count = self.replaced;
-        say(&format!("rank {rank} {how}; starting a process in its place, {count} of {most}"));
+        let process = &self.started[place];
+        // A process that waits for the others that long and no longer has done nothing wrong.
+        let gave_up = process.is_outside && process.since.elapsed() >= self.patience.admission;
+        let why = if gave_up { " and was not admitted in time" } else { "" };
+        if !self.places.ask(rank, format!("{how}{why}"), gave_up) {
+            say(&format!("{how}; no process takes its place any more"));
+        }
     }
 
     /// Asks the other ranks to end, or gives them time to end by themselves.
@@ -367,44 +396,5 @@ impl<'a> Supervisor<'a> {
             1 => ", 1 rank was not started".to_owned(),
             missing => format!(", {missing} ranks were not started"),
         }
-    }
-}
-
-/// True for a rank that has ended because no process reads its output.
-fn is_closed_pipe(end: ProcessEnd) -> bool {
-    end == ProcessEnd::Killed(SIGPIPE) || end == ProcessEnd::Exited(CLOSED_PIPE.into())
-}
-
-/// The time `wait` from now, at most a year.
-fn deadline_after(wait: Duration) -> Instant {
-    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-    Instant::now() + wait.min(YEAR)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_comes_before_the_errors_that_it_caused() {
-        let full = OutputError::new("standard output", io::ErrorKind::StorageFull.into());
-        let together = vec![
-            LaunchEvent::Ended(0, ProcessEnd::Exited(1)),
-            LaunchEvent::Ended(2, ProcessEnd::Killed(11)),
-            LaunchEvent::Signal(15),
-            LaunchEvent::OutputFailed(full),
-            LaunchEvent::Ended(1, ProcessEnd::Exited(1)),
-        ];
-        let ordered = in_causal_order(together);
-        assert!(matches!(
-            ordered[..],
-            [
-                LaunchEvent::OutputFailed(_),
-                LaunchEvent::Ended(2, _),
-                LaunchEvent::Ended(0, _),
-                LaunchEvent::Signal(15),
-                LaunchEvent::Ended(1, _)
-            ]
-        ));
     }
 }

@@ -3,6 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::control::join::host_name;
 use crate::comm::engine::agree::named_call;
+use crate::comm::engine::observers::TraceName;
 use crate::comm::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
@@ -27,6 +28,9 @@ impl Communicator {
     /// Each host counts time from this call, so times of two hosts differ by as much as the hosts
     /// were apart in making this call.
     ///
+    /// When processes are [admitted](Self::admit), the trace goes on in a file of its own, of the old
+    /// and the new ranks: `trace.1.json` after `trace.json`.
+    ///
     /// A file that cannot be written is no error: a warning goes to standard error, and nothing is
     /// recorded.
     ///
@@ -46,10 +50,23 @@ impl Communicator {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
     /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn trace(&mut self, file: &str) -> Result<()> {
+        self.trace_in(TraceName::new(file))
+    }
+
+    /// Records the calls that follow, after processes were admitted, if the ranks that ran did so:
+    /// `before` says where. Collective. A failure is that of the next call.
+    pub(crate) fn go_on_tracing(&mut self, before: Option<&TraceName>) {
+        if let Some(before) = before {
+            let _ = self.trace_in(before.next_part());
+        }
+    }
+
+    fn trace_in(&mut self, name: TraceName) -> Result<()> {
         self.engine.get().health().check()?;
         let rank = self.rank();
-        let has_own_file = file.contains(RANK);
-        let path = PathBuf::from(file.replace(RANK, &rank.to_string()));
+        let has_own_file = name.file.contains(RANK);
+        let path = name.path().to_string_lossy().replace(RANK, &rank.to_string());
+        let path = PathBuf::from(path);
         let creates_file = has_own_file || self.hosts.index(rank) == 0;
         let created = if creates_file { TraceFile::create(&path) } else { Ok(()) };
         if let Err(error) = &created {
@@ -71,7 +88,7 @@ impl Communicator {
         let origin = first.expect("this rank reads its own clock").nanoseconds;
         let host = format!("host {}", host_name());
         let file = TraceFile::new(path, origin, self.hosts.of(rank), host);
-        self.engine.get_mut().record(Recorder::new(rank, Arc::new(file)));
+        self.engine.get_mut().record(Recorder::new(rank, Arc::new(file)), name);
         Ok(())
     }
 

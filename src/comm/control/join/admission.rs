@@ -8,13 +8,14 @@ use crate::comm::control::Control;
 use crate::comm::control::processes::ProcessControl;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
+use crate::comm::engine::observers::TraceName;
 use crate::comm::error::{Error, Result};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::tuner::CostTable;
-use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
+use crate::world::bootstrap::{JoinConfig, JoinError};
 use crate::world::launch;
 use crate::world::service::{GrownWorld, Survivors};
 use maypole_transports::Waiting;
@@ -52,7 +53,7 @@ impl Admissions {
     /// # Errors
     /// [`Error::Join`] if a variable has a value that it cannot have.
     pub fn from_env() -> Result<Option<Self>> {
-        let launch = launch::from_env().map_err(|error| Error::Join(error.to_string()))?;
+        let launch = launch::from_env()?;
         let is_newcomer = launch.is_newcomer;
         let config = Environment::read()?.admission(launch)?;
         Ok(config.map(|config| Self { is_newcomer, ..Self::new(config) }))
@@ -70,12 +71,11 @@ impl Admissions {
         world: usize,
         one_host: bool,
         within: Duration,
-    ) -> std::result::Result<usize, String> {
+    ) -> std::result::Result<usize, JoinError> {
         if self.room.as_ref().is_none_or(WaitingRoom::has_closed) {
             // The old one must not hold the port of the new one.
             self.room = None;
-            let room = WaitingRoom::open(&self.config, one_host);
-            self.room = Some(room.map_err(|error| error.to_string())?);
+            self.room = Some(WaitingRoom::open(&self.config, one_host)?);
         }
         let free = self.config.world.saturating_sub(world);
         let room = self.room.as_ref().filter(|_| free > 0);
@@ -95,7 +95,8 @@ impl Communicator {
     /// Otherwise all ranks and newcomers get one new communicator, which has worked once. A newcomer
     /// gets the rank that it wants if that is not 0 and not taken by another newcomer, else a later
     /// one. The other ranks keep their order; rank 0 stays rank 0. They keep their settings and
-    /// timeouts, and the transport; newcomers have those of their environment. A process that dies
+    /// timeouts, and the transport; newcomers have those of their environment. A
+    /// [trace](Self::trace) goes on in a file of its own, of all ranks. A process that dies
     /// while this goes on, an old rank or a newcomer, is left out, as by [`shrink`](Self::shrink). So
     /// look at the new communicator's ranks and do not assume who is there. This communicator can
     /// still be used and dropped, but not shrunk, and admits nobody any more.
@@ -156,9 +157,11 @@ impl Communicator {
         };
         let found = postcard::to_stdvec(&found).expect("a number or a text can be serialized");
         let told = self.agree_on("admit()", found)?;
-        let count: std::result::Result<usize, String> = postcard::from_bytes(&told[0])
-            .unwrap_or_else(|error| Err(format!("rank 0 sent no number of newcomers: {error}")));
-        match count.map_err(Error::Join)? {
+        let count: std::result::Result<usize, (String, bool)> = postcard::from_bytes(&told[0])
+            .unwrap_or_else(|error| {
+                Err((format!("rank 0 sent no number of newcomers: {error}"), false))
+            });
+        match count.map_err(|(why, retryable)| Error::Join { why, retryable })? {
             0 => Ok(None),
             count => {
                 let newcomers = admissions.room.as_ref().map(|room| room.take(count));
@@ -167,24 +170,31 @@ impl Communicator {
         }
     }
 
-    /// On rank 0: how many newcomers can be admitted.
+    /// On rank 0: how many newcomers can be admitted; or why none can, and whether that may change.
     fn newcomers_at(
         &mut self,
         admissions: &mut Admissions,
         within: Duration,
-    ) -> std::result::Result<usize, String> {
+    ) -> std::result::Result<usize, (String, bool)> {
+        let never = |why: &str| Err((why.to_owned(), false));
         let Some(transport) = self.conditions.transport else {
-            return Err("admit: the ranks are threads of one process, which no process can join: \
-                        start them as processes"
-                .to_owned());
+            return never(
+                "admit: the ranks are threads of one process, which no process can join: start \
+                 them as processes",
+            );
         };
         if !matches!(self.conditions.links, StreamLinks::Tcp(_)) {
-            return Err("admit: the ranks use InfiniBand or RoCE, over which nobody is admitted: \
-                        start them with MAYPOLE_TRANSPORT=tcp"
-                .to_owned());
+            return never(
+                "admit: the ranks use InfiniBand or RoCE, over which nobody is admitted: start \
+                 them with MAYPOLE_TRANSPORT=tcp",
+            );
         }
         let within = within.min(self.timeout() / 2);
-        admissions.find(self.world(), transport == Transport::Shm, within)
+        let world = self.world();
+        self.engine.get().note_waiting("admit(), waiting for newcomers");
+        let found = admissions.find(world, transport == Transport::Shm, within);
+        self.engine.get_mut().note_outside();
+        found.map_err(|error| (error.to_string(), error.is_retryable()))
     }
 
     /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they
@@ -203,16 +213,17 @@ impl Communicator {
             costs: None,
             verbs: Err(ADMITTED.to_owned()),
         };
-        let entered = knock(&config, &report_bytes(None, &mine));
-        let entered = entered.map_err(|error| Error::Join(error.to_string()))?;
-        let Survivors { service, grown, .. } = entered;
+        let entered = knock(&config, &report_bytes(None, &mine, None));
+        let Survivors { service, grown, .. } = entered?;
         let rank = service.rank();
         let grown = AdmittedWorld::of(grown.expect("a newcomer is in a world with newcomers"));
-        let grown = grown.map_err(Error::Join)?;
+        let grown = grown.map_err(Error::wrong_setting)?;
         let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service).over(links()));
         let conditions = grown.conditions(rank, (timeout, encrypts));
         let engine = Engine::new(rank, grown.boards.subset(&grown.kept), control, conditions);
-        Ok(Self::new(engine, grown.hosts.subset(&grown.kept)))
+        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
+        comm.go_on_tracing(grown.trace.as_ref());
+        Ok(comm)
     }
 
     /// As [`enter`](Self::enter), with what the environment says of everything else.
@@ -220,7 +231,7 @@ impl Communicator {
         let unset = || {
             let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
                         are: set it to the port of their `maypole run --replace`";
-            Error::Join(text.to_owned())
+            Error::wrong_setting(text)
         };
         let mut comm = Self::enter(config.ok_or_else(unset)?)?;
         environment.apply(comm.engine.get_mut());
@@ -234,7 +245,7 @@ impl Communicator {
             costs: Some(self.conditions.costs),
             verbs: Err(ADMITTED.to_owned()),
         };
-        report_bytes(self.conditions.transport, &report)
+        report_bytes(self.conditions.transport, &report, self.engine.get().trace_name())
     }
 
     /// The communicator of this rank in a world with newcomers. `members`: by rank there, the rank here.
@@ -249,7 +260,9 @@ impl Communicator {
         let conditions = grown.conditions(rank, (self.timeout(), self.conditions.encrypts));
         let boards = grown.boards.subset(&grown.kept);
         let engine = self.engine.get().grown(rank, boards, control, conditions);
-        Self::new(engine, grown.hosts.subset(&grown.kept))
+        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
+        comm.go_on_tracing(grown.trace.as_ref());
+        comm
     }
 }
 
@@ -260,6 +273,8 @@ pub(crate) struct AdmittedWorld {
     reports: Vec<JoinReport>,
     costs: CostTable,
     transport: Transport,
+    /// Where the calls of the world before were recorded, if they were.
+    trace: Option<TraceName>,
     /// The ranks that still existed when it was tried.
     kept: Vec<usize>,
 }
@@ -271,14 +286,15 @@ impl AdmittedWorld {
         let GrownWorld { hosts, reports, kept } = grown;
         let read = |(rank, bytes): (usize, &Vec<u8>)| read_report(rank, bytes);
         let read = reports.iter().enumerate().map(read);
-        let (transports, reports): (Vec<_>, Vec<_>) =
-            read.collect::<std::result::Result<Vec<_>, _>>()?.into_iter().unzip();
-        let transport = transports.into_iter().flatten().next();
+        let read = read.collect::<std::result::Result<Vec<_>, _>>()?;
+        let transport = read.iter().find_map(|read| read.transport);
+        let trace = read.iter().find_map(|read| read.trace.clone());
+        let reports: Vec<_> = read.into_iter().map(|read| read.report).collect();
         let transport = transport.ok_or("no rank tells the transport")?;
         let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
         let hosts = Hosts::new(&hosts);
         let boards = transport.boards(&hosts)?;
-        Ok(Self { hosts, boards, reports, costs, transport, kept })
+        Ok(Self { hosts, boards, reports, costs, transport, trace, kept })
     }
 
     /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
@@ -302,23 +318,34 @@ fn links() -> StreamLinks {
     StreamLinks::Tcp(RefusalReason::Other(ADMITTED.to_owned()))
 }
 
-/// A report as it is sent. Only ranks that run know the transport.
-fn report_bytes(transport: Option<Transport>, report: &JoinReport) -> Vec<u8> {
-    let sent = (transport.map(Transport::name), report.to_bytes());
-    postcard::to_stdvec(&sent).expect("a name and bytes can be serialized")
+/// The report of a rank about itself.
+struct AdmissionReport {
+    /// Only ranks that run know the transport, and where calls are recorded.
+    transport: Option<Transport>,
+    trace: Option<TraceName>,
+    report: JoinReport,
+}
+
+/// A report as it is sent.
+fn report_bytes(
+    transport: Option<Transport>,
+    report: &JoinReport,
+    trace: Option<&TraceName>,
+) -> Vec<u8> {
+    let sent = (transport.map(Transport::name), report.to_bytes(), trace);
+    postcard::to_stdvec(&sent).expect("names and bytes can be serialized")
 }
 
 /// # Errors
 /// What is wrong with the report of `rank`.
-fn read_report(
-    rank: usize,
-    bytes: &[u8],
-) -> std::result::Result<(Option<Transport>, JoinReport), String> {
+fn read_report(rank: usize, bytes: &[u8]) -> std::result::Result<AdmissionReport, String> {
     let wrong = |error: postcard::Error| format!("rank {rank} sent no valid report: {error}");
-    let (name, report): (Option<String>, Vec<u8>) = postcard::from_bytes(bytes).map_err(wrong)?;
+    let (name, report, trace): (Option<String>, Vec<u8>, _) =
+        postcard::from_bytes(bytes).map_err(wrong)?;
     let transport = name.map(|name| name.parse::<Transport>()).transpose();
     let transport = transport.map_err(|error| format!("rank {rank}: {error}"))?;
-    Ok((transport, JoinReport::from_bytes(rank, &report)?))
+    let report = JoinReport::from_bytes(rank, &report)?;
+    Ok(AdmissionReport { transport, trace, report })
 }
 
 #[cfg(test)]
@@ -333,8 +360,10 @@ mod tests {
 
     #[test]
     fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
-        let newcomer = report_bytes(None, &report(None));
-        let old = report_bytes(Some(Transport::Tcp), &report(Some(CostTable::BUILT_IN)));
+        let newcomer = report_bytes(None, &report(None), None);
+        let costs = Some(CostTable::BUILT_IN);
+        let trace = TraceName::new("a.json");
+        let old = report_bytes(Some(Transport::Tcp), &report(costs), Some(&trace));
         let grown = |reports: &[&Vec<u8>]| GrownWorld {
             hosts: vec![0; reports.len()],
             reports: reports.iter().map(|report| (*report).clone()).collect(),
@@ -342,6 +371,7 @@ mod tests {
         };
         let world = AdmittedWorld::of(grown(&[&newcomer, &old])).unwrap();
         assert_eq!(world.transport, Transport::Tcp);
+        assert_eq!(world.trace, Some(trace));
         assert_eq!(world.boards.numbers(), [0, 1]);
         assert!(AdmittedWorld::of(grown(&[&newcomer])).is_err());
         assert!(AdmittedWorld::of(grown(&[&old, &vec![7]])).is_err());
@@ -353,6 +383,7 @@ mod tests {
     /// the control plane, and with it the service, its descriptors and what it knows of other ranks.
     fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
         comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
+        comm.engine.get_mut().time();
         let before = Arc::downgrade(&comm.engine.control);
         let grown = loop {
             if let Some(grown) = comm.admit(admissions, PATIENCE).unwrap() {
@@ -360,6 +391,7 @@ mod tests {
             }
         };
         assert_eq!(grown.world(), comm.world() + 1);
+        assert!(grown.engine.get().is_timed(), "calls are timed as before");
         drop(comm);
         assert!(before.upgrade().is_none(), "the new world holds the old one's control plane");
         grown
@@ -394,9 +426,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_report_or_an_error(bytes: Vec<u8>) {
-            if let Ok((transport, report)) = read_report(0, &bytes) {
-                let again = report_bytes(transport, &report);
-                prop_assert_eq!(read_report(0, &again), Ok((transport, report)));
+            if let Ok(read) = read_report(0, &bytes) {
+                let again = report_bytes(read.transport, &read.report, read.trace.as_ref());
+                let AdmissionReport { transport, trace, report } = read_report(0, &again).unwrap();
+                prop_assert_eq!((transport, trace), (read.transport, read.trace));
+                prop_assert_eq!(report, read.report);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::comm::engine::Engine;
 use crate::comm::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::interface::InterfaceSelector;
-use crate::world::launch::{Launch, VARIABLES};
+use crate::world::launch::{Launch, LaunchError, VARIABLES};
 use maypole_transports::ib::VerbsSettings;
 use std::env::VarError;
 use std::fmt;
@@ -69,7 +69,7 @@ impl Environment {
         if let Some(pmi) = &mut launch.pmi {
             let mine = (launch.rank == 0).then(host_name);
             let found = pmi.exchange("maypole-address", mine.as_deref());
-            address = Some(found.map_err(|error| Error::Join(error.to_string()))?);
+            address = Some(found.map_err(LaunchError::from)?);
         }
         Ok(self.complete(JoinConfig {
             address,
@@ -130,10 +130,10 @@ fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
         Ok(value) if !value.is_empty() && value != "auto" => value,
         Ok(_) | Err(VarError::NotPresent) => return Ok(None),
         Err(error @ VarError::NotUnicode(_)) => {
-            return Err(Error::Join(format!("{variable}: {error}")));
+            return Err(Error::wrong_setting(format!("{variable}: {error}")));
         }
     };
-    value.parse().map(Some).map_err(|error| Error::Join(format!("{variable}: {error}")))
+    value.parse().map(Some).map_err(|error| Error::wrong_setting(format!("{variable}: {error}")))
 }
 
 /// The port of an RDMA device, and what packets are sent with.

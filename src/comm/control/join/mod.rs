@@ -111,12 +111,12 @@ impl Communicator {
     /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
     /// ignored.
     ///
-    /// # Errors
-    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
-    /// in time.
-    ///
     /// A process that was started to replace a rank (`maypole run --replace`) joins the ranks that
     /// run, as [`enter`](Self::enter) says.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
+    /// in time. Only the latter is [retryable](Error::is_retryable).
     ///
     /// ```
     /// // Outside of any launcher:
@@ -126,7 +126,7 @@ impl Communicator {
     /// # Ok::<(), maypole::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
-        let launch = launch::from_env().map_err(|error| Error::Join(error.to_string()))?;
+        let launch = launch::from_env()?;
         launch::warn_of_unknown_variables(launch.rank);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
@@ -153,25 +153,26 @@ impl Communicator {
 
     fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
         let timeout = config.timeout;
-        let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
+        let service = join(config)?;
         let interface = interface_report(&service, environment.interface.as_ref());
         let mut comm = Self::of_service(service, environment.transport, timeout)?;
         environment.apply(comm.engine.get_mut());
-        Self::finish_joining(comm, environment, interface)
+        let mut comm = Self::finish_joining(comm, environment, interface)?;
+        if let Some(file) = &environment.trace {
+            comm.trace(file)?;
+        }
+        Ok(comm)
     }
 
     /// Does what the environment asks for beside joining.
     fn finish_joining(
-        mut comm: Self,
+        comm: Self,
         environment: &Environment,
         interface: Option<String>,
     ) -> Result<Self> {
         let signal = environment.status_signal.as_deref();
         server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
-            .map_err(|error| Error::Join(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
-        if let Some(file) = &environment.trace {
-            comm.trace(file)?;
-        }
+            .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
         if environment.log.is_some_and(LogLevel::is_told_of_joining) {
             comm.tell_of_joining(interface);
         }
@@ -197,7 +198,7 @@ impl Communicator {
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
-        let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
+        let service = join(config)?;
         Self::of_service(service, transport, timeout)
     }
 
@@ -205,7 +206,7 @@ impl Communicator {
         let rank = service.rank();
         let hosts = Hosts::new(service.hosts());
         let encrypts = service.encrypts();
-        let boards = transport.boards(&hosts).map_err(Error::Join)?;
+        let boards = transport.boards(&hosts).map_err(Error::wrong_setting)?;
         let control = ProcessControl::world(service);
         let costs = (rank == 0).then(CostTable::tuned);
         let cores = UsableCores::of_this_thread();
@@ -215,14 +216,15 @@ impl Communicator {
         };
         let mine = JoinReport { cores, costs, verbs }.to_bytes();
         let blobs = control.exchange(mine, Instant::now() + timeout);
-        let blobs = blobs.map_err(|error| Error::Join(error.to_string()))?;
+        let blobs = blobs.map_err(Error::unjoined)?;
         let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
         let reports = blobs.iter().enumerate().map(report);
-        let reports = reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Join)?;
+        let reports =
+            reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::wrong_setting)?;
         let offers: Vec<_> = reports.iter().map(|report| report.verbs.clone()).collect();
         let deadline = Instant::now() + timeout;
         let links = verbs::decide(&control, transport, (rank, &hosts), &offers, deadline);
-        let links = links.map_err(Error::Join)?;
+        let links = links?;
         let control: Arc<dyn Control> = Arc::new(control.over(links.clone()));
         let loads = HostLoad::of_hosts(&hosts, &reports);
         let HostLoad { ranks, cores } = loads[hosts.of(rank)];
@@ -244,7 +246,7 @@ impl Communicator {
     /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Mismatch`] if a rank makes
     /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
-        let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
+        let boards = transport.boards(&self.hosts).map_err(Error::wrong_setting)?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
             true => {
                 let control = self.engine.get().health().control();
@@ -258,7 +260,7 @@ impl Communicator {
         let control = engine.health().control();
         let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
         let links = verbs::decide(control, transport, here, &offers, deadline);
-        let links = links.map_err(Error::Join)?;
+        let links = links?;
         let members: Vec<usize> = (0..self.world()).collect();
         let mut engine = engine.subgroup(&members, boards, links);
         engine.set_transport(transport);

@@ -2,6 +2,7 @@
 
 use super::Transport;
 use crate::comm::control::Control;
+use crate::comm::error::Error;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
@@ -78,9 +79,9 @@ pub(super) fn decide(
     (rank, hosts): (usize, &Hosts),
     offers: &[VerbsOffer],
     deadline: Instant,
-) -> Result<StreamLinks, String> {
+) -> Result<StreamLinks, Error> {
     if !transport.looks_for_verbs(hosts) {
-        return transport.links(hosts, offers);
+        return transport.links(hosts, offers).map_err(Error::wrong_setting);
     }
     let group = OfferingGroup { control, transport, rank, hosts, deadline };
     let first = group.try_ways(offers)?;
@@ -93,7 +94,8 @@ pub(super) fn decide(
         last = group.try_ways(&offers)?;
     }
     // If nothing serves, what is wrong with the best ports is told.
-    transport.links(hosts, if last.iter().all(Result::is_ok) { &last } else { &first })
+    let told = if last.iter().all(Result::is_ok) { &last } else { &first };
+    transport.links(hosts, told).map_err(Error::wrong_setting)
 }
 
 /// The ranks that decide together, as this one of them sees them.
@@ -107,15 +109,15 @@ struct OfferingGroup<'a> {
 
 impl OfferingGroup<'_> {
     /// Tells the others `mine`. Returns what all have told, by rank.
-    fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, String> {
+    fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, Error> {
         let told = self.control.exchange(to_bytes(mine), self.deadline);
-        let told = told.map_err(|error| error.to_string())?;
+        let told = told.map_err(Error::unjoined)?;
         Ok(told.iter().map(|offer| from_bytes(offer)).collect())
     }
 
     /// Tries whether the ports of `offers` reach one another. Returns the same offers, but refuses those
     /// of ranks that do not reach others.
-    fn try_ways(&self, offers: &[VerbsOffer]) -> Result<Vec<VerbsOffer>, String> {
+    fn try_ways(&self, offers: &[VerbsOffer]) -> Result<Vec<VerbsOffer>, Error> {
         let offers = of_one_network(offers);
         let all: Result<Vec<_>, _> = offers.iter().map(Result::as_ref).collect();
         let Ok(ports) = all else { return Ok(offers) };

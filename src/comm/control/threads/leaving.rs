@@ -25,7 +25,8 @@ impl ThreadControl {
         poll_until(deadline, CLOSING_PAUSE, || is_over().then_some(()));
         let found = others().find_map(|peer| self.compare(peer));
         if let Some(found) = found.filter(|_| self.cause().is_none()) {
-            self.fail(Cause::mismatch(self.group, self.members[0], self.me, found));
+            let me = self.members[self.me];
+            self.fail(Cause::mismatch(self.group, &self.members, me, found));
         }
     }
 

@@ -31,10 +31,11 @@ impl SharedWorld {
     }
 
     /// Calls `ready` now and after every change, until it returns a value. Between two calls that
-    /// are long apart it calls `slow`.
+    /// are long apart it calls `slow`. The group is that of the ranks `members`.
     pub(super) fn until<T>(
         &self,
         deadline: Instant,
+        members: &[usize],
         mut ready: impl FnMut(&mut WorldState) -> Option<Result<T, ControlError>>,
         mut slow: impl FnMut(),
     ) -> Result<Option<T>, ControlError> {
@@ -46,7 +47,7 @@ impl SharedWorld {
                 return ended.map(Some);
             }
             if let Some(cause) = &state.cause {
-                return Err(ControlError::Failed(cause.text.clone()));
+                return Err(ControlError::Failed(cause.text.in_group(members)));
             }
             let left = deadline.saturating_duration_since(simulated::now());
             if left.is_zero() {

@@ -138,7 +138,7 @@ impl Caller {
         // A process that wanted to join asks differently, and has its answer already.
         match decode(bytes)? {
             PeerQuestion::Progress(group) => {
-                self.control.push(&PeerAnswer::Progress(shared.progress.report(group)));
+                self.control.push(&PeerAnswer::Progress(shared.report(group)));
                 None
             }
             PeerQuestion::Failed(cause) => {

@@ -55,7 +55,8 @@ impl Service {
     /// the chain, and no others. Takes at most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         let deadline = Instant::now() + CHAIN_TIME;
-        Diagnosis::follow(peer, |rank| self.ask_progress(group, rank, deadline))
+        let ask = |rank, group| self.ask_progress(group, rank, deadline);
+        Diagnosis::follow(group, peer, ask)
     }
 
     fn ask_progress(
@@ -65,7 +66,7 @@ impl Service {
         deadline: Instant,
     ) -> Result<ProgressReport, AskError> {
         if rank == self.rank() {
-            return Ok(self.shared.progress.report(group));
+            return Ok(self.shared.report(group));
         }
         match self.shared.ask_peer(rank, &PeerQuestion::Progress(group), deadline)? {
             PeerAnswer::Progress(report) => Ok(report),

@@ -105,6 +105,11 @@ impl HangReports {
         Ok((name, thread))
     }
 
+    /// True if ranks can tell that they have joined.
+    pub(super) fn are_heard(&self) -> bool {
+        self.name.is_some()
+    }
+
     /// Tells a rank where to connect.
     pub(super) fn set_variable(&self, command: &mut Command) {
         match &self.name {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use maypole::comm::status::{GroupStatus, RankStatus};
+use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
 
 /// What the launcher knows of the ranks.
 #[derive(Debug, Default)]
@@ -69,7 +69,8 @@ impl JobStatus {
         for (rank, status) in self.statuses.iter().filter(tells) {
             for group in &status.groups {
                 let of_group = groups.entry(group.members.clone()).or_default();
-                of_group.push(Position { rank: *rank, group });
+                let elsewhere = status.is_inside();
+                of_group.push(Position { rank: *rank, group, elsewhere });
             }
         }
         // A group that no rank is in has nothing to do with a hang, unless it is the world.
@@ -116,17 +117,67 @@ impl JobStatus {
         if !self.silent.is_empty() {
             return format!("look first at {}: no answer", ranks(&self.silent));
         }
-        let found = groups
-            .values()
-            .find_map(|positions| different(positions).or_else(|| late(positions, &self.gone)));
+        let mut groups = groups.values();
+        let found = groups.find_map(|positions| {
+            let late = || late(positions, &self.gone);
+            different(positions).or_else(late).or_else(|| self.awaited(positions))
+        });
         match found {
             Some(found) => format!("look first at {found}"),
             None if !unknown.is_empty() => {
                 format!("look first at {}: not joined", ranks(unknown))
             }
-            None => "no rank is behind, and no rank calls something else".to_owned(),
+            None => match self.circle() {
+                Some(circle) => format!("{} wait for one another", ranks(&circle)),
+                None => "no rank is behind, and no rank calls something else".to_owned(),
+            },
         }
     }
+
+    /// A rank for whose message another one waits in the group, and that waits for nobody.
+    fn awaited(&self, positions: &[Position<'_>]) -> Option<String> {
+        positions.iter().find_map(|waiter| {
+            let pending = waiter.pending().filter(|pending| is_message(pending))?;
+            let rank = *waiter.group.members.get(pending.awaits?)?;
+            let (call, of) = (&pending.call, waiter.rank);
+            if self.gone.contains(&rank) {
+                return Some(format!("rank {rank}: awaited by rank {of} in {call}, and ended"));
+            }
+            let is_free = !self.statuses.get(&rank)?.is_inside();
+            is_free.then(|| format!("rank {rank}: outside the library; rank {of} waits in {call}"))
+        })
+    }
+
+    /// Ranks each of which waits for the next one, and the last one for the first; in order.
+    fn circle(&self) -> Option<Vec<usize>> {
+        let next = |rank: usize| {
+            let groups = &self.statuses.get(&rank)?.groups;
+            let mut awaited = groups.iter().filter_map(|group| {
+                let pending = group.pending.as_ref().filter(|pending| !pending.in_background)?;
+                group.members.get(pending.awaits?).copied()
+            });
+            awaited.next()
+        };
+        self.statuses.keys().find_map(|start| {
+            let mut circle = vec![*start];
+            while let Some(rank) = next(*circle.last()?) {
+                if rank == *start {
+                    circle.sort_unstable();
+                    return Some(circle);
+                }
+                if circle.contains(&rank) {
+                    return None;
+                }
+                circle.push(rank);
+            }
+            None
+        })
+    }
+}
+
+/// A message between two ranks is no call of the group.
+fn is_message(pending: &PendingOperation) -> bool {
+    pending.fingerprint == 0
 }
 
 /// A rank's place in one group.
@@ -134,6 +185,8 @@ impl JobStatus {
 struct Position<'a> {
     rank: usize,
     group: &'a GroupStatus,
+    /// The rank is in a call, in this group or in another one.
+    elsewhere: bool,
 }
 
 impl Position<'_> {
@@ -141,9 +194,19 @@ impl Position<'_> {
         self.group.pending.is_some()
     }
 
+    /// What the rank is in, unless that is a request beside which it computes.
+    fn pending(&self) -> Option<&PendingOperation> {
+        self.group.pending.as_ref().filter(|pending| !pending.in_background)
+    }
+
+    /// True if the rank waits in a call of the group.
+    fn waits_in_call(&self) -> bool {
+        let pending = self.group.pending.as_ref().filter(|pending| !is_message(pending));
+        pending.is_some_and(|pending| pending.waiting_seconds.is_some())
+    }
+
     /// What the rank does, without what differs between ranks that do the same.
     fn text(&self) -> String {
-        let last = self.group.recent.last().map(|calls| calls.call.as_str());
         match &self.group.pending {
             Some(pending) => {
                 let mut text = format!("in {} (operation {})", pending.call, pending.sequence);
@@ -157,12 +220,7 @@ impl Position<'_> {
                 }
                 text
             }
-            None => match (self.group.completed, last) {
-                (0, _) | (_, None) => "has called nothing yet".to_owned(),
-                (done, Some(last)) => {
-                    format!("outside the library after {done} operations, the last of them {last}")
-                }
-            },
+            None => self.group.absence(self.elsewhere),
         }
     }
 }
@@ -172,8 +230,7 @@ fn different(positions: &[Position<'_>]) -> Option<String> {
     let mut calls: BTreeMap<u64, BTreeMap<u64, (&str, Vec<usize>)>> = BTreeMap::new();
     for position in positions {
         let Some(pending) = &position.group.pending else { continue };
-        // A message between two ranks is no call of the group.
-        if pending.fingerprint == 0 {
+        if is_message(pending) {
             continue;
         }
         let of_operation = calls.entry(pending.sequence).or_default();
@@ -189,23 +246,23 @@ fn different(positions: &[Position<'_>]) -> Option<String> {
     ))
 }
 
-/// The ranks that have done the fewest operations and hold up ranks that wait.
+/// The ranks that have done the fewest operations and hold up ranks that wait in a call of the group.
+/// A rank that waits in another group holds nobody up by itself.
 fn late(positions: &[Position<'_>], gone: &[usize]) -> Option<String> {
-    let waits = |position: &&Position<'_>| {
-        let pending = position.group.pending.as_ref();
-        pending.is_some_and(|pending| pending.waiting_seconds.is_some())
+    let waiting = positions.iter().filter(|position| position.waits_in_call());
+    let furthest = waiting.map(|position| position.group.completed).max()?;
+    let is_absent = |position: &&Position<'_>| {
+        let is_behind = !position.is_inside() && position.group.completed <= furthest;
+        is_behind && !position.elsewhere
     };
-    let furthest = positions.iter().filter(waits).map(|position| position.group.completed).max()?;
-    let absent: Vec<usize> = positions
-        .iter()
-        .filter(|position| !position.is_inside() && position.group.completed <= furthest)
-        .map(|position| position.rank)
-        .collect();
+    let absent: Vec<usize> =
+        positions.iter().filter(is_absent).map(|position| position.rank).collect();
     if !absent.is_empty() {
         let text = format!("{}: operation {furthest} is not called there yet", ranks(&absent));
         return Some(text);
     }
-    let behind = |position: &&Position<'_>| position.group.completed < furthest;
+    let behind =
+        |position: &&Position<'_>| position.waits_in_call() && position.group.completed < furthest;
     let behind: Vec<usize> = positions.iter().filter(behind).map(|it| it.rank).collect();
     if !behind.is_empty() {
         return Some(format!("{}: behind the others", ranks(&behind)));
@@ -249,7 +306,8 @@ mod tests {
         let pending = pending.map(|(call, fingerprint, awaits)| {
             json!({
                 "sequence": completed, "call": call, "fingerprint": fingerprint, "awaits": awaits,
-                "step": 0, "waiting_seconds": 12.0, "bytes": 0, "bytes_done": 0,
+                "step": 0, "waiting_seconds": 12.0, "in_background": false, "bytes": 0,
+                "bytes_done": 0,
             })
         });
         let recent = json!([{
@@ -257,7 +315,7 @@ mod tests {
         }]);
         let group = json!({
             "members": (0..world).collect::<Vec<_>>(), "rank": rank, "completed": completed,
-            "pending": pending, "recent": recent,
+            "messages": 0, "pending": pending, "recent": recent,
         });
         let network = json!({ "refused": 0, "half_open": 0, "left": [], "silent": [] });
         let status = json!({
@@ -335,6 +393,49 @@ hang report, on request:
         assert!(page.contains("ranks 0-2 failed: rank 0 waited 2 s for rank 1"), "{page}");
         let verdict = "look first at rank 1: operation 4 is not called there yet";
         assert!(page.trim_end().ends_with(verdict), "{page}");
+    }
+
+    /// Adds a group of the ranks `members`, in which the rank waits for its rank `awaits` in a message.
+    fn receiving(mut status: RankStatus, members: &[usize], awaits: usize) -> RankStatus {
+        let call = format!("recv(1 x u8, from rank {awaits}, tag 0)");
+        let rank = members.iter().position(|member| *member == status.rank).unwrap();
+        let group = json!({
+            "members": members, "rank": rank, "completed": 0, "messages": 3, "recent": [],
+            "pending": {
+                "sequence": 0, "call": call, "fingerprint": 0, "awaits": awaits, "step": 0,
+                "waiting_seconds": 9.0, "in_background": false, "bytes": 0, "bytes_done": 0,
+            },
+        });
+        status.groups.push(serde_json::from_value(group).unwrap());
+        status
+    }
+
+    #[test]
+    fn a_rank_that_waits_in_another_group_is_not_pointed_at() {
+        let waits = status(2, 3, 4, Some(("barrier()", 5, Some(1))));
+        let elsewhere = receiving(status(1, 3, 4, None), &[1, 0], 1);
+        let page = job(vec![status(0, 3, 5, None), elsewhere, waits]).page();
+        let here = "rank 1: in a call in another group, here after 4 operations, the last of them";
+        assert!(page.contains(here), "{page}");
+        let verdict = "look first at rank 0: outside the library; rank 1 waits in recv(1 x u8, from \
+                       rank 1, tag 0)";
+        assert!(page.trim_end().ends_with(verdict), "{page}");
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_a_message_points_at_its_sender_alone() {
+        let waits = receiving(status(2, 3, 4, None), &[0, 1, 2], 1);
+        let page = job(vec![status(0, 3, 4, None), status(1, 3, 4, None), waits]).page();
+        let verdict = "look first at rank 1: outside the library; rank 2 waits in recv(";
+        assert!(page.contains(verdict), "{page}");
+    }
+
+    #[test]
+    fn ranks_that_wait_for_one_another_are_named() {
+        let zero = receiving(status(0, 3, 4, None), &[0, 1], 1);
+        let one = receiving(status(1, 3, 4, None), &[0, 1], 0);
+        let page = job(vec![zero, one, status(2, 3, 4, None)]).page();
+        assert!(page.trim_end().ends_with("ranks 0 1 wait for one another"), "{page}");
     }
 
     #[test]

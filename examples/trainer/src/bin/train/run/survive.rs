@@ -70,7 +70,7 @@ pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
     match survivors.admit() {
         Ok(true) => Err(NewcomersCame.into()),
         Ok(false) => Ok(()),
-        Err(Error::Join(why)) => {
+        Err(Error::Join { why, .. }) => {
             survivors.admit_nobody();
             if survivors.leads() {
                 output::line(format_args!("nobody can come in the place of a rank: {why}"))?;
