@@ -47,11 +47,14 @@ mod batch;
 mod carrier;
 mod context;
 mod drive;
+mod failures;
 mod frame;
 mod incoming;
 mod links;
 mod outgoing;
+mod posted;
 mod recording;
+mod requests;
 mod shared_memory;
 
 use super::LinkError;
@@ -59,6 +62,10 @@ pub(crate) use batch::{BatchMember, MessageBatch};
 pub(crate) use context::{BatchContext, Connector};
 pub(crate) use links::MessageLinks;
 use maypole_transports::Fault;
+pub(crate) use requests::{
+    MessageDeadline, MessageEnd, MessageRequests, Misfit, NewRequest, OwnedReceive, OwnedSend,
+    RequestInbox,
+};
 use std::io;
 
 /// Most bytes of an eager message.
@@ -71,22 +78,39 @@ const CREDIT_PER_MESSAGE: usize = 64;
 /// A receiver gives credit back once it is this many bytes.
 const CREDIT_REPORT: usize = CREDIT / 4;
 
-/// The error of a batch that did not complete, and the message in which it showed.
+/// The error of a message that cannot be completed.
 #[derive(Debug)]
-pub(crate) struct BatchError {
-    pub(crate) member: BatchMember,
+pub(crate) struct MessageError {
+    /// The message in words.
+    pub(crate) operation: String,
+    /// The index of its step in the schedule of its batch.
+    pub(crate) step: usize,
     /// The rank that was awaited, or whose link failed; `None` if any rank would do.
     pub(crate) peer: Option<usize>,
     pub(crate) error: LinkError,
+    /// The number of the request that it belongs to, if it is no message of the running call.
+    pub(crate) request: Option<usize>,
 }
 
-impl BatchError {
-    fn send(at: usize, peer: usize, error: LinkError) -> Self {
-        Self { member: BatchMember::Send(at), peer: Some(peer), error }
+impl MessageError {
+    fn of_batch(
+        batch: &MessageBatch<'_>,
+        member: BatchMember,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Self {
+        let step = batch.step(member);
+        Self { operation: batch.describe(member), step, peer, error, request: None }
     }
 
-    fn receive(at: usize, peer: Option<usize>, error: LinkError) -> Self {
-        Self { member: BatchMember::Receive(at), peer, error }
+    fn of_request(
+        requests: &MessageRequests,
+        number: usize,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Self {
+        let operation = requests.describe(number).map(|(words, _)| words).unwrap_or_default();
+        Self { operation, step: 0, peer, error, request: Some(number) }
     }
 }
 
