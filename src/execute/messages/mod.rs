@@ -5,7 +5,12 @@
 //! A message goes from one rank to another and has a tag. The messages of a pair keep their order:
 //! a receive takes the *first* message of its pair that has its tag and that no earlier receive
 //! took. Tags may be received in any order, because a receiver keeps the messages that it has not
-//! been asked for in an *unexpected queue* of bounded size.
+//! been asked for in an *unexpected queue* of bounded size. Any number of receives may be posted, by
+//! a call and by requests ([`MessageRequests`]); one with another tag never holds a message up.
+//!
+//! A message of another type or length than the receive that takes it is dropped: the receive ends
+//! in an error, the send does not, and the next receive takes the next message. So sends and
+//! receives of one tag stay paired.
 //!
 //! # The protocol
 //!
@@ -21,6 +26,7 @@
 //!   afterwards wait until the deadline, unless each posts both in one group. An announcement uses
 //!   64 bytes of credit, for which there are another 64 KiB that eager messages may not use. So
 //!   about 1000 messages of a pair may be announced ahead of their receives.
+//!   A receiver that drops an announced message answers with *dropped* instead.
 //! * **Groups.** A group is one schedule: its sends, then its receives. No two of its steps use the
 //!   same span, so in conflict order all of them may begin at once, and the driver posts all of
 //!   them before it waits for any. So a group cannot wait for itself, whatever its order and its
