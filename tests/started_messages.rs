@@ -409,6 +409,21 @@ fn a_message_that_is_never_sent_ends_all_that_are_posted() {
 }
 
 #[test]
+fn a_message_behind_a_full_queue_is_an_error_that_says_so() {
+    let errors = Local::new(2).timeout(Duration::from_secs(1)).run(|mut comm| {
+        if comm.rank() == 1 {
+            return comm.recv::<u8>(&mut [], 0, 2999).unwrap_err().to_string();
+        }
+        comm.set_timeout(3 * SOON);
+        let sent: Vec<_> = (0..3000).map(|tag| comm.start_send(Vec::<u8>::new(), 1, tag)).collect();
+        wait_all(sent).unwrap_err().to_string()
+    });
+    let why =
+        "messages with other tags wait for their receives and fill the queue: receive those first";
+    assert!(errors.iter().all(|error| error.contains(why)), "{errors:?}");
+}
+
+#[test]
 fn an_abort_ends_all_that_are_posted() {
     let errors = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
         let requests = if comm.rank() == 0 { post_many(&mut comm) } else { Vec::new() };

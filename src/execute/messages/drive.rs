@@ -69,9 +69,11 @@ impl MessageLinks {
         let ended = match context.waiting.until(context.alarm, sleep, ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
-                let batch = &run.borrow().posted.batch;
-                let (member, peer) = batch.awaited();
-                Err(MessageError::of_batch(batch, member, peer, interrupted.into()))
+                let run = run.borrow();
+                let (member, peer) = run.posted.batch.awaited();
+                let batch = &*run.posted.batch;
+                let error = MessageError::of_batch(batch, member, peer, interrupted.into());
+                Err(run.with_full_queue(error))
             }
         };
         drop(run);

@@ -121,10 +121,26 @@ impl MessageRun<'_, '_, '_> {
             return None;
         }
         let at = self.posted.requests.late(simulated::now())?;
-        Some(match self.posted.requests.receive(at).map(ReceiveHead::peer) {
+        let error = match self.posted.requests.receive(at).map(ReceiveHead::peer) {
             Some(peer) => self.receive_error(at, peer, LinkError::TimedOut),
             None => self.send_error(at, LinkError::TimedOut),
-        })
+        };
+        Some(self.with_full_queue(error))
+    }
+
+    /// The same error, which says so if the awaited rank can send nothing more before this rank
+    /// receives what it has sent.
+    pub(super) fn with_full_queue(&self, mut error: MessageError) -> MessageError {
+        let link = error.peer.and_then(|peer| self.links.incoming.get(peer)?.as_ref());
+        if let (Some(waiting), LinkError::TimedOut) =
+            (link.and_then(|link| link.full_queue()), &error.error)
+        {
+            error.operation.push_str(&format!(
+                ", while {waiting} messages with other tags wait for their receives and fill the \
+                 queue: receive those first"
+            ));
+        }
+        error
     }
 
     pub(super) fn send_error(&self, at: usize, error: LinkError) -> MessageError {

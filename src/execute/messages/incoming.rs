@@ -123,6 +123,12 @@ impl IncomingLink {
         self.owes_answer && self.fault.is_none()
     }
 
+    /// How many messages wait here for their receives, if the sender has no credit for another.
+    pub(super) fn full_queue(&self) -> Option<usize> {
+        let used = self.unexpected_credit + self.unreported;
+        (used + CREDIT_PER_MESSAGE > 2 * CREDIT).then_some(self.unexpected.len())
+    }
+
     /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
     /// is none.
     pub(super) fn match_unexpected(&mut self, at: usize, posted: &mut Posted<'_, '_>) -> bool {
