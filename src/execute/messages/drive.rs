@@ -140,6 +140,7 @@ impl MessageLinks {
         if self.is_broken || self.drive_requests(requests, context).is_err() {
             return None;
         }
+        self.accept_callers(context);
         let mut posted = Posted { batch: &mut MessageBatch::default(), requests };
         for link in self.incoming.iter_mut().flatten() {
             // What no request has asked for goes to the unexpected queue, whose length is bounded.
