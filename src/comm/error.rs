@@ -36,8 +36,9 @@ pub enum Error {
         /// What is wrong with the arguments.
         why: String,
     },
-    /// A value could not be serialized, or the bytes received are no value of the type that was
-    /// asked for. The communicator works as before. Use the same type on all ranks.
+    /// A value could not be serialized, or what was received is no value of the type that was asked
+    /// for, or a message of another type or length than its receive. The communicator works as
+    /// before. Use the same type, and the same length, on all ranks.
     #[error("rank {rank}: {operation}: rank {peer} {why}")]
     Value {
         /// The rank that noticed it.

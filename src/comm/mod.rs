@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub mod error;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
+mod messages;
 mod requests;
 pub mod status;
 pub mod testing;

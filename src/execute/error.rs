@@ -2,21 +2,19 @@
 
 use maypole_transports::{Fault, Interrupted};
 
-/// The message that a rank received instead of the expected one.
+/// The call whose message a rank received instead of the expected one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Unexpected {
     /// The fingerprint of another call.
     Call(u64),
-    /// A message of another type or length, in words.
-    Message(String),
 }
 
 /// The reason why the bytes that a rank waits for will not arrive, or cannot leave.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The peer is in another call, or sent another message than the receive is for.
+    /// The peer is in another call.
     Mismatch(Unexpected),
     /// The deadline passed.
     TimedOut,

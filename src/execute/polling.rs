@@ -2,6 +2,8 @@
 
 /// Polls between two attempts to move bytes that the wait itself is not for.
 const POLLS_PER_DRIVE: u32 = 64;
+/// Polls between two readings of the clock for deadlines of single messages.
+const POLLS_PER_CLOCK: u32 = 16;
 /// Polls between two checks whether the awaited peer can still answer.
 const POLLS_PER_PEER_CHECK: u32 = 1024;
 
@@ -22,6 +24,12 @@ impl PollCounter {
     #[inline(always)]
     pub(super) fn is_drive_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_DRIVE)
+    }
+
+    /// True if the clock should be read after this poll.
+    #[inline(always)]
+    pub(super) fn is_clock_due(&self) -> bool {
+        self.0.is_multiple_of(POLLS_PER_CLOCK)
     }
 
     /// True if it should be checked after this poll whether the awaited peer can still answer.

@@ -35,6 +35,11 @@ pub(crate) enum Action {
         root: usize,
         count: usize,
     },
+    /// All ranks post messages to all ranks without waiting, each end in an order of its own.
+    Posts {
+        seed: u64,
+        counts: Vec<usize>,
+    },
     /// Reductions that do not block, of these lengths.
     Requests {
         counts: Vec<usize>,
@@ -109,6 +114,7 @@ impl Action {
             3 => Self::Requests { counts: vec![first, second, third] },
             4 => Self::Scope { count: first },
             5 => Self::Values { longest: first / 10 },
+            8 => Self::Posts { seed: rng.next_u64(), counts: vec![first, second, third] },
             6 | 7 => {
                 let colors = 1 + rng.below(3);
                 let size = |color| (color..world).step_by(colors).len();
@@ -127,6 +133,7 @@ impl Action {
             Self::Ring { shift, count, tag } => ring(comm, *shift, *count, *tag),
             Self::Everybody { counts } => everybody(comm, counts, nth),
             Self::ToAny { root, count } => to_any(comm, *root, *count, nth),
+            Self::Posts { seed, counts } => posts(comm, *seed, counts, nth),
             Self::Requests { counts } => requests(comm, counts),
             Self::Scope { count } => scope(comm, *count),
             Self::Values { longest } => values(comm, *longest),
@@ -207,6 +214,46 @@ fn to_any(comm: &mut Communicator, root: usize, count: usize, nth: u64) -> Resul
         assert!(!std::mem::replace(&mut seen[from], true), "rank {from} sent once");
     }
     Ok(())
+}
+
+/// Each rank posts its sends and then its receives, which block or do not, in random orders. Two
+/// messages of a pair differ in their tags.
+fn posts(comm: &mut Communicator, seed: u64, counts: &[usize], nth: u64) -> Result<()> {
+    const TAGS: usize = 4;
+    let world = comm.world();
+    let me = comm.rank();
+    let mut rng = SeededRng::new(seed ^ me as u64);
+    // One message of a pair may be long; over narrow links each takes thousands of turns.
+    let count = |from: usize, to: usize, at: usize| match at {
+        0 => counts[(from * 3 + to) % counts.len()],
+        at => 7 * at,
+    };
+    let tag = |at: usize| 100 * (nth as u32 + 1) + at as u32;
+    let mut order = || {
+        let mut all: Vec<_> = (0..world * TAGS).map(|it| (it / TAGS, it % TAGS)).collect();
+        (1..all.len()).for_each(|at| all.swap(at, rng.below(at + 1)));
+        all
+    };
+    let mut sent = Vec::new();
+    for (to, at) in order() {
+        let data = numbers(me + at, to, count(me, to, at));
+        sent.push(comm.start_send(data, to, tag(at)));
+    }
+    let mut open = Vec::new();
+    for (from, at) in order() {
+        let mut data = vec![0; count(from, me, at)];
+        if (from + at + seed as usize).is_multiple_of(3) {
+            comm.recv(&mut data, from, tag(at))?;
+            assert_eq!(data, numbers(from + at, me, data.len()), "from rank {from}");
+        } else {
+            open.push((from, at, comm.start_recv(data, from, tag(at))));
+        }
+    }
+    for (from, at, request) in open {
+        let data = request.wait()?;
+        assert_eq!(data, numbers(from + at, me, data.len()), "from rank {from}");
+    }
+    wait_all(sent).map(drop)
 }
 
 /// Element `at` of the sum over all ranks of `numbers(rank, 0, ..)`.

@@ -4,6 +4,8 @@ use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, lend};
 use crate::comm::engine::Engine;
 use crate::comm::error::{Error, Result};
+use crate::comm::messages::driver::DrivenMessages;
+use crate::comm::messages::memory::misfit_error;
 use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::schedule::Schedule;
 use bytemuck::Pod;
@@ -13,16 +15,19 @@ use maypole_transports::Alarm;
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
     ///
-    /// Only these two ranks know of the message. Messages from one rank to another that have the
-    /// same tag arrive in the order in which they were sent. Messages with other tags may be
-    /// received earlier or later.
+    /// Only these two ranks know of the message. **Messages are matched by their tags**: a receive
+    /// takes the first message from its rank that has its tag and that no earlier receive took. So
+    /// messages with one tag are received in the order in which they were sent, and messages with
+    /// other tags may be received earlier or later.
     ///
     /// A message of at most 16 KiB is *eager*: it does not wait for its receiver. Its receiver may
-    /// hold 64 KiB of eager messages, each counted with 64 bytes more. When they are full, or if
-    /// the message is longer, it is sent by *rendezvous*: `send` waits for the receive, and the
-    /// bytes go straight to the receiver's buffer. So two ranks must not both send a long message
-    /// first and then receive; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
-    /// once.
+    /// hold 64 KiB of eager messages that no receive has taken, each counted with 64 bytes more.
+    /// When they are full, or if the message is longer, it is sent by *rendezvous*: `send` waits for
+    /// the receive, and the bytes go straight to the receiver's buffer. So two ranks must not both
+    /// send a long message first and then receive; [`exchange`](Self::exchange),
+    /// [`group`](Self::group) and [`start_send`](Self::start_send) do not block each other. About a
+    /// thousand messages of a pair may wait for their receives in this way; later ones wait for
+    /// these, whatever their tags.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -42,7 +47,7 @@ impl Communicator {
     /// for itself; else as every call.
     pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
         self.check_peer("send", to)?;
-        if to == self.rank() && !self.engine.message_links().is_eager(size_of_val(data), to) {
+        if to == self.rank() && !self.is_eager_here(size_of_val(data)) {
             let why = "a long message to this rank itself waits for its receive; post both in a \
                        group";
             return Err(self.invalid("send", why.to_owned()));
@@ -53,11 +58,13 @@ impl Communicator {
     }
 
     /// Receives the next message with this `tag` from rank `from`. It must have the type and the
-    /// length of `data`.
+    /// length of `data`. A message of another type or length is dropped, `data` does not change,
+    /// and the next receive takes the next message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`] if the message is of
-    /// another type or length; else as every call.
+    /// [`Error::Invalid`] if there is no such rank; [`Error::Value`] if the message is of another
+    /// type or length, after which the communicator works as before; else as every call. The sender
+    /// is not told: it has sent its message.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
         let mut loan = lend(data);
@@ -84,7 +91,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if the message is of another type or too long;
+    /// [`Error::Value`] if the message is of another type or too long, and is dropped;
     /// [`Error::TimedOut`] without a peer if none comes in time; else as every call.
     pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
         let mut loan = lend(data);
@@ -117,10 +124,11 @@ impl Communicator {
     /// # Errors
     /// Those of a group that has failed.
     pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
-        let (engine, links) = self.engine.with_message_links();
+        let (engine, mut messages) = self.engine.with_messages();
         engine.check_usable(|| format!("probe_any(tag {tag})"))?;
         let alarm = engine.health().control().alarm();
-        Ok(links.first_arrived(tag, &batch_context(engine, &alarm)))
+        let DrivenMessages { links, requests, .. } = &mut *messages;
+        Ok(links.first_arrived(tag, requests, &batch_context(engine, &alarm)))
     }
 
     /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
@@ -172,7 +180,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// The error of `fill`, after which nothing is posted; else as each send and receive.
+    /// The error of `fill`, after which nothing is posted; else as each send and receive. If a
+    /// message does not fit its receive, all other messages are done.
     pub fn group<'a>(
         &mut self,
         fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
@@ -183,18 +192,25 @@ impl Communicator {
         self.run_batch(group.batch)
     }
 
-    fn check_peer(&self, operation: &'static str, peer: usize) -> Result<()> {
+    /// True if a message of `bytes` bytes to this rank itself would not wait for its receive.
+    fn is_eager_here(&mut self, bytes: usize) -> bool {
+        let rank = self.rank();
+        let (_, messages) = self.engine.with_messages();
+        messages.links.is_eager(bytes, rank)
+    }
+
+    pub(crate) fn check_peer(&self, operation: &'static str, peer: usize) -> Result<()> {
         check_peer(operation, self.rank(), self.world(), peer)
     }
 
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
-        let (engine, links) = self.engine.with_message_links();
+        let (engine, mut messages) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
         let mut observers = engine.take_observers();
         let recorder = observers.as_mut().and_then(|observers| observers.recording());
-        let engine = &*engine;
         let alarm = engine.health().control().alarm();
         let context = batch_context(engine, &alarm);
+        let DrivenMessages { links, requests, .. } = &mut *messages;
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
@@ -202,28 +218,26 @@ impl Communicator {
         };
         engine.begin_messages();
         let ended = match recorder {
-            None => links.run(&mut batch, &context, None, slow),
+            None => links.run(&mut batch, requests, &context, None, slow),
             Some(recorder) => {
                 let title = batch.title();
                 let size = (batch.len(), batch.bytes());
                 recorder.batch(
                     title,
                     size,
-                    |it| links.run(&mut batch, &context, Some(it), slow),
+                    |it| links.run(&mut batch, requests, &context, Some(it), slow),
                     |failed| failed.peer,
                 )
             }
         };
-        let engine = self.engine.get_mut();
+        drop(messages);
         engine.restore_observers(observers);
         engine.end_messages(batch.len());
         if noted {
             engine.note_outside();
         }
-        match ended {
-            Ok(()) => Ok(batch.arrivals()),
-            Err(failed) => Err(engine.explain_batch(&batch, failed)),
-        }
+        ended.map_err(|failed| engine.explain_message(failed))?;
+        batch.arrivals().map_err(|misfit| misfit_error(self.rank(), misfit))
     }
 }
 

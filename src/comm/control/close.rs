@@ -2,6 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::error::Result;
+use crate::comm::requests::progress::GRACE;
 
 impl Communicator {
     /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
@@ -42,6 +43,10 @@ impl Communicator {
         // A request that owns its communicator cannot wait for itself.
         let may_wait = patient || std::thread::panicking();
         let hands_over = self.engine.runs_on_this_thread() || !may_wait;
+        if hands_over && self.engine.messages.is_busy() {
+            // A thread that leaves after the messages.
+            let _ = self.lend_engine();
+        }
         let result =
             if hands_over && self.engine.hand_over() { Ok(()) } else { self.depart(patient) };
         departures.close();
@@ -51,12 +56,14 @@ impl Communicator {
     /// Ends the thread that runs requests, if there is one, and leaves the group.
     pub(crate) fn depart(&mut self, patient: bool) -> Result<()> {
         if self.engine.end_progress() {
-            if std::thread::panicking() {
+            let panics = std::thread::panicking();
+            self.engine.messages.finish(panics.then_some(GRACE));
+            if panics {
                 self.engine.get_mut().gave_up_in_panic();
             }
-            let (engine, links) = self.engine.with_message_links();
-            links.leave(engine.health().has_failed(), engine.health().control());
-            let failed = engine.health().has_failed();
+            let failed = self.engine.get().health().has_failed();
+            self.engine.messages.leave(failed);
+            let engine = self.engine.get_mut();
             engine.leave(patient && !failed);
             return engine.health().check_closed();
         }

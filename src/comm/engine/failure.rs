@@ -5,7 +5,7 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::health::Health;
 use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
-use crate::execute::messages::{BatchError, MessageBatch};
+use crate::execute::messages::{MessageBatch, MessageError};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;
 use maypole_transports::simulated::{self, poll_until};
@@ -51,12 +51,12 @@ impl Engine {
         self.explain_link(call.to_string(), fold, Some(peer), error)
     }
 
-    /// The error of a batch of messages that did not complete. The communicator has failed.
+    /// The error of a message that cannot be completed. The communicator has failed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn explain_batch(&mut self, batch: &MessageBatch<'_>, failed: BatchError) -> Error {
-        let BatchError { member, peer, error } = failed;
-        self.explain_link(batch.describe(member), batch.step(member), peer, error)
+    pub(crate) fn explain_message(&mut self, failed: MessageError) -> Error {
+        let MessageError { operation, step, peer, error, .. } = failed;
+        self.explain_link(operation, step, peer, error)
     }
 
     /// The error of `operation`, which is an exchange or needs a connection. The communicator has
@@ -121,7 +121,13 @@ impl Engine {
     #[cold]
     pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
         let (member, peer) = batch.awaited();
-        self.health.begin_message(batch.describe(member), peer, batch.step(member));
+        self.note_message(batch.describe(member), peer, batch.step(member));
+    }
+
+    /// Records that this rank waits for the message that `words` describe, for peers that ask.
+    #[cold]
+    pub(crate) fn note_message(&self, words: String, peer: Option<usize>, step: usize) {
+        self.health.begin_message(words, peer, step);
     }
 
     /// Records that this rank waits for something else than a rank, for peers that ask.
@@ -235,9 +241,6 @@ impl Health {
         let calls = |theirs| [(self.rank(), operation), (peer, theirs)];
         let sequence = self.sequence();
         match error {
-            LinkError::Mismatch(Unexpected::Message(theirs)) => {
-                Some(CallMismatch::new(sequence, calls(theirs), None))
-            }
             LinkError::Mismatch(Unexpected::Call(_)) => {
                 let unknown = || CallMismatch::new(sequence, calls("something else"), None);
                 Some(control.compare(peer).unwrap_or_else(unknown))

@@ -29,7 +29,8 @@ impl Health {
     pub(super) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
         let activity = control.activity();
         let alarm = control.alarm();
-        Self { rank, owner, control, activity, alarm, sequence: 0, first_failure: None }
+        let sequence = activity.pulse().completed();
+        Self { rank, owner, control, activity, alarm, sequence, first_failure: None }
     }
 
     /// The same rank for another thread, which tells what that thread sees.

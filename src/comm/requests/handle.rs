@@ -7,40 +7,23 @@
 //! nothing is locked, and a blocking call only checks whether the engine is here. A caller that
 //! needs the engine while it is away waits for its return. That costs no time: a blocking call
 //! after requests must wait for the requests anyway.
+//!
+//! Messages need no engine: see [`Messages`].
 
 use crate::comm::control::Control;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
+use crate::comm::engine::limits::LONGEST;
 use crate::comm::error::{Error, Result};
+use crate::comm::messages::driver::{DrivenMessages, Messages};
 use crate::comm::requests::progress::Progress;
-use crate::execute::messages::MessageLinks;
+use crate::execute::messages::MessageDeadline;
 use crate::schedule::hosts::Boards;
-use maypole_transports::{Alarm, OwnerProcess};
+use maypole_transports::{Alarm, OwnerProcess, simulated};
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-
-/// An engine and the links for messages. The thread that runs requests is sent both together.
-#[derive(Debug)]
-pub(crate) struct RankEngine {
-    collectives: Engine,
-    /// Links for messages between two ranks.
-    message_links: MessageLinks,
-}
-
-impl RankEngine {
-    fn new(collectives: Engine) -> Self {
-        let message_links = MessageLinks::new(collectives.rank(), collectives.boards().world());
-        Self { collectives, message_links }
-    }
-
-    /// What a forked child has while the engine is with a thread of its parent.
-    fn of_parent(handle: &EngineHandle) -> Self {
-        let EngineHandle { owner, rank, conditions, boards, .. } = handle;
-        Self::new(Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone()))
-    }
-}
 
 /// A handle on the engine, which may be with another thread.
 pub(crate) struct EngineHandle {
@@ -51,9 +34,11 @@ pub(crate) struct EngineHandle {
     /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) control: Arc<dyn Control>,
+    /// The messages of this rank, which need no engine.
+    pub(crate) messages: Arc<Messages>,
     /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
     /// can wait for it.
-    here: OnceCell<Box<RankEngine>>,
+    here: OnceCell<Box<Engine>>,
     /// The thread that runs requests, from the first request on.
     progress: Option<Progress>,
     /// The process of that thread: a forked child has our memory without the thread.
@@ -71,7 +56,8 @@ impl EngineHandle {
             owner: engine.owner(),
             conditions: engine.conditions().clone(),
             control: engine.health().shared_control(),
-            here: OnceCell::from(Box::new(RankEngine::new(engine))),
+            messages: Messages::new(&engine),
+            here: OnceCell::from(Box::new(engine)),
             progress: None,
         }
     }
@@ -84,6 +70,7 @@ impl EngineHandle {
             timeout: self.timeout,
             alarm: Arc::clone(&self.alarm),
             control: Arc::clone(&self.control),
+            messages: Arc::clone(&self.messages),
             here: OnceCell::new(),
             progress: None,
             owner: self.owner,
@@ -94,24 +81,39 @@ impl EngineHandle {
     /// The engine. Waits for requests in flight.
     #[inline(always)]
     pub(crate) fn get(&self) -> &Engine {
-        &self.here().collectives
+        self.here()
     }
 
     /// The engine. Waits for requests in flight.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self) -> &mut Engine {
-        &mut self.here_mut().collectives
+        self.here_mut()
     }
 
-    /// The links for messages. Waits for requests in flight.
-    pub(crate) fn message_links(&self) -> &MessageLinks {
-        &self.here().message_links
+    /// The engine, and the messages, which this thread drives from now on. Waits for requests in
+    /// flight other than messages.
+    pub(crate) fn with_messages(&mut self) -> (&mut Engine, MutexGuard<'_, DrivenMessages>) {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        let here = self.here.get_mut().expect("the engine is here after waiting");
+        let mut messages = self.messages.drive();
+        messages.set_memory(here.memory_for_messages());
+        (here, messages)
     }
 
-    /// The engine, and the links for messages. Waits for requests in flight.
-    pub(crate) fn with_message_links(&mut self) -> (&mut Engine, &mut MessageLinks) {
-        let here = self.here_mut();
-        (&mut here.collectives, &mut here.message_links)
+    /// How long a message may take that is started now.
+    pub(crate) fn message_deadline(&self) -> MessageDeadline {
+        match self.here.get() {
+            Some(engine) => {
+                let limits = engine.limits();
+                MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
+            }
+            None => {
+                let end = simulated::now() + self.timeout.min(LONGEST);
+                MessageDeadline { end, allowed: self.timeout }
+            }
+        }
     }
 
     /// The timeout of calls and requests that are started now.
@@ -130,13 +132,13 @@ impl EngineHandle {
     }
 
     /// Takes the engine away, once the queue is empty.
-    pub(crate) fn take(&mut self) -> Box<RankEngine> {
+    pub(crate) fn take(&mut self) -> Box<Engine> {
         self.wait();
         self.here.take().expect("the engine is here after waiting")
     }
 
-    pub(crate) fn put(&mut self, engine: Box<RankEngine>) {
-        self.timeout = engine.collectives.limits().timeout();
+    pub(crate) fn put(&mut self, engine: Box<Engine>) {
+        self.timeout = engine.limits().timeout();
         self.here = OnceCell::from(engine);
     }
 
@@ -147,7 +149,7 @@ impl EngineHandle {
             return change(self.get_mut());
         }
         match self.here.get_mut() {
-            Some(here) => change(&mut here.collectives),
+            Some(here) => change(here),
             None => self.progress().run(Box::new(|comm| change(comm.engine.get_mut()))),
         }
     }
@@ -174,7 +176,8 @@ impl EngineHandle {
 
     /// If requests are in flight, lets their thread leave the group after them, and returns true.
     pub(crate) fn hand_over(&mut self) -> bool {
-        let is_busy = !self.is_here() && self.progress.as_ref().is_some_and(Progress::is_busy);
+        let runs = self.progress.as_ref().is_some_and(Progress::is_busy);
+        let is_busy = !self.is_here() && (runs || self.messages.is_busy());
         if let Some(progress) = self.progress.take_if(|_| is_busy) {
             self.control.departures().add(progress.leave());
         }
@@ -198,7 +201,7 @@ impl EngineHandle {
     }
 
     #[inline(always)]
-    fn here(&self) -> &RankEngine {
+    fn here(&self) -> &Engine {
         match self.here.get() {
             Some(here) => here,
             None => self.wait(),
@@ -206,7 +209,7 @@ impl EngineHandle {
     }
 
     #[inline(always)]
-    fn here_mut(&mut self) -> &mut RankEngine {
+    fn here_mut(&mut self) -> &mut Engine {
         if self.here.get_mut().is_none() {
             self.wait();
         }
@@ -233,11 +236,15 @@ impl EngineHandle {
 
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> &RankEngine {
+    fn wait(&self) -> &Engine {
         self.here.get_or_init(|| match self.is_forked() {
             false => self.progress().recall(),
             // The thread that has the engine runs in the parent.
-            true => Box::new(RankEngine::of_parent(self)),
+            true => {
+                let Self { owner, rank, conditions, boards, .. } = self;
+                let engine = Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone());
+                Box::new(engine)
+            }
         })
     }
 }

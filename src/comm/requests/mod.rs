@@ -3,7 +3,7 @@
 
 pub(crate) mod departures;
 pub(crate) mod handle;
-mod progress;
+pub(crate) mod progress;
 pub(crate) mod request;
 pub(crate) mod scope;
 mod starts;

@@ -2,8 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::control::Control;
+use crate::comm::engine::Engine;
 use crate::comm::requests::departures::LeavingThread;
-use crate::comm::requests::handle::RankEngine;
 use crate::comm::requests::request::RequestJob;
 use crate::world::RankSentence;
 use crate::world::service::{Cause, CauseKind};
@@ -16,12 +16,12 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// What the thread is told to do.
 enum ProgressCommand {
     /// Use this engine from now on.
-    Take(Box<RankEngine>),
+    Take(Box<Engine>),
     Run(RequestJob<'static>),
     /// Give the engine back.
     GiveBack,
@@ -32,7 +32,7 @@ enum ProgressCommand {
 /// The thread, and the channels to it and from it.
 pub(crate) struct Progress {
     commands: Sender<ProgressCommand>,
-    engines: Receiver<Box<RankEngine>>,
+    engines: Receiver<Box<Engine>>,
     thread: LeavingThread,
     /// How many jobs are not over.
     in_flight: Arc<AtomicUsize>,
@@ -58,7 +58,7 @@ impl Progress {
         Ok(Self { commands, engines, thread, in_flight, control, rank })
     }
 
-    pub(crate) fn lend(&self, engine: Box<RankEngine>) {
+    pub(crate) fn lend(&self, engine: Box<Engine>) {
         self.tell(ProgressCommand::Take(engine));
     }
 
@@ -89,7 +89,7 @@ impl Progress {
     }
 
     /// Waits for all jobs so far, each of which has its deadline, and takes the engine back.
-    pub(crate) fn recall(&self) -> Box<RankEngine> {
+    pub(crate) fn recall(&self) -> Box<Engine> {
         self.tell(ProgressCommand::GiveBack);
         let alarm = self.control.alarm();
         let _wait = alarm.begin_foreground_wait();
@@ -99,7 +99,7 @@ impl Progress {
     /// Ends the thread, after all jobs, and returns the engine if it was lent. A rank that is
     /// panicking waits no longer than [`GRACE`] for peers that may never come. Then it fails the
     /// group, so that no rank waits for long.
-    pub(crate) fn end(self, lent: bool) -> Option<Box<RankEngine>> {
+    pub(crate) fn end(self, lent: bool) -> Option<Box<Engine>> {
         if !lent {
             self.join();
             return None;
@@ -174,7 +174,7 @@ fn receive_within<T>(channel: &Receiver<T>, most: Duration) -> Result<T, RecvTim
 }
 
 /// The next value, or the end, if it is here.
-fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
+pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
     match channel.try_recv() {
         Ok(value) => Some(Ok(value)),
         Err(TryRecvError::Empty) => None,
@@ -187,7 +187,7 @@ fn serve(
     mut comm: Communicator,
     in_flight: &AtomicUsize,
     commands: Receiver<ProgressCommand>,
-    give_back: Sender<Box<RankEngine>>,
+    give_back: Sender<Box<Engine>>,
 ) {
     while let Some(command) = receive(&commands) {
         match command {

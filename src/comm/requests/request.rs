@@ -2,9 +2,12 @@
 
 use crate::comm::Communicator;
 use crate::comm::error::{Error, Result};
-use crate::comm::requests::progress::{Progress, receive};
+use crate::comm::messages::driver::Messages;
+use crate::comm::requests::handle::EngineHandle;
+use crate::comm::requests::progress::{Progress, poll, receive};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -14,7 +17,7 @@ use std::thread;
 pub(crate) type RequestJob<'a> = Box<dyn FnOnce(&mut Communicator) + Send + 'a>;
 
 /// The outcome of a request: a panic, an error, or the buffers.
-type RequestOutcome<B> = thread::Result<Result<B>>;
+pub(crate) type RequestOutcome<B> = thread::Result<Result<B>>;
 
 /// An operation under way, which owns its buffers until it is done.
 ///
@@ -27,17 +30,34 @@ pub struct Request<B> {
     done: Option<RequestOutcome<B>>,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
+    /// What a thread that waits for a message drives meanwhile.
+    messages: Option<Arc<Messages>>,
     /// The process whose thread runs the operation.
     owner: OwnerProcess,
     rank: usize,
 }
 
 impl<B> Request<B> {
+    /// The request of a message, whose end `outcome` tells.
+    pub(crate) fn of_message(engine: &EngineHandle, outcome: Receiver<RequestOutcome<B>>) -> Self {
+        Self {
+            outcome: Some(outcome),
+            done: None,
+            alarm: Arc::clone(&engine.alarm),
+            messages: Some(Arc::clone(&engine.messages)),
+            owner: OwnerProcess::current(),
+            rank: engine.rank,
+        }
+    }
+
     /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns at once.
     /// Does not block.
     pub fn test(&mut self) -> bool {
         if !self.owner.is_current() {
             return true;
+        }
+        if let (Some(_), Some(messages)) = (&self.outcome, &self.messages) {
+            messages.poll();
         }
         if let Some(outcome) = &self.outcome {
             self.done = match outcome.try_recv() {
@@ -66,7 +86,11 @@ impl<B> Request<B> {
             return Err(Error::Forked { rank: self.rank });
         }
         let _wait = self.alarm.begin_foreground_wait();
-        let come = self.outcome.take().map(|outcome| receive(&outcome));
+        let messages = self.messages.take();
+        let come = self.outcome.take().map(|outcome| match messages {
+            Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
+            None => receive(&outcome),
+        });
         let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -133,7 +157,9 @@ pub(crate) fn task<'a, B: Send + 'a>(
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
     };
     let owner = OwnerProcess::current();
-    (Box::new(job), Request { outcome: Some(outcome), done: None, alarm, owner, rank })
+    let request =
+        Request { outcome: Some(outcome), done: None, alarm, messages: None, owner, rank };
+    (Box::new(job), request)
 }
 
 impl Communicator {
@@ -146,6 +172,10 @@ impl Communicator {
     /// call first waits until the queue is empty, then runs on its caller's thread. If a request
     /// fails, the communicator has failed, so all later requests fail, too. In a world of one
     /// rank, `call` runs at once.
+    ///
+    /// A message that waits here holds up the requests behind it. So messages are started by
+    /// [`start_send`](Self::start_send) and [`start_recv`](Self::start_recv), which wait for no
+    /// other request.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -207,21 +237,27 @@ impl Communicator {
         if self.world() == 1 || self.engine.is_forked() {
             return job(self);
         }
+        match self.lend_engine() {
+            Ok(()) => self.engine.progress().run(job),
+            Err(error) => {
+                self.engine.get_mut().without_thread(&error);
+                job(self);
+            }
+        }
+    }
+
+    /// Lends the engine to the thread that runs requests, which begins with the first of them.
+    pub(crate) fn lend_engine(&mut self) -> io::Result<()> {
         if !self.engine.has_progress() {
             let control = self.engine.get().health().shared_control();
-            match Progress::start(self.without_engine(), control) {
-                Ok(progress) => self.engine.set_progress(progress),
-                Err(error) => {
-                    self.engine.get_mut().without_thread(&error);
-                    return job(self);
-                }
-            }
+            let progress = Progress::start(self.without_engine(), control)?;
+            self.engine.set_progress(progress);
         }
         if self.engine.is_here() {
             let engine = self.engine.take();
             self.engine.progress().lend(engine);
         }
-        self.engine.progress().run(job);
+        Ok(())
     }
 
     /// A communicator without an engine. It can take this one's engine to use it in another thread.

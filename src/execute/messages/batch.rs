@@ -1,40 +1,50 @@
 //! The sends and receives that one call posts together.
 
 use super::frame::Envelope;
+use super::requests::Misfit;
 use crate::execute::record::MessageRecord;
 use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::{DataType, View, ViewMut};
 use std::fmt;
 
-/// A message to send.
+/// What is known of a message to send.
 #[derive(Debug)]
-pub(super) struct PostedSend<'a> {
+pub(super) struct SendHead {
     pub(super) to: usize,
     pub(super) tag: u32,
     pub(super) kind: DataType,
-    pub(super) data: View<'a>,
+    pub(super) bytes: usize,
     /// How many messages went to the same rank before it; known once it is posted.
     pub(super) number: u64,
-    /// True once all of its bytes have left the caller's memory.
+    /// True once its bytes are not needed any more: all have left, or the receiver dropped it.
     pub(super) complete: bool,
 }
 
-impl PostedSend<'_> {
+impl SendHead {
+    pub(super) fn new(to: usize, tag: u32, kind: DataType, bytes: usize) -> Self {
+        Self { to, tag, kind, bytes, number: 0, complete: false }
+    }
+
     pub(super) fn envelope(&self) -> Envelope {
-        Envelope { tag: self.tag, kind: self.kind, bytes: self.data.len() }
+        Envelope { tag: self.tag, kind: self.kind, bytes: self.bytes }
+    }
+
+    /// Its length in elements.
+    pub(super) fn count(&self) -> usize {
+        self.bytes / self.kind.size()
     }
 }
 
-/// A message to receive.
+/// What is known of a message to receive.
 #[derive(Debug)]
-pub(super) struct PostedReceive<'a> {
-    /// The rank that sends it; `None` for any rank.
+pub(super) struct ReceiveHead {
+    /// The rank that sends it; `None` for any rank. A message from any rank may be shorter than
+    /// there is room for.
     pub(super) from: Option<usize>,
     pub(super) tag: u32,
     pub(super) kind: DataType,
-    pub(super) into: ViewMut<'a>,
-    /// True if the message must fill `into`; else it may be shorter.
-    pub(super) exact: bool,
+    /// Bytes of the memory that it goes to.
+    pub(super) room: usize,
     /// How many messages came from the same rank before it; known once it is taken.
     pub(super) number: u64,
     pub(super) state: ReceiveState,
@@ -49,33 +59,65 @@ pub(super) enum ReceiveState {
     Cleared { peer: usize, bytes: usize },
     /// The message of rank `peer` is in its place.
     Complete { peer: usize, bytes: usize },
+    /// The message that it took is of another type or length, and was dropped.
+    Misfit(Misfit),
 }
 
-impl PostedReceive<'_> {
+impl ReceiveState {
+    /// True if nothing more will come.
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Self::Complete { .. } | Self::Misfit(_))
+    }
+}
+
+impl ReceiveHead {
+    pub(super) fn new(from: Option<usize>, tag: u32, kind: DataType, room: usize) -> Self {
+        Self { from, tag, kind, room, number: 0, state: ReceiveState::Posted }
+    }
+
+    /// True if it receives from `peer`.
+    pub(super) fn is_from(&self, peer: usize) -> bool {
+        self.from.is_none_or(|from| from == peer)
+    }
+
     /// True if it takes a message of `peer` with this tag.
-    pub(super) fn accepts(&self, peer: usize, tag: u32) -> bool {
-        let posted = self.state == ReceiveState::Posted;
-        posted && self.tag == tag && self.from.is_none_or(|from| from == peer)
+    fn accepts(&self, peer: usize, tag: u32) -> bool {
+        self.state == ReceiveState::Posted && self.tag == tag && self.is_from(peer)
     }
 
-    /// True if the type and the length of the message are right.
-    pub(super) fn fits(&self, message: Envelope) -> bool {
-        let room = self.into.len();
-        let length = if self.exact { message.bytes == room } else { message.bytes <= room };
-        length && self.kind == message.kind
-    }
-
-    fn is_complete(&self) -> bool {
-        matches!(self.state, ReceiveState::Complete { .. })
+    /// Why the message of `peer` cannot be received here, if it cannot.
+    pub(super) fn misfit(&self, peer: usize, message: Envelope) -> Option<Misfit> {
+        let up_to = self.from.is_none();
+        let Envelope { tag, kind, bytes } = message;
+        let length = if up_to { bytes <= self.room } else { bytes == self.room };
+        let fits = length && self.kind == kind && bytes.is_multiple_of(kind.size());
+        let sent = (kind, bytes / kind.size());
+        let room = (self.kind, self.room / self.kind.size());
+        (!fits).then_some(Misfit { peer, tag, sent, room, up_to })
     }
 
     /// The rank whose message it takes, if that is known.
-    fn peer(&self) -> Option<usize> {
+    pub(super) fn peer(&self) -> Option<usize> {
         match self.state {
             ReceiveState::Posted => self.from,
             ReceiveState::Cleared { peer, .. } | ReceiveState::Complete { peer, .. } => Some(peer),
+            ReceiveState::Misfit(misfit) => Some(misfit.peer),
         }
     }
+}
+
+/// A message to send, of the running call.
+#[derive(Debug)]
+pub(super) struct PostedSend<'a> {
+    pub(super) head: SendHead,
+    pub(super) data: View<'a>,
+}
+
+/// A message to receive, of the running call.
+#[derive(Debug)]
+pub(super) struct PostedReceive<'a> {
+    pub(super) head: ReceiveHead,
+    pub(super) into: ViewMut<'a>,
 }
 
 /// All messages that one call posts before it waits for any of them.
@@ -95,7 +137,7 @@ pub(crate) enum BatchMember {
 impl<'a> MessageBatch<'a> {
     /// Adds a send of `data`, elements of `kind`, to rank `to`.
     pub(crate) fn send(&mut self, kind: DataType, data: View<'a>, to: usize, tag: u32) {
-        self.sends.push(PostedSend { to, tag, kind, data, number: 0, complete: false });
+        self.sends.push(PostedSend { head: SendHead::new(to, tag, kind, data.len()), data });
     }
 
     /// Adds a receive into `into`, elements of `kind`, from rank `from` or, without one, from any
@@ -107,24 +149,21 @@ impl<'a> MessageBatch<'a> {
         from: Option<usize>,
         tag: u32,
     ) {
-        self.receives.push(PostedReceive {
-            from,
-            tag,
-            kind,
-            into,
-            exact: from.is_some(),
-            number: 0,
-            state: ReceiveState::Posted,
-        });
+        self.receives
+            .push(PostedReceive { head: ReceiveHead::new(from, tag, kind, into.len()), into });
     }
 
     /// For each receive, in order: the rank whose message came, and its length in elements.
     ///
+    /// # Errors
+    /// The first message that did not fit its receive.
+    ///
     /// # Panics
-    /// If a receive is not complete.
-    pub(crate) fn arrivals(&self) -> Vec<(usize, usize)> {
-        let arrival = |receive: &PostedReceive<'_>| match receive.state {
-            ReceiveState::Complete { peer, bytes } => (peer, bytes / receive.kind.size()),
+    /// If a receive is not over.
+    pub(crate) fn arrivals(&self) -> Result<Vec<(usize, usize)>, Misfit> {
+        let arrival = |receive: &PostedReceive<'_>| match receive.head.state {
+            ReceiveState::Complete { peer, bytes } => Ok((peer, bytes / receive.head.kind.size())),
+            ReceiveState::Misfit(misfit) => Err(misfit),
             ReceiveState::Posted | ReceiveState::Cleared { .. } => {
                 unreachable!("a batch ends when all of its messages are complete")
             }
@@ -133,17 +172,23 @@ impl<'a> MessageBatch<'a> {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        let received = self.receives.iter().all(PostedReceive::is_complete);
-        received && self.sends.iter().all(|send| send.complete)
+        let received = self.receives.iter().all(|receive| receive.head.state.is_over());
+        received && self.sends.iter().all(|send| send.head.complete)
+    }
+
+    /// The first receive that takes a message of `peer` with this tag.
+    pub(super) fn first_open(&self, peer: usize, tag: u32) -> Option<usize> {
+        self.receives.iter().position(|receive| receive.head.accepts(peer, tag))
     }
 
     /// The first message that is not complete, and the rank that it waits for, if that is known.
     pub(crate) fn awaited(&self) -> (BatchMember, Option<usize>) {
-        if let Some(at) = self.receives.iter().position(|receive| !receive.is_complete()) {
-            return (BatchMember::Receive(at), self.receives[at].peer());
+        let open = |receive: &PostedReceive<'_>| !receive.head.state.is_over();
+        if let Some(at) = self.receives.iter().position(open) {
+            return (BatchMember::Receive(at), self.receives[at].head.peer());
         }
-        let at = self.sends.iter().position(|send| !send.complete).unwrap_or(0);
-        (BatchMember::Send(at), self.sends.get(at).map(|send| send.to))
+        let at = self.sends.iter().position(|send| !send.head.complete).unwrap_or(0);
+        (BatchMember::Send(at), self.sends.get(at).map(|send| send.head.to))
     }
 
     /// The batch as this rank's part of a schedule; see
@@ -151,10 +196,10 @@ impl<'a> MessageBatch<'a> {
     /// receive takes a message from.
     pub(crate) fn schedule(&self) -> Option<Schedule> {
         let sends = self.sends.iter().enumerate();
-        let sends = sends.map(|(at, send)| Some(Step::Send { from: input(at), to: send.to }));
+        let sends = sends.map(|(at, send)| Some(Step::Send { from: input(at), to: send.head.to }));
         let receives = self.receives.iter().enumerate();
         let receives =
-            receives.map(|(at, it)| Some(Step::Recv { into: output(at), from: it.peer()? }));
+            receives.map(|(at, it)| Some(Step::Recv { into: output(at), from: it.head.peer()? }));
         let steps = sends.chain(receives).collect::<Option<_>>()?;
         let chunks = self.sends.len().max(self.receives.len()).max(1);
         Some(Schedule::new(chunks, steps))
@@ -182,25 +227,25 @@ impl<'a> MessageBatch<'a> {
 
     /// The messages that are complete, as rank `rank` records them.
     pub(super) fn complete_messages(&self, rank: usize) -> impl Iterator<Item = MessageRecord> {
-        let sends = self.sends.iter().enumerate().filter(|(_, send)| send.complete);
+        let sends = self.sends.iter().enumerate().filter(|(_, send)| send.head.complete);
         let sends = sends.map(move |(at, send)| MessageRecord {
             from: rank,
-            to: send.to,
+            to: send.head.to,
             received: false,
-            bytes: send.data.len(),
-            tag: send.tag,
-            number: send.number,
+            bytes: send.head.bytes,
+            tag: send.head.tag,
+            number: send.head.number,
             step: self.step(BatchMember::Send(at)),
         });
         let receives = self.receives.iter().enumerate().filter_map(move |(at, receive)| {
-            let ReceiveState::Complete { peer, bytes } = receive.state else { return None };
+            let ReceiveState::Complete { peer, bytes } = receive.head.state else { return None };
             Some(MessageRecord {
                 from: peer,
                 to: rank,
                 received: true,
                 bytes,
-                tag: receive.tag,
-                number: receive.number,
+                tag: receive.head.tag,
+                number: receive.head.number,
                 step: self.step(BatchMember::Receive(at)),
             })
         });
@@ -210,8 +255,8 @@ impl<'a> MessageBatch<'a> {
     /// One message in words, for errors and traces.
     pub(crate) fn describe(&self, member: BatchMember) -> String {
         let one = match member {
-            BatchMember::Send(at) => self.sends[at].to_string(),
-            BatchMember::Receive(at) => self.receives[at].to_string(),
+            BatchMember::Send(at) => self.sends[at].head.to_string(),
+            BatchMember::Receive(at) => self.receives[at].head.to_string(),
         };
         match self.len() {
             1 => one,
@@ -228,16 +273,16 @@ impl<'a> MessageBatch<'a> {
     }
 }
 
-impl fmt::Display for PostedSend<'_> {
+impl fmt::Display for SendHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.data.len() / self.kind.size();
+        let count = self.count();
         write!(f, "send({count} x {}, to rank {}, tag {})", self.kind.name(), self.to, self.tag)
     }
 }
 
-impl fmt::Display for PostedReceive<'_> {
+impl fmt::Display for ReceiveHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.into.len() / self.kind.size();
+        let count = self.room / self.kind.size();
         let kind = self.kind.name();
         match self.from {
             Some(from) => write!(f, "recv({count} x {kind}, from rank {from}, tag {})", self.tag),

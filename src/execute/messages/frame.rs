@@ -13,8 +13,9 @@ pub(super) struct Envelope {
     pub(super) bytes: usize,
 }
 
-/// One frame. All but [`ClearToSend`](Self::ClearToSend) and [`Credit`](Self::Credit) go from the
-/// sender of messages to their receiver; [`Switch`](Self::Switch) goes both ways.
+/// One frame. All but [`ClearToSend`](Self::ClearToSend), [`Dropped`](Self::Dropped) and
+/// [`Credit`](Self::Credit) go from the sender of messages to their receiver;
+/// [`Switch`](Self::Switch) goes both ways.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Frame {
     /// An eager message; its bytes follow.
@@ -32,6 +33,9 @@ pub(super) enum Frame {
     ClearToSend(u64),
     /// From the receiver: this many bytes of credit are free again.
     Credit(u64),
+    /// From the receiver: the message of this number did not fit the receive that took it, and its
+    /// bytes are not wanted.
+    Dropped(u64),
 }
 
 impl Frame {
@@ -48,6 +52,7 @@ impl Frame {
             Self::Credit(bytes) => (5, 0, 0, bytes),
             Self::Offer(bytes) => (6, 0, 0, bytes),
             Self::Switch => (7, 0, 0, 0),
+            Self::Dropped(number) => (8, 0, 0, number),
         };
         let mut bytes = [0; HEAD];
         bytes[0] = frame;
@@ -79,6 +84,7 @@ impl Frame {
             5 => Some(Self::Credit(number)),
             6 => Some(Self::Offer(number)),
             7 => Some(Self::Switch),
+            8 => Some(Self::Dropped(number)),
             _ => None,
         }
     }
@@ -100,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_frame_or_none(first in 0..9u8, bytes: [u8; HEAD]) {
+        fn any_bytes_are_a_frame_or_none(first in 0..10u8, bytes: [u8; HEAD]) {
             let mut bytes = bytes;
             bytes[0] = first;
             bytes[2..4].fill(0);
@@ -122,8 +128,8 @@ mod tests {
             }
         }
         let clear_to_send = Frame::ClearToSend(u64::MAX);
-        for frame in
-            [Frame::Data(7), clear_to_send, Frame::Credit(0), Frame::Offer(9), Frame::Switch]
+        let of_receiver = [clear_to_send, Frame::Credit(0), Frame::Dropped(5)];
+        for frame in [Frame::Data(7), Frame::Offer(9), Frame::Switch].into_iter().chain(of_receiver)
         {
             assert_eq!(written(frame), Some(frame));
         }

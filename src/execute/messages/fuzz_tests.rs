@@ -8,6 +8,8 @@ use super::batch::MessageBatch;
 use super::frame::{Frame, parity};
 use super::incoming::IncomingLink;
 use super::outgoing::OutgoingLink;
+use super::posted::Posted;
+use super::requests::MessageRequests;
 use crate::execute::AnyStream;
 use crate::fuzz::Fuzz;
 use maypole_kernels::{DataType, View, ViewMut};
@@ -62,15 +64,14 @@ fn receive(bytes: &[u8]) -> String {
     batch.receive(DataType::U8, ViewMut::of(&mut small), Some(0), 1);
     batch.receive(DataType::U8, ViewMut::of(&mut exact), Some(0), 2);
     batch.receive(DataType::U64, ViewMut::of(&mut any), None, 3);
+    let mut posted = Posted { batch: &mut batch, requests: &mut MessageRequests::default() };
     // Each turn takes a frame, and a frame has a head.
     for _ in 0..=bytes.len() / HEAD + 1 {
-        match link.drive(&mut batch.receives) {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(failed) => return format!("{failed:?}"),
+        if !link.drive(&mut posted) {
+            break;
         }
     }
-    let states: Vec<_> = batch.receives.iter().map(|receive| receive.state).collect();
+    let states: Vec<_> = batch.receives.iter().map(|receive| receive.head.state).collect();
     format!("{:?} {states:?}", link.fault.as_ref().map(ToString::to_string))
 }
 
@@ -83,15 +84,16 @@ fn send(bytes: &[u8]) -> String {
     batch.send(DataType::U8, View::of(&long[..100]), 0, 1);
     batch.send(DataType::U8, View::of(&long), 0, 1);
     batch.send(DataType::U8, View::of(&long), 0, 2);
+    let mut posted = Posted { batch: &mut batch, requests: &mut MessageRequests::default() };
     for at in 0..3 {
-        link.post(at, &mut batch.sends);
+        link.post(at, &mut posted);
     }
     for _ in 0..=bytes.len() / HEAD + 4 {
-        if !link.drive(&mut batch.sends) {
+        if !link.drive(&mut posted) {
             break;
         }
     }
-    let complete: Vec<_> = batch.sends.iter().map(|send| send.complete).collect();
+    let complete: Vec<_> = batch.sends.iter().map(|send| send.head.complete).collect();
     format!("{:?} {complete:?}", link.fault.as_ref().map(ToString::to_string))
 }
 
@@ -106,6 +108,7 @@ fn frames() -> Vec<Vec<u8>> {
         [record(6, 0, 30, &[9; 30]), eager, record(7, 0, 0, &[])].concat(),
         [record(4, 0, 1, &[]), record(5, 0, 164, &[])].concat(),
         [record(4, 0, 2, &[]), record(4, 0, 1, &[])].concat(),
+        [record(8, 0, 1, &[]), record(4, 0, 2, &[])].concat(),
     ]
 }
 

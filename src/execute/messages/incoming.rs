@@ -1,14 +1,13 @@
 //! The link on which one rank receives messages from another.
 
-use super::batch::{PostedReceive, ReceiveState};
+use super::batch::ReceiveState;
 use super::carrier::Carrier;
 use super::frame::{Envelope, Frame};
+use super::posted::Posted;
 use super::shared_memory::{LONGEST_OFFER, provide_segment};
-use super::{
-    BatchError, CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_violation,
-};
+use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_violation};
+use crate::execute::AnyStream;
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
-use crate::execute::{AnyStream, LinkError, Unexpected};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
 use maypole_transports::{Fault, HEAD, Pipe};
@@ -35,7 +34,7 @@ impl IncomingMessage {
 #[derive(Debug)]
 struct ClearedMessage {
     number: u64,
-    /// The index of its receive in the running batch.
+    /// The number of its receive among those that are posted.
     receive: usize,
 }
 
@@ -76,6 +75,8 @@ pub(super) struct IncomingLink {
     replying: SendCursor,
     /// Bytes of credit that are free again and have not been reported.
     unreported: usize,
+    /// The sender waits for one of the replies.
+    owes_answer: bool,
     pub(super) fault: Option<Fault>,
 }
 
@@ -96,6 +97,7 @@ impl IncomingLink {
             replies: VecDeque::new(),
             replying: SendCursor::default(),
             unreported: 0,
+            owes_answer: false,
             fault: None,
         }
     }
@@ -110,53 +112,66 @@ impl IncomingLink {
         self.unexpected.iter().any(|message| message.envelope.tag == tag)
     }
 
+    /// True if the sender waits for a reply that has not left, or the bytes of a message are on
+    /// their way here.
+    pub(super) fn is_busy(&self) -> bool {
+        self.owes_answer() || !self.cleared.is_empty()
+    }
+
+    /// True if the sender waits for a reply that has not left.
+    pub(super) fn owes_answer(&self) -> bool {
+        self.owes_answer && self.fault.is_none()
+    }
+
+    /// How many messages wait here for their receives, if the sender has no credit for another.
+    pub(super) fn full_queue(&self) -> Option<usize> {
+        let used = self.unexpected_credit + self.unreported;
+        (used + CREDIT_PER_MESSAGE > 2 * CREDIT).then_some(self.unexpected.len())
+    }
+
     /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
     /// is none.
-    pub(super) fn match_unexpected(
-        &mut self,
-        at: usize,
-        receives: &mut [PostedReceive<'_>],
-    ) -> Result<bool, BatchError> {
-        let tag = receives[at].tag;
+    pub(super) fn match_unexpected(&mut self, at: usize, posted: &mut Posted<'_, '_>) -> bool {
+        let tag = posted.receive(at).tag;
         let mut unexpected = self.unexpected.iter();
         let Some(found) = unexpected.position(|message| message.envelope.tag == tag) else {
-            return Ok(false);
+            return false;
         };
         let message = self.unexpected.remove(found).expect("found above");
         self.unexpected_credit -= message.credit();
-        self.take(message, at, receives)?;
-        Ok(true)
+        self.take(message, at, posted);
+        true
     }
 
-    /// Receive `at` takes `message`: an eager message is copied, any other is cleared to send.
-    fn take(
-        &mut self,
-        message: IncomingMessage,
-        at: usize,
-        receives: &mut [PostedReceive<'_>],
-    ) -> Result<(), BatchError> {
-        let receive = &mut receives[at];
-        let Envelope { kind, bytes, .. } = message.envelope;
-        if !receive.fits(message.envelope) {
-            let theirs = format!("send({} x {})", bytes / kind.size(), kind.name());
-            let error = LinkError::Mismatch(Unexpected::Message(theirs));
-            return Err(BatchError::receive(at, Some(self.peer), error));
-        }
-        receive.number = message.number;
-        match message.bytes {
-            Some(eager) => {
-                receive.into.slice(0, bytes).copy_from(View::of(&eager));
-                receive.state = ReceiveState::Complete { peer: self.peer, bytes };
-                self.give_back(CREDIT_PER_MESSAGE + bytes);
+    /// Receive `at` takes `message`: an eager message is copied, any other is cleared to send. A
+    /// message that does not fit is dropped.
+    fn take(&mut self, message: IncomingMessage, at: usize, posted: &mut Posted<'_, '_>) {
+        let IncomingMessage { number, envelope, bytes: eager } = message;
+        let peer = self.peer;
+        let bytes = envelope.bytes;
+        let misfit = posted.receive(at).misfit(peer, envelope);
+        let state = match (&eager, misfit) {
+            (Some(eager), None) => {
+                posted.room(at).slice(0, bytes).copy_from(View::of(eager));
+                ReceiveState::Complete { peer, bytes }
             }
-            None => {
-                // Clear-to-send gives the credit of the announcement back, too.
-                self.replies.push_back(Frame::ClearToSend(message.number).to_bytes());
-                self.cleared.push_back(ClearedMessage { number: message.number, receive: at });
-                receive.state = ReceiveState::Cleared { peer: self.peer, bytes };
+            // The reply gives the credit of the announcement back, too.
+            (None, None) => {
+                self.replies.push_back(Frame::ClearToSend(number).to_bytes());
+                self.cleared.push_back(ClearedMessage { number, receive: at });
+                ReceiveState::Cleared { peer, bytes }
             }
+            (None, Some(misfit)) => {
+                self.replies.push_back(Frame::Dropped(number).to_bytes());
+                self.owes_answer = true;
+                ReceiveState::Misfit(misfit)
+            }
+            (Some(_), Some(misfit)) => ReceiveState::Misfit(misfit),
+        };
+        posted.set_taken(at, number, state);
+        if let Some(eager) = eager {
+            self.give_back(CREDIT_PER_MESSAGE + eager.len());
         }
-        Ok(())
     }
 
     /// Gives `bytes` bytes of credit back, once they are enough to report.
@@ -169,17 +184,17 @@ impl IncomingLink {
     }
 
     /// Moves what can be moved now, both ways, up to the end of a frame; true if any byte moved.
-    pub(super) fn drive(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<bool, BatchError> {
+    pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         if self.fault.is_some() {
-            return Ok(false);
+            return false;
         }
-        let pulled = self.pull(receives)?;
+        let pulled = self.pull(posted);
         let pushed = self.push();
-        Ok(pushed | pulled)
+        pushed | pulled
     }
 
     /// Receives up to the end of a frame; true if any byte came.
-    fn pull(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<bool, BatchError> {
+    fn pull(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         loop {
             let body = match &mut self.arriving {
@@ -188,10 +203,10 @@ impl IncomingLink {
                 Arriving::Message(message) => {
                     ViewMut::of(message.bytes.as_mut().expect("only an eager message has a body"))
                 }
-                Arriving::Data { receive, bytes } => receives[*receive].into.slice(0, *bytes),
+                Arriving::Data { receive, bytes } => posted.room(*receive).slice(0, *bytes),
             };
             match self.receiving.advance(self.carrier.inbound(), body) {
-                Ok(Advance::Blocked) => return Ok(moved),
+                Ok(Advance::Blocked) => return moved,
                 Ok(Advance::Partial) => {
                     moved = true;
                     continue;
@@ -199,28 +214,28 @@ impl IncomingLink {
                 Ok(Advance::Complete) => moved = true,
                 Err(fault) => {
                     self.fault = Some(fault);
-                    return Ok(moved);
+                    return moved;
                 }
             }
             if matches!(self.arriving, Arriving::Head) {
-                let Some((arriving, bytes)) = self.read_head(receives) else {
+                let Some((arriving, bytes)) = self.read_head(posted) else {
                     let why = "the sender sent a frame that the protocol does not allow";
                     self.fault = Some(protocol_violation(why));
-                    return Ok(true);
+                    return true;
                 };
                 self.arriving = arriving;
                 if bytes > 0 {
                     continue;
                 }
             }
-            self.end_frame(receives)?;
-            return Ok(true);
+            self.end_frame(posted);
+            return true;
         }
     }
 
     /// The frame whose head has arrived, and the number of bytes that follow; `None` if the frame
     /// breaks the protocol.
-    fn read_head(&self, receives: &[PostedReceive<'_>]) -> Option<(Arriving, usize)> {
+    fn read_head(&self, posted: &Posted<'_, '_>) -> Option<(Arriving, usize)> {
         let number = self.next_number;
         match Frame::from_bytes(self.receiving.head()?)? {
             Frame::Eager(envelope) if envelope.bytes <= EAGER_LIMIT => {
@@ -235,11 +250,11 @@ impl IncomingLink {
             Frame::Data(number) => {
                 let cleared = self.cleared.front().filter(|cleared| cleared.number == number)?;
                 let receive = cleared.receive;
-                match receives[receive].state {
+                match posted.receive(receive).state {
                     ReceiveState::Cleared { bytes, .. } => {
                         Some((Arriving::Data { receive, bytes }, bytes))
                     }
-                    ReceiveState::Posted | ReceiveState::Complete { .. } => None,
+                    _ => None,
                 }
             }
             Frame::Offer(bytes) if bytes <= LONGEST_OFFER as u64 => {
@@ -247,12 +262,13 @@ impl IncomingLink {
                 Some((Arriving::Offer(vec![0; bytes]), bytes))
             }
             Frame::Switch => Some((Arriving::Switch, 0)),
-            Frame::Eager(_) | Frame::Offer(_) | Frame::ClearToSend(_) | Frame::Credit(_) => None,
+            Frame::Eager(_) | Frame::Offer(_) => None,
+            Frame::ClearToSend(_) | Frame::Credit(_) | Frame::Dropped(_) => None,
         }
     }
 
     /// Handles a frame that has arrived as a whole.
-    fn end_frame(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<(), BatchError> {
+    fn end_frame(&mut self, posted: &mut Posted<'_, '_>) {
         self.receiving.restart();
         match std::mem::replace(&mut self.arriving, Arriving::Head) {
             Arriving::Head => {}
@@ -266,19 +282,17 @@ impl IncomingLink {
             }
             Arriving::Data { receive, bytes } => {
                 self.cleared.pop_front();
-                receives[receive].state = ReceiveState::Complete { peer: self.peer, bytes };
+                posted.set_state(receive, ReceiveState::Complete { peer: self.peer, bytes });
             }
             Arriving::Message(message) => {
                 self.next_number += 1;
                 let tag = message.envelope.tag;
-                let mut posted = receives.iter();
-                match posted.position(|receive| receive.accepts(self.peer, tag)) {
-                    Some(at) => self.take(message, at, receives)?,
+                match posted.first_open(self.peer, tag) {
+                    Some(at) => self.take(message, at, posted),
                     None => self.keep(message),
                 }
             }
         }
-        Ok(())
     }
 
     /// Passes shared memory to the sender. If that fails, the link keeps its stream.
@@ -325,6 +339,7 @@ impl IncomingLink {
             }
             self.replies.pop_front();
         }
+        self.owes_answer = false;
         moved
     }
 
@@ -340,6 +355,7 @@ impl IncomingLink {
 #[cfg(test)]
 mod tests {
     use super::super::batch::MessageBatch;
+    use super::super::requests::MessageRequests;
     use super::*;
     use maypole_kernels::DataType;
     use maypole_transports::{Mem, Stream, mem};
@@ -356,7 +372,8 @@ mod tests {
 
     /// Receives all that has been sent.
     fn drain(link: &mut IncomingLink, batch: &mut MessageBatch<'_>) {
-        while link.drive(&mut batch.receives).unwrap() {}
+        let requests = &mut MessageRequests::default();
+        while link.drive(&mut Posted { batch, requests }) {}
     }
 
     fn envelope(tag: u32, bytes: usize) -> Envelope {
@@ -411,7 +428,8 @@ mod tests {
             batch.receive(DataType::U8, ViewMut::of(into), Some(0), tag);
         }
         for at in 0..3 {
-            assert!(link.match_unexpected(at, &mut batch.receives).unwrap());
+            let requests = &mut MessageRequests::default();
+            assert!(link.match_unexpected(at, &mut Posted { batch: &mut batch, requests }));
         }
         assert!(batch.is_complete());
         assert_eq!(link.unexpected_credit, 0);

@@ -30,6 +30,8 @@ pub(crate) struct MessageLinks {
     /// the streams of links have.
     memory: usize,
     pub(super) activity: StreamActivity,
+    /// True while links may name messages that are gone: within a batch, and after a failure.
+    pub(super) is_broken: bool,
 }
 
 impl MessageLinks {
@@ -43,7 +45,18 @@ impl MessageLinks {
             first_source: 0,
             memory: 0,
             activity: StreamActivity::default(),
+            is_broken: false,
         }
+    }
+
+    /// True if the links can only be left.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// From now on the links can only be left.
+    pub(crate) fn abandon(&mut self) {
+        self.is_broken = true;
     }
 
     /// True if a message of `bytes` bytes to rank `to` would be sent eagerly.

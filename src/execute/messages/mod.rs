@@ -5,7 +5,12 @@
 //! A message goes from one rank to another and has a tag. The messages of a pair keep their order:
 //! a receive takes the *first* message of its pair that has its tag and that no earlier receive
 //! took. Tags may be received in any order, because a receiver keeps the messages that it has not
-//! been asked for in an *unexpected queue* of bounded size.
+//! been asked for in an *unexpected queue* of bounded size. Any number of receives may be posted, by
+//! a call and by requests ([`MessageRequests`]); one with another tag never holds a message up.
+//!
+//! A message of another type or length than the receive that takes it is dropped: the receive ends
+//! in an error, the send does not, and the next receive takes the next message. So sends and
+//! receives of one tag stay paired.
 //!
 //! # The protocol
 //!
@@ -21,6 +26,7 @@
 //!   afterwards wait until the deadline, unless each posts both in one group. An announcement uses
 //!   64 bytes of credit, for which there are another 64 KiB that eager messages may not use. So
 //!   about 1000 messages of a pair may be announced ahead of their receives.
+//!   A receiver that drops an announced message answers with *dropped* instead.
 //! * **Groups.** A group is one schedule: its sends, then its receives. No two of its steps use the
 //!   same span, so in conflict order all of them may begin at once, and the driver posts all of
 //!   them before it waits for any. So a group cannot wait for itself, whatever its order and its
@@ -47,11 +53,14 @@ mod batch;
 mod carrier;
 mod context;
 mod drive;
+mod failures;
 mod frame;
 mod incoming;
 mod links;
 mod outgoing;
+mod posted;
 mod recording;
+mod requests;
 mod shared_memory;
 
 use super::LinkError;
@@ -59,6 +68,10 @@ pub(crate) use batch::{BatchMember, MessageBatch};
 pub(crate) use context::{BatchContext, Connector};
 pub(crate) use links::MessageLinks;
 use maypole_transports::Fault;
+pub(crate) use requests::{
+    MessageDeadline, MessageEnd, MessageRequests, Misfit, NewRequest, OwnedReceive, OwnedSend,
+    RequestInbox,
+};
 use std::io;
 
 /// Most bytes of an eager message.
@@ -71,22 +84,39 @@ const CREDIT_PER_MESSAGE: usize = 64;
 /// A receiver gives credit back once it is this many bytes.
 const CREDIT_REPORT: usize = CREDIT / 4;
 
-/// The error of a batch that did not complete, and the message in which it showed.
+/// The error of a message that cannot be completed.
 #[derive(Debug)]
-pub(crate) struct BatchError {
-    pub(crate) member: BatchMember,
+pub(crate) struct MessageError {
+    /// The message in words.
+    pub(crate) operation: String,
+    /// The index of its step in the schedule of its batch.
+    pub(crate) step: usize,
     /// The rank that was awaited, or whose link failed; `None` if any rank would do.
     pub(crate) peer: Option<usize>,
     pub(crate) error: LinkError,
+    /// The number of the request that it belongs to, if it is no message of the running call.
+    pub(crate) request: Option<usize>,
 }
 
-impl BatchError {
-    fn send(at: usize, peer: usize, error: LinkError) -> Self {
-        Self { member: BatchMember::Send(at), peer: Some(peer), error }
+impl MessageError {
+    fn of_batch(
+        batch: &MessageBatch<'_>,
+        member: BatchMember,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Self {
+        let step = batch.step(member);
+        Self { operation: batch.describe(member), step, peer, error, request: None }
     }
 
-    fn receive(at: usize, peer: Option<usize>, error: LinkError) -> Self {
-        Self { member: BatchMember::Receive(at), peer, error }
+    fn of_request(
+        requests: &MessageRequests,
+        number: usize,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Self {
+        let operation = requests.describe(number).map(|(words, _)| words).unwrap_or_default();
+        Self { operation, step: 0, peer, error, request: Some(number) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The link on which one rank sends messages to another.
 
-use super::batch::PostedSend;
 use super::carrier::Carrier;
 use super::frame::Frame;
+use super::posted::Posted;
 use super::shared_memory::SharedMemoryOffer;
 use super::{CREDIT, CREDIT_PER_MESSAGE, EAGER_LIMIT, protocol_violation};
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 enum FrameBody {
     Empty,
-    /// The bytes of this send of the running batch.
+    /// The bytes of the posted send of this number.
     Message(usize),
     /// An offer to use shared memory.
     Offer(Vec<u8>),
@@ -37,7 +37,7 @@ struct QueuedFrame {
 struct AnnouncedMessage {
     /// The number of the message.
     number: u64,
-    /// The index of the send in the running batch.
+    /// The number of its send among those that are posted.
     send: usize,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct OutgoingLink {
     pub(super) carrier: Carrier,
     /// The offer to use shared memory, until the receiver has passed a segment.
     offer: Option<SharedMemoryOffer>,
-    /// Sends of the running batch for which there is no credit yet, not even to announce them.
+    /// Posted sends for which there is no credit yet, not even to announce them.
     without_credit: VecDeque<usize>,
     queue: VecDeque<QueuedFrame>,
     /// The position in the first frame of the queue.
@@ -88,12 +88,12 @@ impl OutgoingLink {
         }
     }
 
-    /// Queues send `at` of the running batch.
-    pub(super) fn post(&mut self, at: usize, sends: &mut [PostedSend<'_>]) {
+    /// Queues the posted send `at`.
+    pub(super) fn post(&mut self, at: usize, posted: &mut Posted<'_, '_>) {
         self.take_segment();
-        sends[at].number = self.next_number + self.without_credit.len() as u64;
+        posted.send_mut(at).number = self.next_number + self.without_credit.len() as u64;
         self.without_credit.push_back(at);
-        self.use_credit(sends);
+        self.use_credit(posted);
     }
 
     /// Switches to shared memory, if the receiver has passed a segment.
@@ -107,9 +107,9 @@ impl OutgoingLink {
     }
 
     /// Queues all sends for which there is credit, in order.
-    fn use_credit(&mut self, sends: &[PostedSend<'_>]) {
+    fn use_credit(&mut self, posted: &Posted<'_, '_>) {
         while let Some(at) = self.without_credit.front().copied() {
-            let envelope = sends[at].envelope();
+            let envelope = posted.send(at).envelope();
             if self.has_credit(envelope.bytes) {
                 self.credit_used += CREDIT_PER_MESSAGE + envelope.bytes;
                 self.enqueue(Frame::Eager(envelope), FrameBody::Message(at));
@@ -136,21 +136,26 @@ impl OutgoingLink {
     }
 
     /// Moves what can be moved now, both ways; true if any byte moved.
-    pub(super) fn drive(&mut self, sends: &mut [PostedSend<'_>]) -> bool {
+    pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         if self.fault.is_some() {
             return false;
         }
-        let pulled = self.needs_replies() && self.pull(sends);
-        let pushed = self.push(sends);
+        let pulled = self.needs_replies() && self.pull(posted);
+        let pushed = self.push(posted);
         pushed | pulled
     }
 
+    /// True if there is something to send, or a reply is awaited.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || self.needs_replies()
+    }
+
     /// Sends as much as the link takes now; true if any byte left.
-    fn push(&mut self, sends: &mut [PostedSend<'_>]) -> bool {
+    fn push(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         while let Some(frame) = self.queue.front() {
             let body = match &frame.body {
-                FrameBody::Message(at) => sends[*at].data,
+                FrameBody::Message(at) => posted.data(*at),
                 FrameBody::Offer(bytes) => View::of(bytes),
                 FrameBody::Empty | FrameBody::Switch => View::EMPTY,
             };
@@ -159,7 +164,7 @@ impl OutgoingLink {
                 Ok(Advance::Partial) => {}
                 Ok(Advance::Complete) => {
                     let payload = body.len();
-                    self.end_frame(payload, sends);
+                    self.end_frame(payload, posted);
                 }
                 Err(fault) => {
                     self.fault = Some(fault);
@@ -172,14 +177,14 @@ impl OutgoingLink {
     }
 
     /// The first frame of the queue has left, with `bytes` bytes behind its head.
-    fn end_frame(&mut self, bytes: usize, sends: &mut [PostedSend<'_>]) {
+    fn end_frame(&mut self, bytes: usize, posted: &mut Posted<'_, '_>) {
         let frame = self.queue.pop_front().expect("a frame has left");
         self.sent.written += (HEAD + bytes) as u64;
         match frame.body {
             FrameBody::Message(at) => {
                 self.sent.messages += 1;
                 self.sent.payload += bytes as u64;
-                sends[at].complete = true;
+                posted.complete_send(at);
             }
             FrameBody::Switch => self.carrier.switch_outbound(),
             FrameBody::Empty | FrameBody::Offer(_) => {}
@@ -194,7 +199,7 @@ impl OutgoingLink {
     }
 
     /// Takes the replies that are here; true if any byte came.
-    fn pull(&mut self, sends: &[PostedSend<'_>]) -> bool {
+    fn pull(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         loop {
             match self.reply.advance(self.carrier.inbound(), ViewMut::EMPTY) {
@@ -203,12 +208,12 @@ impl OutgoingLink {
                 Ok(Advance::Complete) => {
                     let reply = self.reply.head().expect("a complete head");
                     self.reply.restart();
-                    if self.handle_reply(reply).is_none() {
+                    if self.handle_reply(reply, posted).is_none() {
                         let why = "the receiver sent a reply that the protocol does not allow";
                         self.fault = Some(protocol_violation(why));
                         return true;
                     }
-                    self.use_credit(sends);
+                    self.use_credit(posted);
                 }
                 Err(fault) => {
                     self.fault = Some(fault);
@@ -220,13 +225,15 @@ impl OutgoingLink {
     }
 
     /// Does what a reply says; `None` if it breaks the protocol.
-    fn handle_reply(&mut self, reply: [u8; HEAD]) -> Option<()> {
+    fn handle_reply(&mut self, reply: [u8; HEAD], posted: &mut Posted<'_, '_>) -> Option<()> {
         match Frame::from_bytes(reply)? {
             Frame::ClearToSend(number) => {
-                let at = self.announced.iter().position(|it| it.number == number)?;
-                let announcement = self.announced.remove(at)?;
-                self.enqueue(Frame::Data(number), FrameBody::Message(announcement.send));
-                self.credit_used = self.credit_used.checked_sub(CREDIT_PER_MESSAGE)?;
+                let send = self.answered(number)?;
+                self.enqueue(Frame::Data(number), FrameBody::Message(send));
+            }
+            Frame::Dropped(number) => {
+                let send = self.answered(number)?;
+                posted.complete_send(send);
             }
             Frame::Credit(bytes) => {
                 self.credit_used = self.credit_used.checked_sub(usize::try_from(bytes).ok()?)?;
@@ -237,6 +244,15 @@ impl OutgoingLink {
             }
         }
         Some(())
+    }
+
+    /// The send of announced message `number`, which the receiver has answered: the credit of the
+    /// announcement is free again.
+    fn answered(&mut self, number: u64) -> Option<usize> {
+        let at = self.announced.iter().position(|it| it.number == number)?;
+        let announcement = self.announced.remove(at)?;
+        self.credit_used = self.credit_used.checked_sub(CREDIT_PER_MESSAGE)?;
+        Some(announcement.send)
     }
 
     /// The event that ends a sleep early, if there is one.

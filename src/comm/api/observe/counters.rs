@@ -112,7 +112,7 @@ impl Communicator {
     /// ```
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.get().counters();
-        for (peer, sent) in self.engine.message_links().sent() {
+        for (peer, sent) in self.engine.messages.sent() {
             counters.messages += sent;
             counters.peers[peer].messages += sent.payload;
         }
