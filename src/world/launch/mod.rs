@@ -41,6 +41,7 @@ pub use error::LaunchError;
 pub use key::{JobKey, KeyError};
 pub use pmi::{Pmi, PmiError};
 pub(crate) use rendezvous::{default_ports, split_port};
+pub use unknown::unknown_variables;
 pub(crate) use unknown::warn_of_unknown_variables;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
