@@ -292,7 +292,7 @@ impl Communicator {
         };
         let buffers =
             RequestBuffers::Arrays { _arrays: input.into_iter().chain([output]).collect() };
-        let in_flight = InFlight::new(&self.shared);
+        let in_flight = InFlight::call(&self.shared);
         let request = self.shared.with(py, move |comm| {
             Ok(comm.start(buffers, move |comm, _| {
                 let _in_flight = in_flight;

@@ -1,5 +1,6 @@
 """What PyTorch gets for a call: a work, which is waited for or has a future."""
 
+import functools
 import threading
 import time
 from datetime import timedelta
@@ -11,6 +12,46 @@ from ._torch_futures import Outcome, complete_later, depth_here
 
 # Taken for a few assignments, so one lock does for all works.
 _completing = threading.Lock()
+_made = threading.local()
+# The methods of a process group that return a work.
+_CALLS = """
+    _allgather_base _end_coalescing _reduce_scatter_base all_gather_single all_gather_single_coalesced
+    all_to_all_single allgather allgather_coalesced allgather_into_tensor_coalesced allreduce
+    allreduce_coalesced alltoall alltoall_base barrier broadcast gather gather_single recv recv_anysource
+    reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
+    reduce_scatter_tensor_coalesced scatter send
+""".split()
+
+
+def hand_out(work):
+    """Notes `work`, which a backend returns to PyTorch."""
+    _made.work = work
+    return work
+
+
+def give_works_themselves():
+    """Lets programs get the works that a backend has returned.
+
+    PyTorch wraps what a backend in Python returns. The wrapper passes on ``wait`` and ``get_future`` alone:
+    its ``is_completed`` is never true, and its ``_source_rank`` raises. So the methods of a process group that
+    programs call put the work in the wrapper's place. They call PyTorch's methods as before.
+    """
+    for name in _CALLS:
+        method = getattr(dist.ProcessGroup, name, None)
+        if method is not None and not hasattr(method, "gives_works_themselves"):
+            setattr(dist.ProcessGroup, name, _giving_the_work(method))
+
+
+def _giving_the_work(method):
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        _made.work = None
+        wrapper = method(*args, **kwargs)
+        work, _made.work = _made.work, None
+        return wrapper if work is None else work
+
+    call.gives_works_themselves = True
+    return call
 
 
 class _EndingWork(dist.Work):
@@ -28,6 +69,8 @@ class _EndingWork(dist.Work):
 
     def _end(self, failure):
         with _completing:
+            if self._over:
+                return
             self._error = failure
             self._over = True
             outcome, listeners = self._outcome, self._listeners
@@ -57,7 +100,7 @@ class _EndingWork(dist.Work):
         return self._over
 
     def is_success(self):
-        return self._over and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self):
         return self._error
@@ -68,9 +111,14 @@ class _EndingWork(dist.Work):
     def synchronize(self):
         self.wait()
 
+    def _raise_or_true(self):
+        if self._error is not None:
+            raise self._error
+        return True
+
 
 class MaypoleWork(_EndingWork):
-    """A call under way, or over."""
+    """A collective under way, or over."""
 
     def __init__(self, tensors, afterwards=(), over=False):
         super().__init__(tensors)
@@ -78,22 +126,10 @@ class MaypoleWork(_EndingWork):
         self._afterwards = afterwards
         self._request = None
         self._over = over
-        self._source = -1
 
-    def _done(self, error, source=None):
-        """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
-        if source is not None:
-            self._source = source
-        self._end(explained(error) if error is not None else self._copied())
-
-    def _copied(self):
-        """Copies results to where they belong. Returns what prevents it."""
-        try:
-            for copy in self._afterwards:
-                copy()
-        except Exception as failure:
-            return failure
-        return None
+    def _done(self, error):
+        """Called on the communicator's thread."""
+        self._end(explained(error) if error is not None else copied(self._afterwards))
 
     def wait(self, timeout=timedelta(0)):
         if self._request is not None and timeout is not None and timeout > timedelta(0):
@@ -104,12 +140,65 @@ class MaypoleWork(_EndingWork):
                 request.wait()
             except MaypoleError as error:
                 raise explained(error) from None
-        if self._error is not None:
-            raise self._error
-        return True
+        return self._raise_or_true()
+
+
+class MessageWork(_EndingWork):
+    """A message under way, or over. The thread that waits for it drives it."""
+
+    def __init__(self, request, tensor, afterwards, receives_up_to=None):
+        super().__init__([tensor])
+        self._request = request
+        self._afterwards = afterwards
+        # The length that a message from any rank must have.
+        self._needed = receives_up_to
+        self._peer = -1
+        self._copying = threading.Lock()
+
+    def _finish(self):
+        """Takes the end of the message over, once it has ended or after waiting for it."""
+        if self._over:
+            return
+        try:
+            self._peer, count = self._request.wait()
+            failure = None
+        except MaypoleError as error:
+            failure = explained(error)
+        with self._copying:
+            if self._over:
+                return
+            if failure is None and self._needed not in (None, count):
+                failure = MaypoleError(
+                    f"recv: rank {self._peer} sent {count} elements, and the tensor has {self._needed}"
+                )
+                failure.kind, failure.culprit, failure.retryable = "invalid", self._peer, False
+            self._end(failure or copied(self._afterwards))
+
+    def wait(self, timeout=timedelta(0)):
+        if not self._over and timeout is not None and timeout > timedelta(0):
+            wait_for(self._request, timeout)
+        self._finish()
+        return self._raise_or_true()
+
+    def is_completed(self):
+        if not self._over and self._request.test():
+            self._finish()
+        return self._over
+
+    def _listen(self, listener):
+        super()._listen(listener)
+        self._request.listen(self._finish)
+
+    def get_future(self):
+        future = super().get_future()
+        if not self._over:
+            self._request.listen(self._finish)
+        return future
 
     def source_rank(self):
-        return self._source
+        return self._peer
+
+    _source_rank = source_rank
 
 
 class WorkOfMany(_EndingWork):
@@ -120,22 +209,47 @@ class WorkOfMany(_EndingWork):
         self._works = works
         self._left = len(works)
         self._counting = threading.Lock()
-        if not works:
-            self._over = True
-        for work in works:
-            work._listen(self._one_is_over)
+        self._is_listening = False
+
+    def _finish(self):
+        self._end(next((work.exception() for work in self._works if work.exception() is not None), None))
 
     def _one_is_over(self):
         with self._counting:
             self._left -= 1
             if self._left > 0:
                 return
-        self._end(next((work.exception() for work in self._works if work.exception() is not None), None))
+        self._finish()
+
+    def get_future(self):
+        future = super().get_future()
+        with self._counting:
+            listens, self._is_listening = self._is_listening, True
+        if not listens:
+            for work in self._works:
+                work._listen(self._one_is_over)
+        return future
+
+    def is_completed(self):
+        if not self._over and all([work.is_completed() for work in self._works]):
+            self._finish()
+        return self._over
 
     def wait(self, timeout=timedelta(0)):
         for work in self._works:
             work.wait(timeout)
-        return True
+        self._finish()
+        return self._raise_or_true()
+
+
+def copied(afterwards):
+    """Copies results to where they belong. Returns what prevents it."""
+    try:
+        for copy in afterwards:
+            copy()
+    except Exception as failure:
+        return failure
+    return None
 
 
 def wait_for(request, timeout):
