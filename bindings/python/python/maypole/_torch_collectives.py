@@ -5,7 +5,8 @@ from torch._C._distributed_c10d import ReduceOp
 
 from . import _maypole
 from ._torch_calls import NOTHING, Call, dense, flat, into, operation
-from ._torch_works import MaypoleWork, hand_out
+from ._torch_group import hand_out
+from ._torch_works import MaypoleWork
 
 # Tensors that are combined together and have no more bytes than this are one call.
 _FUSED = 1 << 20

@@ -1,6 +1,5 @@
 """What PyTorch gets for a call: a work, which is waited for or has a future."""
 
-import functools
 import threading
 import time
 from datetime import timedelta
@@ -12,46 +11,6 @@ from ._torch_futures import Outcome, complete_later, depth_here
 
 # Taken for a few assignments, so one lock does for all works.
 _completing = threading.Lock()
-_made = threading.local()
-# The methods of a process group that return a work.
-_CALLS = """
-    _allgather_base _end_coalescing _reduce_scatter_base all_gather_single all_gather_single_coalesced
-    all_to_all_single allgather allgather_coalesced allgather_into_tensor_coalesced allreduce
-    allreduce_coalesced alltoall alltoall_base barrier broadcast gather gather_single recv recv_anysource
-    reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
-    reduce_scatter_tensor_coalesced scatter send
-""".split()
-
-
-def hand_out(work):
-    """Notes `work`, which a backend returns to PyTorch."""
-    _made.work = work
-    return work
-
-
-def give_works_themselves():
-    """Lets programs get the works that a backend has returned.
-
-    PyTorch wraps what a backend in Python returns. The wrapper passes on ``wait`` and ``get_future`` alone:
-    its ``is_completed`` is never true, and its ``_source_rank`` raises. So the methods of a process group that
-    programs call put the work in the wrapper's place. They call PyTorch's methods as before.
-    """
-    for name in _CALLS:
-        method = getattr(dist.ProcessGroup, name, None)
-        if method is not None and not hasattr(method, "gives_works_themselves"):
-            setattr(dist.ProcessGroup, name, _giving_the_work(method))
-
-
-def _giving_the_work(method):
-    @functools.wraps(method)
-    def call(*args, **kwargs):
-        _made.work = None
-        wrapper = method(*args, **kwargs)
-        work, _made.work = _made.work, None
-        return wrapper if work is None else work
-
-    call.gives_works_themselves = True
-    return call
 
 
 class _EndingWork(dist.Work):

@@ -16,9 +16,10 @@ from torch._C._distributed_c10d import Backend as _Backend
 from . import MaypoleError, _maypole
 from ._torch_calls import elements_of, flat, into, place_of
 from ._torch_collectives import Collectives
+from ._torch_group import NotAMember, hand_out, replace_methods
 from ._torch_join import join
 from ._torch_profile import end_with, span
-from ._torch_works import MaypoleWork, MessageWork, WorkOfMany, explained, hand_out, give_works_themselves
+from ._torch_works import MaypoleWork, MessageWork, WorkOfMany, explained
 
 # PyTorch keeps the C++ half of a backend. Without this reference Python would drop the other half, and the
 # group would have no methods. shutdown() takes a backend out.
@@ -38,7 +39,7 @@ class MaypoleBackend(Collectives, _Backend):
         self._barriers = 0
         self._batch = None
         _in_use.add(self)
-        give_works_themselves()
+        replace_methods()
 
     # What the group is.
 
@@ -57,7 +58,13 @@ class MaypoleBackend(Collectives, _Backend):
 
     @property
     def supports_splitting(self):
-        return False
+        return True
+
+    def split(self, store, ranks, options):
+        """The group of `ranks`, which are ranks of this one: what `dist.split_group` makes on each of them."""
+        if self._rank not in ranks:
+            raise NotAMember
+        return MaypoleBackend(store, ranks.index(self._rank), len(ranks), options._timeout)
 
     def _set_sequence_number_for_group(self):
         self._sequence = 0
