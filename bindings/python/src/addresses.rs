@@ -3,7 +3,8 @@
 
 use crate::communicator::Communicator;
 use crate::error::raise;
-use crate::raw::{RawBytes, RawCall, collective, data_type, operation};
+use crate::names::{collective, data_type, operation};
+use crate::raw::{RawBytes, RawCall};
 use crate::request::{Request, RequestBuffers};
 use crate::shared::InFlight;
 use pyo3::prelude::*;

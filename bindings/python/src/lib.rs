@@ -9,6 +9,7 @@ mod error;
 mod interrupt;
 mod memory;
 mod messages;
+mod names;
 mod raw;
 mod request;
 mod shared;

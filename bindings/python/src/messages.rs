@@ -4,7 +4,8 @@
 use crate::communicator::Communicator;
 use crate::error::raise;
 use crate::interrupt::InterruptibleWait;
-use crate::raw::{RawBytes, data_type};
+use crate::names::data_type;
+use crate::raw::RawBytes;
 use crate::shared::InFlight;
 use maypole::AbortHandle;
 use pyo3::prelude::*;
@@ -124,7 +125,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Starts a message on an address: to rank `peer` if `sends`, else from it, or from any rank if it
 /// is None. The message keeps `kept`. The caller vouches for the memory.
-#[expect(clippy::too_many_arguments, reason = "Python passes them by position")]
 #[pyfunction]
 pub(crate) fn _start_message(
     py: Python<'_>,
