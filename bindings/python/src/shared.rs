@@ -13,7 +13,7 @@ pub(crate) struct SharedCommunicator {
     communicator: Mutex<Option<maypole::Communicator>>,
     pub(crate) abort: AbortHandle,
     /// How many requests are not over.
-    in_flight: AtomicUsize,
+    in_flight: Arc<AtomicUsize>,
 }
 
 /// All communicators, for the end of the interpreter.
@@ -40,7 +40,7 @@ impl SharedCommunicator {
     pub(crate) fn new(communicator: maypole::Communicator) -> Arc<Self> {
         let abort = communicator.abort_handle();
         let communicator = Mutex::new(Some(communicator));
-        let shared = Arc::new(Self { communicator, abort, in_flight: AtomicUsize::new(0) });
+        let shared = Arc::new(Self { communicator, abort, in_flight: Arc::default() });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|it| it.strong_count() > 0);
         open.push(Arc::downgrade(&shared));
@@ -77,18 +77,29 @@ impl SharedCommunicator {
     }
 }
 
-/// A request that is not over, until it is dropped.
-pub(crate) struct InFlight(Arc<SharedCommunicator>);
+/// A call or a message that is not over, until it is dropped.
+pub(crate) struct InFlight {
+    count: Arc<AtomicUsize>,
+    _communicator: Option<Arc<SharedCommunicator>>,
+}
 
 impl InFlight {
-    pub(crate) fn new(shared: &Arc<SharedCommunicator>) -> Self {
+    /// A call, which keeps the communicator.
+    pub(crate) fn call(shared: &Arc<SharedCommunicator>) -> Self {
+        let mut this = Self::message(shared);
+        this._communicator = Some(Arc::clone(shared));
+        this
+    }
+
+    /// A message. It is dropped by the thread that drives messages, which cannot leave the group.
+    pub(crate) fn message(shared: &SharedCommunicator) -> Self {
         shared.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
+        Self { count: Arc::clone(&shared.in_flight), _communicator: None }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Release);
+        self.count.fetch_sub(1, Ordering::Release);
     }
 }
