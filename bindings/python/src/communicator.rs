@@ -321,11 +321,7 @@ impl Communicator {
 
     /// Sets how many seconds a call waits for other ranks before it fails.
     fn set_timeout(&self, py: Python<'_>, value: f64) -> PyResult<()> {
-        let timeout = seconds(value)?;
-        self.shared.with(py, |comm| {
-            comm.set_timeout(timeout);
-            Ok(())
-        })
+        self.shared.set_timeout(py, seconds(value)?)
     }
 
     /// If `on`, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions alone. All

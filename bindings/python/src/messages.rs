@@ -6,10 +6,10 @@ use crate::error::raise;
 use crate::interrupt::InterruptibleWait;
 use crate::names::data_type;
 use crate::raw::RawBytes;
-use crate::shared::InFlight;
+use crate::shared::{InFlight, lock};
 use maypole::AbortHandle;
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The rank at the other end of a message, and the number of its elements.
 type Arrival = (usize, usize);
@@ -119,10 +119,6 @@ impl MessageRequest {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Starts a message on an address: to rank `peer` if `sends`, else from it, or from any rank if it
 /// is None. The message keeps `kept`. The caller vouches for the memory.
 #[pyfunction]
@@ -140,11 +136,9 @@ pub(crate) fn _start_message(
     let kept = KeptBytes { bytes: RawBytes::new(buffer), _object: kept };
     let end = Arc::<Mutex<MessageEnd>>::default();
     let ended = hook(Arc::clone(&end), InFlight::message(&on.shared));
-    let posted = on.shared.with(py, move |comm| {
-        Ok(match peer.filter(|_| sends) {
-            Some(to) => Posted::Send(comm.start_send_erased(data_type, kept, to, tag, ended)),
-            None => Posted::Receive(comm.start_recv_erased(data_type, kept, peer, tag, ended)),
-        })
+    let posted = on.shared.with_messages(py, move |messages| match peer.filter(|_| sends) {
+        Some(to) => Posted::Send(messages.start_send_erased(data_type, kept, to, tag, ended)),
+        None => Posted::Receive(messages.start_recv_erased(data_type, kept, peer, tag, ended)),
     })?;
     let posted = Mutex::new(Some(posted));
     Ok(MessageRequest { posted, end, abort: on.shared.abort.clone() })

@@ -271,3 +271,31 @@ def test_the_profiler_sees_the_names_of_calls():
         names = {event.name for event in seen.events()}
         assert {f"maypole:{it}" for it in ("all_reduce", "all_gather", "send", "recv")} <= names, names
     """)
+
+
+def test_a_thread_sends_while_another_one_waits_in_a_collective():
+    run(2, """
+        import threading
+
+        def pass_on():
+            data = torch.full((200_000,), 7.0)
+            if rank == 0:
+                dist.send(data, 1)
+                dist.recv(data, 1)
+            else:
+                dist.recv(data, 0)
+                dist.send(data, 0)
+            assert (data == 7).all()
+
+        data = torch.ones(3)
+        if rank == 0:
+            # The sum waits for rank 1, which waits for the message of the other thread.
+            thread = threading.Timer(0.5, pass_on)
+            thread.start()
+            dist.all_reduce(data)
+            thread.join()
+        else:
+            pass_on()
+            dist.all_reduce(data)
+        assert (data == 2).all()
+    """)
