@@ -120,9 +120,14 @@ fn fuzz_files_of_saved_costs_and_traces() {
     });
 }
 
-/// A file without an end is refused after as many bytes as a table may have.
+/// A long file is refused after as many bytes as a table may have, and a device before the first.
 #[test]
 fn a_file_of_costs_that_never_ends_is_refused() {
-    let error = TableLocation::File("/dev/zero".into()).load().unwrap_err().to_string();
-    assert!(error.starts_with("/dev/zero is damaged: it is longer than 4096 bytes"), "{error}");
+    let load = |path: &Path| TableLocation::File(path.into()).load().unwrap_err().to_string();
+    let error = load(Path::new("/dev/zero"));
+    assert!(error.starts_with("/dev/zero is no regular file"), "{error}");
+    let long = tempfile::NamedTempFile::new().unwrap();
+    long.as_file().set_len(1 << 40).unwrap();
+    let error = load(long.path());
+    assert!(error.contains(" is damaged: it is longer than 4096 bytes"), "{error}");
 }

@@ -174,6 +174,24 @@ fn messages_are_calls() {
     }
 }
 
+#[test]
+fn messages_of_requests_are_calls_once_they_are_over() {
+    let said = Local::new(2).timeout(LIMIT).run(|mut comm| {
+        let peer = 1 - comm.rank();
+        let later = comm.start_recv(vec![0u8], peer, 1);
+        let sent = comm.start_send(vec![7u8], peer, 0);
+        comm.start_recv(vec![0u8], peer, 0).wait().unwrap();
+        sent.wait().unwrap();
+        let said = comm.status().to_string();
+        comm.send(&[7u8], peer, 1).unwrap();
+        later.wait().unwrap();
+        said
+    });
+    for said in said {
+        assert!(said.contains("outside the library after 2 messages"), "{said}");
+    }
+}
+
 /// A request in flight does not hide that its rank computes, and is late for another group.
 #[test]
 fn a_request_in_the_background_does_not_excuse_its_rank() {

@@ -4,8 +4,9 @@ use crate::algorithms::Algorithm;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::recent::RecentlyUsed;
 use crate::world::calls::CallRecord;
-use cudarc::driver::CudaFunction;
-use maypole_transports::cuda::{DeviceCode, Room};
+use cudarc::driver::{CudaFunction, CudaStream};
+use maypole_kernels::cuda::CudaError;
+use maypole_transports::cuda::{DeviceCode, DeviceError, Lent, Room, Workspace};
 use std::sync::Arc;
 
 /// A call that has a program on the GPU.
@@ -106,6 +107,9 @@ impl KeptPrograms {
 pub(super) struct Captured {
     calls: Vec<Arc<Prepared>>,
     messages: Vec<Arc<DeviceCode>>,
+    /// One for each captured call that stages its input. The copy into it comes before the walk, so a
+    /// replay beside another call must not share it: only walks notice that they overlap.
+    stagings: Vec<Workspace>,
 }
 
 impl Captured {
@@ -123,6 +127,22 @@ impl Captured {
         if !self.calls.iter().any(|kept| Arc::ptr_eq(kept, call)) {
             self.calls.push(Arc::clone(call));
         }
+    }
+
+    /// Makes a staging buffer of `bytes` bytes for a call that `capturing` captures. It is allocated on
+    /// a stream of its own: on `capturing` it would be memory of the graph.
+    pub(super) fn make_staging(
+        &mut self,
+        bytes: usize,
+        capturing: &CudaStream,
+    ) -> Result<Lent<'_>, DeviceError> {
+        let driver = |error| CudaError::new("allocating for a captured call".to_owned(), error);
+        let stream = capturing.context().new_stream().map_err(driver)?;
+        let mut staging = Workspace::new(&stream);
+        staging.grow(bytes, false)?;
+        stream.synchronize().map_err(driver)?;
+        self.stagings.push(staging);
+        Ok(self.stagings.last().map_or(Lent::EMPTY, Workspace::lend))
     }
 
     pub(super) fn keep_message(&mut self, code: &Arc<DeviceCode>) {

@@ -159,10 +159,7 @@ impl DeviceRank {
         let prepared = self.prepared(call, is_captured)?;
         self.last = Some(prepared.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
-        // Another rank that does not capture the call makes another one.
-        let fingerprint = prepared.fingerprint ^ u32::from(is_captured);
-        let name = (number, fingerprint);
-        let started = self.start(&prepared, call, name, factor, (input, output));
+        let started = self.start(&prepared, call, number, is_captured, factor, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -262,14 +259,19 @@ impl DeviceRank {
         &mut self,
         prepared: &Prepared,
         call: CollectiveCall,
-        (number, fingerprint): (u32, u32),
+        number: u32,
+        is_captured: bool,
         factor: Option<Factor>,
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
         let patience = self.patience();
         let scratch = self.scratch.lend();
-        let staging = self.staging.lend();
+        let stages = factor.is_some() || prepared.stages_input;
+        let staging = match is_captured && stages {
+            true => self.captured.make_staging(prepared.input, &self.stream).map_err(said)?,
+            false => self.staging.lend(),
+        };
         let board = self.board.as_mut().expect(IS_CONNECTED);
         let mut from = input;
         if let Some(factor) = factor {
@@ -288,7 +290,8 @@ impl DeviceRank {
             input: from,
             output,
             scratch,
-            fingerprint,
+            // Another rank that does not capture the call makes another one.
+            fingerprint: prepared.fingerprint ^ u32::from(is_captured),
             patience,
             number,
         };

@@ -26,7 +26,9 @@ fn failures(run: &Ended) -> impl Iterator<Item = (usize, &Failure)> {
 fn names(failure: &Failure, victim: usize) -> bool {
     match failure.culprit {
         Some(culprit) => culprit == victim,
-        None => failure.text.contains(&format!("because rank {victim} died:")),
+        None => [" died:", " of the world died:"]
+            .iter()
+            .any(|died| failure.text.contains(&format!("because rank {victim}{died}"))),
     }
 }
 

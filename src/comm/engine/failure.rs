@@ -108,13 +108,13 @@ impl Engine {
     /// Records, for peers that ask, that this rank sends or receives messages.
     #[inline(always)]
     pub(crate) fn begin_messages(&self) {
-        self.health.begin_messages();
+        self.health.activity().begin_messages();
     }
 
     /// Records that `count` messages are over.
     #[inline(always)]
     pub(crate) fn end_messages(&self, count: usize) {
-        self.health.end_messages(count);
+        self.health.activity().end_messages(count);
     }
 
     /// Records which message of `batch` this rank waits for, for peers that ask.

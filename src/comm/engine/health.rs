@@ -104,23 +104,6 @@ impl Health {
         self.activity.begin(self.sequence, call);
     }
 
-    /// Records that this rank sends or receives messages.
-    #[inline(always)]
-    pub(super) fn begin_messages(&self) {
-        self.activity.begin_messages();
-    }
-
-    /// Records that `count` messages are over.
-    #[inline(always)]
-    pub(super) fn end_messages(&self, count: usize) {
-        self.activity.end_messages(count);
-    }
-
-    /// Records whether a background thread makes this rank's calls.
-    pub(super) fn set_background(&self, background: bool) {
-        self.activity.set_background(background);
-    }
-
     /// Records which message this rank waits for, and which rank in which step of its group, for
     /// peers that ask.
     pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
@@ -158,8 +141,8 @@ impl Health {
         self.activity.title()
     }
 
-    /// What this rank does in its group, for those who look after its kernels.
-    #[cfg(feature = "cuda")]
+    /// What this rank does in its group.
+    #[inline(always)]
     pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
         &self.activity
     }

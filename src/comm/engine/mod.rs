@@ -155,7 +155,7 @@ impl Engine {
     /// Changes how long calls may take, and how this rank waits accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
-        self.health.set_background(self.limits.is_in_background());
+        self.health.activity().set_background(self.limits.is_in_background());
         self.executor.set_waiting(self.waiting());
     }
 

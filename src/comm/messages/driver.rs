@@ -132,6 +132,10 @@ impl Messages {
         } else if let Err(failed) = moved {
             self.give_up(links, requests, Some(failed));
         }
+        match requests.take_ended() {
+            0 => {}
+            ended => self.control.activity().count_messages(ended),
+        }
         links.is_done_with(requests)
     }
 

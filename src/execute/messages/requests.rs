@@ -119,6 +119,8 @@ pub(crate) struct MessageRequests {
     deadlines: BTreeSet<(Instant, usize)>,
     /// Messages that are complete, and whose requests have not been told.
     complete: Vec<usize>,
+    /// How many have ended since that was last asked.
+    ended: usize,
     pub(super) polls: PollCounter,
 }
 
@@ -267,7 +269,13 @@ impl MessageRequests {
         }
     }
 
+    /// How many requests have ended since this was last asked.
+    pub(crate) fn take_ended(&mut self) -> usize {
+        std::mem::take(&mut self.ended)
+    }
+
     fn end(&mut self, number: usize, end: MessageEnd) {
+        self.ended += 1;
         if let Some(send) = self.sends.remove(&number) {
             self.deadlines.remove(&(send.deadline.end, number));
             return send.owned.end(end);

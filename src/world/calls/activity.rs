@@ -140,8 +140,14 @@ impl GroupActivity {
     /// Notes that these messages are over, and how many there were.
     #[inline(always)]
     pub fn end_messages(&self, count: usize) {
-        self.messages.fetch_add(count as u64, Ordering::Relaxed);
+        self.count_messages(count);
         self.in_messages.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that `count` messages of requests are over.
+    #[inline(always)]
+    pub fn count_messages(&self, count: usize) {
+        self.messages.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// Returns how many messages are over.
