@@ -25,8 +25,9 @@ class NotAMember(Exception):
 
 
 def hand_out(work):
-    """Notes `work`, which the backend returns to PyTorch, for the caller of the process group."""
-    _made.work = work
+    """Notes `work`, which the backend returns to PyTorch, for a program that calls the process group."""
+    if getattr(_made, "is_awaited", False):
+        _made.work = work
     return work
 
 
@@ -42,10 +43,13 @@ def replace_methods():
 def _giving_the_work(method):
     @functools.wraps(method)
     def call(*args, **kwargs):
-        _made.work = None
-        wrapper = method(*args, **kwargs)
-        work, _made.work = _made.work, None
-        return wrapper if work is None else work
+        _made.is_awaited, _made.work = True, None
+        try:
+            wrapper = method(*args, **kwargs)
+            return _made.work or wrapper
+        finally:
+            # C++ code, too, calls the backend, and nobody asks for those works.
+            _made.is_awaited, _made.work = False, None
 
     return call
 
