@@ -251,9 +251,8 @@ mod tests {
         assert_eq!(Bpe::learn(&play[..30_000], 500), learn_slowly(&play[..30_000], 500));
         for seed in 0..200u64 {
             let letters = 1 + seed % 4;
-            let text: Vec<u8> = (0..3 * seed)
-                .map(|at| b'a' + (fingerprint([seed, at].into_iter()) % letters) as u8)
-                .collect();
+            let text: Vec<u8> =
+                (0..3 * seed).map(|at| b'a' + (fingerprint([seed, at]) % letters) as u8).collect();
             assert_eq!(Bpe::learn(&text, 300), learn_slowly(&text, 300), "seed {seed}");
         }
     }
