@@ -61,7 +61,6 @@ impl Service {
     /// Tells the `members` of `group`, world ranks, that this rank no longer uses what they have lent
     /// to it. The answer becomes true once all of them have told so, and stays false if one of them
     /// never does. Does not wait, and fails nothing. Called once a group.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone lend"))]
     pub(crate) fn release(&self, group: GroupId, members: &[usize]) -> Arc<AtomicBool> {
         let released = Arc::new(AtomicBool::new(members.len() == 1));
         if members.len() > 1 && !self.shared.is_forked() {
