@@ -1,8 +1,9 @@
 //! What one rank does in one group: what it has called, and what it waits for.
 
+use super::numbered::{IS_MESSAGE, NumberedMessages};
 use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
 use crate::world::service::GroupId;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,19 +70,12 @@ pub struct GroupActivity {
     state: Mutex<ActivityState>,
 }
 
-/// How many messages are known by number.
-const MESSAGES_KEPT: usize = 64;
-/// This bit is set in the numbers of messages.
-const IS_MESSAGE: u32 = 1 << 31;
-
 #[derive(Debug, Default)]
 struct ActivityState {
     history: CallHistory,
     /// The message that the rank is waiting for, beside the calls of the group.
     message: Option<String>,
-    /// The last messages that were numbered, and the number of the next one.
-    numbered: VecDeque<String>,
-    next_number: u32,
+    numbered: NumberedMessages,
     wait: Option<PendingWait>,
     /// True once this rank has left the group.
     left: bool,
@@ -273,14 +267,7 @@ impl GroupActivity {
     /// Numbers a message, for [`find`](Self::find): it may fail when this rank does something
     /// else.
     pub fn number_message(&self, message: &str) -> u32 {
-        let mut state = self.state();
-        if state.numbered.len() == MESSAGES_KEPT {
-            state.numbered.pop_front();
-        }
-        state.numbered.push_back(message.to_owned());
-        let number = state.next_number;
-        state.next_number = (number + 1) & !IS_MESSAGE;
-        number | IS_MESSAGE
+        self.state().numbered.push(message)
     }
 
     /// Returns the operation or the message that has this number, in words, and the sequence of an
@@ -292,11 +279,7 @@ impl GroupActivity {
                 let call = state.history.call_at(sequence)?;
                 Some((call.call.clone(), Some(sequence)))
             }),
-            _ => {
-                let before = state.next_number.wrapping_sub(number) & !IS_MESSAGE;
-                let at = state.numbered.len().checked_sub(before as usize);
-                at.and_then(|at| state.numbered.get(at)).map(|title| (title.clone(), None))
-            }
+            _ => state.numbered.find(number).map(|message| (message.to_owned(), None)),
         };
         drop(state);
         found.unwrap_or_else(|| (self.title(), None))

@@ -15,6 +15,7 @@
 mod activity;
 mod difference;
 mod history;
+mod numbered;
 mod pulse;
 mod record;
 

@@ -1,0 +1,35 @@
+//! Messages by number: a report carries a number where there is no room for words.
+
+use std::collections::VecDeque;
+
+/// How many messages are known by number.
+const KEPT: usize = 64;
+/// This bit is set in the numbers of messages, and in no number of an operation.
+pub(super) const IS_MESSAGE: u32 = 1 << 31;
+
+/// The last messages that were numbered.
+#[derive(Debug, Default)]
+pub(super) struct NumberedMessages {
+    words: VecDeque<String>,
+    next: u32,
+}
+
+impl NumberedMessages {
+    /// Numbers `message`.
+    pub(super) fn push(&mut self, message: &str) -> u32 {
+        if self.words.len() == KEPT {
+            self.words.pop_front();
+        }
+        self.words.push_back(message.to_owned());
+        let number = self.next;
+        self.next = (number + 1) & !IS_MESSAGE;
+        number | IS_MESSAGE
+    }
+
+    /// Returns the message that has this number; `None` if it is forgotten.
+    pub(super) fn find(&self, number: u32) -> Option<&str> {
+        let before = self.next.wrapping_sub(number) & !IS_MESSAGE;
+        let at = self.words.len().checked_sub(before as usize)?;
+        self.words.get(at).map(String::as_str)
+    }
+}
