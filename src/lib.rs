@@ -98,8 +98,8 @@ pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
     AbortHandle, Admissions, Arena, CallPath, Communicator, Counters, ErasedBuffers, ErasedCall,
-    Group, LastCall, Local, Moved, Operation, ProgramCache, RegisteredBuffer, Request, Scope, Sent,
-    Transport, UnknownTransport, Within, testing, wait_all,
+    Group, LastCall, Local, MessageHandle, Moved, Operation, ProgramCache, RegisteredBuffer,
+    Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
 
 #[cfg(test)]

@@ -66,3 +66,23 @@ fn a_key_that_others_can_read_is_a_problem_and_is_not_shown() {
         "{text}"
     );
 }
+
+#[test]
+fn an_address_that_nobody_knows_and_misspelt_variables_are_problems() {
+    let variables = [
+        ("MAYPOLE_RANK", "1"),
+        ("MAYPOLE_WORLD", "2"),
+        ("MAYPOLE_ADDRESS", "no-such-host.invalid"),
+        ("MAYPOLE_TRANSPROT", "shm"),
+    ];
+    let output = doctor(&[], &variables);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let found = |start: &str| text.lines().any(|line| line.starts_with(start));
+    assert!(found("problem  address          of rank 0: no-such-host.invalid: "), "{text}");
+    assert!(
+        found("problem  variables        there is no MAYPOLE_TRANSPROT; it is ignored"),
+        "{text}"
+    );
+    assert!(text.contains("fix: did you mean MAYPOLE_TRANSPORT?"), "{text}");
+}

@@ -8,7 +8,7 @@ mod spawn;
 use common::SeededRng;
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Span};
-use maypole::{Communicator, Element, Local};
+use maypole::{Communicator, DataType, Element, Error, Local};
 use spawn::{World, as_told};
 use std::time::{Duration, Instant};
 
@@ -402,4 +402,33 @@ fn a_probe_tells_that_the_group_has_failed() {
             std::thread::yield_now();
         }
     });
+}
+
+/// A call of one thread waits for the message of another one.
+#[test]
+fn another_thread_starts_messages_while_a_call_waits() {
+    for len in [3, 1 << 20] {
+        Local::new(2).run(|mut comm| {
+            let mut handle = comm.message_handle();
+            if comm.rank() == 1 {
+                let mut data = vec![0u8; len];
+                comm.recv(&mut data, 0, 5).unwrap();
+                assert!(data == vec![5u8; len]);
+                comm.send(&data, 0, 6).unwrap();
+                return comm.barrier().unwrap();
+            }
+            std::thread::scope(|threads| {
+                let waits = threads.spawn(|| comm.barrier().unwrap());
+                let sent = handle.start_send_erased(DataType::U8, vec![5u8; len], 1, 5, |_| {});
+                sent.wait().unwrap();
+                let room = vec![0u8; len];
+                let back = handle.start_recv_erased(DataType::U8, room, Some(1), 6, |_| {});
+                assert!(back.wait().unwrap() == (vec![5u8; len], (1, len)));
+                waits.join().unwrap();
+            });
+            comm.close().unwrap();
+            let late = handle.start_send_erased(DataType::U8, vec![0], 1, 5, |_| {}).wait();
+            assert!(matches!(&late, Err(Error::Invalid { .. })), "{late:?}");
+        });
+    }
 }

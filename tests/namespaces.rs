@@ -56,7 +56,7 @@ fn pairs_across_namespaces_use_tcp_and_log_the_reason() {
     let said = String::from_utf8_lossy(&outputs[0].stderr);
     assert!(said.contains("3 ranks on 2 hosts"), "{said}");
     assert!(
-        said.contains("1 pairs by shm, first 0-1; CUDA: not supported in this version"),
+        said.contains("1 pairs by shm, first 0-1; CUDA: the buffers are in host memory"),
         "{said}"
     );
     assert!(said.contains("2 pairs by tcp, first 0-2; CUDA"), "{said}");

@@ -58,17 +58,28 @@ fn a_pasted_report_has_the_answers_of_the_samples() {
     assert_eq!(found["rings"], json!([[0, 1]]));
     assert_eq!(found["trees"], json!([{ "parents": [null, 0] }, { "parents": [1, null] }]));
     let pair = &found["pairs"][0];
-    assert_eq!((&pair["class"], &pair["transport"]), (&json!("PHB"), &json!("shm")));
-    assert_eq!(pair["refused"][0]["transport"], "cuda");
-    assert!(
-        pair["refused"][0]["reason"].as_str().unwrap().contains("not supported in this version")
-    );
+    let by = if cfg!(feature = "cuda") { "cuda" } else { "shm" };
+    assert_eq!((&pair["class"], &pair["transport"]), (&json!("PHB"), &json!(by)));
     let table = text(&on(OLD, &[]));
     assert!(
         table.contains("GPU0    X       PHB     SOC\n")
             && table.contains("SOC   the link between sockets"),
         "{table}"
     );
+}
+
+#[test]
+fn each_pair_says_what_it_lacks_and_bandwidths_are_called_assumed() {
+    let cpus = text(&topo(&["--cluster", "cpu:2x1"]));
+    assert!(cpus.contains("  CUDA: the buffers are in host memory, not on GPUs\n"), "{cpus}");
+    assert!(cpus.contains("(its narrowest link: 10.0 GB/s, assumed)"), "{cpus}");
+    assert!(cpus.contains("(from assumed bandwidths of links"), "{cpus}");
+    let of_amd = text(&topo(&["--cluster", "mi300x"]));
+    assert!(of_amd.contains("transport shm   every pair\n  CUDA: "), "{of_amd}");
+    let two = text(&topo(&["--cluster", "2xdgx-h100"]));
+    assert!(two.contains("  CUDA: on another host\n"), "{two}");
+    let found = object(&topo(&["--cluster", "dgx-h100", "--json"]));
+    assert_eq!(found["bandwidths"], "assumed");
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub use control::local::Local;
 use engine::Engine;
 use engine::conditions::RunConditions;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
+pub use messages::handle::MessageHandle;
 use requests::handle::EngineHandle;
 pub use requests::request::{Request, wait_all};
 pub use requests::scope::Scope;

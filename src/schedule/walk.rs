@@ -5,7 +5,7 @@
 //! schedules that complete here complete on every executor.
 
 use crate::schedule::{Placement, Schedule, Span, Step};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 /// The meaning of a step to one reader: symbols, clocks, numbers.
@@ -108,7 +108,7 @@ pub fn walk<M: Meaning>(
         placement,
         at: vec![0; schedules.len()],
         links: Links::new(schedules.len()),
-        leaving: vec![Vec::new(); schedules.len()],
+        leaving: vec![HashMap::new(); schedules.len()],
         ready: (0..schedules.len()).collect(),
         queued: vec![true; schedules.len()],
     };
@@ -163,8 +163,8 @@ struct Walker<'a, T> {
     at: Vec<usize>,
     /// Messages that were posted and not received, by (from, to).
     links: Links<(Span, T)>,
-    /// By rank: spans that it has posted and that were not taken.
-    leaving: Vec<Vec<Span>>,
+    /// By rank: how many messages of a span, as it lies in memory, were posted and not taken.
+    leaving: Vec<HashMap<Span, u32>>,
     /// Ranks that may be able to go on.
     ready: VecDeque<usize>,
     queued: Vec<bool>,
@@ -202,7 +202,7 @@ impl<T> Walker<'_, T> {
     }
 
     fn is_leaving(&self, rank: usize, span: Span) -> bool {
-        self.leaving[rank].iter().any(|posted| posted.overlaps(span, self.placement))
+        self.leaving[rank].contains_key(&span.in_place(self.placement))
     }
 
     fn post(&mut self, rank: usize, to: usize, span: Span, message: T) {
@@ -212,7 +212,7 @@ impl<T> Walker<'_, T> {
             self.schedules.len()
         );
         self.links.push(rank * self.schedules.len() + to, (span, message));
-        self.leaving[rank].push(span);
+        *self.leaving[rank].entry(span.in_place(self.placement)).or_default() += 1;
         self.wake(to);
     }
 
@@ -223,11 +223,13 @@ impl<T> Walker<'_, T> {
             self.schedules.len()
         );
         let (span, message) = self.links.pop(from * self.schedules.len() + rank)?;
-        let posted = self.leaving[from]
-            .iter()
-            .position(|s| *s == span)
-            .expect("the span of a message on a link is in `leaving`");
-        self.leaving[from].swap_remove(posted);
+        let span = span.in_place(self.placement);
+        let posted = self.leaving[from].get_mut(&span);
+        let posted = posted.expect("the span of a message on a link is in `leaving`");
+        *posted -= 1;
+        if *posted == 0 {
+            self.leaving[from].remove(&span);
+        }
         self.wake(from);
         Some(message)
     }

@@ -56,13 +56,8 @@ impl fmt::Display for TransportKind {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// This version of the library does not implement the transport.
-    NotSupported,
-    /// A rank lacks the device that the transport needs.
-    NoDevice {
-        /// The missing device.
-        device: &'static str,
-    },
+    /// The transport moves bytes between GPUs, and a rank's buffers are in the host's memory.
+    HostMemory,
     /// The ranks are on different hosts.
     OtherHost,
     /// The driver does not let one GPU access the other's memory.
@@ -81,8 +76,7 @@ pub enum RefusalReason {
 impl fmt::Display for RefusalReason {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::NotSupported => out.write_str("not supported in this version"),
-            Self::NoDevice { device } => write!(out, "no {device}"),
+            Self::HostMemory => out.write_str("the buffers are in host memory, not on GPUs"),
             Self::OtherHost => out.write_str("on another host"),
             Self::NoPeerAccess { why } => write!(out, "no access from GPU to GPU: {why}"),
             Self::Undecided => out.write_str("decided when the ranks join"),
@@ -102,20 +96,6 @@ pub trait Capability {
     /// # Errors
     /// The reason why it cannot.
     fn check(&self) -> Result<(), RefusalReason>;
-}
-
-/// Peer access between NVIDIA GPUs. This version does not implement it.
-#[derive(Clone, Copy, Debug)]
-pub struct Cuda;
-
-impl Capability for Cuda {
-    fn transport(&self) -> TransportKind {
-        TransportKind::CudaPeer
-    }
-
-    fn check(&self) -> Result<(), RefusalReason> {
-        Err(RefusalReason::NotSupported)
-    }
 }
 
 /// InfiniBand and RoCE. Whether they can be used is decided when the ranks join, because all of
@@ -186,9 +166,9 @@ impl std::error::Error for NoTransport {}
 /// Chooses the best transport that both ranks can use.
 ///
 /// ```
-/// use maypole::topology::transport::{Cuda, InfiniBand, TransportKind, TransportOffer, choose};
+/// use maypole::topology::transport::{InfiniBand, TransportKind, TransportOffer, choose};
 ///
-/// let [here, there] = ["a", "b"].map(|host| TransportOffer::new(host, &[&Cuda, &InfiniBand]));
+/// let [here, there] = ["a", "b"].map(|host| TransportOffer::new(host, &[&InfiniBand]));
 /// assert_eq!(choose(&here, &here).unwrap().transport, TransportKind::SharedMemory);
 ///
 /// let choice = choose(&here, &there).unwrap();
@@ -243,7 +223,7 @@ fn refusal(
 
 fn denied_peer(a: &TransportOffer, b: &TransportOffer) -> Option<RefusalReason> {
     let (Some(a_gpu), Some(b_gpu)) = (&a.gpu, &b.gpu) else {
-        return Some(RefusalReason::NoDevice { device: "GPU at both ends" });
+        return Some(RefusalReason::HostMemory);
     };
     let why = a.denied_peers.get(b_gpu).or_else(|| b.denied_peers.get(a_gpu))?;
     Some(RefusalReason::NoPeerAccess { why: why.clone() })
@@ -305,9 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_that_is_not_implemented_says_so() {
-        let reason = Cuda.check().unwrap_err();
-        let sentence = format!("{}: {reason}", Cuda.transport().title());
-        assert_eq!(sentence, "CUDA: not supported in this version");
+    fn ranks_without_gpus_say_that_their_buffers_are_in_host_memory() {
+        let host = TransportOffer::new("a", &[]);
+        let refused = choose(&host, &gpu("a", "0")).unwrap().refused;
+        assert_eq!(refused, [(TransportKind::CudaPeer, RefusalReason::HostMemory)]);
+        assert_eq!(refused[0].1.to_string(), "the buffers are in host memory, not on GPUs");
     }
 }

@@ -266,13 +266,19 @@ impl Explanation {
                 plan.window,
                 Microseconds(*predicted_ns)
             )?;
-            writeln!(f, "{}", self.remark(*verdict))?;
+            let is_cheapest = choice.candidates.iter().all(|other| {
+                other.verdict == CandidateVerdict::OtherOrder || other.predicted_ns >= *predicted_ns
+            });
+            writeln!(f, "{}", self.remark(*verdict, is_cheapest))?;
         }
         Ok(())
     }
 
-    fn remark(&self, verdict: CandidateVerdict) -> &'static str {
+    fn remark(&self, verdict: CandidateVerdict, is_cheapest: bool) -> &'static str {
         match (verdict, self.wanted) {
+            (CandidateVerdict::Chosen, None) if !is_cheapest => {
+                "  chosen: within a sixth of the least, which counts as equal, and first in this table"
+            }
             (CandidateVerdict::Chosen, None) => "  chosen",
             (CandidateVerdict::Chosen, Some(_)) => "  asked for",
             (CandidateVerdict::Slower, _) => "",

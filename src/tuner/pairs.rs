@@ -2,7 +2,7 @@
 
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::topology::transport::{self, Cuda, RefusalReason, TransportKind, TransportOffer};
+use crate::topology::transport::{self, RefusalReason, TransportKind, TransportOffer};
 use std::fmt;
 
 /// Pairs of ranks that are joined by the same transport for the same reasons.
@@ -72,8 +72,8 @@ fn join(
     share_a_board: bool,
     links: &StreamLinks,
 ) -> transport::TransportChoice {
-    let mut mine = TransportOffer::new(here.to_string(), &[&Cuda]);
-    let theirs = TransportOffer::new(there.to_string(), &[&Cuda]);
+    let mut mine = TransportOffer::new(here.to_string(), &[]);
+    let theirs = TransportOffer::new(there.to_string(), &[]);
     let refusal = links.verbs_refusal(here == there);
     mine.refusals.extend(refusal.map(|why| (TransportKind::InfiniBand, why)));
     if here == there && !share_a_board {

@@ -1,6 +1,6 @@
 //! What the commands refuse, and what they accept as users write it.
 
-use super::{objects, printed, run, text};
+use super::{maypole, objects, printed, run, text};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -114,4 +114,58 @@ fn options_of_nccl_tests_are_understood() {
         assert_eq!(object["op"], "product");
         assert_eq!(object["wrong"], 0);
     }
+}
+
+/// Options that mean nothing, or ask for more than there is, are refused in a sentence.
+#[test]
+fn numbers_without_a_meaning_and_options_of_other_launchers_are_refused() {
+    let refusals = [
+        ("simulate all-reduce --alpha 1e308", "is more than 1e6 seconds"),
+        ("simulate all-reduce --beta inf", "is more than 1e6 seconds"),
+        ("simulate all-reduce --cluster dgx-a100 --fastest 0", "--fastest"),
+        ("simulate all-reduce -n 1024 -a ring --windows 65536", "ask for --windows 1 or fewer"),
+        ("perf --threads -n 1000000", "at most 1024 ranks"),
+        ("run -n 2 --hosts a,b true", "starts ranks on this host only"),
+        ("run -n 2 --hostfile hosts true", "srun, mpirun or torchrun"),
+    ];
+    for (line, part) in refusals {
+        let output = run(line);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(part), "{line}: {said}");
+    }
+}
+
+/// Hundreds of ranks are priced with as many windows as a few million events allow.
+#[test]
+fn a_search_over_windows_ends_in_seconds_and_says_what_it_left_out() {
+    let output = run("simulate all-reduce -n 128 -a ring");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("note: ring on 128 ranks has 81280 steps: only up to 32 windows"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_choice_that_is_not_the_cheapest_says_why() {
+    let table = printed("explain reduce -n 8 -b 8");
+    let chosen = table.lines().find(|line| line.starts_with('*')).expect("one is chosen");
+    let least = |line: &str| -> Option<f64> { line[2..].split_whitespace().nth(3)?.parse().ok() };
+    let rows = table.lines().filter(|line| line.starts_with("  ") || line.starts_with('*'));
+    let cheapest = rows.filter_map(least).fold(f64::INFINITY, f64::min);
+    assert!(least(chosen).expect("a price") > cheapest, "the test needs such a call:\n{table}");
+    assert!(chosen.contains("within a sixth of the least"), "{table}");
+}
+
+/// Bytes that are no UTF-8 make a variable that is set, for ranks and for the command line.
+#[test]
+fn a_variable_that_is_no_text_is_not_taken_for_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = maypole("perf all-reduce -n 2 --sizes 8");
+    command.env("MAYPOLE_WORLD", std::ffi::OsStr::from_bytes(b"\xff"));
+    let output = command.output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("MAYPOLE_WORLD"), "{said}");
 }

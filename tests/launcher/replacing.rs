@@ -82,11 +82,18 @@ fn processes_that_take_places_come_to_an_end_and_the_others_go_on_alone() {
     assert_eq!(said(&lines, "starting a process in its place"), 2, "{lines:?}");
 }
 
-/// The line about a loss is the last one, whatever the order of ends.
+/// The line about a loss is the last one, whatever the order of ends. Both newcomers run before one of
+/// them is lost, so none comes in its place, and rank 0 ends after that.
 #[test]
 fn the_end_of_a_job_that_went_on_without_ranks_tells_of_them() {
     let folder = tempfile::tempdir().unwrap();
-    let then = "[ $RANK = 1 ] && exit 4; touch done; exec sleep 1000";
+    let then = "if [ $RANK = 1 ]; then
+                    while [ ! -e came ]; do sleep 0.01; done
+                    touch lost; exit 4
+                fi
+                touch came
+                while [ ! -e lost ]; do sleep 0.01; done
+                touch done; exec sleep 1000";
     let script = failing(folder.path(), then);
     let (code, lines) = complete(run("-n 3 --replace 2 --grace 0.3", &script));
     assert_eq!(code, 0, "{lines:?}");

@@ -134,6 +134,11 @@ fn an_installed_library_is_found_by_pkg_config_and_has_versions() {
     let prefix = folder.path();
     let mut install = Command::new(here().join("install"));
     run(install.arg(prefix).env("MAYPOLE_STATICLIB", library()));
+    // Debug information made the library more than ten times as large.
+    let shared = prefix.join("lib/libmaypole.so");
+    let sections = run(Command::new("readelf").arg("-SW").arg(&shared));
+    let sections = String::from_utf8_lossy(&sections.stdout).into_owned();
+    assert!(sections.contains(".text") && !sections.contains(".debug_info"), "{sections}");
     let flags = run(Command::new("pkg-config")
         .args(["--cflags", "--libs", "maypole"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));

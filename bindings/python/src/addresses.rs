@@ -3,7 +3,8 @@
 
 use crate::communicator::Communicator;
 use crate::error::raise;
-use crate::raw::{RawBytes, RawCall, collective, data_type, operation};
+use crate::names::{collective, data_type, operation};
+use crate::raw::{RawBytes, RawCall};
 use crate::request::{Request, RequestBuffers};
 use crate::shared::InFlight;
 use pyo3::prelude::*;
@@ -34,7 +35,7 @@ pub(crate) fn _wait_eagerly(py: Python<'_>, on: &Communicator) -> PyResult<()> {
 }
 
 /// Starts calls on addresses, one after the other, as one request, which keeps `kept`. Then calls
-/// `done` with None or the exception, and with None, on a thread of the library.
+/// `done` with None or the exception, on a thread of the library.
 #[expect(clippy::type_complexity, reason = "Python passes tuples")]
 #[pyfunction]
 pub(crate) fn _start(
@@ -53,52 +54,14 @@ pub(crate) fn _start(
         raw_call((name, *root, type_name, op, *factor), buffers, counts)
     };
     let calls = calls.into_iter().map(raw).collect::<PyResult<Vec<RawCall>>>()?;
-    let in_flight = InFlight::new(&on.shared);
+    let in_flight = InFlight::call(&on.shared);
     let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
         let _in_flight = in_flight;
         // SAFETY: the request keeps what the caller says keeps the memory.
         let result = calls.iter().try_for_each(|call| unsafe { call.run(comm) });
         if let Some(done) = done {
-            notify(done, result.as_ref().map(|()| None));
+            notify(done, result.as_ref().err());
         }
-        result
-    };
-    let buffers = RequestBuffers::Kept { _object: Some(kept) };
-    let request = on.shared.with(py, move |comm| Ok(comm.start(buffers, run)))?;
-    Ok(Request::new(request, on.shared.abort.clone()))
-}
-
-/// Starts a message on an address, to rank `peer` if `sends`, else from it. Then calls `done` as
-/// `_start` does.
-#[expect(clippy::too_many_arguments, reason = "Python passes them by position")]
-#[pyfunction]
-pub(crate) fn _start_message(
-    py: Python<'_>,
-    on: &Communicator,
-    sends: bool,
-    type_name: &str,
-    buffer: (usize, usize),
-    peer: usize,
-    tag: u32,
-    kept: Py<PyAny>,
-    done: Py<PyAny>,
-) -> PyResult<Request> {
-    let bytes = RawBytes::new(buffer);
-    let data_type = data_type(type_name)?;
-    let in_flight = InFlight::new(&on.shared);
-    let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
-        let _in_flight = in_flight;
-        // SAFETY: the request keeps what the caller says keeps the memory.
-        let result = unsafe {
-            match sends {
-                true => comm.send_erased(data_type, bytes.bytes(), peer, tag),
-                false => {
-                    let received = comm.recv_erased(data_type, bytes.bytes_mut(), Some(peer), tag);
-                    received.map(drop)
-                }
-            }
-        };
-        notify(done, result.as_ref().map(|()| None));
         result
     };
     let buffers = RequestBuffers::Kept { _object: Some(kept) };
@@ -123,13 +86,11 @@ fn raw_call(
     })
 }
 
-/// Calls `done` with None or the exception, and with the rank that a message came from. Without an
-/// interpreter nobody listens any more.
-pub(crate) fn notify(done: Py<PyAny>, result: Result<Option<usize>, &maypole::Error>) {
+/// Calls `done` with None or the exception. Without an interpreter nobody listens any more.
+fn notify(done: Py<PyAny>, error: Option<&maypole::Error>) {
     Python::try_attach(|py| {
-        let source = result.ok().flatten();
-        let error = result.err().map(|error| raise(error).into_value(py));
-        if let Err(error) = done.call1(py, (error, source)) {
+        let error = error.map(|error| raise(error).into_value(py));
+        if let Err(error) = done.call1(py, (error,)) {
             error.write_unraisable(py, None);
         }
     });

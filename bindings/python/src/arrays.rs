@@ -1,6 +1,7 @@
 //! Arrays of Python as memory: by the buffer protocol (PEP 3118) or by DLPack.
 
 use crate::error::invalid;
+use crate::names::types;
 use maypole::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -108,9 +109,8 @@ impl ArrayMemory {
             // SAFETY: a string that lives as long as the view.
             false => unsafe { CStr::from_ptr(view.0.format) }.to_string_lossy().into_owned(),
         };
-        let data_type = of_format(&format, view.0.itemsize as usize).ok_or_else(|| {
-            invalid(format!("{name} has elements of the unknown format '{format}'"))
-        })?;
+        let data_type = of_format(&format, view.0.itemsize as usize)
+            .ok_or_else(|| foreign_elements(name, &format))?;
         let (start, len) = (view.0.buf.cast(), view.0.len as usize);
         Ok(Self { start, len, data_type, keeper: ArrayKeeper::View { _view: view } })
     }
@@ -135,8 +135,9 @@ impl ArrayMemory {
         if count > 0 && !strides.is_empty() && !is_packed(shape, strides) {
             return Err(strided(name));
         }
-        let data_type = of_code(tensor.code, tensor.bits, tensor.lanes)
-            .ok_or_else(|| invalid(format!("{name} has elements of an unknown type")))?;
+        let data_type = of_code(tensor.code, tensor.bits, tensor.lanes).ok_or_else(|| {
+            foreign_elements(name, if tensor.code == DL_COMPLEX { "Z" } else { "" })
+        })?;
         let len = count as usize * data_type.size();
         let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
         let keeper = ArrayKeeper::Object { _object: capsule.into_any().unbind() };
@@ -193,6 +194,23 @@ fn strided(name: &str) -> PyErr {
     ))
 }
 
+/// The error for elements of a `format` of the `struct` module that no type has.
+fn foreign_elements(name: &str, format: &str) -> PyErr {
+    let (what, advice) = match format.as_bytes() {
+        [b'Z', ..] | [b'<' | b'=' | b'@', b'Z', ..] => (
+            "complex numbers".to_owned(),
+            format!("pass their parts, {name}.view('float32') or .view('float64')"),
+        ),
+        [b'>' | b'!', ..] => (
+            "numbers in the other byte order".to_owned(),
+            format!("pass {name}.astype({name}.dtype.newbyteorder('='))"),
+        ),
+        [] => ("elements of an unknown type".to_owned(), format!("known are {}", types())),
+        _ => (format!("elements of the format '{format}'"), format!("known are {}", types())),
+    };
+    invalid(format!("{name} has {what}: {advice}"))
+}
+
 /// True if elements lie one behind the other, the last dimension first.
 fn is_packed(shape: &[i64], strides: &[i64]) -> bool {
     let mut step = 1;
@@ -243,6 +261,7 @@ fn of_code(code: u8, bits: u8, lanes: u16) -> Option<DataType> {
 }
 
 const DL_CPU: i32 = 1;
+const DL_COMPLEX: u8 = 5;
 const VERSIONED: &CStr = c"dltensor_versioned";
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
 const READ_ONLY: u64 = 1;

@@ -3,7 +3,10 @@
 use crate::arrays::ArrayMemory;
 use crate::communicator::Communicator;
 use crate::error::invalid;
-use crate::raw::operation;
+use crate::names::operation;
+use crate::raw::{RawBytes, RawCall};
+use crate::request::{Request, RequestBuffers};
+use crate::shared::InFlight;
 use maypole::schedule::collective::Collective;
 use maypole::{ErasedBuffers, ErasedCall};
 use pyo3::prelude::*;
@@ -70,6 +73,39 @@ impl Communicator {
             ..ErasedCall::new(which, arrays.1.data_type)
         };
         self.call(py, call, arrays)
+    }
+
+    /// Starts a collective, whose request owns the arrays.
+    pub(crate) fn start_call(
+        &self,
+        py: Python<'_>,
+        which: Collective,
+        (data, out): (&Bound<'_, PyAny>, Option<&Bound<'_, PyAny>>),
+        op: &str,
+        counts: Option<Vec<usize>>,
+    ) -> PyResult<Request> {
+        let (input, output) = arrays(data, out)?;
+        let bytes = |it: &ArrayMemory| RawBytes::new((it.start.expose_provenance(), it.len));
+        let call = RawCall {
+            collective: which,
+            data_type: output.data_type,
+            op: operation(op, None)?,
+            input: bytes(input.as_ref().unwrap_or(&output)),
+            output: bytes(&output),
+            counts,
+            receive_counts: None,
+        };
+        let buffers =
+            RequestBuffers::Arrays { _arrays: input.into_iter().chain([output]).collect() };
+        let in_flight = InFlight::call(&self.shared);
+        let request = self.shared.with(py, move |comm| {
+            Ok(comm.start(buffers, move |comm, _| {
+                let _in_flight = in_flight;
+                // SAFETY: the request owns the arrays until the call is over.
+                unsafe { call.run(comm) }
+            }))
+        })?;
+        Ok(Request::new(request, self.shared.abort.clone()))
     }
 
     /// A call that only the root's `out`, or only the root's `data`, takes part in.

@@ -1,13 +1,12 @@
 //! One rank's membership in a group, as Python sees it.
 
 use crate::arrays::ArrayMemory;
-use crate::calls::arrays;
 use crate::error::{invalid, raise};
 use crate::interrupt::listen;
 use crate::memory::Memory;
-use crate::raw::{RawBytes, RawCall, collective, operation};
-use crate::request::{Request, RequestBuffers};
-use crate::shared::{InFlight, SharedCommunicator};
+use crate::names::{collective, op_name};
+use crate::request::Request;
+use crate::shared::SharedCommunicator;
 use maypole::Local;
 use maypole::schedule::collective::Collective;
 use maypole::world::bootstrap::JoinConfig;
@@ -102,7 +101,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.of_name(py, Collective::AllReduce, (data, out), op, [None, None])
@@ -121,7 +120,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         root: usize,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -154,7 +153,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         out: Option<&Bound<'_, PyAny>>,
         counts: Option<Vec<usize>>,
     ) -> PyResult<()> {
@@ -216,7 +215,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.of_name(py, Collective::Scan, (data, out), op, [None, None])
@@ -229,7 +228,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.of_name(py, Collective::ExclusiveScan, (data, out), op, [None, None])
@@ -274,33 +273,12 @@ impl Communicator {
         py: Python<'_>,
         name: &str,
         data: &Bound<'_, PyAny>,
-        op: &str,
+        #[pyo3(from_py_with = op_name)] op: &str,
         out: Option<&Bound<'_, PyAny>>,
         root: usize,
         counts: Option<Vec<usize>>,
     ) -> PyResult<Request> {
-        let (input, output) = arrays(data, out)?;
-        let bytes = |it: &ArrayMemory| RawBytes::new((it.start.expose_provenance(), it.len));
-        let call = RawCall {
-            collective: collective(name, root)?,
-            data_type: output.data_type,
-            op: operation(op, None)?,
-            input: bytes(input.as_ref().unwrap_or(&output)),
-            output: bytes(&output),
-            counts,
-            receive_counts: None,
-        };
-        let buffers =
-            RequestBuffers::Arrays { _arrays: input.into_iter().chain([output]).collect() };
-        let in_flight = InFlight::new(&self.shared);
-        let request = self.shared.with(py, move |comm| {
-            Ok(comm.start(buffers, move |comm, _| {
-                let _in_flight = in_flight;
-                // SAFETY: the request owns the arrays until the call is over.
-                unsafe { call.run(comm) }
-            }))
-        })?;
-        Ok(Request::new(request, self.shared.abort.clone()))
+        self.start_call(py, collective(name, root)?, (data, out), op, counts)
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank; None joins none. All ranks
@@ -343,11 +321,7 @@ impl Communicator {
 
     /// Sets how many seconds a call waits for other ranks before it fails.
     fn set_timeout(&self, py: Python<'_>, value: f64) -> PyResult<()> {
-        let timeout = seconds(value)?;
-        self.shared.with(py, |comm| {
-            comm.set_timeout(timeout);
-            Ok(())
-        })
+        self.shared.set_timeout(py, seconds(value)?)
     }
 
     /// If `on`, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions alone. All

@@ -2,13 +2,14 @@
 //! entry of the library. The interpreter's lock is released in every call that may wait.
 
 mod addresses;
-mod any_source;
 mod arrays;
 mod calls;
 mod communicator;
 mod error;
 mod interrupt;
 mod memory;
+mod messages;
+mod names;
 mod raw;
 mod request;
 mod shared;
@@ -27,7 +28,6 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_wait_eagerly, module)?)?;
-    module.add_function(wrap_pyfunction!(addresses::_start_message, module)?)?;
-    module.add_function(wrap_pyfunction!(any_source::_start_any_source, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::_start_message, module)?)?;
     Ok(())
 }

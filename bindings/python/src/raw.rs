@@ -1,10 +1,7 @@
-//! The parts of a call as Python passes them: addresses, and the names of collectives, types and
-//! operations.
+//! Calls on addresses, as Python passes them.
 
-use crate::error::invalid;
 use maypole::schedule::collective::Collective;
-use maypole::{DataType, ErasedBuffers, ErasedCall, Factor, ReduceOp};
-use pyo3::prelude::*;
+use maypole::{DataType, ErasedBuffers, ErasedCall, ReduceOp};
 
 /// Bytes at an address.
 #[derive(Clone, Copy)]
@@ -79,50 +76,4 @@ impl RawCall {
         };
         comm.call_erased(call, buffers)
     }
-}
-
-/// The collective of this name.
-pub(crate) fn collective(name: &str, root: usize) -> PyResult<Collective> {
-    Ok(match name {
-        "broadcast" => Collective::Broadcast { root },
-        "reduce" => Collective::Reduce { root },
-        "all_reduce" => Collective::AllReduce,
-        "gather" => Collective::Gather { root },
-        "all_gather" => Collective::AllGather,
-        "scatter" => Collective::Scatter { root },
-        "reduce_scatter" => Collective::ReduceScatter,
-        "all_to_all" => Collective::AllToAll,
-        "scan" => Collective::Scan,
-        "exclusive_scan" => Collective::ExclusiveScan,
-        "barrier" => Collective::Barrier,
-        _ => return Err(invalid(format!("there is no collective '{name}'"))),
-    })
-}
-
-/// The type of this name, as NumPy and PyTorch call it.
-pub(crate) fn data_type(name: &str) -> PyResult<DataType> {
-    Ok(match name {
-        "float16" => DataType::F16,
-        "bfloat16" => DataType::BF16,
-        "float32" => DataType::F32,
-        "float64" => DataType::F64,
-        "int8" => DataType::I8,
-        "int16" => DataType::I16,
-        "int32" => DataType::I32,
-        "int64" => DataType::I64,
-        "uint8" => DataType::U8,
-        "uint16" => DataType::U16,
-        "uint32" => DataType::U32,
-        "uint64" => DataType::U64,
-        "bool" => DataType::Bool,
-        _ => return Err(invalid(format!("no elements of type '{name}' can be combined"))),
-    })
-}
-
-/// The operation of this name. `factor` is that of a pre-multiplied sum.
-pub(crate) fn operation(name: &str, factor: Option<f64>) -> PyResult<ReduceOp> {
-    if let Some(factor) = factor {
-        return Ok(ReduceOp::PreMulSum(Factor::new(factor)));
-    }
-    name.parse::<ReduceOp>().map_err(|error| invalid(error.to_string()))
 }

@@ -24,10 +24,14 @@ def test_wrong_arguments_are_refused_and_do_no_harm():
             (lambda: comm.all_reduce(array, out=np.zeros(3, "float32")), "3"),
             (lambda: comm.all_reduce(array, "median"), "median"),
             (lambda: comm.all_reduce(array, "xor"), "xor"),
-            (lambda: comm.all_reduce(np.zeros(2, "complex64")), "format"),
-            (lambda: comm.all_reduce(np.zeros(2, ">f4")), "format"),
+            (lambda: comm.all_reduce(np.zeros(2, "complex64")), r"complex numbers: .*data.view\('float32'\)"),
+            (lambda: comm.all_reduce(np.zeros(2, ">f4")), "other byte order"),
+            (lambda: comm.all_reduce(np.zeros(2, "S3")), "format .3s.: known are float16, .*bool"),
             (lambda: comm.broadcast(array, root=7), "root 7"),
-            (lambda: comm.start("median", array), "median"),
+            (lambda: comm.start("median", array), "median.*pass one of broadcast, .*barrier"),
+            (lambda: comm.start("allreduce", array), "did you mean .all_reduce.?"),
+            (lambda: comm.all_reduce(array, "mean"), "pass one of sum, product"),
+            (lambda: comm.all_reduce(array, "prodct"), "did you mean .product.?"),
             (lambda: comm.set_timeout(0), "seconds"),
         ]
         for call, why in wrong:
@@ -36,6 +40,9 @@ def test_wrong_arguments_are_refused_and_do_no_harm():
             assert caught.value.kind == "invalid"
         with pytest.raises(TypeError, match="no array"):
             comm.all_reduce([1, 2])
+        for op in (np.add, max, None):
+            with pytest.raises(TypeError, match="pass the name of an operation .sum, .*xor"):
+                comm.all_reduce(array, op)
         with pytest.raises((OverflowError, TypeError)):
             comm.broadcast(array, root=-1)
         comm.barrier()

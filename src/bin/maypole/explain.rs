@@ -99,7 +99,7 @@ impl From<TransportArg> for Transport {
 }
 
 pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
-    let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
+    let launched = launch::from_vars(&crate::variable)?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
     ensure!(

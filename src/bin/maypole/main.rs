@@ -51,6 +51,12 @@ enum MaypoleCommand {
     Doctor(doctor::DoctorArgs),
 }
 
+/// The value of an environment variable, read as ranks read it: bytes that are no UTF-8 are replaced,
+/// so that such a variable counts as set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,

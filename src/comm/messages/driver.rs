@@ -107,6 +107,11 @@ impl Messages {
         }
     }
 
+    /// True once this rank leaves the group.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
     /// True unless no request is under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.try_drive().is_none_or(|driven| !driven.links.is_done_with(&driven.requests))

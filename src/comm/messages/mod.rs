@@ -11,5 +11,6 @@
 
 mod background;
 pub(crate) mod driver;
+pub(crate) mod handle;
 pub(crate) mod memory;
 mod start;

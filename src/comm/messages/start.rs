@@ -188,6 +188,9 @@ impl Communicator {
             let why = format!("{bytes} bytes are no whole number of elements of {size} bytes");
             return Err(self.invalid(operation, why));
         }
+        if self.engine.messages.is_closed() {
+            return Err(self.invalid(operation, "the communicator has been closed".to_owned()));
+        }
         match self.engine.is_here() {
             true => self.engine.get_mut().check_usable(|| format!("{operation}()")),
             // Requests that are under way say so if the communicator has failed.

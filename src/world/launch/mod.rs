@@ -30,6 +30,7 @@ mod hosts;
 mod identity;
 mod key;
 mod pmi;
+mod port;
 mod rendezvous;
 mod unknown;
 mod variables;
@@ -40,7 +41,9 @@ use std::time::Duration;
 pub use error::LaunchError;
 pub use key::{JobKey, KeyError};
 pub use pmi::{Pmi, PmiError};
+pub use port::free_port;
 pub(crate) use rendezvous::{default_ports, split_port};
+pub use unknown::unknown_variables;
 pub(crate) use unknown::warn_of_unknown_variables;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 

@@ -24,9 +24,27 @@ pub(crate) fn warn_of_unknown_variables(rank: usize) {
 
 /// One sentence for each unknown variable among `names`, in alphabetical order.
 fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
+    unknown_variables(names).iter().map(|(name, nearest)| warning(name, *nearest)).collect()
+}
+
+/// The variables among `names` that look like maypole's own and do not exist, in alphabetical
+/// order, each with the variable that was probably meant. They are ignored.
+///
+/// ```
+/// use maypole::world::launch::unknown_variables;
+/// let names = ["PATH", "MAYPOLE_TIMOUT"].map(str::to_owned).into_iter();
+/// assert_eq!(unknown_variables(names), [("MAYPOLE_TIMOUT".to_owned(), Some("MAYPOLE_TIMEOUT"))]);
+/// ```
+pub fn unknown_variables(
+    names: impl Iterator<Item = String>,
+) -> Vec<(String, Option<&'static str>)> {
     let mut unknown: Vec<String> = names.filter(|name| is_unknown(name)).collect();
     unknown.sort_unstable();
-    unknown.iter().map(|name| warning(name)).collect()
+    let with_nearest = |name: String| {
+        let nearest = nearest(&name);
+        (name, nearest)
+    };
+    unknown.into_iter().map(with_nearest).collect()
 }
 
 fn is_unknown(name: &str) -> bool {
@@ -34,9 +52,9 @@ fn is_unknown(name: &str) -> bool {
     name.starts_with(PREFIX) && !known
 }
 
-fn warning(name: &str) -> String {
+fn warning(name: &str, nearest: Option<&str>) -> String {
     let ignored = format!("maypole: there is no variable {name}; it is ignored");
-    match nearest(name) {
+    match nearest {
         Some(nearest) => format!("{ignored} (did you mean {nearest}?)"),
         None => ignored,
     }

@@ -60,34 +60,53 @@ def dense(tensor):
     return tensor.detach()
 
 
+def _is_plain(tensor):
+    """True if the elements lie one behind the other, each at a multiple of its size."""
+    return tensor.is_contiguous() and tensor.data_ptr() % tensor.element_size() == 0
+
+
 def flat(tensor):
     """The elements one behind the other: the tensor itself, or a copy."""
     tensor = dense(tensor)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous()
+    return tensor if _is_plain(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def into(tensor):
+    """A contiguous place for the result `tensor`, and what copies it there afterwards."""
+    tensor = dense(tensor)
+    if _is_plain(tensor):
+        return tensor, ()
+    place = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return place, (lambda: tensor.copy_(place),)
+
+
+def elements_of(dtype, moves):
+    """The library's type for elements of `dtype`, and how many of them one element is."""
+    if dtype in _TYPES:
+        return _TYPES[dtype], 1
+    if dtype.is_complex:
+        return ("float32" if dtype == torch.complex64 else "float64"), 2
+    if moves:
+        return "uint8", dtype.itemsize
+    raise RuntimeError(f"maypole moves {dtype}, but does not combine it")
 
 
 class Call:
-    """A collective on addresses, the tensors that keep them, and what is to be copied afterwards."""
+    """A collective on addresses, and the tensors that keep them."""
 
     def __init__(self, name, source, target, root=0, op="sum", factor=None, counts=NOTHING, moves=True):
         tensor = source if source is not None else target
-        if moves:
-            type_name, scale = "uint8", tensor.element_size()
-        elif tensor.dtype.is_complex:
-            if op not in ("sum", "avg"):
-                raise RuntimeError(f"maypole has no {op} of complex numbers")
-            type_name, scale = ("float32" if tensor.dtype == torch.complex64 else "float64"), 2
-        elif tensor.dtype in _TYPES:
-            type_name, scale = _TYPES[tensor.dtype], 1
-        else:
-            raise RuntimeError(f"maypole moves {tensor.dtype}, but does not combine it")
+        type_name, scale = elements_of(tensor.dtype, moves)
+        if tensor.dtype.is_complex and op not in ("sum", "avg"):
+            raise RuntimeError(f"maypole has no {op} of complex numbers")
         if type_name == "bool":
             if op not in _OF_BOOL:
                 raise RuntimeError(f"maypole has no {op} of bool")
             op = _OF_BOOL[op]
         counts = tuple(of and [count * scale for count in of] for of in counts)
         places = (EMPTY if source is None else place_of(source), EMPTY if target is None else place_of(target))
+        self.name = name
         self.raw = ((name, root, type_name, op, factor), places, counts)
         self.kept = (source, target)

@@ -28,6 +28,8 @@ class _EndingWork(dist.Work):
 
     def _end(self, failure):
         with _completing:
+            if self._over:
+                return
             self._error = failure
             self._over = True
             outcome, listeners = self._outcome, self._listeners
@@ -57,7 +59,7 @@ class _EndingWork(dist.Work):
         return self._over
 
     def is_success(self):
-        return self._over and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self):
         return self._error
@@ -68,9 +70,14 @@ class _EndingWork(dist.Work):
     def synchronize(self):
         self.wait()
 
+    def _raise_or_true(self):
+        if self._error is not None:
+            raise self._error
+        return True
+
 
 class MaypoleWork(_EndingWork):
-    """A call under way, or over."""
+    """A collective under way, or over."""
 
     def __init__(self, tensors, afterwards=(), over=False):
         super().__init__(tensors)
@@ -78,22 +85,10 @@ class MaypoleWork(_EndingWork):
         self._afterwards = afterwards
         self._request = None
         self._over = over
-        self._source = -1
 
-    def _done(self, error, source=None):
-        """Called on the communicator's thread. ``source`` is the rank that a message from any rank came from."""
-        if source is not None:
-            self._source = source
-        self._end(explained(error) if error is not None else self._copied())
-
-    def _copied(self):
-        """Copies results to where they belong. Returns what prevents it."""
-        try:
-            for copy in self._afterwards:
-                copy()
-        except Exception as failure:
-            return failure
-        return None
+    def _done(self, error):
+        """Called on the communicator's thread."""
+        self._end(explained(error) if error is not None else copied(self._afterwards))
 
     def wait(self, timeout=timedelta(0)):
         if self._request is not None and timeout is not None and timeout > timedelta(0):
@@ -104,12 +99,65 @@ class MaypoleWork(_EndingWork):
                 request.wait()
             except MaypoleError as error:
                 raise explained(error) from None
-        if self._error is not None:
-            raise self._error
-        return True
+        return self._raise_or_true()
+
+
+class MessageWork(_EndingWork):
+    """A message under way, or over. The thread that waits for it drives it."""
+
+    def __init__(self, request, tensor, afterwards, receives_up_to=None):
+        super().__init__([tensor])
+        self._request = request
+        self._afterwards = afterwards
+        # The length that a message from any rank must have.
+        self._needed = receives_up_to
+        self._peer = -1
+        self._copying = threading.Lock()
+
+    def _finish(self):
+        """Takes the end of the message over, once it has ended or after waiting for it."""
+        if self._over:
+            return
+        try:
+            self._peer, count = self._request.wait()
+            failure = None
+        except MaypoleError as error:
+            failure = explained(error)
+        with self._copying:
+            if self._over:
+                return
+            if failure is None and self._needed not in (None, count):
+                failure = MaypoleError(
+                    f"recv: rank {self._peer} sent {count} elements, and the tensor has {self._needed}"
+                )
+                failure.kind, failure.culprit, failure.retryable = "invalid", self._peer, False
+            self._end(failure or copied(self._afterwards))
+
+    def wait(self, timeout=timedelta(0)):
+        if not self._over and timeout is not None and timeout > timedelta(0):
+            wait_for(self._request, timeout)
+        self._finish()
+        return self._raise_or_true()
+
+    def is_completed(self):
+        if not self._over and self._request.test():
+            self._finish()
+        return self._over
+
+    def _listen(self, listener):
+        super()._listen(listener)
+        self._request.listen(self._finish)
+
+    def get_future(self):
+        future = super().get_future()
+        if not self._over:
+            self._request.listen(self._finish)
+        return future
 
     def source_rank(self):
-        return self._source
+        return self._peer
+
+    _source_rank = source_rank
 
 
 class WorkOfMany(_EndingWork):
@@ -120,22 +168,47 @@ class WorkOfMany(_EndingWork):
         self._works = works
         self._left = len(works)
         self._counting = threading.Lock()
-        if not works:
-            self._over = True
-        for work in works:
-            work._listen(self._one_is_over)
+        self._is_listening = False
+
+    def _finish(self):
+        self._end(next((work.exception() for work in self._works if work.exception() is not None), None))
 
     def _one_is_over(self):
         with self._counting:
             self._left -= 1
             if self._left > 0:
                 return
-        self._end(next((work.exception() for work in self._works if work.exception() is not None), None))
+        self._finish()
+
+    def get_future(self):
+        future = super().get_future()
+        with self._counting:
+            listens, self._is_listening = self._is_listening, True
+        if not listens:
+            for work in self._works:
+                work._listen(self._one_is_over)
+        return future
+
+    def is_completed(self):
+        if not self._over and all([work.is_completed() for work in self._works]):
+            self._finish()
+        return self._over
 
     def wait(self, timeout=timedelta(0)):
         for work in self._works:
             work.wait(timeout)
-        return True
+        self._finish()
+        return self._raise_or_true()
+
+
+def copied(afterwards):
+    """Copies results to where they belong. Returns what prevents it."""
+    try:
+        for copy in afterwards:
+            copy()
+    except Exception as failure:
+        return failure
+    return None
 
 
 def wait_for(request, timeout):

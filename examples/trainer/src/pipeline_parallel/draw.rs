@@ -30,22 +30,18 @@ micro-batch 0 1 2 ...;
 /// ```
 pub fn text(trace: &PipelineTrace, columns: usize) -> String {
     assert!(columns > 0, "a picture has columns");
+    let length = trace.length();
+    let column = |time: f64| ((time / length * columns as f64).round() as usize).min(columns);
+    let mut lines = vec![vec!['.'; columns]; trace.ranks * trace.chunks];
+    for span in &trace.spans {
+        let line = &mut lines[span.rank * trace.chunks + span.op.chunk];
+        line[column(span.start)..column(span.end)].fill(letter(span));
+    }
     let mut out = String::new();
-    for rank in 0..trace.ranks {
-        for chunk in 0..trace.chunks {
-            let mut line = vec!['.'; columns];
-            let mine = |span: &&PassSpan| span.rank == rank && span.op.chunk == chunk;
-            for span in trace.spans.iter().filter(mine) {
-                let column = |time: f64| {
-                    ((time / trace.length() * columns as f64).round() as usize).min(columns)
-                };
-                let start = column(span.start);
-                let end = column(span.end);
-                line[start..end].fill(letter(span));
-            }
-            let name = if chunk == 0 { format!("rank {rank}") } else { String::new() };
-            let _ = writeln!(out, "{name:<7} {}", line.into_iter().collect::<String>());
-        }
+    for (nth, line) in lines.into_iter().enumerate() {
+        let is_first = nth.is_multiple_of(trace.chunks);
+        let name = if is_first { format!("rank {}", nth / trace.chunks) } else { String::new() };
+        let _ = writeln!(out, "{name:<7} {}", line.into_iter().collect::<String>());
     }
     out
 }

@@ -151,6 +151,10 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         H::coarsen(y);
     }
 
+    fn bias_backward(&self, db: &mut [f32], dy: &[f32]) {
+        self.inner.bias_backward(db, dy);
+    }
+
     fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
         self.inner.norm(y, stats, x, w, b);
         H::coarsen(y);
@@ -237,6 +241,10 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     fn embed(&self, x: &mut [f32], table: &[f32], first: usize, ids: &[u32]) {
         self.inner.embed(x, table, first, ids);
         H::coarsen(x);
+    }
+
+    fn embed_backward(&self, dtable: &mut [f32], first: usize, ids: &[u32], dx: &[f32]) {
+        self.inner.embed_backward(dtable, first, ids, dx);
     }
 
     fn pack(&self, x: Vec<f32>) -> PackedNumbers<f32> {

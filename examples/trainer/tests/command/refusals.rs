@@ -293,3 +293,27 @@ fn other_launchers_and_checkpoints_are_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn counts_that_take_all_memory_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = [
+        ("--ranks 0", "at least one rank"),
+        ("--ranks 99999999999", "at most 262144 ranks times micro-batches"),
+        ("--ranks 4 --micros 18446744073709551615", "at most 262144 ranks times micro-batches"),
+    ];
+    refused(folder.path(), "plan", &plan);
+    refused(folder.path(), "search", &[("--ranks 1000000", "from 1 to 1024 ranks")]);
+}
+
+#[test]
+fn a_planted_mistake_is_told_with_the_way_to_find_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "run --steps 1 --sample 0 --layers 1 --width 8 --heads 2 --context 8 --rows 2 \
+                --mesh tp=2 --sequence --fault norms-not-summed";
+    let output = train(folder.path(), &line.split_whitespace().collect::<Vec<_>>());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("the mistake norms-not-summed is planted in this run"), "{said}");
+    assert!(said.contains("--against one finds it"), "{said}");
+}

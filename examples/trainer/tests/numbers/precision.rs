@@ -7,7 +7,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::store::OwnedRun;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::tensor::device::{CpuDevice, Device};
-use maypole_trainer::tensor::precision::{HalfFloat, LossScale};
+use maypole_trainer::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
 use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::session::TrainingSession;
@@ -95,6 +95,30 @@ impl Device<f32> for Overflowing {
         CpuDevice.bias_backward(db, dy);
         db[5] = f32::INFINITY;
     }
+}
+
+/// Marks the gradients that it computes.
+#[derive(Debug)]
+struct Marking;
+
+impl Device<f32> for Marking {
+    fn bias_backward(&self, db: &mut [f32], _: &[f32]) {
+        db[0] = 1.0;
+    }
+
+    fn embed_backward(&self, dtable: &mut [f32], _: usize, _: &[u32], _: &[f32]) {
+        dtable[0] = 2.0;
+    }
+}
+
+#[test]
+fn gradients_of_parameters_are_computed_by_the_device_that_is_rounded() {
+    let device = HalfPrecisionDevice::<bf16>::rounding(Arc::new(Marking));
+    let mut bias = [0.0; 2];
+    device.bias_backward(&mut bias, &[5.0; 4]);
+    let mut table = [0.0; 2];
+    device.embed_backward(&mut table, 0, &[0], &[5.0; 2]);
+    assert_eq!((bias, table), ([1.0, 0.0], [2.0, 0.0]));
 }
 
 #[test]

@@ -93,11 +93,13 @@ impl Finding {
 }
 
 pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let described = maypole::world::launch::from_vars(&|name| std::env::var(name).ok());
+    let described = maypole::world::launch::from_vars(&crate::variable);
     let local = described.as_ref().ok().and_then(|described| described.launch.local_world);
     let ranks = args.ranks.map_or_else(|| local.unwrap_or(1), std::num::NonZeroUsize::get);
     let mut findings = vec![Finding::ok("version", env!("CARGO_PKG_VERSION"))];
     findings.extend(network::check(&described));
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    findings.extend(network::unknown(names));
     findings.extend(machine::check(ranks));
     findings.extend(accelerators::check());
     findings.extend(verbs::check());

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
 use maypole::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
-use maypole::world::launch::{KeySource, Launch, LaunchDescription, LaunchError};
+use maypole::world::launch::{
+    KeySource, Launch, LaunchDescription, LaunchError, unknown_variables,
+};
 use maypole_transports::descriptor::open_private;
 use maypole_transports::interfaces::{self, InterfaceAddress};
 
@@ -20,6 +22,7 @@ pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<F
                 launch.address.as_deref().unwrap_or("an address from the process manager");
             let text = format!("rank {} of {}, rank 0 at {address}", launch.rank, launch.world);
             findings.push(Finding::ok("environment", text));
+            findings.extend(unresolved(launch));
             findings.push(ports(&launch.ports, launch.rank, is_free));
             findings.push(key(&described.key, launch.local_world.unwrap_or(1) < launch.world));
         }
@@ -29,6 +32,27 @@ pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<F
         }
     }
     findings
+}
+
+/// A problem for each variable that looks like one of maypole's and does not exist.
+pub(super) fn unknown(names: impl Iterator<Item = String>) -> Vec<Finding> {
+    let told = |(name, nearest): (String, Option<&str>)| {
+        let fix = match nearest {
+            Some(nearest) => format!("did you mean {nearest}?"),
+            None => format!("unset {name}; the README lists the variables"),
+        };
+        Finding::problem("variables", format!("there is no {name}; it is ignored"), fix)
+    };
+    unknown_variables(names).into_iter().map(told).collect()
+}
+
+/// A problem where the name of rank 0's host is unknown here. One rank joins nobody.
+fn unresolved(launch: &Launch) -> Option<Finding> {
+    let name = launch.address.as_deref().filter(|_| launch.world > 1)?;
+    let error = (name, launch.ports[0]).to_socket_addrs().err()?;
+    let fix = "set MAYPOLE_ADDRESS (or the launcher's MASTER_ADDR) to a name or an address that \
+               this host can resolve, or add the name to /etc/hosts";
+    Some(Finding::problem("address", format!("of rank 0: {name}: {error}"), fix))
 }
 
 /// The interface that a job would use and the others with the reasons, if it is known where rank 0

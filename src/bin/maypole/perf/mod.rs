@@ -18,7 +18,7 @@ mod output;
 mod run;
 mod settings;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 pub(crate) use args::PerfArgs;
 use maypole::world::launch::{self, Launcher};
 use run::PerfOutcome;
@@ -52,6 +52,8 @@ macro_rules! for_each_type {
 }
 use for_each_type;
 
+/// The most ranks that are threads of this process.
+const MOST_THREADS: usize = 1024;
 /// The exit code after a wrong result or a failed rank.
 const FAILED: u8 = 1;
 /// The exit code of shells for a program that was ended by Ctrl-C.
@@ -60,8 +62,13 @@ const INTERRUPTED: u8 = 128 + SIGINT as u8;
 const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
-    let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
+    let launched = launch::from_vars(&crate::variable)?.launch;
     let alone = launched.launcher == Launcher::Alone;
+    ensure!(
+        !args.threads || args.ranks() <= MOST_THREADS,
+        "-n {}: --threads starts at most {MOST_THREADS} ranks in this process",
+        args.ranks()
+    );
     let settings =
         args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
     let local = if alone || args.threads { Some(settings.world) } else { launched.local_world };

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use maypole::world::launch::{JobKey, from_vars};
+use maypole::world::launch::{JobKey, free_port, from_vars};
 use maypole_transports::{descriptor, random};
 
 use crate::output;
@@ -53,10 +53,10 @@ impl JobEnvironment {
         let listener = match port {
             Some(port) => TcpListener::bind((ADDRESS, port))
                 .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
-            None => free_port()?,
+            None => listen()?,
         };
-        let store = free_port()?;
-        let admission = replaces.then(free_port).transpose()?;
+        let store = listen()?;
+        let admission = replaces.then(listen).transpose()?;
         let admission_port = admission.as_ref().map(TcpListener::local_addr).transpose()?;
         let key = JobKey::generate().context("cannot make a job key")?;
         let key = descriptor::inheritable_segment("maypole-job-key", key.to_digits().as_bytes());
@@ -107,14 +107,9 @@ impl JobEnvironment {
     }
 }
 
-/// Listens on a port that is free now. Rank 0 listens on the same port later, so the port lies
-/// below 32768, where the system does not take ports for outgoing connections. The search starts
-/// at a random port, so that two launchers seldom try the same one.
-fn free_port() -> anyhow::Result<TcpListener> {
-    let start = random_number()?;
-    (0..1000_u64)
-        .map(|step| 20_000 + (start.wrapping_add(step) % 12_000) as u16)
-        .find_map(|port| TcpListener::bind((ADDRESS, port)).ok())
+/// Listens on a free port, which rank 0 takes over.
+fn listen() -> anyhow::Result<TcpListener> {
+    free_port(ADDRESS.into())
         .context("no port from 20000 to 31999 is free; name a free one with --port")
 }
 

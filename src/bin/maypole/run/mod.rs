@@ -133,6 +133,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
 
+    /// Refused with what there is instead, since other launchers have such options.
+    #[arg(long = "hosts", aliases = ["host", "hostfile"], hide = true, value_parser = no_hosts)]
+    _hosts: Option<String>,
+
     /// The program and its arguments.
     // No `allow_hyphen_values`: an option that this command does not know must be an error, not
     // the name of a program. After the program's name, `trailing_var_arg` takes hyphens as they
@@ -309,6 +313,13 @@ impl Job<'_> {
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
     }
+}
+
+fn no_hosts(_: &str) -> Result<String, String> {
+    Err("'maypole run' starts ranks on this host only. For several hosts, start the program with \
+         srun, mpirun or torchrun, or on each host with MAYPOLE_RANK, MAYPOLE_WORLD and \
+         MAYPOLE_ADDRESS"
+        .to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

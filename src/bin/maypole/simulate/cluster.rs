@@ -12,6 +12,7 @@ use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_f
 use maypole::topology::search::lanes::bandwidth;
 use maypole::topology::{NodeKind, Topology};
 use serde_json::json;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 /// The options of `maypole simulate` that concern clusters.
@@ -49,7 +50,7 @@ pub(crate) struct ClusterArgs {
     /// Show only the N fastest algorithms of each size [default: all; with --cluster and several sizes,
     /// 3]. With --cluster or --transport cuda.
     #[arg(long, value_name = "N")]
-    pub(crate) fastest: Option<usize>,
+    pub(crate) fastest: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -104,11 +105,8 @@ pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result
         let mut rows: Vec<_> =
             costs.iter().map(|cost| (cost, cost.predict(bytes as f64))).collect();
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
-        rows.truncate(options.fastest.unwrap_or(if several && !question.json {
-            3
-        } else {
-            rows.len()
-        }));
+        let usual = if several && !question.json { 3 } else { rows.len() };
+        rows.truncate(options.fastest.map_or(usual, NonZeroUsize::get));
         for (cost, prediction) in rows {
             let row = if question.json {
                 report.object(bytes, cost, prediction)

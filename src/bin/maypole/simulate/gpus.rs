@@ -8,6 +8,7 @@ use maypole::topology::DeviceLinks;
 use maypole::topology::predict::bus_factor;
 use maypole::tuner::{Candidate, CandidateVerdict, Explanation};
 use serde_json::json;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 /// Prints every candidate of every size with its price: those that `maypole explain` prints.
@@ -41,7 +42,7 @@ fn candidates(args: &SimulateArgs, explanation: &Explanation) -> Vec<Candidate> 
     let asked = |one: &&Candidate| args.algorithm.is_none_or(|it| it == one.plan.algorithm);
     let mut asked: Vec<Candidate> = all.iter().filter(asked).copied().collect();
     asked.sort_by_key(|one| one.predicted_ns);
-    asked.truncate(args.lab.fastest.unwrap_or(asked.len()));
+    asked.truncate(args.lab.fastest.map_or(asked.len(), NonZeroUsize::get));
     asked
 }
 

@@ -119,6 +119,12 @@ pub(crate) struct SimulateArgs {
     trace: Option<PathBuf>,
 }
 
+/// The most of alpha, beta and gamma. Times of all ranks together have room above it.
+const MOST_SECONDS: f64 = 1e6;
+/// The most events that a run of the command simulates: steps of all ranks, times windows. A few
+/// million take some seconds.
+const MOST_EVENTS: usize = 1 << 22;
+
 /// Width of a timeline in characters.
 const COLUMNS: usize = 80;
 
@@ -188,7 +194,7 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
         None => names::algorithms_for(collective),
     };
     let mut predictions: Vec<_> =
-        algorithms.into_iter().map(|one| args.predict(one, collective)).collect();
+        algorithms.into_iter().map(|one| args.predict(one, collective)).collect::<Result<_>>()?;
     predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
     if args.json {
         for prediction in &predictions {
@@ -204,20 +210,42 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
 }
 
 impl SimulateArgs {
-    fn predict(&self, algorithm: Algorithm, collective: Collective) -> SimulatedCost {
+    fn predict(&self, algorithm: Algorithm, collective: Collective) -> Result<SimulatedCost> {
         let schedules =
             algorithm.schedules(collective, self.ranks).expect("the algorithm implements it");
         let steps = schedules.iter().map(|schedule| schedule.steps.len()).max().unwrap_or(0);
+        let all: usize = schedules.iter().map(|schedule| schedule.steps.len()).sum();
+        let fits = |windows: &usize| all.saturating_mul(*windows) <= MOST_EVENTS;
         let candidates = match self.windows {
-            Some(windows) => vec![windows],
-            None => vec![1, 2, 4, 8, 16, 32, 64],
+            Some(windows) => {
+                ensure!(
+                    fits(&windows),
+                    "--windows {windows}: {algorithm} on {} ranks has {all} steps, and {MOST_EVENTS} \
+                     steps times windows are the most that is simulated; ask for --windows {} or fewer",
+                    self.ranks,
+                    (MOST_EVENTS / all).max(1)
+                );
+                vec![windows]
+            }
+            // One window is always simulated.
+            None => [1, 2, 4, 8, 16, 32, 64]
+                .into_iter()
+                .filter(|windows| *windows == 1 || fits(windows))
+                .collect(),
         };
+        if self.windows.is_none() && candidates.len() < 7 {
+            output::complain(format_args!(
+                "note: {algorithm} on {} ranks has {all} steps: only up to {} windows were tried",
+                self.ranks,
+                candidates[candidates.len() - 1]
+            ));
+        }
         let priced =
             candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
         // Of equally fast candidates the first has the fewest windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("the list of candidates is not empty");
-        SimulatedCost { algorithm, windows, steps, estimate }
+        Ok(SimulatedCost { algorithm, windows, steps, estimate })
     }
 
     fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
@@ -328,7 +356,10 @@ impl SimulateArgs {
 
 fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
+        Ok(seconds) if seconds > MOST_SECONDS => {
+            Err(format!("{text} is more than {MOST_SECONDS:e} seconds; write for example 5e-6"))
+        }
         _ => Err(format!("{text:?} is not a number of seconds; write for example 5e-6")),
     }
 }

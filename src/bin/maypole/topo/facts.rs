@@ -3,6 +3,7 @@
 
 use super::transports;
 use maypole::topology::detect::DetectedMachine;
+use maypole::topology::model::bandwidth::GpuGeneration;
 use maypole::topology::read::printed::PrintedClass;
 use maypole::topology::read::summary::{DeviceSummary, NearestNics};
 use maypole::topology::search::lanes;
@@ -57,6 +58,9 @@ impl MachineFacts {
         facts.notes.push(format!(
             "bandwidths are assumed to be those of {generation:?} GPUs and {processor:?} CPUs"
         ));
+        if matches!(generation, GpuGeneration::Vega | GpuGeneration::Mi200 | GpuGeneration::Mi300) {
+            transports::refuse_gpus(&mut facts.offers, transports::OF_AMD);
+        }
         facts.take_words(&description.summary());
         if let Description::Matrix(matrix) = description {
             let word = |cell: &Option<PrintedClass>| {

@@ -33,6 +33,7 @@ pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
         "trees": trees,
         "pairs": (facts.ranks <= MOST_RANKS).then(|| pairs(facts)),
         "predicted": predicted,
+        "bandwidths": "assumed",
         "notes": facts.notes,
     }))
 }

@@ -84,7 +84,7 @@ fn rings(facts: &MachineFacts) -> String {
     for (nth, lane) in facts.lanes.iter().enumerate() {
         let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
         text += &format!(
-            "ring {nth:<10} {}  (its narrowest link: {narrowest:.1} GB/s)\n",
+            "ring {nth:<10} {}  (its narrowest link: {narrowest:.1} GB/s, assumed)\n",
             order(&lane.order)
         );
     }
@@ -134,8 +134,11 @@ fn predictions(facts: &MachineFacts, bytes: usize) -> Result<String> {
     if rows.is_empty() {
         return Ok(String::new());
     }
-    let mut text =
-        format!("predicted for {}, GB/s as nccl-tests count bus bandwidth\n", sizes::name(bytes));
+    let mut text = format!(
+        "predicted for {}, GB/s as nccl-tests count bus bandwidth\n\
+         (from assumed bandwidths of links, typical of such devices: nothing was measured here)\n",
+        sizes::name(bytes)
+    );
     for row in rows {
         let collective = names::dashed(row.collective);
         let shape = row.shape.to_string();

@@ -1,8 +1,10 @@
 //! The transport that each pair of ranks would use, and why it is not a faster one.
 
 use maypole::topology::detect::{DetectedMachine, PeerAccess};
-use maypole::topology::transport::{Cuda, InfiniBand, TransportChoice, TransportOffer, choose};
-use maypole::topology::{NodeKind, Topology};
+use maypole::topology::transport::{
+    InfiniBand, RefusalReason, TransportChoice, TransportKind, TransportOffer, choose,
+};
+use maypole::topology::{LinkKind, NodeKind, Topology};
 
 /// The transports that each rank offers in this build.
 pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer> {
@@ -10,9 +12,26 @@ pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer
     let offer = |(rank, host): (usize, &usize)| {
         let node = &topology.nodes()[devices[rank]];
         let gpu = (node.kind == NodeKind::Gpu).then(|| format!("host {host}, {}", node.name));
-        TransportOffer { gpu, ..TransportOffer::new(format!("host {host}"), &[&Cuda, &InfiniBand]) }
+        TransportOffer { gpu, ..TransportOffer::new(format!("host {host}"), &[&InfiniBand]) }
     };
-    hosts.iter().enumerate().map(offer).collect()
+    let mut offers: Vec<_> = hosts.iter().enumerate().map(offer).collect();
+    if !cfg!(feature = "cuda") {
+        refuse_gpus(&mut offers, "this build lacks the feature cuda");
+    } else if topology.links().iter().any(|link| matches!(link.kind, LinkKind::Xgmi(_))) {
+        refuse_gpus(&mut offers, OF_AMD);
+    }
+    offers
+}
+
+/// Why AMD's GPUs do not use CUDA.
+pub(super) const OF_AMD: &str = "collectives on GPUs need GPUs of NVIDIA";
+
+/// Says of every rank on a GPU why it does not use CUDA.
+pub(super) fn refuse_gpus(offers: &mut [TransportOffer], why: &str) {
+    for offer in offers.iter_mut().filter(|offer| offer.gpu.is_some()) {
+        let refusal = RefusalReason::Other(why.to_owned());
+        offer.refusals.entry(TransportKind::CudaPeer).or_insert(refusal);
+    }
 }
 
 /// Adds the driver's answers about peer access between GPUs.

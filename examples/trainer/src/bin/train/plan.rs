@@ -8,6 +8,9 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;
 
+/// The most ranks times micro-batches of a picture.
+const MOST_PASSES: usize = 1 << 18;
+
 #[derive(clap::Args)]
 pub(crate) struct PlanArgs {
     /// Number of ranks of the pipeline.
@@ -30,13 +33,19 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
         PipelineSchedule::OneForwardOneBackward,
         PipelineSchedule::Interleaved(2),
     ];
+    anyhow::ensure!(
+        args.ranks > 0 && args.micros > 0,
+        "a pipeline needs at least one rank and one micro-batch"
+    );
+    anyhow::ensure!(
+        args.ranks.saturating_mul(args.micros) <= MOST_PASSES,
+        "--ranks {} --micros {}: a picture has at most {MOST_PASSES} ranks times micro-batches",
+        args.ranks,
+        args.micros
+    );
     args.svg.as_deref().map_or(Ok(()), |folder| files::try_folder("--svg", folder))?;
     output::line(LEGEND)?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
-        anyhow::ensure!(
-            args.ranks > 0 && args.micros > 0,
-            "a pipeline needs at least one rank and one micro-batch"
-        );
         let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
         let trace = simulate(&plan, equal_stages(&plan)).map_err(anyhow::Error::msg)?;
         let name = schedule.name();

@@ -5,13 +5,14 @@ use crate::output::{self, PrintError};
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
+use maypole::world::launch::free_port;
 use maypole::world::launch::from_vars;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::stream::DataError;
 use maypole_transports::process::in_own_group;
 use std::io::{ErrorKind, PipeReader, Read, pipe};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -124,9 +125,10 @@ fn follows(error: &anyhow::Error) -> bool {
 /// Must be called by the main thread: the ranks end when the thread that started them ends.
 fn processes(ranks: usize, on_failure: OnFailure) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("the path of this program is not known")?;
-    // The port is held until the ranks are started, so that no other program gets it. Rank 0 tries
-    // again while the port is taken.
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let listener =
+        free_port(Ipv4Addr::LOCALHOST.into()).context("no port is free for the ranks")?;
+    let port = listener.local_addr()?.port();
+    drop(listener);
     let (mut printed, printer) = pipe().context("cannot make a pipe for the ranks' output")?;
     let mut children = Vec::new();
     for rank in 0..ranks {

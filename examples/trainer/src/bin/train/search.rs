@@ -15,6 +15,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+/// The most ranks, which are threads of this process.
+const MOST_RANKS: usize = 1024;
+
 #[derive(clap::Args)]
 pub(crate) struct SearchArgs {
     /// A TOML file of the space: trials, tokens, first-tokens, keep, seed, layers, heads, context,
@@ -44,7 +47,11 @@ pub(crate) struct SearchArgs {
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let (me, started) = crate::ranks::place()?;
     let space = space(args.space.as_deref())?;
-    ensure!(args.ranks > 0, "--ranks 0: a search needs a rank");
+    ensure!(
+        (1..=MOST_RANKS).contains(&args.ranks),
+        "--ranks {}: a search has from 1 to {MOST_RANKS} ranks",
+        args.ranks
+    );
     let device = DeviceChoice::parse(&args.device).map_err(Error::msg)?;
     // Before the text is read and the ranks are started.
     device.gpu(me).map_err(Error::msg)?;

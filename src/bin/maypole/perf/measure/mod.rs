@@ -78,6 +78,8 @@ pub(crate) struct Measurement {
     pub(crate) wrong: Option<u64>,
     /// Number of timed calls.
     pub(crate) calls: u64,
+    /// Number of batches that they were timed in.
+    pub(crate) batches: usize,
     /// The algorithm by which the last of them ran.
     pub(crate) algorithm: &'static str,
     /// How ranks got at each other's bytes in it.
@@ -170,6 +172,7 @@ impl<'a> Sampler<'a> {
             time,
             wrong,
             calls,
+            batches: times.len(),
             algorithm: ran.0,
             path: ran.1,
         });

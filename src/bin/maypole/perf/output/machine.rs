@@ -90,8 +90,9 @@ pub(crate) fn facts(
 
 /// The variables of maypole that are set and change what is measured.
 fn variables(value: impl Fn(&str) -> Option<String>) -> String {
-    // Left out: the rank's identity, which differs between ranks, and secrets.
-    let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS"];
+    // Left out: the rank's identity, which differs between ranks, secrets, and what a launcher sets
+    // for itself.
+    let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS", "_SOCKET", "_NEWCOMER"];
     let matters =
         |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
     let set = VARIABLES.iter().filter(|variable| matters(variable.name));
@@ -197,6 +198,7 @@ mod tests {
             told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("JOB_KEY"),
             "{told}"
         );
+        assert!(!told.contains("STATUS_SOCKET") && !told.contains("NEWCOMER"), "{told}");
         assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
     }
 }

@@ -103,6 +103,7 @@ pub(crate) mod tests {
             time,
             wrong: Some(wrong),
             calls: 40,
+            batches: 100,
             algorithm: "two-shot",
             path: CallPath::Staged,
         };

@@ -3,6 +3,7 @@
 use crate::names;
 use crate::perf::benchmark::bus_factor;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::summary::Summary;
 use crate::perf::output::row::PerfRow;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
@@ -50,9 +51,10 @@ pub(crate) fn line(row: &PerfRow) -> String {
     let collective = row.point.collective;
     let op = if collective.reduces() { row.parameters.op.name() } else { "-" };
     let root = collective.root().map_or_else(|| "-".to_owned(), |root| root.to_string());
-    let percentiles = row.measured().next().map(|(_, measured)| measured.time);
-    let percentile =
-        |pick: fn(crate::perf::measure::summary::Summary) -> f64| time(percentiles.map(pick));
+    let measured = row.measured().next().map(|(_, measured)| measured);
+    // One batch has a time, and no percentiles.
+    let percentiles = measured.filter(|measured| measured.batches > 1);
+    let percentile = |pick: fn(Summary) -> f64| time(percentiles.map(|it| pick(it.time)));
     format!(
         " {:>10} {:>11} {:>5} {op:>7} {root:>5} {:>16} | {} | {} | {} {} {}",
         row.bytes(),
@@ -149,7 +151,7 @@ impl Totals {
         let _ = writeln!(text, "#         a batch is timed {clock}");
         text +=
             "# p50...  percentiles of the batches, out of place, or in place where there is no\n";
-        text += "#         other measurement\n";
+        text += "#         other measurement; - where there was one batch\n";
         text += "# size    bytes of the whole: of the vector, or of all ranks' blocks together\n";
         text += "# count   elements of the vector, or of one rank's block\n";
         text += "# algbw   size / time; 1 GB/s is 10^9 bytes a second\n";
@@ -208,6 +210,15 @@ mod tests {
             line.contains("10.49") && line.contains("15.73") && line.contains("two-shot"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn one_batch_has_no_percentiles() {
+        let mut row = example();
+        row.out_of_place.as_mut().unwrap().batches = 1;
+        let line = line(&row);
+        assert!(line.contains("| ") && line.ends_with("        -         -         -"), "{line}");
+        assert!(line.contains("100.0 "), "the time stays: {line}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::output;
 use crate::ranks::{JoinedRanks, place};
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::bpe::{Bpe, LEARNT_FROM};
 use maypole_trainer::train::stream::prepare::{DataProgress, SHARD_TOKENS, prepare};
 use maypole_trainer::train::stream::shards::Shards;
 use maypole_trainer::train::stream::sources::Sources;
@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// The length of the shortest file that streams unasked, in bytes.
 const LONG: u64 = 64 << 20;
-/// Bytes at the beginning of a text from which a vocabulary is learnt.
-const LEARNT_FROM: u64 = 1 << 19;
 
 impl TrainOptions {
     /// The path of a text that streams, if this one does.
@@ -56,7 +54,7 @@ impl TrainOptions {
         let sources = Sources::list(path).context("--data")?;
         let bpe = match self.bpe {
             Some(vocab) => {
-                let most = LEARNT_FROM.min(sources.bytes() - sources.bytes() / 10);
+                let most = (LEARNT_FROM as u64).min(sources.bytes() - sources.bytes() / 10);
                 Bpe::learn(&sources.beginning(most as usize).context("--data")?, vocab)
             }
             None => Bpe::default(),

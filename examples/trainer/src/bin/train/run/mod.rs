@@ -88,6 +88,9 @@ fn begin(
     if worker.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
         output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
+        if let Some(fault) = job.setup.fault {
+            output::line(fault_notice(&fault.name()))?;
+        }
     }
     resume::resume(&mut worker, job)?;
     if survivors.is_some() {
@@ -139,6 +142,14 @@ fn prepare(
 fn share_cores(hosts: &Hosts) -> bool {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     hosts.sizes().into_iter().any(|ranks| ranks > cores)
+}
+
+/// Says that a mistake is planted, which no line of the output would show.
+fn fault_notice(name: &str) -> String {
+    format!(
+        "the mistake {name} is planted in this run (--fault): it trains wrongly, and \
+         --against one finds it"
+    )
 }
 
 /// The advice for a run whose loss is no longer a number.

@@ -124,7 +124,9 @@ const NOTES: [&str; 7] = [
      the algorithm from size to size; the marks name it.",
     "<b>Predicted</b> is the time that the tuner's model computes before anything runs. The tuner \
      chooses the algorithm with the least predicted time. The model does not know the other load \
-     of the machine.",
+     of the machine. A prediction that is faster than the machine's limit is too low: it is not \
+     drawn, and marked with &lt; in the figures. <code>maypole tune</code> measures what it is \
+     computed from.",
     "<b>The machine's limit</b> was measured in this run by the same ranks, all at once. Over \
      shared memory each rank copies as many bytes as a collective brings it from memory that its \
      neighbour has just written. Over TCP each rank exchanges these bytes with its neighbours \

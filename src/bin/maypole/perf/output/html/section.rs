@@ -102,12 +102,14 @@ impl<'a> CollectiveSection<'a> {
             limit.map(|limit| self.limit_line(limit, transport, quantity)).into_iter().collect();
         for nth in 0..self.series.len() {
             lines.push(self.line(nth, "predicted", transport, |row| {
-                Some(quantity.point(row, row.prediction?.us, None))
+                let us = row.prediction?.us;
+                let is_possible = limit.is_none_or(|limit| !is_beyond(row, us, limit));
+                is_possible.then(|| quantity.point(row, us, None))
             }));
         }
         for nth in 0..self.series.len() {
             lines.push(self.line(nth, "measured", transport, |row| {
-                Some(quantity.point(row, median_us(row)?, Some(note(row))))
+                Some(quantity.point(row, median_us(row)?, Some(note(row, limit))))
             }));
         }
         let y = quantity.axis();
@@ -166,8 +168,13 @@ fn legend_entry(class: &str, mark: &str, name: &str) -> String {
     )
 }
 
+/// True if a call of `us` microseconds would be faster than the machine's limit.
+pub(super) fn is_beyond(row: &PerfRow, us: f64, limit: &MachineLimit) -> bool {
+    ceiling_us(row, limit).is_some_and(|ceiling| us < ceiling)
+}
+
 /// The tooltip of a mark.
-fn note(row: &PerfRow) -> String {
+fn note(row: &PerfRow, limit: Option<&MachineLimit>) -> String {
     let mut text = match row.point.algorithm {
         Some(algorithm) => algorithm.to_string(),
         None => format!("auto ({})", row.algorithm),
@@ -190,6 +197,9 @@ fn note(row: &PerfRow) -> String {
     }
     if let Some(prediction) = row.prediction {
         let _ = write!(text, "\npredicted: {} µs", three_digits(prediction.us));
+        if limit.is_some_and(|limit| is_beyond(row, prediction.us, limit)) {
+            text += ", faster than the machine's limit";
+        }
     }
     text
 }

@@ -1,5 +1,6 @@
 //! The figures of the plots as tables, and how good the tuner's choices were.
 
+use super::section::is_beyond;
 use super::{ceiling_us, median_us, three_digits};
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::row::PerfRow;
@@ -38,7 +39,7 @@ pub(super) fn table(
         let _ = write!(html, "<tr><th>{}</th>", sizes::name(bytes));
         for column in &columns {
             let row = at.iter().find(|row| row.point.algorithm == *column).copied();
-            html += &cell(row, best);
+            html += &cell(row, best, limit);
         }
         if let Some(limit) = limit {
             let ceiling = at.first().and_then(|row| ceiling_us(row, limit));
@@ -51,7 +52,7 @@ pub(super) fn table(
             auto shows the tuner's choice as it ran, with the algorithm's name.</p>\n</details>\n"
 }
 
-fn cell(row: Option<&PerfRow>, best: f64) -> String {
+fn cell(row: Option<&PerfRow>, best: f64, limit: Option<&MachineLimit>) -> String {
     let Some((row, us)) = row.and_then(|row| Some((row, median_us(row)?))) else {
         return "<td></td>".to_owned();
     };
@@ -65,7 +66,9 @@ fn cell(row: Option<&PerfRow>, best: f64) -> String {
     }
     let mut html = format!("<td class=\"{}\">{}", classes.join(" "), three_digits(us));
     if let Some(prediction) = row.prediction {
-        let _ = write!(html, "<small>{}</small>", three_digits(prediction.us));
+        let beyond = limit.is_some_and(|limit| is_beyond(row, prediction.us, limit));
+        let mark = if beyond { "&lt; " } else { "" };
+        let _ = write!(html, "<small>{mark}{}</small>", three_digits(prediction.us));
     }
     if is_auto {
         let _ = write!(html, "<small>{}</small>", row.algorithm);
@@ -177,6 +180,16 @@ mod tests {
         let html = table(&rows.iter().collect::<Vec<_>>(), &series, None);
         assert!(html.contains("<td class=\"best\">100<small>50.0</small></td>"), "{html}");
         assert!(html.contains("<td class=\"chosen\">200<small>"), "{html}");
+    }
+
+    #[test]
+    fn a_prediction_that_is_faster_than_the_limit_is_marked() {
+        let rows = rows(200.0, Algorithm::Ring);
+        let us = vec![(1.0, 60.0), (1e9, 60.0)];
+        let limit = MachineLimit { points: us, ..crate::perf::measure::limits::tests::example() };
+        let series = [Some(Algorithm::TwoShot)];
+        let html = table(&rows.iter().collect::<Vec<_>>(), &series, Some(&limit));
+        assert!(html.contains("<small>&lt; 50.0</small>"), "{html}");
     }
 
     #[test]

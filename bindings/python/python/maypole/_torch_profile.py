@@ -1,0 +1,19 @@
+"""Calls in PyTorch's profiler: "maypole:all_reduce" and so on."""
+
+from contextlib import nullcontext
+
+from torch.autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+
+_NOTHING = nullcontext()
+
+
+def span(name):
+    """A context that the profiler, if it is on, shows by this name."""
+    return record_function(f"maypole:{name}") if _profiler_enabled() else _NOTHING
+
+
+def end_with(recorded, work):
+    """Lets what `span` has given end with `work`."""
+    if recorded is not None:
+        recorded._call_end_callbacks_on_future(work.get_future())

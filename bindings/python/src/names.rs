@@ -1,0 +1,84 @@
+//! The names that Python passes: of collectives, of reductions and of types of elements.
+
+use crate::error::invalid;
+use maypole::schedule::collective::Collective;
+use maypole::{DataType, Factor, ReduceOp};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// The collective of this name.
+pub(crate) fn collective(name: &str, root: usize) -> PyResult<Collective> {
+    let all = [
+        Collective::Broadcast { root },
+        Collective::Reduce { root },
+        Collective::AllReduce,
+        Collective::Gather { root },
+        Collective::AllGather,
+        Collective::Scatter { root },
+        Collective::ReduceScatter,
+        Collective::AllToAll,
+        Collective::Scan,
+        Collective::ExclusiveScan,
+        Collective::Barrier,
+    ];
+    let found = all.iter().find(|it| it.name() == name).copied();
+    found.ok_or_else(|| unknown("collective", name, &all.map(|it| it.name())))
+}
+
+/// The types of this name, as NumPy and PyTorch call them.
+const TYPES: [(&str, DataType); 13] = [
+    ("float16", DataType::F16),
+    ("bfloat16", DataType::BF16),
+    ("float32", DataType::F32),
+    ("float64", DataType::F64),
+    ("int8", DataType::I8),
+    ("int16", DataType::I16),
+    ("int32", DataType::I32),
+    ("int64", DataType::I64),
+    ("uint8", DataType::U8),
+    ("uint16", DataType::U16),
+    ("uint32", DataType::U32),
+    ("uint64", DataType::U64),
+    ("bool", DataType::Bool),
+];
+
+/// The type of this name.
+pub(crate) fn data_type(name: &str) -> PyResult<DataType> {
+    let found = TYPES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, it)| *it).ok_or_else(|| unknown("type", name, &TYPES.map(|(name, _)| name)))
+}
+
+/// The names of all types that arrays may have.
+pub(crate) fn types() -> String {
+    TYPES.map(|(name, _)| name).join(", ")
+}
+
+/// The operation of this name. `factor` is that of a pre-multiplied sum.
+pub(crate) fn operation(name: &str, factor: Option<f64>) -> PyResult<ReduceOp> {
+    if let Some(factor) = factor {
+        return Ok(ReduceOp::PreMulSum(Factor::new(factor)));
+    }
+    name.parse::<ReduceOp>()
+        .map_err(|_| unknown("operation", name, &ReduceOp::ALL.map(ReduceOp::name)))
+}
+
+/// The name that a program has passed as `op`. Programs on mpi4py pass objects, and others a
+/// function of NumPy.
+pub(crate) fn op_name(op: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    let name = op.extract::<String>().map_err(|_| {
+        let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+        PyTypeError::new_err(format!("op is {op}: pass the name of an operation ({known})"))
+    })?;
+    operation(&name, None).map(ReduceOp::name)
+}
+
+/// The error for a name that is none of `known`, of which it names the nearest, or all.
+fn unknown(kind: &str, name: &str, known: &[&str]) -> PyErr {
+    let distance = |it: &&&str| strsim::damerau_levenshtein(it, name);
+    let nearest = known.iter().min_by_key(distance).filter(|it| distance(it) * 3 <= name.len());
+    let advice = match nearest {
+        Some(nearest) => format!("did you mean '{nearest}'?"),
+        None => format!("pass one of {}", known.join(", ")),
+    };
+    invalid(format!("there is no {kind} '{name}': {advice}"))
+}
