@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks and times everything that needs an NVIDIA GPU: tests/gpu.sh
 #
-# Builds first, unless GPU_TESTS and MAYPOLE name the programs (the test program `gpu` and `maypole`),
-# as on a machine without Rust. Without the build it takes about 5 minutes on an H100. What a machine
+# Builds first, unless GPU_TESTS, ORDER_TESTS and MAYPOLE name the programs (the test programs `gpu` and
+# `fake_gpu`, and `maypole`), as on a machine without Rust. Without the build it takes about 5 minutes on an H100. What a machine
 # lacks is skipped, and the table at the end says so. All output goes to the folder OUT, if it is set.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -11,9 +11,11 @@ out=${OUT:-$(mktemp -d)}
 if [ -z "${GPU_TESTS:-}" ]; then
     cargo build --release --bin maypole || exit 1
     MAYPOLE=target/release/maypole
-    GPU_TESTS=$(cargo test --test gpu --no-run --message-format=json 2>/dev/null \
-        | sed -n 's/.*"executable":"\([^"]*gpu-[^"]*\)".*/\1/p' | tail -1)
-    [ -x "$GPU_TESTS" ] || { echo "the test program was not built"; exit 1; }
+    built=$(cargo test --test gpu --test fake_gpu --no-run --message-format=json 2>/dev/null \
+        | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+    GPU_TESTS=$(grep '/gpu-' <<< "$built" | tail -1)
+    ORDER_TESTS=$(grep '/fake_gpu-' <<< "$built" | tail -1)
+    [ -x "$GPU_TESTS" ] && [ -x "$ORDER_TESTS" ] || { echo "the tests were not built"; exit 1; }
 fi
 
 table=()
@@ -38,9 +40,12 @@ skip() {
 }
 
 tests() { "$GPU_TESTS" "$@" --test-threads 1; }
+# Calls behind a failure, calls that do not match, barriers beside streams that are busy, and graphs
+# beside calls: tests of the fake driver, here over the machine's.
+order() { TEST_REAL_DRIVER=1 "$ORDER_TESTS" order:: --test-threads 1; }
 perf() { "$MAYPOLE" perf --transport cuda --budget 40 "$@"; }
-export -f tests perf
-export GPU_TESTS MAYPOLE
+export -f tests order perf
+export GPU_TESTS ORDER_TESTS MAYPOLE
 
 if ! nvidia-smi >/dev/null 2>&1; then
     echo "SKIPPED: nvidia-smi finds no GPU"
@@ -52,6 +57,11 @@ step "bits" 120 bash -c 'tests calls::'
 step "messages and other groups" 60 bash -c 'tests messages::'
 step "rings along links" 60 bash -c 'tests links::'
 step "faults" 60 bash -c 'tests faults::'
+if [ -n "${ORDER_TESTS:-}" ]; then
+    step "order" 200 bash -c 'order'
+else
+    skip "order" "ORDER_TESTS names no program"
+fi
 step "stress" 60 bash -c 'tests stress:: --ignored --nocapture'
 if command -v compute-sanitizer >/dev/null; then
     step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 3 \

@@ -92,8 +92,9 @@ struct Lane {
     Peer peers[MOST_RANKS];
     // By slot: the readers of what lies there.
     u64 audiences[MOST_SLOTS];
-    // Why the lane does not begin: the rank has failed, or another walk of the mailboxes has not ended.
-    bool has_failed;
+    // Why the lane does not begin: the report of the rank's failure, if it has failed, or another walk of
+    // the mailboxes has not ended.
+    u64 failed;
     bool overlaps;
     // Why the lane gives up, by `report_of`. Threads write `waits` before a barrier and `lines` after it,
     // while others may still read `waits`.

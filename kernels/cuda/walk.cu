@@ -133,7 +133,7 @@ DEVICE u64* counts_of(const Launch& launch, u32 lane) {
 DEVICE void enter(Lane& self, const Launch& launch, u32 lane) {
     u64 failed = load_relaxed(launch.failed);
     u64 taken = take(counts_of(launch, lane) + launch.ranks + 1);
-    self.has_failed = failed != OK;
+    self.failed = failed;
     self.overlaps = taken != 0;
 }
 
@@ -221,10 +221,14 @@ DEVICE void leave(const Lane& self) {
     }
 }
 
-// Ends the walks of the rank that come later, and the waits of those that run. The first lane tells the
-// host why.
+// Tells the host why the first lane of the rank gave up. Every lane that ends without its result does so:
+// the first one may not have come to it yet.
+DEVICE void tell_host(const Lane& self, u64 report) { store_relaxed(self.launch.report, report); }
+
+// Ends the walks of the rank that come later, and the waits of those that run.
 DEVICE void give_up(const Lane& self, u64 report) {
-    if (set_once(self.launch.failed, report) == OK) store_relaxed(self.launch.report, report);
+    u64 first = set_once(self.launch.failed, report);
+    tell_host(self, first == OK ? report : first);
     release();
     store_relaxed(self.launch.abort, 1);
 }
@@ -234,7 +238,10 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
     SHARED(Lane, self);
     SHARED_WORDS(copy, SHORT_PROGRAM / 8);
     begin(self, launches.of[blockIdx.x / launches.lanes], launches.lanes, copy);
-    if (self.has_failed) return;
+    if (self.failed != OK) {
+        if (threadIdx.x == 0) tell_host(self, self.failed);
+        return;
+    }
     if (self.overlaps) {
         if (threadIdx.x == 0) give_up(self, report_of(self, self.launch.me, OVERLAP));
         return;

@@ -7,7 +7,7 @@
 use super::comm::Comm;
 use super::rank::DeviceRank;
 use crate::comm::error::Result;
-use maypole_transports::cuda::{LentMemory, Workspace};
+use maypole_transports::cuda::LentMemory;
 
 impl Comm {
     /// Leaves the group in order, and frees its memory on all GPUs at once. Collective: waits until
@@ -67,14 +67,10 @@ impl DeviceRank {
         if !self.captured.is_empty() {
             // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
             let _ = board.refuse_walks();
-            let fresh = || Workspace::new(&self.stream);
-            let (scratch, staging) = (fresh(), fresh());
-            let scratch = std::mem::replace(&mut self.scratch, scratch);
-            let staging = std::mem::replace(&mut self.staging, staging);
             let captured = std::mem::take(&mut self.captured);
             let kernels = (std::mem::take(&mut self.walks), std::mem::take(&mut self.maps));
             // Nobody knows when the last graph goes that has their addresses.
-            std::mem::forget((board, captured, kernels, scratch, staging));
+            std::mem::forget((board, captured, kernels));
             return None;
         }
         if board.has_processes() {

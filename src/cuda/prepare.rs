@@ -71,17 +71,17 @@ impl DeviceRank {
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(|error| error.to_string())?;
         }
-        let keeps = self.captured.has_calls();
         let scales = program.stages_input || call.op.scales();
         let staging = if scales { lowered.input } else { 0 };
-        self.scratch.grow(program.scratch, keeps).map_err(|error| error.to_string())?;
-        self.staging.grow(staging, keeps).map_err(|error| error.to_string())?;
+        self.scratch.grow(program.scratch).map_err(|error| error.to_string())?;
+        self.staging.grow(staging).map_err(|error| error.to_string())?;
         Ok(Prepared {
             code,
             room,
             kernel,
             stages_input: program.stages_input,
             input: lowered.input,
+            scratch: program.scratch,
             divisor: lowered.divisor,
             record: lowered.record,
             fingerprint: (lowered.fingerprint ^ lowered.fingerprint >> 32) as u32,

@@ -18,6 +18,8 @@ pub(super) struct Prepared {
     pub(super) stages_input: bool,
     /// Bytes of this rank's input.
     pub(super) input: usize,
+    /// Bytes of working memory.
+    pub(super) scratch: usize,
     pub(super) divisor: Option<u64>,
     pub(super) fingerprint: u32,
     pub(super) algorithm: Algorithm,
@@ -101,15 +103,16 @@ impl KeptPrograms {
     }
 }
 
-/// Programs that a graph may run again: they are kept as long as the rank, and so is the working memory
-/// of their calls. Each program is kept once, however often it is captured.
+/// Programs that a graph may run again: they are kept as long as the rank, and so is the memory of their
+/// calls. Each program is kept once, however often it is captured.
 #[derive(Default)]
 pub(super) struct Captured {
     calls: Vec<Arc<Prepared>>,
     messages: Vec<Arc<DeviceCode>>,
-    /// One for each captured call that stages its input. The copy into it comes before the walk, so a
-    /// replay beside another call must not share it: only walks notice that they overlap.
-    stagings: Vec<Workspace>,
+    /// One for each captured call: where it stages its input, and its working memory. A replay beside
+    /// another call must not share them: only walks over the same mailboxes notice that they overlap, and
+    /// each of their lanes for itself.
+    memories: Vec<Workspace>,
 }
 
 impl Captured {
@@ -118,31 +121,29 @@ impl Captured {
         self.calls.is_empty() && self.messages.is_empty()
     }
 
-    /// True if some call was captured.
-    pub(super) fn has_calls(&self) -> bool {
-        !self.calls.is_empty()
-    }
-
     pub(super) fn keep_call(&mut self, call: &Arc<Prepared>) {
         if !self.calls.iter().any(|kept| Arc::ptr_eq(kept, call)) {
             self.calls.push(Arc::clone(call));
         }
     }
 
-    /// Makes a staging buffer of `bytes` bytes for a call that `capturing` captures. It is allocated on
-    /// a stream of its own: on `capturing` it would be memory of the graph.
-    pub(super) fn make_staging(
+    /// Makes memory of `bytes` bytes for a call that `capturing` captures. It is allocated on a stream of
+    /// its own: on `capturing` it would be memory of the graph.
+    pub(super) fn make_memory(
         &mut self,
         bytes: usize,
         capturing: &CudaStream,
     ) -> Result<Lent<'_>, DeviceError> {
+        if bytes == 0 {
+            return Ok(Lent::EMPTY);
+        }
         let driver = |error| CudaError::new("allocating for a captured call".to_owned(), error);
         let stream = capturing.context().new_stream().map_err(driver)?;
-        let mut staging = Workspace::new(&stream);
-        staging.grow(bytes, false)?;
+        let mut memory = Workspace::new(&stream);
+        memory.grow(bytes)?;
         stream.synchronize().map_err(driver)?;
-        self.stagings.push(staging);
-        Ok(self.stagings.last().map_or(Lent::EMPTY, Workspace::lend))
+        self.memories.push(memory);
+        Ok(self.memories.last().map_or(Lent::EMPTY, Workspace::lend))
     }
 
     pub(super) fn keep_message(&mut self, code: &Arc<DeviceCode>) {

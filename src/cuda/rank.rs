@@ -266,11 +266,16 @@ impl DeviceRank {
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
         let patience = self.patience();
-        let scratch = self.scratch.lend();
         let stages = factor.is_some() || prepared.stages_input;
-        let staging = match is_captured && stages {
-            true => self.captured.make_staging(prepared.input, &self.stream).map_err(said)?,
-            false => self.staging.lend(),
+        let (staging, scratch) = match is_captured {
+            true => {
+                // Both begin as aligned as the whole.
+                let staged = if stages { prepared.input.next_multiple_of(256) } else { 0 } as u64;
+                let bytes = staged as usize + prepared.scratch;
+                let memory = self.captured.make_memory(bytes, &self.stream).map_err(said)?;
+                (memory.slice(0..staged), memory.slice(staged..memory.bytes()))
+            }
+            false => (self.staging.lend(), self.scratch.lend()),
         };
         let board = self.board.as_mut().expect(IS_CONNECTED);
         let mut from = input;

@@ -1,7 +1,8 @@
 //! Compiles the emulator of `kernels/cuda/emulated/` and runs calls on it.
 
-use crate::case::Case;
+use crate::case::{Case, cpu};
 use maypole::lower::DeviceProgram;
+use maypole::schedule::collective::Collective;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,7 +34,21 @@ pub(crate) struct Machine {
     pub(crate) before: u64,
 }
 
-/// Why calls did not end.
+/// What is out of the ordinary in a run. By default nothing: all ranks make all calls, one after the
+/// other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disturbance {
+    /// By rank: the calls that it makes, as many as every rank. All of them if there are no ranks.
+    pub(crate) made: Vec<Vec<usize>>,
+    /// The rank that its host asks to give up, and after how many looks.
+    pub(crate) asked: Option<(usize, u64)>,
+    /// Each rank makes all calls at the same time.
+    pub(crate) at_once: bool,
+    /// Every host has ended all walks of its rank before.
+    pub(crate) refused: bool,
+}
+
+/// Why calls did not end, or not as they should.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Failure {
     /// All threads waited for one another.
@@ -42,6 +57,12 @@ pub(crate) enum Failure {
     GaveUp { status: u16, rank: u16 },
     /// Two threads touched the same bytes, and nothing said who is first.
     Race(String),
+    /// A rank took the wrong output of a call for a right one.
+    Wrong { call: usize, rank: usize },
+    /// A rank ended a barrier before another one began it.
+    PassedBarrier,
+    /// A rank does not say why it gave up first.
+    CauseLost,
 }
 
 impl Failure {
@@ -130,45 +151,79 @@ impl Emulator {
         self.folder.path().join("emulator")
     }
 
-    /// Runs cases that share slots, one call after the other. Returns each rank's output of each.
-    pub(crate) fn run(
+    /// Runs cases that share slots, one call after the other. Every output must be that of the executor.
+    pub(crate) fn run(&self, cases: &[Case], machine: Machine) -> Result<(), Failure> {
+        self.run_disturbed(cases, machine, &Disturbance::default())
+    }
+
+    /// Runs cases that share slots. Every output that a rank takes for right must be that of the
+    /// executor.
+    pub(crate) fn run_disturbed(
         &self,
         cases: &[Case],
         machine: Machine,
-    ) -> Result<Vec<Vec<Vec<u8>>>, Failure> {
+        disturbance: &Disturbance,
+    ) -> Result<(), Failure> {
         let mut child = Command::new(self.program())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        let calls = calls(cases, disturbance);
         let mut stdin = child.stdin.take().unwrap();
-        let input = input(cases, machine);
+        let input = input(cases, &calls, machine, disturbance);
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
-        // An emulator that gives up has not read everything.
+        // An emulator that ends early has not read everything.
         let written = writer.join().unwrap();
         match output.status.code() {
             Some(0) => written.unwrap(),
             Some(3) => return Err(Failure::Deadlock),
-            Some(4) => return Err(Failure::gave_up(&output.stderr)),
+            Some(4) => {}
+            Some(5) => return Err(Failure::PassedBarrier),
+            Some(6) => return Err(Failure::CauseLost),
             Some(RACE) => {
                 return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
             }
             other => panic!("the emulator ended with {other:?}"),
         }
-        let mut rest = output.stdout.as_slice();
-        let outputs = cases.iter().map(|case| {
-            let rank = |me| {
-                let memory = case.memory(me, &case.lower_for_device(me));
-                let (mine, others) = rest.split_at(memory.bytes.len());
-                rest = others;
-                mine[memory.output].to_vec()
-            };
-            (0..case.world()).map(rank).collect()
-        });
-        Ok(outputs.collect())
+        find_wrong(cases, &calls, &output.stdout)?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Failure::gave_up(&output.stderr)),
+        }
     }
+}
+
+/// By call and rank: the number of the case.
+fn calls(cases: &[Case], disturbance: &Disturbance) -> Vec<Vec<usize>> {
+    let made = &disturbance.made;
+    match made.first() {
+        None => (0..cases.len()).map(|nth| vec![nth; cases[nth].world()]).collect(),
+        Some(first) => {
+            (0..first.len()).map(|nth| made.iter().map(|rank| rank[nth]).collect()).collect()
+        }
+    }
+}
+
+/// Looks for outputs that a rank takes for right and that are not those of the executor.
+fn find_wrong(cases: &[Case], calls: &[Vec<usize>], written: &[u8]) -> Result<(), Failure> {
+    let expected = cpu(cases);
+    let mut rest = written;
+    for (call, ranks) in calls.iter().enumerate() {
+        for (rank, nth) in ranks.iter().enumerate() {
+            let case = &cases[*nth];
+            let memory = case.memory(rank, &case.lower_for_device(rank));
+            let (is_done, others) = rest.split_at(size_of::<u64>());
+            let (mine, others) = others.split_at(memory.bytes.len());
+            rest = others;
+            if is_done != [0; 8] && mine[memory.output] != expected[*nth][rank] {
+                return Err(Failure::Wrong { call, rank });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn number(input: &mut Vec<u8>, number: usize) {
@@ -176,7 +231,12 @@ fn number(input: &mut Vec<u8>, number: usize) {
 }
 
 /// What the emulator reads; `main.cpp` says in which order.
-fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
+fn input(
+    cases: &[Case],
+    calls: &[Vec<usize>],
+    machine: Machine,
+    disturbance: &Disturbance,
+) -> Vec<u8> {
     let Machine { grid, protocol, seed, before } = machine;
     let mut input = Vec::new();
     let world = cases[0].world();
@@ -193,7 +253,7 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
         slots.count,
         slot_bytes,
         (protocol == Protocol::LowLatency) as usize,
-        cases.len(),
+        calls.len(),
     ] {
         number(&mut input, word);
     }
@@ -204,8 +264,13 @@ fn input(cases: &[Case], machine: Machine) -> Vec<u8> {
     };
     let fits = cases.iter().all(fits);
     number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
-    for case in cases {
-        (0..world).for_each(|rank| write_rank(&mut input, case, rank));
+    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
+    let Disturbance { at_once, refused, .. } = *disturbance;
+    for word in [usize::from(at_once), usize::from(refused), asked, after as usize] {
+        number(&mut input, word);
+    }
+    for ranks in calls {
+        ranks.iter().enumerate().for_each(|(rank, nth)| write_rank(&mut input, &cases[*nth], rank));
     }
     input
 }
@@ -218,6 +283,7 @@ fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize) {
     let idle = vec![0; device.bytes().len()];
     let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
     number(input, case.fingerprint_of(rank) as usize);
+    number(input, usize::from(case.operation.collective == Collective::Barrier));
     number(input, bytes.len());
     input.extend_from_slice(bytes);
     number(input, memory.places.input);

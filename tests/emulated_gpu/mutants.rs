@@ -1,7 +1,9 @@
-//! Mistakes planted in the text of the kernel. Each must end in wrong bytes or in a deadlock.
+//! Mistakes planted in the text of the kernel. Each must end in wrong bytes, in a deadlock, or in another
+//! failure that the kernel itself does not have.
 
-use crate::case::{Case, cpu};
-use crate::emulator::{Emulator, Grid, Machine, Protocol};
+use crate::case::Case;
+use crate::disturbed::{BARRIERS, CROSSED, FAILURE, OVERLAPPING, REFUSED, Scenario, UNEQUAL};
+use crate::emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use crate::skip;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
@@ -61,7 +63,7 @@ fn is_caught(
             [Grid { lanes: 1, threads: 3 }, Grid { lanes: 3, threads: 2 }][seed as usize % 2];
         runs_of(seed).iter().any(|(before, calls)| {
             let machine = Machine { grid, protocol, seed, before: *before };
-            emulator.run(calls, machine).as_ref() != Ok(&cpu(calls))
+            emulator.run(calls, machine).is_err()
         })
     })
 }
@@ -74,6 +76,34 @@ fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
     check_in(runs, name, from, to, protocol);
 }
 
+/// An emulator of the kernel with each text replaced by another one. `None` if there is no compiler.
+fn with_mistake(name: &str, edits: &[(&str, &str)]) -> Option<Emulator> {
+    let edited = std::cell::Cell::new(0);
+    let edit = |text: String| {
+        edits.iter().fold(text, |text, (from, to)| {
+            edited.set(edited.get() + text.matches(from).count());
+            text.replace(from, to)
+        })
+    };
+    let emulator = Emulator::edited(edit);
+    if emulator.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+        return None;
+    }
+    assert_eq!(edited.get(), edits.len(), "{name}: the text to change is in the kernel once");
+    emulator
+}
+
+/// Asserts that some order of the scenario's events shows the mistake.
+fn check_scenario(scenario: &Scenario, name: &str, edits: &[(&str, &str)], protocol: Protocol) {
+    let Some(emulator) = with_mistake(name, edits) else { return };
+    let failure = scenario.first_failure(&emulator, protocol, 0..40);
+    use Failure::{CauseLost, PassedBarrier, Wrong};
+    let is_caught =
+        matches!(failure, Some((_, Ok(()) | Err(CauseLost | PassedBarrier | Wrong { .. }))));
+    assert!(is_caught, "{failure:?}: {name}, when {}", scenario.name);
+}
+
 fn check_in(
     runs_of: impl Fn(u64) -> Vec<(u64, Vec<Case>)>,
     name: &str,
@@ -81,15 +111,7 @@ fn check_in(
     to: &str,
     protocol: Protocol,
 ) {
-    let edited = std::cell::Cell::new(0);
-    let edit = |text: String| {
-        edited.set(edited.get() + text.matches(from).count());
-        text.replace(from, to)
-    };
-    let Some(emulator) = Emulator::edited(edit) else {
-        return skip::skipped("there is no C++ compiler: 'c++' cannot be started");
-    };
-    assert_eq!(edited.get(), 1, "{name}: the text to change is in the kernel once");
+    let Some(emulator) = with_mistake(name, &[(from, to)]) else { return };
     assert!(is_caught(&emulator, protocol, runs_of), "nothing noticed: {name}");
 }
 
@@ -196,4 +218,109 @@ fn old_flags_that_look_new_are_caught_emulated() {
     check_in(runs, name, "        wipe(self);", "", protocol);
     let name = "flags that are wiped when a reader may look for them already";
     check_in(runs, name, "(FLAG_LOG - 1);", "FLAG_LOG;", protocol);
+}
+
+const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
+const OVERLAPS: (&str, &str) = ("self.overlaps = taken != 0;", "self.overlaps = taken * 0 != 0;");
+
+#[test]
+fn a_rank_that_walks_after_its_end_is_caught_emulated() {
+    let name = "a walk that begins though the host has ended all";
+    check_scenario(&REFUSED, name, &[HAS_FAILED], Protocol::Simple);
+}
+
+#[test]
+fn a_rank_that_walks_after_a_failure_is_caught_emulated() {
+    let name = "a call that begins behind one that failed";
+    for protocol in [Protocol::Simple, Protocol::LowLatency] {
+        check_scenario(&FAILURE, name, &[HAS_FAILED, OVERLAPS], protocol);
+    }
+}
+
+#[test]
+fn lines_without_a_mark_are_caught_emulated() {
+    let name = "lines that do not tell one call from another";
+    let edit = (
+        "    u32 mark = self.mark >> (MARK_LOG - LINE_MARK_LOG);",
+        "    u32 mark = self.mark * 0;",
+    );
+    for scenario in [CROSSED, UNEQUAL] {
+        check_scenario(&scenario, name, &[edit], Protocol::LowLatency);
+    }
+}
+
+#[test]
+fn counters_without_a_mark_are_caught_emulated() {
+    let name = "counters that do not tell one call from another";
+    let edit = (
+        "return (position + 1) << MARK_LOG | self.mark;",
+        "return (position + 1) << MARK_LOG | self.mark * 0;",
+    );
+    for scenario in [CROSSED, UNEQUAL] {
+        check_scenario(&scenario, name, &[edit], Protocol::Simple);
+    }
+}
+
+const COUNT: &str = "    if (is_done) count(self);";
+
+#[test]
+fn a_lock_that_is_free_early_is_caught_emulated() {
+    let name = "a walk that lets the next one begin before it has counted";
+    let early = "    if (is_done && threadIdx.x == 0) {
+        publish(counts_of(self.launch, self.lane) + self.launch.ranks + 1, 0);
+        for (int i = 0; i < 30; i++) PAUSE();
+    }
+    __syncthreads();
+    if (is_done) count(self);";
+    check_scenario(&OVERLAPPING, name, &[(COUNT, early)], Protocol::LowLatency);
+}
+
+#[test]
+fn a_lock_that_is_never_free_is_caught_emulated() {
+    check(
+        "a walk that never lets the next one begin",
+        "        publish(counts_of(launch, self.lane) + launch.ranks + 1, 0);",
+        "",
+        Protocol::Simple,
+    );
+}
+
+#[test]
+fn a_cause_that_is_overwritten_is_caught_emulated() {
+    let name = "a lane that writes its report over the first one";
+    let edit = (
+        "    u64 first = set_once(self.launch.failed, report);",
+        "    u64 first = load_relaxed(self.launch.failed);
+    fibers::give_way();
+    store_relaxed(self.launch.failed, report);",
+    );
+    check_scenario(&CROSSED, name, &[edit], Protocol::LowLatency);
+}
+
+#[test]
+fn a_barrier_that_orders_nothing_is_caught_emulated() {
+    let name = "an empty publication that is not awaited";
+    let edit =
+        ("if (whole.bytes > 0 || self.launch.protocol == SIMPLE) {", "if (whole.bytes + 1 > 0) {");
+    check_scenario(&BARRIERS, name, &[edit], Protocol::LowLatency);
+    let name = "a counter that is not awaited";
+    let edit =
+        ("if (launch.protocol == SIMPLE) await_arrival(self", "if (false) await_arrival(self");
+    check_scenario(&BARRIERS, name, &[edit], Protocol::Simple);
+}
+
+#[test]
+fn a_credit_given_before_the_copy_is_caught_emulated() {
+    check(
+        "a writer that is told before its publication was read",
+        "    u64 report = carry_out<T, Op>(",
+        "    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
+            if (sources[at].place == BOARD) publish(
+                self.peers[sources[at].peer].mailbox.consumed
+                    + counter_of(self.launch.me, self.lane, self.lanes),
+                self.number[at]);
+        }
+        u64 report = carry_out<T, Op>(",
+        Protocol::Simple,
+    );
 }

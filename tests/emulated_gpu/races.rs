@@ -2,7 +2,6 @@
 //! reads is ordered after what another one has written by the kernel's own counters and barriers.
 //! ThreadSanitizer sees pairs of accesses, so a test needs no unlucky order of events.
 
-use crate::case::cpu;
 use crate::emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use crate::mutants::sensitive_cases;
 use crate::skip;
@@ -18,9 +17,8 @@ fn first_failure(protocol: Protocol, edit: impl Fn(String) -> String) -> Option<
             [Grid { lanes: 2, threads: 2 }, Grid { lanes: 1, threads: 3 }][seed as usize % 2];
         for calls in sensitive_cases(seed).chunk_by(|a, b| a.slots == b.slots) {
             let machine = Machine { grid, protocol, seed, before: 0 };
-            match emulator.run(calls, machine) {
-                Ok(got) => assert!(got == cpu(calls), "{machine:?}"),
-                Err(failure) => return Some(Some(failure)),
+            if let Err(failure) = emulator.run(calls, machine) {
+                return Some(Some(failure));
             }
         }
     }

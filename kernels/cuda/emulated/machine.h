@@ -38,7 +38,11 @@ DEVICE void publish(u64* to, u64 value) {
 }
 
 DEVICE u64 load_relaxed(const u64* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
-DEVICE void store_relaxed(u64* to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
+DEVICE void store_relaxed(u64* to, u64 value) {
+    fibers::give_way();
+    __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+
 DEVICE u32 load_relaxed(const u32* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
 DEVICE void store_relaxed(u32* to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 
@@ -51,6 +55,8 @@ DEVICE u64 set_once(u64* word, u64 value) {
     fibers::give_way();
     u64 old = 0;
     __atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    // The answer takes long.
+    for (int turns = 0; turns < 20; turns++) fibers::give_way();
     return old;
 }
 

@@ -3,12 +3,19 @@
 //
 //   type operation seed ranks lanes threads slots slot_bytes protocol calls
 //   publications and calls of every rank before the first call, and `tells_late`
+//   whether all calls of a rank run at the same time, whether the hosts have ended all walks before,
+//   the rank that its host asks to give up, and after how many looks; `ranks` if there is none
 //   for each call:
-//     for each rank: a fingerprint, bytes of the program, the program,
+//     for each rank: a fingerprint, whether the call is a barrier,
+//                    bytes of the program, the program,
 //                    where input and output begin in the memory, bytes of the memory, the memory,
 //                    bytes of scratch
 //
-// Exit codes: 0; 2 the input is wrong; 3 all threads waited for one another; 4 a rank gave up.
+// Writes for each call and rank: whether the rank's host would take the call for done when its kernel has
+// ended, and the memory.
+//
+// Exit codes: 0; 2 the input is wrong; 3 all threads waited for one another; 4 a rank gave up; 5 a rank
+// ended a barrier before another one began it; 6 a rank does not say why it gave up first.
 
 #define EMULATED
 #include "../walk.cu"
@@ -106,27 +113,134 @@ struct Rank {
     std::vector<u64> announced;
     std::vector<u64> published;
     std::vector<u64> audiences;
+    u32 abort = 0;
     u64 report = OK;
     u64 failed = OK;
+    // The report that its host has seen first.
+    u64 seen = OK;
 };
 
 struct Call {
     u64 fingerprint;
+    u64 is_barrier;
     Memory program;
     u64 input;
     u64 output;
     Memory memory;
     Memory scratch;
+    // Lanes that have ended, and points in time: when the first lane began, and when the last one ended.
+    u32 ended = 0;
+    u64 begin = 0;
+    u64 end = 0;
+    // The report of the rank when the last lane ended.
+    u64 report = OK;
 };
 
 Call read_call() {
     u64 fingerprint = read_number();
+    u64 is_barrier = read_number();
     Memory program = read_memory();
     u64 input = read_number();
     u64 output = read_number();
     Memory memory = read_memory();
     Memory scratch(read_number());
-    return Call{fingerprint, std::move(program), input, output, std::move(memory), std::move(scratch)};
+    return Call{fingerprint, is_barrier, std::move(program), input, output, std::move(memory), std::move(scratch)};
+}
+
+// Calls and ranks, as the threads of the GPUs and their hosts see them. Nothing here orders what the
+// kernels of two lanes do.
+struct World {
+    std::vector<Rank> ranks;
+    // By call and rank.
+    std::vector<std::vector<Call>> calls;
+    u32 lanes;
+    u64 time = 0;
+    u64 running = 0;
+
+    u64 tick() { return __atomic_add_fetch(&time, 1, __ATOMIC_RELAXED); }
+
+    // All threads of a lane begin the call.
+    void begin(Call& call, u32 lane) {
+        if (threadIdx.x == 0 && lane == 0) call.begin = tick();
+        fibers::await_block();
+    }
+
+    // All threads of a lane have ended the call of `rank`.
+    void end(Call& call, Rank& rank) {
+        fibers::await_block();
+        if (threadIdx.x != 0) return;
+        if (__atomic_add_fetch(&call.ended, 1, __ATOMIC_RELAXED) != lanes) return;
+        call.end = tick();
+        call.report = load_relaxed(&rank.report);
+    }
+
+    // True if all lanes of the first call of `rank` hold their locks, or have ended.
+    bool has_begun(u32 rank) {
+        if (__atomic_load_n(&calls[0][rank].ended, __ATOMIC_RELAXED) == lanes) return true;
+        u64 words = ranks.size() + 2;
+        for (u32 lane = 0; lane < lanes; lane++) {
+            if (load_relaxed(&ranks[rank].published[(lane + 1) * words - 1]) == 0) return false;
+        }
+        return true;
+    }
+
+    // True if the last call of `rank` has ended.
+    bool has_ended(u64 rank) {
+        return __atomic_load_n(&calls.back()[rank].ended, __ATOMIC_RELAXED) == lanes;
+    }
+
+    void leave() { __atomic_fetch_sub(&running, 1, __ATOMIC_RELAXED); }
+
+    bool is_running() { return __atomic_load_n(&running, __ATOMIC_RELAXED) > 0; }
+};
+
+// What the hosts do: they ask one rank to give up, and all of them some time after a rank has reported.
+struct Hosts {
+    World& world;
+    u64 asked;
+    u64 asked_after;
+    u64 told_after;
+    bool have_asked = false;
+
+    void look() {
+        for (Rank& rank : world.ranks) {
+            if (rank.seen == OK) rank.seen = load_relaxed(&rank.report);
+        }
+    }
+
+    bool has_report() {
+        for (Rank& rank : world.ranks) {
+            if (rank.seen != OK) return true;
+        }
+        return false;
+    }
+
+    void ask(Rank& rank) {
+        have_asked = true;
+        store_relaxed(&rank.abort, 1);
+    }
+
+    void watch() {
+        u64 late = 0;
+        for (u64 looks = 0; world.is_running(); looks++) {
+            if (asked < world.ranks.size() && looks == asked_after) ask(world.ranks[asked]);
+            look();
+            if (has_report() && late++ == told_after) {
+                for (Rank& rank : world.ranks) ask(rank);
+            }
+            fibers::pause();
+        }
+    }
+};
+
+// True if some rank has ended the barrier before another one began it.
+bool is_passed_early(const std::vector<Call>& barrier) {
+    u64 begin = 0;
+    for (const Call& call : barrier) begin = call.begin > begin ? call.begin : begin;
+    for (const Call& call : barrier) {
+        if (call.is_barrier && call.report == OK && call.end < begin) return true;
+    }
+    return false;
 }
 
 }
@@ -144,10 +258,16 @@ int main() {
     u64 calls = read_number();
     u64 before = read_number();
     u64 tells_late = read_number();
+    bool at_once = read_number() != 0;
+    u64 failed = read_number();
+    u64 asked = read_number();
+    u64 asked_after = read_number();
     if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads == 0) return 2;
     if (slots == 0 || slots > MOST_SLOTS) return 2;
+    if (at_once && calls * ranks > MOST_LAUNCHES) return 2;
 
-    std::vector<Rank> state;
+    World world{{}, {}, lanes};
+    std::vector<Rank>& state = world.ranks;
     std::vector<Mailbox> mailboxes;
     for (u32 rank = 0; rank < ranks; rank++) {
         std::vector<u64> arrived((u64)ranks * lanes * slots);
@@ -157,48 +277,76 @@ int main() {
         std::vector<u64> audiences((u64)lanes * slots);
         state.push_back(Rank{Memory(slots * slot_bytes), arrived, consumed,
                              std::vector<u64>(ranks), published, audiences});
+        state.back().failed = failed;
     }
     for (Rank& rank : state) {
         mailboxes.push_back(Mailbox{rank.slots.start(), rank.arrived.data(), rank.consumed.data(),
                                     rank.announced.data()});
     }
-    u32 abort = 0;
-    std::vector<std::vector<Call>> made(calls);
-    std::vector<Launches> launches(calls, Launches{lanes, 0, {}});
+    // Of calls that run at the same time, the first one has all.
+    u32 blocks = ranks * lanes * (u32)(at_once ? calls : 1);
+    std::vector<Launches> launches(at_once ? 1 : calls, Launches{lanes, 0, {}});
+    std::vector<std::vector<Call>>& made = world.calls;
+    made.resize(calls);
     for (u64 number = 0; number < calls; number++) {
         for (u32 rank = 0; rank < ranks; rank++) made[number].push_back(read_call());
         for (u32 rank = 0; rank < ranks; rank++) {
             Call& call = made[number][rank];
             const Program* program = (const Program*)call.program.start();
-            launches[number].of[rank] = Launch{
+            Launch& launch = launches[at_once ? 0 : number].of[at_once ? number * ranks + rank : rank];
+            launch = Launch{
                 program, mailboxes.data(), mailboxes[rank], state[rank].published.data(),
                 state[rank].audiences.data(), call.memory.start() + call.input,
-                call.memory.start() + call.output, call.scratch.start(), &abort,
-                &state[rank].report, &state[rank].failed, ~0ull, slot_bytes, slots, protocol, (u32)call.fingerprint,
-                (u32)call.program.bytes, ranks, rank, program->element ? program->element : 1,
-                EACH, (u32)tells_late, (u32)number};
+                call.memory.start() + call.output, call.scratch.start(), &state[rank].abort,
+                &state[rank].report, &state[rank].failed, ~0ull, slot_bytes, slots, protocol,
+                (u32)call.fingerprint, (u32)call.program.bytes, ranks, rank,
+                program->element ? program->element : 1, EACH, (u32)tells_late, (u32)number};
         }
     }
+    Hosts hosts{world, asked, asked_after, seed * 7919 % 3000, failed != OK};
+    world.running = (u64)blocks * threads;
     // A lane begins its next call while others, of this rank and of others, are in an earlier one.
     auto body = [&] {
-        for (Launches& call : launches) {
-            kernel(call);
-            fibers::await_block();
+        if (blockIdx.x == blocks) {
+            if (threadIdx.x == 0) hosts.watch();
+            return;
         }
+        u32 rank = blockIdx.x / lanes % ranks;
+        if (blockIdx.x >= ranks * lanes) {
+            // Of calls that run at the same time, this one begins later on all ranks.
+            while (!world.has_begun(rank)) fibers::pause();
+            for (u64 turn = 0; turn < seed % 60 * 7; turn++) fibers::pause();
+        }
+        // Others come when the rank that gives up has started all its calls.
+        bool is_late = asked < ranks && rank != asked && seed % 4 > 1;
+        while (is_late && !world.has_ended(asked)) fibers::pause();
+        for (u64 nth = 0; nth < launches.size(); nth++) {
+            Call& call = made[at_once ? blockIdx.x / lanes / ranks : nth][rank];
+            world.begin(call, blockIdx.x % lanes);
+            kernel(launches[nth]);
+            world.end(call, state[rank]);
+        }
+        world.leave();
     };
-    if (!fibers::run(ranks * lanes, threads, seed, PATIENCE, body)) return 3;
+    if (!fibers::run(blocks + 1, threads, seed, PATIENCE, body)) return 3;
     u64 report = OK;
     for (Rank& rank : state) {
-        // The word that ends waits is one for all ranks, so most reports are consequences of the first.
+        // A rank that was asked to give up says less than the one that was the cause.
         bool says_more = report == OK || (u16)report == ABORTED;
         if (rank.report != OK && says_more) report = rank.report;
-    }
-    if (report != OK) {
-        fprintf(stderr, "%llu", report);
-        return 4;
+        if (rank.seen != OK && rank.seen != rank.report) return 6;
+        if ((u16)rank.report == ABORTED && !hosts.have_asked) return 6;
     }
     for (std::vector<Call>& ranks_of_call : made) {
-        for (Call& call : ranks_of_call) fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
+        if (is_passed_early(ranks_of_call)) return 5;
+        for (Call& call : ranks_of_call) {
+            u64 is_done = call.report == OK;
+            fwrite(&is_done, sizeof is_done, 1, stdout);
+            fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
+        }
     }
-    return fflush(stdout) == 0 ? 0 : 2;
+    if (fflush(stdout) != 0) return 2;
+    if (report == OK) return 0;
+    fprintf(stderr, "%llu", report);
+    return 4;
 }

@@ -12,22 +12,19 @@ use std::sync::Arc;
 pub struct Workspace {
     stream: Arc<CudaStream>,
     memory: Option<(CudaSlice<u8>, CUdeviceptr)>,
-    /// What captured graphs still use.
-    kept: Vec<CudaSlice<u8>>,
 }
 
 impl Workspace {
     /// No memory yet, for work on `stream`.
     pub fn new(stream: &Arc<CudaStream>) -> Self {
-        Self { stream: Arc::clone(stream), memory: None, kept: Vec::new() }
+        Self { stream: Arc::clone(stream), memory: None }
     }
 
-    /// Makes sure that there are `bytes` bytes. If it `keeps` memory, a captured graph may use what
-    /// was there before, so that stays.
+    /// Makes sure that there are `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.
-    pub fn grow(&mut self, bytes: usize, keeps: bool) -> Result<(), DeviceError> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), DeviceError> {
         let has = self.memory.as_ref().map_or(0, |(memory, _)| memory.len());
         if has >= bytes {
             return Ok(());
@@ -38,10 +35,7 @@ impl Workspace {
             .map_err(|error| CudaError::new(format!("allocating {bytes} bytes"), error))?;
         // All users are on the stream, behind the allocation, so there is no event to wait for.
         let address = grown.device_ptr(&self.stream).0;
-        let before = self.memory.replace((grown, address));
-        if keeps {
-            self.kept.extend(before.map(|(memory, _)| memory));
-        }
+        self.memory = Some((grown, address));
         Ok(())
     }
 
