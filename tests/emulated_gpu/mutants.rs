@@ -98,9 +98,11 @@ fn with_mistake(name: &str, edits: &[(&str, &str)]) -> Option<Emulator> {
 fn check_scenario(scenario: &Scenario, name: &str, edits: &[(&str, &str)], protocol: Protocol) {
     let Some(emulator) = with_mistake(name, edits) else { return };
     let failure = scenario.first_failure(&emulator, protocol, 0..40);
-    use Failure::{CauseLost, PassedBarrier, Wrong};
-    let is_caught =
-        matches!(failure, Some((_, Ok(()) | Err(CauseLost | PassedBarrier | Wrong { .. }))));
+    use Failure::{CauseLost, Deadlock, PassedBarrier, Wrong};
+    let is_caught = matches!(
+        failure,
+        Some((_, Ok(()) | Err(CauseLost | Deadlock | PassedBarrier | Wrong { .. })))
+    );
     assert!(is_caught, "{failure:?}: {name}, when {}", scenario.name);
 }
 

@@ -121,4 +121,8 @@ void give_way() {
     if (active_scheduler->random_number() % 4 == 0) leave(Event::Progress);
 }
 
+void give_way_reading() {
+    if (active_scheduler->random_number() % 4 == 0) pause();
+}
+
 }

@@ -35,6 +35,9 @@ void pause();
 // Another fiber may run, but nothing is awaited.
 void give_way();
 
+// As `give_way`, between two reads: if the fiber repeats them, it may wait for what it reads.
+void give_way_reading();
+
 // The clock of the machine: turns of all fibers so far in `run`, nanoseconds among threads.
 uint64_t now();
 

@@ -62,7 +62,7 @@ DEVICE u64 set_once(u64* word, u64 value) {
 
 DEVICE void load_line(const u64* from, u64& low, u64& high) {
     low = __atomic_load_n(from, __ATOMIC_RELAXED);
-    fibers::give_way();
+    fibers::give_way_reading();
     high = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
 }
 
