@@ -2,7 +2,8 @@
 
 use super::{maypole, objects, printed, run, skip, text};
 use serde_json::Value;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 #[test]
 fn draw_shows_the_named_algorithm() {
@@ -164,4 +165,20 @@ fn costs_are_tuned_kept_and_used() {
         complaint.contains(&file.display().to_string()) && complaint.contains("line 2"),
         "{complaint}"
     );
+}
+
+#[test]
+fn a_command_that_computes_for_long_says_so() {
+    for (line, says) in [
+        ("draw all-reduce --algorithm ring -n 1024", "drawing ring on 1024 ranks"),
+        ("simulate all-reduce -n 1024", "simulating"),
+    ] {
+        let mut child = maypole(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let told = lines.find(|line| line.as_ref().is_ok_and(|line| line.ends_with("so far")));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let told = told.expect("a line of progress").unwrap();
+        assert!(told.starts_with(&format!("maypole: {says}")), "{told}");
+    }
 }

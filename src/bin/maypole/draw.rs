@@ -1,5 +1,6 @@
 //! `maypole draw`: draws the steps of every rank in a collective, as text or as an SVG picture.
 
+use crate::progress::Progress;
 use crate::{names, output};
 use anyhow::{Result, bail};
 use maypole::algorithms::Algorithm;
@@ -44,6 +45,7 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     let collective = names::rooted(args.collective, args.root, args.ranks)?;
     let implemented = names::algorithms_for(collective);
     let algorithm = args.algorithm.unwrap_or(implemented[0]);
+    let _progress = Progress::start(format_args!("drawing {algorithm} on {} ranks", args.ranks));
     let per_host = args.per_host.map_or(args.ranks, |ranks| ranks as usize);
     let hosts: Vec<usize> = (0..args.ranks).map(|rank| rank / per_host).collect();
     let Some(schedules) = algorithm.schedules_on(collective, &hosts) else {

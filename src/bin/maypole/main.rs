@@ -11,6 +11,7 @@ mod key;
 mod names;
 mod output;
 mod perf;
+mod progress;
 mod run;
 mod simulate;
 mod sizes;

@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 #[cfg(feature = "cuda")]
 mod gpus;
 
+use crate::progress::Progress;
 use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -193,8 +194,7 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
         Some(algorithm) => vec![algorithm],
         None => names::algorithms_for(collective),
     };
-    let mut predictions: Vec<_> =
-        algorithms.into_iter().map(|one| args.predict(one, collective)).collect::<Result<_>>()?;
+    let mut predictions = args.predict_all(&algorithms, collective)?;
     predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
     if args.json {
         for prediction in &predictions {
@@ -210,6 +210,21 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
 }
 
 impl SimulateArgs {
+    fn predict_all(
+        &self,
+        algorithms: &[Algorithm],
+        collective: Collective,
+    ) -> Result<Vec<SimulatedCost>> {
+        let progress = Progress::start("simulating");
+        let of = algorithms.len();
+        let predictions = algorithms.iter().enumerate().map(|(nth, one)| {
+            let nth = nth + 1;
+            progress.at(format_args!("simulating {one} on {} ranks, {nth} of {of}", self.ranks));
+            self.predict(*one, collective)
+        });
+        predictions.collect()
+    }
+
     fn predict(&self, algorithm: Algorithm, collective: Collective) -> Result<SimulatedCost> {
         let schedules =
             algorithm.schedules(collective, self.ranks).expect("the algorithm implements it");
