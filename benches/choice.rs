@@ -18,7 +18,7 @@ use maypole::{Communicator, Error, ReduceOp, Transport};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-#[path = "../src/bin/maypole/statistics.rs"]
+#[path = "../src/cli/statistics.rs"]
 mod statistics;
 
 /// Compare the tuner's choices with every other plan, in alternating rounds.

@@ -14,7 +14,7 @@ use maypole::{Communicator, Result};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-#[path = "../src/bin/maypole/statistics.rs"]
+#[path = "../src/cli/statistics.rs"]
 mod statistics;
 
 const SIZES: [usize; 7] = [8, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];

@@ -162,7 +162,7 @@ fn rooms_name_only_rooms_below_them() {
     }
     for entry in fs::read_dir(root().join("src")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
-        let known = ["lib.rs", "bin"].contains(&&*name) || ROOMS.iter().any(|row| row.0 == name);
+        let known = ["lib.rs", "cli"].contains(&&*name) || ROOMS.iter().any(|row| row.0 == name);
         assert!(known, "src/{name}: every file is in a room of the table");
     }
 }
@@ -253,7 +253,7 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
         let found = code.lines().find(|line| line.replace("unsafe_code", "").contains("unsafe"));
         assert_eq!(found, None, "{file}: unsafe code lives in transports and kernels");
     }
-    for file in ["src/lib.rs", "src/bin/maypole/main.rs"] {
+    for file in ["src/lib.rs", "src/cli/main.rs"] {
         let code = fs::read_to_string(root().join(file)).unwrap();
         assert!(code.contains("#![forbid(unsafe_code)]"), "{file} forbids unsafe code");
     }
@@ -282,7 +282,7 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
 }
 
 /// The pages of the command line that write: the one writer, and the forwarding of what ranks write.
-const WRITERS: &[&str] = &["src/bin/maypole/output.rs", "src/bin/maypole/run/lines.rs"];
+const WRITERS: &[&str] = &["src/cli/output.rs", "src/cli/run/lines.rs"];
 /// Calls that write to a standard stream or a file, and that panic, or lose the error, if they
 /// cannot write.
 const WRITES: &[&str] =
@@ -290,7 +290,7 @@ const WRITES: &[&str] =
 
 #[test]
 fn one_page_writes_what_the_command_line_prints() {
-    for (file, code) in sources("src/bin") {
+    for (file, code) in sources("src/cli") {
         let found = WRITES.iter().find(|write| code.contains(**write));
         assert!(
             found.is_none() || WRITERS.contains(&&*file),
@@ -386,7 +386,7 @@ fn is_in(file: &str, part: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest == ".rs")
 }
 
-/// `src/walk.rs` and `src/lower/fuse.rs` belong to `walk` and `lower`; the binary to `bin`.
+/// `src/walk.rs` and `src/lower/fuse.rs` belong to `walk` and `lower`; the command line to `cli`.
 fn module_of(file: &str) -> &str {
     let inner = file.strip_prefix("src/").unwrap_or(file);
     inner.split('/').next().unwrap().trim_end_matches(".rs")

@@ -31,7 +31,7 @@ use std::str::FromStr;
 
 mod programs;
 mod record;
-#[path = "../../src/bin/maypole/statistics.rs"]
+#[path = "../../src/cli/statistics.rs"]
 mod statistics;
 mod summary;
 

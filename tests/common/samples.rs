@@ -69,15 +69,21 @@ fn class(value: &Value) -> PathClass {
     }
 }
 
+/// The folder of the repository: this file is part of tests of several packages.
+fn root() -> &'static Path {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders.find(|folder| folder.join("tests/topologies").is_dir()).expect("the repository")
+}
+
 fn own_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies")
+    root().join("tests/topologies")
 }
 
 /// All samples, the project's own first, each folder in the order of names.
 pub(crate) fn samples() -> Vec<Sample> {
     let own = in_folder(&own_folder());
     assert!(own.len() >= OWN, "tests/topologies has only {} samples", own.len());
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
+    let beside = || root().join("../shared/topologies");
     let larger = std::env::var_os("TOPOLOGY_SAMPLES").map_or_else(beside, PathBuf::from);
     if !larger.is_dir() {
         skip::skipped(format!(

@@ -1,4 +1,4 @@
-//! The tests of this folder over the fake driver, and `maypole perf` over it.
+//! The tests of this folder over the fake driver.
 
 use crate::fake_gpu::FakeDriver;
 use std::process::{Command, Output};
@@ -30,39 +30,4 @@ fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains("test result: ok") && !said.contains("ok. 0 passed"), "{said}");
     assert_eq!(std::fs::read_to_string(skipped.path()).unwrap(), "", "a test was skipped");
-}
-
-fn perf(arguments: &[&str]) -> Option<String> {
-    let program = env!("CARGO_BIN_EXE_maypole");
-    let always = ["perf", "--transport", "cuda", "--budget", "1"];
-    let output = over_fake_driver(Command::new(program).args(always).args(arguments))?;
-    let said = said(&output);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("#wrong total: 0"), "{said}");
-    Some(said)
-}
-
-/// Ranks that are processes reach one another's mailboxes by handles.
-#[test]
-fn perf_measures_every_collective_between_processes_emulated() {
-    perf(&["-n", "4", "--sizes", "8,50K", "all"]);
-}
-
-#[test]
-fn perf_measures_ranks_that_are_threads_emulated() {
-    perf(&["-n", "3", "--threads", "--sizes", "1M", "--type", "bf16", "all-reduce"]);
-}
-
-/// A machine without a driver says so, and what it wanted.
-#[test]
-fn perf_without_a_driver_says_why() {
-    let program = env!("CARGO_BIN_EXE_maypole");
-    let mut command = Command::new(program);
-    command.args(["perf", "--transport", "cuda", "--threads", "-n", "2", "all-reduce"]);
-    if crate::stream().is_some() {
-        return;
-    }
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("CUDA unavailable: no driver"), "{}", said(&output));
 }

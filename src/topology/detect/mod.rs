@@ -5,11 +5,11 @@
 //! machine without GPUs is no error: its description has none. The description is a [`System`],
 //! like the content of a topology file.
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "cuda")]
 mod nvml;
 mod sysfs;
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "cuda")]
 pub use nvml::Nvml;
 
 use crate::topology::build::cluster;
@@ -89,7 +89,7 @@ impl GpuDriver for NoGpuDriver {
 /// Detects the hardware of this machine.
 pub fn machine() -> DetectedMachine {
     let root = Path::new("/");
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "cuda")]
     let mut machine = match Nvml::open() {
         Ok(nvml) => machine_at(root, &nvml),
         Err(why) => {
@@ -98,7 +98,7 @@ pub fn machine() -> DetectedMachine {
             machine
         }
     };
-    #[cfg(not(feature = "cli"))]
+    #[cfg(not(feature = "cuda"))]
     let mut machine = machine_at(root, &NoGpuDriver);
     machine.cores = cores();
     machine

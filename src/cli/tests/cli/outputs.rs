@@ -1,6 +1,5 @@
 //! What every subcommand does where its output cannot be written: a closed pipe ends it without a
 //! word, and a full disk is an error that names the file.
-#![cfg(feature = "cli")]
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};

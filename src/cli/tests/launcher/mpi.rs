@@ -1,7 +1,6 @@
 //! `maypole perf` under the launchers of MPI: it joins with no configuration but a key.
 
-#[path = "common/skip.rs"]
-mod skip;
+use crate::skip;
 
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,5 @@
 //! `maypole doctor`, as a user calls it.
 
-#![cfg(feature = "cli")]
-
 use std::process::{Command, Output};
 
 /// Runs `maypole doctor` with these environment variables and no others.

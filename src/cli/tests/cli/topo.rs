@@ -1,8 +1,6 @@
 //! `maypole topo`, as a user calls it.
 
-#![cfg(feature = "cli")]
-
-#[path = "common/samples.rs"]
+#[path = "../../../../tests/common/samples.rs"]
 mod samples;
 
 use samples::{OWN, Sample, samples};

@@ -1,11 +1,21 @@
 //! The commands that measure, draw and predict, as a user runs them.
-#![cfg(feature = "cli")]
 
+mod doctor;
+#[cfg(feature = "cuda")]
+mod gpu_prices;
 mod limits;
 mod measuring;
+mod outputs;
+#[cfg(feature = "cuda")]
+mod perf_cuda;
 mod predicting;
 mod reports;
-#[path = "../common/skip.rs"]
+mod simulate_cluster;
+mod topo;
+#[cfg(feature = "cuda")]
+#[path = "../../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
+#[path = "../../../../tests/common/skip.rs"]
 mod skip;
 
 use serde_json::Value;

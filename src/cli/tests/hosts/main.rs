@@ -1,10 +1,10 @@
 //! Ranks on two and three hosts. The hosts are network namespaces that the test makes; where it may
 //! not, each test is skipped with the reason.
-#![cfg(feature = "cli")]
 
-#[path = "common/network.rs"]
+#[path = "../../../../tests/common/network.rs"]
 mod network;
-#[path = "common/skip.rs"]
+mod namespaces;
+#[path = "../../../../tests/common/skip.rs"]
 mod skip;
 
 use maypole::{Communicator, Error, ReduceOp};

@@ -1,5 +1,4 @@
 //! `maypole simulate --cluster`: predicted times on described clusters.
-#![cfg(feature = "cli")]
 
 use serde_json::Value;
 use std::process::{Command, Output};

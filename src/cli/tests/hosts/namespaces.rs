@@ -1,13 +1,10 @@
 //! Ranks in two network namespaces that a pair of virtual network cards joins. To sockets, these
 //! are two hosts. The test needs root and `ip`, and is skipped without them.
 
-#![cfg(feature = "cli")]
-
-#[path = "common/cable.rs"]
+#[path = "../../../../tests/common/cable.rs"]
 mod cable;
 
-#[path = "common/skip.rs"]
-mod skip;
+use crate::skip;
 
 use cable::{ADDRESSES, Cable};
 use std::process::{Child, Command, Output, Stdio};

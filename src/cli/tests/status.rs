@@ -1,7 +1,7 @@
 //! The status of ranks: on request, by a signal, in a file when they fail, and on one page of the
 //! launcher.
 
-#[path = "common/spawn.rs"]
+#[path = "../../../tests/common/spawn.rs"]
 mod spawn;
 
 use maypole::{Communicator, Error, Local, RankStatus, ReduceOp};

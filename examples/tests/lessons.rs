@@ -1,5 +1,5 @@
 //! Every lesson runs and prints what it is meant to show. `cargo test` builds them first; `cargo
-//! test --test examples` does not, and then `cargo build --examples` must.
+//! test --test lessons` does not, and then `cargo build --examples` must.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -65,20 +65,6 @@ fn your_own_algorithm() {
             "rank 2 has 6; rank 2: all_reduce: the schedules do something else: stuck",
         ],
     );
-}
-
-#[cfg(feature = "cli")]
-#[test]
-fn two_processes() {
-    says(&mut Command::new(example("06_two_processes")), &["I am rank 0 of 1"]);
-    for transport in ["shm", "tcp"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
-        command
-            .args(["run", "-n", "2"])
-            .arg(example("06_two_processes"))
-            .env("MAYPOLE_TRANSPORT", transport);
-        says(&mut command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
-    }
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! `maypole perf --transport cuda` over the fake driver.
+
+use super::text;
+use crate::fake_gpu::FakeDriver;
+use std::process::{Command, Output};
+
+/// Runs `command` over the fake driver and returns what it says. `None` if there is no compiler.
+fn over_fake_driver(command: &mut Command) -> Option<Output> {
+    let driver = FakeDriver::get()?;
+    // Whatever the machine's own GPUs are used for.
+    command.env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
+    Some(driver.set(command).output().expect("the program starts"))
+}
+
+fn said(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn perf(arguments: &[&str]) -> Option<String> {
+    let program = env!("CARGO_BIN_EXE_maypole");
+    let always = ["perf", "--transport", "cuda", "--budget", "1"];
+    let output = over_fake_driver(Command::new(program).args(always).args(arguments))?;
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("#wrong total: 0"), "{said}");
+    Some(said)
+}
+
+/// Ranks that are processes reach one another's mailboxes by handles.
+#[test]
+fn perf_measures_every_collective_between_processes_emulated() {
+    perf(&["-n", "4", "--sizes", "8,50K", "all"]);
+}
+
+#[test]
+fn perf_measures_ranks_that_are_threads_emulated() {
+    perf(&["-n", "3", "--threads", "--sizes", "1M", "--type", "bf16", "all-reduce"]);
+}
+
+/// A machine without a driver says so, and what it wanted.
+#[test]
+fn perf_without_a_driver_says_why() {
+    if maypole::cuda::driver().is_ok() {
+        return crate::skip::skipped("there is a driver");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    command.args(["perf", "--transport", "cuda", "--threads", "-n", "2", "all-reduce"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("CUDA unavailable: no driver"), "{}", said(&output));
+}
