@@ -45,8 +45,11 @@ fn names_files_that_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     list(root, &mut paths);
-    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
-        let text = fs::read_to_string(root.join(page)).unwrap();
+    let others = ["benches", "bindings/c", "bindings/python", "examples/trainer", "transports"];
+    let others = others.map(|folder| format!("{folder}/README.md"));
+    let main = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(str::to_owned);
+    for page in main.into_iter().chain(others) {
+        let text = fs::read_to_string(root.join(&page)).unwrap();
         let names = text
             .split('`')
             .skip(1)

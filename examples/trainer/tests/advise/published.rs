@@ -2,7 +2,7 @@
 
 use maypole_trainer::advise::published::ALL;
 
-/// The README states each error. For dense models in 16 bits, which the cost model describes, no
+/// The README of the trainer states each error. For dense models in 16 bits, which the cost model describes, no
 /// prediction is off by more than 30 %. DeepSeek-V3 computed in 8 bits, overlapped its all-to-alls
 /// by hand and ran on other links.
 #[test]
