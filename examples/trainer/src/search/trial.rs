@@ -8,7 +8,7 @@ use crate::train::plateau::PlateauRate;
 use crate::train::setup::Setup;
 use crate::train::text::Text;
 use crate::train::worker::Worker;
-use maypole::{Communicator, Result};
+use maypole::{Communicator, Error, ReduceOp, Result};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,8 +75,8 @@ pub struct TrialTexts<'a> {
     pub held_out: &'a Text,
     /// Number of different tokens.
     pub vocab: usize,
-    /// Called before each step with the number of the trial and of the step. A panic in it
-    /// counts as a crash of the trial.
+    /// Called before each step with the number of the trial and of the step. A panic in it, on
+    /// any rank of the trial, counts as a crash of the trial.
     pub before: &'a (dyn Fn(usize, u64) + Sync),
 }
 
@@ -125,7 +125,9 @@ impl TrialRun {
     }
 
     /// Trains until `steps` steps are done, and computes the loss on held-out text. An error or a
-    /// panic is returned as the outcome [`TrialFate::Crashed`].
+    /// panic is returned as the outcome [`TrialFate::Crashed`]. Collective in the group of the
+    /// trial: a panic before a step is the outcome on all its ranks. A panic within a step gives up
+    /// the world, because the other ranks may be in any call of it.
     pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
         let mut curve = Vec::new();
         let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));
@@ -133,10 +135,35 @@ impl TrialRun {
         let (fate, loss) = match went {
             Ok(Ok(Some(loss))) => (TrialFate::Trained, Some(loss)),
             Ok(Ok(None)) => (TrialFate::Diverged, None),
-            Ok(Err(error)) => (TrialFate::Crashed(shortened(&error.to_string())), None),
-            Err(panic) => (TrialFate::Crashed(panic_message(&*panic)), None),
+            Ok(Err(why)) => (TrialFate::Crashed(shortened(&why)), None),
+            Err(panic) => {
+                let why = panic_message(&*panic);
+                self.worker.groups.world.abort(&format!("trial {}: {why}", self.number));
+                (TrialFate::Crashed(why), None)
+            }
         };
         TrialOutcome { fate, steps: done, loss, first: self.first_loss, curve }
+    }
+
+    /// Calls `before` on all ranks of the trial. If it panics on one of them, all return the message
+    /// of the first.
+    fn prepare(&self, before: &(dyn Fn(usize, u64) + Sync)) -> std::result::Result<(), String> {
+        let step = self.worker.session.step;
+        let panic = catch_unwind(AssertUnwindSafe(|| before(self.number, step))).err();
+        let mine = panic.map(|panic| panic_message(&*panic));
+        let group = &self.worker.groups.world;
+        if group.world() == 1 {
+            return mine.map_or(Ok(()), Err);
+        }
+        let said = |error: Error| error.to_string();
+        let mut first = [mine.as_ref().map_or(group.world(), |_| group.rank()) as u64];
+        group.call(|comm| comm.all_reduce(&mut first, ReduceOp::Min)).map_err(said)?;
+        if first[0] == group.world() as u64 {
+            return Ok(());
+        }
+        let words = mine.unwrap_or_default().into_bytes();
+        let words = group.broadcast_bytes(words, first[0] as usize).map_err(said)?;
+        Err(String::from_utf8_lossy(&words).into_owned())
     }
 
     /// Trains, and returns the loss on held-out text; `None` if the trial has diverged.
@@ -146,15 +173,16 @@ impl TrialRun {
         steps: u64,
         texts: TrialTexts,
         curve: &mut Vec<(u64, f64)>,
-    ) -> Result<Option<f64>> {
+    ) -> std::result::Result<Option<f64>, String> {
         let rows = self.settings.rows;
         let tokens = (rows * space.context) as u64;
         let from = self.worker.session.step;
         let each = (steps.saturating_sub(from)).div_ceil(MOST_POINTS).max(1);
         let mut sum = (0.0, 0);
         while self.worker.session.step < steps {
-            (texts.before)(self.number, self.worker.session.step);
-            let loss = self.worker.step(texts.text, rows)?.report.loss;
+            self.prepare(texts.before)?;
+            let done = self.worker.step(texts.text, rows).map_err(|error| error.to_string())?;
+            let loss = done.report.loss;
             let first = *self.first_loss.get_or_insert(loss);
             if !loss.is_finite() || loss > DIVERGED * first {
                 return Ok(None);
@@ -166,7 +194,7 @@ impl TrialRun {
                 sum = (0.0, 0);
             }
         }
-        let loss = self.held_out_loss(texts.held_out)?;
+        let loss = self.held_out_loss(texts.held_out).map_err(|error| error.to_string())?;
         Ok(Some(loss).filter(|loss| loss.is_finite()))
     }
 

@@ -21,6 +21,7 @@ use crate::train::schedule::RateSchedule;
 use crate::train::survivors::keeper::StateKeeper;
 use maypole::Result;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -250,9 +251,11 @@ impl TrainingSession<f32> {
     }
 }
 
-fn scaled(batches: &[TokenBatch], factor: f64) -> Vec<TokenBatch> {
-    batches
-        .iter()
-        .map(|batch| TokenBatch { weight: batch.weight * factor, ..batch.clone() })
-        .collect()
+/// The same rows, whose losses count `factor` times.
+fn scaled(batches: &[TokenBatch], factor: f64) -> Cow<'_, [TokenBatch]> {
+    if factor == 1.0 {
+        return Cow::Borrowed(batches);
+    }
+    let one = |batch: &TokenBatch| TokenBatch { weight: batch.weight * factor, ..batch.clone() };
+    batches.iter().map(one).collect()
 }

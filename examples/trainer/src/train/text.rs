@@ -161,6 +161,17 @@ impl Text {
         self.tokens.fingerprint(self.part.clone())
     }
 
+    /// The first `count` tokens, or all of them.
+    ///
+    /// # Errors
+    /// [`DataError`] if they are on disk and cannot be read.
+    pub fn beginning(&self, count: usize) -> Result<Vec<u32>, DataError> {
+        let end = self.part.end.min(self.part.start + count);
+        let mut tokens = Vec::new();
+        self.tokens.read(self.part.start..end, &mut tokens)?;
+        Ok(tokens)
+    }
+
     /// Rows number `rows` of the run; the weight of each token is `weight`.
     ///
     /// # Panics

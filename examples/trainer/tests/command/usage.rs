@@ -280,3 +280,27 @@ fn a_rank_that_fails_ends_all() {
     assert_eq!(text.matches(cause).count(), 1, "a cause is said once: {text}");
     assert!(start.elapsed() < Duration::from_secs(45));
 }
+
+#[test]
+fn a_sample_follows_the_prompt_or_a_line_of_the_held_out_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String =
+        (0..3000).map(|nth| format!("the ship leaves port {}\n", nth % 7)).collect();
+    fs::write(folder.path().join("ships.txt"), &lines).unwrap();
+    let sizes = ["run", "--data", "ships.txt", "--steps", "1", "--width", "16", "--sample", "5"];
+    let sample = |more: &[&str]| {
+        let output = train(folder.path(), &[&sizes[..], more].concat());
+        let text = said(&output);
+        assert!(output.status.success(), "{text}");
+        text.rsplit_once("\n\n").expect("the sample comes last").1.to_owned()
+    };
+    let own = sample(&[]);
+    assert!(own.starts_with("the ship leaves port ") && lines.contains(&own[..22]), "{own:?}");
+    let given = sample(&["--prompt", "Ahoy, "]);
+    assert!(given.starts_with("Ahoy, "), "{given:?}");
+    for (words, why) in [(["", "5"], "--prompt is empty"), (["x", "0"], "--sample 0 writes none")] {
+        let [prompt, count] = words;
+        let output = train(folder.path(), &["run", "--prompt", prompt, "--sample", count]);
+        assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+    }
+}

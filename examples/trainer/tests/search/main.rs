@@ -86,6 +86,24 @@ fn groups_of_several_ranks_train_one_trial_together() {
     assert!(wrong.iter().all(|it| matches!(it, Err(SearchError::Groups { world: 3, each: 2 }))));
 }
 
+/// Two ranks train each trial. `before` is called by both at once, and fails on one of them.
+#[test]
+fn a_trial_that_crashes_on_one_of_its_ranks_is_a_row() {
+    let space = SearchSpace { ranks_per_trial: 2, ..small() };
+    let calls = AtomicU64::new(0);
+    let crash = |trial: usize, step: u64| {
+        let is_second = (trial, step) == (1, 2) && calls.fetch_add(1, Ordering::Relaxed) == 1;
+        assert!(!is_second, "a disk was full");
+    };
+    for journal in on(4, &space, None, &crash, &|_| ()) {
+        let journal = journal.unwrap();
+        let (_, outcome) = &journal.rungs[0].outcomes[1];
+        assert_eq!(outcome.fate, TrialFate::Crashed("a disk was full".to_owned()));
+        assert_eq!(outcome.steps, 2);
+        assert_eq!(journal.rungs.len(), 3, "the others go on");
+    }
+}
+
 #[test]
 fn a_trial_that_diverges_crashes_or_makes_no_model_is_a_row() {
     let space =

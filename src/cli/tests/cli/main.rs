@@ -2,6 +2,9 @@
 
 mod doctor;
 #[cfg(feature = "cuda")]
+#[path = "../../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
+#[cfg(feature = "cuda")]
 mod gpu_prices;
 mod limits;
 mod measuring;
@@ -11,12 +14,9 @@ mod perf_cuda;
 mod predicting;
 mod reports;
 mod simulate_cluster;
-mod topo;
-#[cfg(feature = "cuda")]
-#[path = "../../../../tests/common/fake_gpu.rs"]
-mod fake_gpu;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
+mod topo;
 
 use serde_json::Value;
 use std::collections::BTreeSet;

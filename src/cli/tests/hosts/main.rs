@@ -1,9 +1,9 @@
 //! Ranks on two and three hosts. The hosts are network namespaces that the test makes; where it may
 //! not, each test is skipped with the reason.
 
+mod namespaces;
 #[path = "../../../../tests/common/network.rs"]
 mod network;
-mod namespaces;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
 

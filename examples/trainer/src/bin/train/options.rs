@@ -1,6 +1,7 @@
 //! The options of a run: from flags, else from a file, else defaults.
 
 mod data;
+mod job;
 mod model;
 mod sense;
 mod sharding;
@@ -9,6 +10,7 @@ mod survival;
 mod unequal;
 
 pub(crate) use data::read_text;
+pub(crate) use job::TrainingJob;
 
 use crate::output::files;
 use crate::ranks::JoinedRanks;
@@ -20,17 +22,12 @@ use maypole_trainer::model::config::{Config, divisor};
 use maypole_trainer::pipeline_parallel::plan;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::tensor::device_choice::DeviceChoice;
-use maypole_trainer::tensor::precision::Precision;
-use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::checkpoint::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use maypole_trainer::train::text::{DataFingerprint, Text};
 use serde::Deserialize;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 pub(crate) use survival::OnFailure;
 
 #[derive(clap::Args)]
@@ -172,69 +169,11 @@ options! {
     sample: usize,
     /// The divisor of logits when they are drawn; 0 takes the likeliest [default: 0.8].
     temperature: f64,
+    /// What they follow [default: a line of the text that was held out].
+    prompt: String,
     /// Start the ranks as processes instead of threads.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     processes: bool,
-}
-
-/// A run with all its options settled.
-pub(crate) struct TrainingJob {
-    pub(crate) config: Config,
-    pub(crate) setup: Setup,
-    /// Whether layers are divided by a measurement, which is made before the first step.
-    pub(crate) measures_layers: bool,
-    pub(crate) rule: Rule,
-    pub(crate) schedule: RateSchedule,
-    pub(crate) clip: Option<f64>,
-    pub(crate) precision: Precision,
-    /// What computes the layers of each rank.
-    pub(crate) device: DeviceChoice,
-    pub(crate) recompute: bool,
-    /// Steps between moves of experts.
-    pub(crate) rebalance: Option<u64>,
-    pub(crate) rows: usize,
-    pub(crate) seed: u64,
-    pub(crate) save: Option<PathBuf>,
-    pub(crate) save_every: u64,
-    /// Checkpoints to keep.
-    pub(crate) keep: Option<usize>,
-    pub(crate) svg: Option<PathBuf>,
-    pub(crate) sample: usize,
-    pub(crate) temperature: f64,
-    pub(crate) processes: bool,
-    /// What the other ranks do when one has died.
-    pub(crate) on_failure: OnFailure,
-    /// Whether the run is compared with the same training in one process.
-    pub(crate) against: bool,
-    pub(crate) text: Text,
-    /// The text for the validation loss: the end of the text.
-    pub(crate) held_out: Text,
-    /// The file for the loss of each step.
-    pub(crate) losses: Option<PathBuf>,
-    pub(crate) bpe: Bpe,
-}
-
-impl TrainingJob {
-    /// The folder of checkpoints, if one is written after step `step`.
-    pub(crate) fn saves_after(&self, step: u64) -> Option<&Path> {
-        let due = step.is_multiple_of(self.save_every) || step == self.schedule.steps;
-        self.save.as_deref().filter(|_| due)
-    }
-
-    /// The settings of this run that a checkpoint records.
-    pub(crate) fn settings(&self) -> RunSettings {
-        let data =
-            DataFingerprint { vocabulary: self.bpe.fingerprint(), text: self.text.fingerprint() };
-        RunSettings {
-            rows: self.rows,
-            seed: self.seed,
-            precision: self.precision,
-            router: self.setup.router,
-            fault: self.setup.fault.map(PlantedFault::name),
-            data,
-            bpe: self.bpe.clone(),
-        }
-    }
 }
 
 impl TrainArgs {
@@ -298,6 +237,8 @@ impl TrainOptions {
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             temperature: self.temperature.unwrap_or(0.8),
+            // The text that is trained on without --data.
+            prompt: self.prompt.or(self.data.is_none().then(|| "KING.\n".to_owned())),
             processes: self.processes.unwrap_or(false),
             on_failure,
             against: self.against.is_some(),

@@ -35,6 +35,10 @@ impl TrainOptions {
         if let Some(kib) = self.bucket {
             ensure!(kib <= usize::MAX >> 10, "--bucket {kib}: no memory has so many KiB");
         }
+        ensure!(
+            self.prompt.as_deref() != Some(""),
+            "--prompt is empty: give the text that the sample at the end follows"
+        );
         if let Some(capacity) = self.capacity {
             let even = "1 is the even share, and without --capacity experts take all";
             ensure!(
@@ -152,6 +156,11 @@ impl TrainOptions {
                 self.temperature.is_some(),
                 self.sample != Some(0),
                 "--temperature is of the text at the end, and --sample 0 writes none",
+            ),
+            (
+                self.prompt.is_some(),
+                self.sample != Some(0),
+                "--prompt is of the text at the end, and --sample 0 writes none",
             ),
             (
                 warms,

@@ -25,12 +25,14 @@ use maypole_trainer::ranks::shares::RunClock;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
+use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::chart::LossCurve;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
 use maypole_trainer::train::session::{StepOutcome, TrainingSession};
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::survivors::recovery::Survivors;
+use maypole_trainer::train::text::Text;
 use maypole_trainer::train::validation::{judged_rows, validation_loss};
 use maypole_trainer::train::worker::Worker;
 use progress::StepProgress;
@@ -40,6 +42,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
+
+/// The tokens among which a line is looked for that a sample follows.
+const PROMPT_TOKENS: usize = 400;
+/// The most bytes of a prompt from a text without lines.
+const LONGEST_PROMPT: usize = 40;
 
 /// Runs the job on one rank: trains, saves, reports; rank 0 also validates and writes a sample.
 pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
@@ -296,6 +303,15 @@ fn alone(
     Ok(Some(alone))
 }
 
+/// The first whole line of a text, or its first words if it has no lines.
+fn a_line(text: &Text, bpe: &Bpe) -> anyhow::Result<Vec<u32>> {
+    let bytes = bpe.decode(&text.beginning(PROMPT_TOKENS)?);
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n').skip(1);
+    let mut whole = lines.filter(|line| line.len() > 1 && line.ends_with(b"\n"));
+    let words = whole.next().unwrap_or(&bytes[..bytes.len().min(LONGEST_PROMPT)]);
+    Ok(bpe.encode(words))
+}
+
 /// Prints the validation loss, the time of the whole run, and a sample of text.
 fn finish(
     session: TrainingSession<f32>,
@@ -316,7 +332,10 @@ fn finish(
     if job.sample == 0 {
         return Ok(());
     }
-    let prompt = job.bpe.encode(b"KING.\n");
+    let prompt = match &job.prompt {
+        Some(prompt) => job.bpe.encode(prompt.as_bytes()),
+        None => a_line(&job.held_out, &job.bpe)?,
+    };
     let draw = Sampling { temperature: job.temperature, seed: job.seed };
     let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
     device::check(&*gpt.device)?;
