@@ -81,6 +81,8 @@ pub mod algorithms;
 pub mod comm;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod element;
+pub mod error;
 #[doc(hidden)]
 pub mod execute;
 pub mod lower;
@@ -90,10 +92,6 @@ pub mod tuner;
 pub mod world;
 
 #[doc(inline)]
-pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
-#[doc(inline)]
-pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
-#[doc(inline)]
 pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
@@ -101,6 +99,10 @@ pub use comm::{
     Group, LastCall, Local, MessageHandle, Moved, Operation, ProgramCache, RegisteredBuffer,
     Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
+#[doc(inline)]
+pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
+#[doc(inline)]
+pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 
 #[cfg(test)]
 #[path = "../tests/common/fuzz.rs"]

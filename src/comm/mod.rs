@@ -2,9 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod control;
-pub mod element;
 pub(crate) mod engine;
-pub mod error;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 mod messages;
@@ -15,6 +13,7 @@ pub mod testing;
 pub use crate::execute::Moved;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
+pub use crate::{element, error};
 pub use api::erased::{ErasedBuffers, ErasedCall};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;

@@ -3,7 +3,7 @@
 use super::messages::DeviceMessage;
 use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::comm::engine::Engine;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;
 use lru::LruCache;
@@ -153,7 +153,7 @@ impl DeviceRank {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::element::DataType;
+    use crate::element::DataType;
 
     fn message(peer: usize, sends: bool) -> DeviceMessage<'static> {
         DeviceMessage { peer, sends, data: Lent::EMPTY, kind: DataType::U8 }

@@ -3,9 +3,9 @@
 use super::messages::DeviceMessage;
 use super::rank::DeviceRank;
 use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
-use crate::comm::element::ReduceOp;
 use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::error::Result;
+use crate::element::ReduceOp;
+use crate::error::Result;
 use maypole_transports::cuda::{DeviceBoard, DeviceError, Lent};
 
 /// The tag of messages between GPUs.

@@ -3,7 +3,7 @@
 use super::comm::Comm;
 use crate::comm::Communicator;
 use crate::comm::control::join::Transport;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use cudarc::driver::CudaStream;
 use maypole_transports::random;

@@ -1,8 +1,8 @@
 //! Messages between two ranks.
 
 use super::comm::Comm;
-use crate::comm::element::{DataType, Element};
-use crate::comm::error::Result;
+use crate::element::{DataType, Element};
+use crate::error::Result;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
 use maypole_kernels::mix;
 use maypole_transports::cuda::Lent;

@@ -5,7 +5,7 @@ use super::links::{self, Introduction};
 use super::plan;
 use super::rank::DeviceRank;
 use crate::comm::Communicator;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::load_walk;

@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::engine::agree::named_call;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
 use serde::{Deserialize, Serialize};

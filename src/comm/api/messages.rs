@@ -1,11 +1,11 @@
 //! Sending and receiving: messages between two ranks, and several of them at once.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, lend};
 use crate::comm::engine::Engine;
-use crate::comm::error::{Error, Result};
 use crate::comm::messages::driver::DrivenMessages;
 use crate::comm::messages::memory::misfit_error;
+use crate::element::{Element, Loan, lend};
+use crate::error::{Error, Result};
 use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::schedule::Schedule;
 use bytemuck::Pod;

@@ -1,8 +1,8 @@
 //! Leaving the group.
 
 use crate::comm::Communicator;
-use crate::comm::error::Result;
 use crate::comm::requests::progress::GRACE;
+use crate::error::Result;
 
 impl Communicator {
     /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.

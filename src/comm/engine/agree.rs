@@ -3,7 +3,7 @@
 
 use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
-use crate::comm::error::{CallMismatch, Error, Result};
+use crate::error::{CallMismatch, Error, Result};
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
 use maypole_transports::OwnerProcess;

@@ -2,7 +2,7 @@
 
 use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::lower::Program;
 use crate::world::calls::CallRecord;
 use maypole_transports::board::Board;

@@ -9,7 +9,7 @@ use crate::comm::engine::calls::order::{is_left_to_right, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::failure::FailedWait;
 use crate::comm::engine::health::Health;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
 use crate::schedule::collective::{Collective, HeldChunks};

@@ -4,7 +4,7 @@ use crate::comm::control::error::ControlError;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::health::Health;
-use crate::comm::error::{CallMismatch, Error, MissedDeadline, Result};
+use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{MessageBatch, MessageError};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;

@@ -2,8 +2,8 @@
 //! runs.
 
 use crate::comm::control::{Control, Straggler};
-use crate::comm::error::{Error, Result};
 use crate::comm::status::report_failure;
+use crate::error::{Error, Result};
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};

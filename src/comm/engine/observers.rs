@@ -6,7 +6,7 @@
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::prepared::PreparedCall;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
 use crate::execute::{Buffers, ExecuteError, Executor};
 use crate::lower::Program;

@@ -1,9 +1,9 @@
 //! Starting messages while a call of the communicator runs on another thread.
 
-use crate::comm::element::DataType;
-use crate::comm::error::Error;
 use crate::comm::messages::memory::Arrival;
 use crate::comm::{Communicator, Request};
+use crate::element::DataType;
+use crate::error::Error;
 
 /// Starts messages of a communicator from another thread: see [`Communicator::message_handle`].
 ///

@@ -1,8 +1,8 @@
 //! The memory of messages that are posted without waiting, and what their requests are told.
 
-use crate::comm::element::Element;
-use crate::comm::error::Error;
 use crate::comm::requests::request::RequestOutcome;
+use crate::element::Element;
+use crate::error::Error;
 use crate::execute::messages::{MessageEnd, Misfit, OwnedReceive, OwnedSend};
 use bytemuck::Pod;
 use maypole_kernels::{DataType, View, ViewMut};

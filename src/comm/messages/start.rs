@@ -1,9 +1,9 @@
 //! Messages that do not block: they are posted at once and go on beside all other calls.
 
-use crate::comm::element::{DataType, Element};
-use crate::comm::error::{Error, Result};
 use crate::comm::messages::memory::{Arrival, EndHook, EndOfMessage, ReceiveBuffer, SendBuffer};
 use crate::comm::{Communicator, Request};
+use crate::element::{DataType, Element};
+use crate::error::{Error, Result};
 use crate::execute::messages::NewRequest;
 use bytemuck::Pod;
 use std::marker::PhantomData;

@@ -1,10 +1,10 @@
 //! Requests: operations that run while their caller does something else.
 
 use crate::comm::Communicator;
-use crate::comm::error::{Error, Result};
 use crate::comm::messages::driver::Messages;
 use crate::comm::requests::handle::EngineHandle;
 use crate::comm::requests::progress::{Progress, poll, receive};
+use crate::error::{Error, Result};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
 use std::io;

@@ -1,9 +1,9 @@
 //! Requests on borrowed buffers, for as long as a scope lasts.
 
 use crate::comm::Communicator;
-use crate::comm::error::Result;
 use crate::comm::requests::progress::{await_or_fail, receive, set_background};
 use crate::comm::requests::request::{Request, RequestJob, task};
+use crate::error::Result;
 use maypole_transports::Alarm;
 use maypole_transports::simulated::{self, ThreadEnd};
 use std::marker::PhantomData;

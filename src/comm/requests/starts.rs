@@ -5,8 +5,8 @@
 //! A buffer is any type that lends its elements with [`AsMut`] (an input that is only read: with
 //! [`AsRef`]): a `Vec`, a boxed slice, an array, within a scope a slice.
 
-use crate::comm::element::{Element, ReduceOp};
 use crate::comm::{Communicator, Request, Scope};
+use crate::element::{Element, ReduceOp};
 
 macro_rules! starts {
     ($life:lifetime) => {

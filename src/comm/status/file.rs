@@ -2,7 +2,7 @@
 
 use super::{RankStatus, collect, server};
 use crate::comm::control::Control;
-use crate::comm::error::Error;
+use crate::error::Error;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};

@@ -3,7 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::control::error::ControlError;
 use crate::comm::control::join::AdmittedWorld;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::world::service::{Contribution, Newcomers};
 
 impl Communicator {

@@ -9,7 +9,7 @@ use crate::comm::control::processes::ProcessControl;
 use crate::comm::engine::Engine;
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::observers::TraceName;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;

@@ -4,7 +4,7 @@ use super::{Transport, host_name};
 use crate::algorithms::Algorithm;
 use crate::comm::control::summary::LogLevel;
 use crate::comm::engine::Engine;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::interface::InterfaceSelector;
 use crate::world::launch::{Launch, LaunchError, VARIABLES};

@@ -2,7 +2,7 @@
 
 use super::Transport;
 use crate::comm::control::Control;
-use crate::comm::error::Error;
+use crate::error::Error;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;

@@ -1,8 +1,8 @@
 //! The description of a call by which its program is found.
 
-use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::comm::engine::calls::counts::{CallCount, InternedCounts};
-use crate::comm::error::{Error, Result};
+use crate::element::{DataType, Factor, ReduceOp};
+use crate::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;

@@ -7,7 +7,7 @@ use crate::comm::engine::calls::counts::{CallCount, InternedCounts};
 use crate::comm::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::settings::CallSettings;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use crate::topology::DeviceLinks;

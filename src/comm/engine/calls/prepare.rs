@@ -1,14 +1,14 @@
 //! Preparing a call at its first use: choose a plan, lower the schedules, connect the ranks.
 
 use crate::algorithms::Algorithm;
-use crate::comm::element::ReduceOp;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::{CollectiveCall, Reduction, held};
 use crate::comm::engine::calls::order::schedules_of;
 use crate::comm::engine::calls::prepared::{PreparedCall, ProgramSource};
 use crate::comm::engine::calls::workspace::WorkspaceNeed;
 use crate::comm::engine::registered::AskingCall;
-use crate::comm::error::Result;
+use crate::element::ReduceOp;
+use crate::error::Result;
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Layout, Placement, Schedule};

@@ -6,7 +6,7 @@ use crate::comm::engine::calls::order::objection_to_proof;
 use crate::comm::engine::calls::prepare::LoweringLabel;
 use crate::comm::engine::calls::prepared::{ProgramKey, ProgramSource};
 use crate::comm::engine::calls::recent::RecentlyUsed;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};

@@ -3,12 +3,12 @@
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
 use super::{AskingCall, ReachingProgram, Registrations};
 use crate::comm::api::observe::last_call::CallPath;
-use crate::comm::element::DataType;
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::prepared::PreparedCalls;
 use crate::comm::engine::observers::{Observers, run_recorded};
-use crate::comm::error::Result;
+use crate::element::DataType;
+use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
 };

@@ -7,7 +7,7 @@
 //! process as on most machines.
 
 use crate::comm::engine::Engine;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::tuner::{CostTable, Costs};
 use crate::world::calls::CallRecord;
 use maypole_kernels::ViewMut;

@@ -2,7 +2,7 @@
 
 use crate::comm::engine::Engine;
 use crate::comm::engine::agree::named_call;
-use crate::comm::error::{Error, Result};
+use crate::error::{Error, Result};
 use maypole_transports::registered::{Arena, SharedRegistration};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use super::{AskingCall, ReachingProgram};
 use crate::comm::engine::Engine;
 use crate::comm::engine::calls::call::CollectiveCall;
 use crate::comm::engine::calls::order::schedules_of;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
