@@ -2,7 +2,7 @@
 
 use super::messages::DeviceMessage;
 use super::rank::{DeviceRank, IS_CONNECTED};
-use crate::comm::engine::Engine;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;

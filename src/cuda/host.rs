@@ -3,8 +3,8 @@
 use super::messages::DeviceMessage;
 use super::rank::DeviceRank;
 use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
-use crate::comm::engine::calls::call::CollectiveCall;
 use crate::element::ReduceOp;
+use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
 use maypole_transports::cuda::{DeviceBoard, DeviceError, Lent};
 

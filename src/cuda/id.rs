@@ -2,7 +2,7 @@
 
 use super::comm::Comm;
 use crate::comm::Communicator;
-use crate::comm::control::join::Transport;
+use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use cudarc::driver::CudaStream;

@@ -3,9 +3,9 @@
 use super::plan;
 use super::programs::{Prepared, ProgramRoom};
 use super::rank::{DeviceRank, Made};
-use crate::comm::engine::agree::named_call;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::device::DeviceLowered;
+use crate::engine::agree::named_call;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::device::DeviceLowered;
 use crate::error::Result;
 use crate::lower::DeviceProgram;
 use crate::tuner::Plan;

@@ -1,8 +1,8 @@
 //! Programs in the memory of a GPU, and those that graphs keep.
 
 use crate::algorithms::Algorithm;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::recent::RecentlyUsed;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::recent::RecentlyUsed;
 use crate::world::calls::CallRecord;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;

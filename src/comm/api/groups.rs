@@ -1,7 +1,7 @@
 //! Groups of a communicator's ranks: communicators of their own.
 
 use crate::comm::Communicator;
-use crate::comm::engine::agree::named_call;
+use crate::engine::agree::named_call;
 use crate::error::Result;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;

@@ -1,9 +1,9 @@
 //! Running schedules that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::CallCount;
 use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::CallCount;
 use crate::error::Result;
 use crate::schedule::Schedule;
 use crate::schedule::collective::{Collective, HeldChunks};

@@ -2,7 +2,7 @@
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::engine::limits::TimeLimits;
+use crate::engine::limits::TimeLimits;
 use crate::tuner::{Plan, PlanOverride};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;

@@ -7,9 +7,9 @@
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::RankCounts;
 use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::RankCounts;
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};

@@ -2,9 +2,9 @@
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
-use crate::comm::engine::calls::counts::CallCount;
 use crate::element::DataType;
+use crate::engine::calls::call::{CollectiveCall, Reduction};
+use crate::engine::calls::counts::CallCount;
 use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::tuner::{CostTable, Explanation};

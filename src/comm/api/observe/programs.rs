@@ -1,22 +1,7 @@
 //! The programs that a communicator keeps for calls that are repeated.
 
 use crate::comm::Communicator;
-
-/// The programs of a communicator: see [`Communicator::programs`].
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ProgramCache {
-    /// Programs that were made so far, each by lowering the schedules of a call.
-    pub lowered: u64,
-    /// Programs that were dropped, because all programs together would have exceeded the budget.
-    pub evicted: u64,
-    /// Programs that are kept now.
-    pub kept: usize,
-    /// Bytes that these take.
-    pub bytes: usize,
-    /// The most bytes that they may take.
-    pub budget: usize,
-}
+use crate::engine::report::ProgramCache;
 
 impl Communicator {
     /// How many programs this communicator has made for its calls, and how many it keeps.
