@@ -1,7 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
-use super::rank::DeviceRank;
-use super::setup::{self, Connected};
+use super::rank::{Connected, DeviceRank};
+use super::setup;
 use super::watch::Watch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;

@@ -2,7 +2,7 @@
 
 use super::collectives::LentCall;
 use super::comm::Comm;
-use super::messages::DeviceMessage;
+use super::exchange::DeviceMessage;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;

@@ -1,6 +1,6 @@
 //! Calls on GPUs that do not reach one another, through the memory of the host.
 
-use super::messages::DeviceMessage;
+use super::exchange::DeviceMessage;
 use super::rank::DeviceRank;
 use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
 use crate::element::ReduceOp;

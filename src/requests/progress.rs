@@ -3,6 +3,7 @@
 use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::world::RankSentence;
 use crate::world::service::{Cause, CauseKind};
 use maypole_transports::simulated::{self, DeadlinePassed, ThreadTurns};
@@ -18,6 +19,9 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A call with its buffers. The thread that has the engine runs it for its communicator `C`.
 pub(crate) type RequestJob<'a, C> = Box<dyn FnOnce(&mut C) + Send + 'a>;
+
+/// The outcome of a request: a panic, an error, or the buffers.
+pub(crate) type RequestOutcome<B> = thread::Result<Result<B, Error>>;
 
 /// A communicator that has its engine only while it makes calls in a thread beside the caller's.
 pub(crate) trait EngineBorrower: Send + 'static {

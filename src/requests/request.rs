@@ -3,16 +3,12 @@
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::progress::{EngineBorrower, RequestJob, poll, receive};
+use crate::requests::progress::{EngineBorrower, RequestJob, RequestOutcome, poll, receive};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::thread;
-
-/// The outcome of a request: a panic, an error, or the buffers.
-pub(crate) type RequestOutcome<B> = thread::Result<Result<B>>;
 
 /// An operation under way, which owns its buffers until it is done.
 ///

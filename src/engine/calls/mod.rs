@@ -7,6 +7,7 @@ pub(crate) mod counts;
 pub(super) mod order;
 mod prepare;
 pub(super) mod prepared;
+pub(super) mod reaching;
 pub(crate) mod recent;
 pub(super) mod user_schedules;
 mod workspace;

@@ -8,9 +8,9 @@
 
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
+use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
 use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::calls::workspace::{Workspace, WorkspaceNeed};
-use crate::engine::registered::{AskingCall, ReachingProgram};
 use crate::engine::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Buffers, Moved};

@@ -1,11 +1,12 @@
 //! A call that asks all ranks where its buffers lie.
 
+use super::Registrations;
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
-use super::{AskingCall, ReachingProgram, Registrations};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::prepared::PreparedCalls;
+use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
 use crate::engine::observers::{Observers, run_recorded};
 use crate::engine::report::CallPath;
 use crate::error::Result;

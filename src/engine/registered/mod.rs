@@ -13,14 +13,10 @@ mod copies;
 mod make;
 mod prepare;
 
-use crate::engine::report::CallPath;
-use crate::execute::record::ProgramNotes;
 use crate::lower::Program;
-use crate::tuner::MeasuredTime;
 pub(super) use copies::PrivateCopies;
 use maypole_kernels::View;
 use maypole_transports::registered::{Registration, Ticket};
-use std::sync::Arc;
 
 /// The registrations of a group, as one rank has them.
 #[derive(Debug, Default)]
@@ -78,91 +74,5 @@ impl Registrations {
     fn unused(&self) -> Vec<u32> {
         let unused = self.list.iter().filter(|(_, registration)| !registration.is_used());
         unused.map(|(number, _)| *number).collect()
-    }
-}
-
-/// How a call runs that asks all ranks where their buffers lie, besides its program for slots and
-/// streams.
-#[derive(Debug, Default)]
-pub(crate) struct AskingCall {
-    /// For buffers that all ranks have registered.
-    registered: Option<ReachingProgram>,
-    /// For buffers that all ranks can at least read.
-    copied: Option<ReachingProgram>,
-    /// How the last call ran.
-    last: CallPath,
-}
-
-/// A program that reaches other ranks' buffers.
-#[derive(Debug)]
-pub(crate) struct ReachingProgram {
-    /// The name of the algorithm.
-    pub(super) algorithm: &'static str,
-    pub(super) program: Program,
-    /// True if ranks may call with one buffer as input and output. Equal on all ranks.
-    allows_in_place: bool,
-    /// How often the call ran so.
-    pub(super) runs: u64,
-    /// How long such a run took while calls were timed.
-    pub(super) measured: MeasuredTime,
-    /// The description of the program for a recorder.
-    notes: Option<Arc<ProgramNotes>>,
-}
-
-impl AskingCall {
-    /// The program of each path, if the call has it.
-    pub(super) fn program(&self, path: CallPath) -> Option<&ReachingProgram> {
-        match path {
-            CallPath::Staged => None,
-            CallPath::Registered => self.registered.as_ref(),
-            CallPath::Copied => self.copied.as_ref(),
-        }
-    }
-
-    fn programs(&self) -> impl Iterator<Item = &ReachingProgram> {
-        self.registered.iter().chain(&self.copied)
-    }
-
-    /// Bytes that it takes while it is kept.
-    pub(super) fn bytes(&self) -> usize {
-        let of = |it: &ReachingProgram| {
-            it.program.bytes() + it.notes.as_ref().map_or(0, |notes| notes.program.bytes())
-        };
-        size_of::<Self>() + self.programs().map(of).sum::<usize>()
-    }
-
-    /// Bytes of scratch that its programs need.
-    pub(super) fn scratch(&self) -> usize {
-        self.programs().map(|it| it.program.scratch).max().unwrap_or(0)
-    }
-
-    /// Notes how the last call ran.
-    pub(super) fn note_run(&mut self, path: CallPath) {
-        self.last = path;
-        if let Some(program) = self.ran_last() {
-            program.runs += 1;
-        }
-    }
-
-    /// How the last call ran.
-    pub(super) fn last(&self) -> CallPath {
-        self.last
-    }
-
-    /// The program of the last call, if it ran by one of these.
-    pub(super) fn ran_last(&mut self) -> Option<&mut ReachingProgram> {
-        match self.last {
-            CallPath::Staged => None,
-            CallPath::Registered => self.registered.as_mut(),
-            CallPath::Copied => self.copied.as_mut(),
-        }
-    }
-
-    /// Whether other ranks touch this rank's input, and its output, by any of the programs.
-    fn exposes(&self) -> (bool, bool) {
-        let of = |it: &ReachingProgram| {
-            it.program.in_place.as_ref().map_or((false, false), |access| access.exposes)
-        };
-        self.programs().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 }

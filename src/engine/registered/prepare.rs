@@ -2,10 +2,10 @@
 //! streams.
 
 use super::announcement::ANNOUNCEMENT;
-use super::{AskingCall, ReachingProgram};
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
+use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
 use crate::error::Result;
 use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;

@@ -1,12 +1,12 @@
 //! The thread that drives messages while no thread of the program waits for one.
 
 use crate::control::departures::LeavingThread;
-use crate::requests::messages::driver::{Messages, PAUSE, SETTLING};
+use crate::requests::messages::driver::{BackgroundThread, Messages, PAUSE, SETTLING};
 use crate::requests::progress::receive;
 use maypole_transports::simulated::{self, ThreadTurns, poll_until};
 use std::iter;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Duration;
@@ -16,11 +16,6 @@ const STANDING_ASIDE: Duration = Duration::from_micros(200);
 /// How often, and how long each time, the thread in the background sleeps before it must be woken.
 const NAPS: u32 = 10;
 const NAP: Duration = Duration::from_millis(1);
-/// The thread, and the channel that wakes it.
-pub(super) struct BackgroundThread {
-    wake: Sender<()>,
-    thread: LeavingThread,
-}
 
 impl Messages {
     /// Lets the thread in the background drive. Without such a thread, requests go on while a

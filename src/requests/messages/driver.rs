@@ -1,6 +1,7 @@
 //! The links and the requests of one rank in one group, and the thread that drives them.
 
 use crate::control::Control;
+use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
 use crate::execute::messages::{
@@ -8,13 +9,13 @@ use crate::execute::messages::{
     RequestInbox,
 };
 use crate::execute::{LinkError, Moved};
-use crate::requests::messages::background::BackgroundThread;
 use crate::schedule::hosts::Boards;
 use maypole_transports::simulated::{self, poll_until};
 use maypole_transports::{Alarm, Sleep};
 use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,12 @@ pub(crate) struct Messages {
     pub(super) is_roused: AtomicBool,
     /// True once no request will be started any more.
     pub(super) is_closing: AtomicBool,
+}
+
+/// The thread that drives while no other does, and the channel that wakes it.
+pub(super) struct BackgroundThread {
+    pub(super) wake: Sender<()>,
+    pub(super) thread: LeavingThread,
 }
 
 impl Messages {

@@ -3,7 +3,7 @@
 use crate::element::Element;
 use crate::error::Error;
 use crate::execute::messages::{MessageEnd, Misfit, OwnedReceive, OwnedSend};
-use crate::requests::request::RequestOutcome;
+use crate::requests::progress::RequestOutcome;
 use bytemuck::Pod;
 use maypole_kernels::{DataType, View, ViewMut};
 use std::marker::PhantomData;
