@@ -146,8 +146,8 @@ impl<T: Real> Vocabulary<T> for OwnMaximum {
 
 #[cfg(test)]
 mod tests {
-    use crate::check::faults::PlantedFault;
-    use crate::check::faults::assembly::Assembly;
+    use crate::faults::PlantedFault;
+    use crate::faults::assembly::Assembly;
     use crate::tensor_parallel::vocab::tests::error;
 
     #[test]

@@ -1,6 +1,7 @@
 //! What each rank keeps to be able to go on without another one.
 
 use crate::data_parallel::shards::Shards;
+use crate::model::layout::ParameterLayout;
 use crate::model::store::{OwnedRun, Store};
 use crate::ranks::exchange::shift_v;
 use crate::ranks::group::RankGroup;
@@ -8,7 +9,6 @@ use crate::ranks::shard::Shard;
 use crate::tensor::math::Real;
 use crate::train::optim::Optimizer;
 use crate::train::plateau::PlateauRate;
-use crate::train::session::TrainingSession;
 use maypole::Result;
 
 /// The state of a rank after a step.
@@ -43,17 +43,20 @@ pub struct StateKeeper<T> {
 }
 
 impl<T: Real> StateKeeper<T> {
-    /// Begins to keep the state of `session`, whose replicas are the ranks of `group`. `sharded`: each
-    /// rank updates its part of each unit. Collective: all ranks of the group call it.
+    /// Begins to keep the state of a session that has `optimizer` and parameters of this `layout`, and
+    /// whose replicas are the ranks of `group`. `sharded`: each rank updates its part of each unit. Collective: all ranks of the group call it.
     ///
     /// # Errors
     /// As the collective.
-    pub fn new(session: &mut TrainingSession<T>, group: &RankGroup, sharded: bool) -> Result<Self> {
-        let optimizer = &mut session.optimizer;
+    pub fn new(
+        optimizer: &mut Optimizer<T>,
+        layout: &ParameterLayout,
+        group: &RankGroup,
+        sharded: bool,
+    ) -> Result<Self> {
         let world = group.world();
         let mut copy = Optimizer::new(optimizer.rule);
         copy.steps = optimizer.steps;
-        let layout = session.store.layout();
         let previous = Shard { index: (group.rank() + world - 1) % world, of: world };
         let sharded = sharded && world > 1 && optimizer.rule.states() > 0;
         let previous = sharded.then(|| Shards::new(layout, previous));

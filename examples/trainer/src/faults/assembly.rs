@@ -4,15 +4,6 @@
 //! around it that makes the mistake. Without a mistake every method returns its argument unchanged.
 //! So the code of an axis contains no mistake, and the code of a mistake contains nothing else.
 
-use crate::check::faults::PlantedFault;
-use crate::check::faults::batches;
-use crate::check::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
-use crate::check::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
-use crate::check::faults::gradients::{Averaged, KeptUnits, whole_on_each_rank};
-use crate::check::faults::pipeline;
-use crate::check::faults::tensor::{
-    FirstTokens, ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder,
-};
 use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::context_parallel::zigzag::PositionDivision;
@@ -20,6 +11,13 @@ use crate::data_parallel::partial::SummedEntries;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::{ExactExperts, ExpertLayer};
 use crate::expert_parallel::rebalance::{ExpertMove, move_experts};
+use crate::faults::PlantedFault;
+use crate::faults::batches;
+use crate::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
+use crate::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
+use crate::faults::gradients::{Averaged, KeptUnits, whole_on_each_rank};
+use crate::faults::pipeline;
+use crate::faults::tensor::{FirstTokens, ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
 use crate::model::axes::{Attention, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::store::Store;
