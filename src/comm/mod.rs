@@ -8,8 +8,8 @@ pub mod testing;
 
 pub use crate::control::transport::{Transport, UnknownTransport};
 use crate::engine::Engine;
+pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache, Sent};
 use crate::engine::conditions::RunConditions;
-pub use crate::engine::report::{CallPath, Counters, LastCall, ProgramCache, Sent};
 pub use crate::execute::Moved;
 use crate::requests::handle::EngineHandle;
 pub use crate::requests::request::{Request, wait_all};

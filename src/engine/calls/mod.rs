@@ -9,5 +9,6 @@ mod prepare;
 pub(super) mod prepared;
 pub(super) mod reaching;
 pub(crate) mod recent;
+pub(crate) mod report;
 pub(super) mod user_schedules;
 mod workspace;

@@ -1,6 +1,6 @@
 //! Calls that can reach the buffers of other ranks: their programs for that.
 
-use crate::engine::report::CallPath;
+use crate::engine::calls::report::CallPath;
 use crate::execute::record::ProgramNotes;
 use crate::lower::Program;
 use crate::tuner::MeasuredTime;

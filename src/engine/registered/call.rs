@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::prepared::PreparedCalls;
 use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
+use crate::engine::calls::report::CallPath;
 use crate::engine::observers::{Observers, run_recorded};
-use crate::engine::report::CallPath;
 use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,

@@ -4,7 +4,7 @@
 //! [`Communicator::counters`] computes the bytes when it is called.
 
 use crate::comm::Communicator;
-use crate::engine::report::Counters;
+use crate::engine::calls::report::Counters;
 
 impl Communicator {
     /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups

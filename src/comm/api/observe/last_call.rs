@@ -1,7 +1,7 @@
 //! How the last collective ran.
 
 use crate::comm::Communicator;
-use crate::engine::report::LastCall;
+use crate::engine::calls::report::LastCall;
 
 impl Communicator {
     /// How the last collective of this rank ran. `None` if there was none, or if something else

@@ -1,7 +1,7 @@
 //! The programs that a communicator keeps for calls that are repeated.
 
 use crate::comm::Communicator;
-use crate::engine::report::ProgramCache;
+use crate::engine::calls::report::ProgramCache;
 
 impl Communicator {
     /// How many programs this communicator has made for its calls, and how many it keeps.
