@@ -9,7 +9,7 @@
 /// all folders above it. Where a folder has rows, each of its modules has one; what is in the
 /// folder's own `mod.rs`, all of its modules may name. Modules without rows may name one another,
 /// but not in a circle, except for [`CIRCLES`].
-pub const TABLE: &[(&str, &str, &str)] = &[
+pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
     ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),
     ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
@@ -179,7 +179,7 @@ pub const TABLE: &[(&str, &str, &str)] = &[
 ];
 
 /// The modules of a folder that name one another in a circle, and why they stay so.
-pub const CIRCLES: &[(&str, &str)] = &[
+pub(crate) const CIRCLES: &[(&str, &str)] = &[
     ("src/schedule/draw/{shapes,svg}", "a picture is made of shapes, which are as wide as it is"),
     ("transports/src/cuda/{launch,layout}", "a call says by which protocol its room is laid out"),
     (
