@@ -199,6 +199,43 @@ fn the_top_level_is_fixed() {
     }
 }
 
+/// Names of types that stand for two things. No name is to be added.
+const DOUBLE: &[&str] = &[
+    "Arena",
+    "Gpu",
+    "Group",
+    "Launch",
+    "Layout",
+    "MessageEnd",
+    "Messages",
+    "Posted",
+    "Product",
+    "Room",
+    "Turns",
+    "Watch",
+    "Workspace",
+];
+
+#[test]
+fn a_type_has_a_name_of_its_own() {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for (file, code) in ["src", "transports/src", "kernels/src"].into_iter().flat_map(sources) {
+        for line in code.lines().filter(|_| !file.starts_with("src/bin/")) {
+            let words: Vec<&str> = line.split([' ', '<', '(', ';', '{', ':']).collect();
+            let kind = words.iter().position(|word| ["struct", "enum", "trait"].contains(word));
+            let begins = |start: &&str| line.trim_start().starts_with(start);
+            let is_item = ["pub", "struct", "enum", "trait"].iter().any(begins);
+            let name = kind.filter(|_| is_item).and_then(|kind| words.get(kind + 1));
+            let Some(name) = name.filter(|name| name.starts_with(char::is_uppercase)) else {
+                continue;
+            };
+            let other = seen.insert((*name).to_owned(), file.clone());
+            let other = other.filter(|other| *other != file && !DOUBLE.contains(name));
+            assert_eq!(other, None, "{file} has a type {name}, too");
+        }
+    }
+}
+
 #[test]
 fn folders_of_the_upper_rooms_have_at_most_12_files() {
     let mut folders: BTreeMap<String, usize> = BTreeMap::new();

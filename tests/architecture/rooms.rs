@@ -174,17 +174,16 @@ fn circles(
     modules: &BTreeSet<&[String]>,
 ) -> Vec<Vec<Vec<String>>> {
     let has_row = |module: &[String]| rooms.iter().any(|room| room.module == module);
-    let mut arrows: BTreeMap<&[String], BTreeSet<(&[String], &[String])>> = BTreeMap::new();
+    let mut arrows = BTreeSet::new();
     for file in files {
         let parted = file.names.iter().filter_map(|names| parting(file, names));
-        for (here, there) in
-            parted.filter(|(here, there)| modules.contains(there) && !has_row(here))
-        {
-            arrows.entry(&here[..here.len() - 1]).or_default().insert((here, there));
-        }
+        arrows.extend(parted.filter(|(here, there)| modules.contains(there) && !has_row(here)));
     }
-    let left = arrows.into_values().map(in_circles).filter(|left| !left.is_empty());
-    left.map(|left| left.into_iter().map(<[String]>::to_vec).collect()).collect()
+    let mut circles: BTreeMap<&[String], Vec<Vec<String>>> = BTreeMap::new();
+    for module in in_circles(arrows) {
+        circles.entry(&module[..module.len() - 1]).or_default().push(module.to_vec());
+    }
+    circles.into_values().collect()
 }
 
 /// The modules that are left of these arrows when all are taken away that end no way, or begin it.

@@ -1,4 +1,5 @@
-//! Joining a world of processes, and choosing what carries its bytes.
+//! How communicators are made, of processes that join a world or of threads of one process, and how
+//! they are left.
 
 mod admission;
 mod close;

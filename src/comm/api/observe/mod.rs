@@ -1,8 +1,6 @@
 //! What a user can learn about calls: why they run as they do, what they moved, and when.
 
-mod counters;
+mod calls;
 mod explain;
-mod last_call;
-mod programs;
 mod status;
 mod trace;
