@@ -25,7 +25,7 @@
 //!   contribution arrives exactly once;
 //! * the drawing ([`draw`](schedule::draw)) shows it;
 //! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on clocks and prices it;
-//! * the executor (`execute`) moves real bytes by it.
+//! * lowering ([`lower`]) makes of it what the executor (`execute`) moves real bytes by.
 //!
 //! So what is proved, drawn and priced *is* what runs.
 //!
@@ -70,7 +70,14 @@
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
 //! | `execute` | walks one program over boards and streams, and records what happened when |
 //! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |
+//! | [`element`] | the types of elements, and how elements are combined |
+//! | [`error`] | why a call failed |
+//! | `control` | how the ranks of a group agree, get connected and fail together |
+//! | [`status`] | what a rank tells about itself |
+//! | `engine` | from a call to a program that runs |
+//! | `requests` | calls that run while their caller does something else |
 //! | [`comm`] | [`Communicator`], the front door |
+//! | `cuda` | the same calls on the memory of GPUs |
 //!
 //! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports`
 //! (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code
@@ -79,28 +86,34 @@
 
 pub mod algorithms;
 pub mod comm;
+mod control;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod element;
+mod engine;
+pub mod error;
 #[doc(hidden)]
 pub mod execute;
 pub mod lower;
+mod requests;
 pub mod schedule;
+pub mod status;
 pub mod topology;
 pub mod tuner;
 pub mod world;
 
-#[doc(inline)]
-pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
-#[doc(inline)]
-pub use comm::error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
-#[doc(inline)]
-pub use comm::status::{RankStatus, StatusHandle};
 #[doc(inline)]
 pub use comm::{
     AbortHandle, Admissions, Arena, CallPath, Communicator, Counters, ErasedBuffers, ErasedCall,
     Group, LastCall, Local, MessageHandle, Moved, Operation, ProgramCache, RegisteredBuffer,
     Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
+#[doc(inline)]
+pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
+#[doc(inline)]
+pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
+#[doc(inline)]
+pub use status::{RankStatus, StatusHandle};
 
 #[cfg(test)]
 #[path = "../tests/common/fuzz.rs"]

@@ -5,68 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rooms of `src` from the ground up, the rooms that each may name, and the reason, which a
-/// failure prints. A room may only name rooms above it in this table, so there is no circle between
-/// rooms.
-const ROOMS: &[(&str, &str, &str)] = &[
-    (
-        "schedule",
-        "",
-        "schedules and their readers are plain data; they know no maker and no executor",
-    ),
-    ("algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
-    ("lower", "schedule", "lowering is pure and knows no algorithm"),
-    ("topology", "algorithms schedule", "a topology is data about machines; it knows no executor"),
-    (
-        "tuner",
-        "algorithms schedule topology",
-        "the tuner is pure: equal questions have equal answers",
-    ),
-    ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
-    ("world", "", "processes become ranks without any collective"),
-    (
-        "comm",
-        "algorithms execute lower schedule topology tuner world",
-        "the front door joins all rooms",
-    ),
-    (
-        "cuda",
-        "algorithms comm lower schedule topology tuner world",
-        "the same calls on the memory of GPUs: a kernel takes the place of the executor",
-    ),
-];
-/// Parts of the room `schedule`, the other parts that each may name, and the reason, which a
-/// failure prints. A name that is in no row is allowed.
-const PARTS: &[(&str, &str, &str)] = &[
-    ("schedule/collective", "", "what a collective promises depends on nothing"),
-    ("schedule/walk", "", "the walk reads schedules only"),
-    (
-        "schedule/verify",
-        "collective walk",
-        "the checker knows the law and what is promised, and no executor",
-    ),
-    ("schedule/conflict", "walk", "conflict order is a reading of the law alone"),
-    ("schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
-    ("schedule/trace", "", "a trace shows what happened, whatever it was"),
-    (
-        "schedule/simulate",
-        "conflict trace walk",
-        "the simulator prices steps, whatever they are for",
-    ),
-];
-/// The folders of `topology` from the ground up, and the folders that each may name.
-const TOPOLOGY: &[(&str, &str)] = &[
-    ("model", ""),
-    ("transport", ""),
-    ("stream_links", "transport"),
-    ("read", "model"),
-    ("build", "model read"),
-    ("search", "model"),
-    ("predict", "model search"),
-    ("picture", "model search"),
-    ("device_links", "model search"),
-    ("detect", "model read build device_links"),
-];
+#[path = "architecture/rooms.rs"]
+mod rooms;
+#[path = "architecture/table.rs"]
+mod table;
+
 /// Rooms without effects, and the parts of them that exist for an effect.
 const PURE: &str = "schedule algorithms lower topology tuner";
 const NOT_PURE: &[&str] = &["src/topology/detect", "src/tuner/saved.rs"];
@@ -82,118 +25,11 @@ const EFFECTS: &[&str] = &[
     "SystemTime",
 ];
 
-/// The folders of the trainer from the ground up: a folder names itself and folders above it in
-/// this list.
-const TRAINER: &[(&str, &str)] = &[
-    ("tensor", "a layer computes on slices; it knows no model and no other rank"),
-    ("ranks", "groups of ranks know numbers and shards, and no axis"),
-    ("tensor_parallel", "layers that are divided over ranks; they know no model"),
-    ("model", "a model is made of layers; other axes enter it at its interfaces"),
-    ("averaging", "ranks that train apart have stores of their own; they know no other axis"),
-    ("data_parallel", "a form of data parallelism is a store; it knows no other axis"),
-    ("context_parallel", "context parallelism knows no axis below it in this list"),
-    ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
-    ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),
-    ("unequal_ranks", "a division follows times; it knows models to time them, and no training"),
-    ("advise", "the planner is arithmetic; it knows schedules, and no training"),
-    ("check/faults", "a deliberate mistake decorates an axis; it knows no run"),
-    ("train", "a run joins the axes; what checks it comes after it"),
-    ("search", "a search trains trials; nothing below it knows that it is one of many"),
-    ("check", "checks look at everything"),
-];
-
 #[test]
 fn every_path_of_a_rule_is_there() {
-    let trainer = TRAINER.iter().map(|row| format!("examples/trainer/src/{}", row.0));
-    let others = NOT_PURE.iter().chain(WRITERS).map(|path| path.to_string());
-    for path in trainer.chain(others) {
-        let there = root().join(&path).exists() || root().join(format!("{path}.rs")).exists();
+    for path in NOT_PURE.iter().chain(WRITERS) {
+        let there = root().join(path).exists() || root().join(format!("{path}.rs")).exists();
         assert!(there, "{path}: a rule names a file or folder that is not there");
-    }
-}
-
-#[test]
-fn the_trainer_names_only_folders_below() {
-    let lib = fs::read_to_string(root().join("examples/trainer/src/lib.rs")).unwrap();
-    let folders = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    for folder in folders {
-        assert!(TRAINER.iter().any(|row| row.0 == folder), "{folder} is in the trainer's table");
-    }
-    let place = |path: &str| {
-        let rows = TRAINER.iter().enumerate();
-        let fitting = rows.filter(|(_, row)| is_in(path, row.0));
-        fitting.max_by_key(|(_, row)| row.0.len()).map(|(place, _)| place)
-    };
-    for (file, code) in sources("examples/trainer/src") {
-        let path = file.strip_prefix("examples/trainer/src/").unwrap();
-        if path == "lib.rs" || path.starts_with("bin/") {
-            continue;
-        }
-        let own = place(path).unwrap_or_else(|| panic!("{file} is in a folder of the table"));
-        assert!(!code.contains("crate::{"), "{file}: one `use` a folder, so that this can be read");
-        for named in code.split("crate::").skip(1) {
-            let words: Vec<&str> = named.split("::").take(2).map(word).collect();
-            let other = place(&words.join("/")).unwrap_or_else(|| panic!("{file} names {words:?}"));
-            assert!(other <= own, "{file} names `{}`, but {}", words.join("::"), TRAINER[own].1);
-        }
-    }
-}
-
-#[test]
-fn rooms_name_only_rooms_below_them() {
-    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let rooms = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    assert_eq!(rooms.count(), ROOMS.len(), "src has the rooms of this test's table and no others");
-    for (at, (room, may, sentence)) in ROOMS.iter().enumerate() {
-        for below in may.split_whitespace() {
-            let lower = ROOMS[..at].iter().any(|row| row.0 == below);
-            assert!(lower, "{room} may not name {below}: arrows run downwards only");
-        }
-        for (file, code) in sources(&format!("src/{room}")) {
-            assert!(
-                !code.contains("crate::{"),
-                "{file}: one `use` a room, so that this table can read it"
-            );
-            for named in code.split("crate::").skip(1).map(word) {
-                let may = may.split(' ').any(|it| it == named) || named == *room;
-                assert!(may, "{file} names `{named}`, but {sentence}");
-            }
-        }
-    }
-    for entry in fs::read_dir(root().join("src")).unwrap().map(Result::unwrap) {
-        let name = entry.file_name().into_string().unwrap();
-        let known = ["lib.rs", "cli"].contains(&&*name) || ROOMS.iter().any(|row| row.0 == name);
-        assert!(known, "src/{name}: every file is in a room of the table");
-    }
-}
-
-#[test]
-fn readers_of_schedules_know_only_what_they_read() {
-    for (part, may, sentence) in PARTS {
-        let module = part.split('/').next_back().unwrap();
-        for (file, code) in part_of("src/schedule", &format!("src/{part}")) {
-            for named in code.split("crate::schedule::").skip(1).flat_map(words_of_use) {
-                let part = PARTS.iter().any(|row| row.0.ends_with(&format!("/{named}")));
-                let may = !part || named == module || may.split(' ').any(|it| it == named);
-                assert!(may, "{file} names `{named}`, but {sentence}");
-            }
-        }
-    }
-}
-
-#[test]
-fn folders_of_topology_name_only_folders_below_them() {
-    for (at, (folder, may)) in TOPOLOGY.iter().enumerate() {
-        for below in may.split_whitespace() {
-            let lower = TOPOLOGY[..at].iter().any(|row| row.0 == below);
-            assert!(lower, "{folder} may not name {below}: arrows run downwards only");
-        }
-        for (file, code) in part_of("src/topology", &format!("src/topology/{folder}")) {
-            for named in code.split("crate::topology::").skip(1).flat_map(words_of_use) {
-                let may = may.split(' ').any(|it| it == named) || named == *folder;
-                assert!(may, "{file} names `{named}`, but {folder} knows only: {may}");
-            }
-        }
     }
 }
 
@@ -210,7 +46,7 @@ fn pure_rooms_have_no_effects() {
             "{file}: time, threads and files are arguments of the pure half, never looked up in it"
         );
         for leaf in ["maypole_transports::", "maypole_kernels::"] {
-            for named in code.split(leaf).skip(1).flat_map(words_of_use) {
+            for named in code.split(leaf).skip(1).flat_map(first_words) {
                 let sizes = ["board", "HEAD", "LONGEST_AHEAD", "packed"].contains(&named);
                 let data = sizes || ["BinaryOp", "DataType", "Scalar"].contains(&named);
                 assert!(
@@ -224,6 +60,13 @@ fn pure_rooms_have_no_effects() {
 }
 
 #[test]
+fn the_executor_knows_no_collective() {
+    for (file, code) in sources("src/execute") {
+        assert!(!code.contains("Collective"), "{file} names a collective: it runs programs");
+    }
+}
+
+#[test]
 fn leaves_know_no_collective() {
     for leaf in ["transports", "kernels"] {
         for (file, code) in sources(&format!("{leaf}/src")) {
@@ -233,7 +76,7 @@ fn leaves_know_no_collective() {
                     "{file} says `{word}`: {leaf} knows no collective"
                 );
             }
-            for named in code.split("maypole_kernels::").skip(1).flat_map(words_of_use) {
+            for named in code.split("maypole_kernels::").skip(1).flat_map(first_words) {
                 // A board of GPUs starts kernels, which a driver runs.
                 let kernels = ["cuda", "packed", "Scalar"].contains(&named);
                 let seam = ["Region", "SharedRegion", "View", "ViewMut"].contains(&named)
@@ -312,8 +155,11 @@ fn paths_with_super_are_read() {
     let expected = "use crate::schedule::walk::{Walk, Law};\nuse crate::tuner::Plan;";
     assert_eq!(absolute("src/schedule/verify.rs", code), expected);
     assert_eq!(absolute("src/schedule/verify/mod.rs", code), expected);
-    assert_eq!(words_of_use("{a::{b, c}, d as e,\n    f};"), ["a", "d", "f"]);
-    assert_eq!(words_of_use("walk::Walk;"), ["walk"]);
+    let tree = "{a::{b, c::{self, d}}, e as f,\n    g::*};\nuse h::i;";
+    let expected: [&[&str]; 5] =
+        [&["a", "b"], &["a", "c", "self"], &["a", "c", "d"], &["e"], &["g"]];
+    assert_eq!(paths(tree), expected);
+    assert_eq!(paths("walk::Walk;"), [["walk", "Walk"]]);
 }
 
 #[test]
@@ -323,25 +169,78 @@ fn code_behind_tests_is_read() {
     assert_eq!(without_tests(text), "a\nb\nc\n    d");
 }
 
+/// The folders of the top level.
+const FOLDERS: &[&str] =
+    &["src", "transports", "kernels", "bindings", "examples", "tests", "benches", "target"];
+
+#[test]
+fn pages_name_files_and_folders_that_are_there() {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for path in text.split('`').skip(1).step_by(2).map(|code| code.split(' ').next().unwrap()) {
+            let Some((folder, _)) = path.split_once('/') else { continue };
+            let is_example = path.contains("yours") || folder == "target";
+            let there = is_example || !FOLDERS.contains(&folder) || root().join(path).exists();
+            assert!(there, "{page} names {path}, which is not there");
+        }
+    }
+}
+
 #[test]
 fn the_top_level_is_fixed() {
-    let folders =
-        ["src", "transports", "kernels", "bindings", "examples", "tests", "benches", "target"];
     for entry in
         fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir())
     {
         let name = entry.file_name().into_string().unwrap();
         assert!(
-            name.starts_with('.') || folders.contains(&&*name),
+            name.starts_with('.') || FOLDERS.contains(&&*name),
             "{name}/: the folders of the top level are fixed; change the list with care"
         );
     }
 }
 
+/// Names of types that stand for two things. No name is to be added.
+const DOUBLE: &[&str] = &[
+    "Arena",
+    "Gpu",
+    "Group",
+    "Launch",
+    "Layout",
+    "MessageEnd",
+    "Messages",
+    "Posted",
+    "Product",
+    "Room",
+    "Turns",
+    "Watch",
+    "Workspace",
+];
+
 #[test]
-fn a_folder_of_comm_has_at_most_12_files() {
+fn a_type_has_a_name_of_its_own() {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for (file, code) in ["src", "transports/src", "kernels/src"].into_iter().flat_map(sources) {
+        for line in code.lines().filter(|_| !file.starts_with("src/cli/")) {
+            let words: Vec<&str> = line.split([' ', '<', '(', ';', '{', ':']).collect();
+            let kind = words.iter().position(|word| ["struct", "enum", "trait"].contains(word));
+            let begins = |start: &&str| line.trim_start().starts_with(start);
+            let is_item = ["pub", "struct", "enum", "trait"].iter().any(begins);
+            let name = kind.filter(|_| is_item).and_then(|kind| words.get(kind + 1));
+            let Some(name) = name.filter(|name| name.starts_with(char::is_uppercase)) else {
+                continue;
+            };
+            let other = seen.insert((*name).to_owned(), file.clone());
+            let other = other.filter(|other| *other != file && !DOUBLE.contains(name));
+            assert_eq!(other, None, "{file} has a type {name}, too");
+        }
+    }
+}
+
+#[test]
+fn folders_of_the_upper_rooms_have_at_most_12_files() {
     let mut folders: BTreeMap<String, usize> = BTreeMap::new();
-    for (file, _) in whole_files("src/comm") {
+    let rooms = ["comm", "control", "engine", "requests", "status"];
+    for (file, _) in rooms.iter().flat_map(|room| whole_files(&format!("src/{room}"))) {
         let folder = file.rsplit_once('/').expect("a file in a folder").0;
         *folders.entry(folder.to_owned()).or_default() += 1;
     }
@@ -367,7 +266,7 @@ fn files_are_short() {
         );
     }
     for (file, code) in whole_files("examples") {
-        let crates = ["examples/trainer/"];
+        let crates = ["examples/trainer/", "examples/tests/"];
         if crates.iter().any(|of| file.starts_with(of)) {
             continue;
         }
@@ -396,22 +295,43 @@ fn word(text: &str) -> &str {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap()
 }
 
-/// The names that follow `a_module::`: one, or those in braces.
-fn words_of_use(text: &str) -> Vec<&str> {
-    let Some(group) = text.strip_prefix('{') else { return vec![word(text)] };
+/// The paths that `text` begins with: one, or all of a tree in braces.
+fn paths(text: &str) -> Vec<Vec<&str>> {
+    if let Some(tree) = text.strip_prefix('{') {
+        return branches(tree).into_iter().flat_map(paths).collect();
+    }
+    let first = word(text);
+    let rest = text[first.len()..].strip_prefix("::").map_or_else(|| vec![Vec::new()], paths);
+    let whole = |rest| [first].into_iter().chain(rest).filter(|name| !name.is_empty()).collect();
+    rest.into_iter().map(whole).collect()
+}
+
+/// The parts of a tree of paths, up to the brace that closes it.
+fn branches(tree: &str) -> Vec<&str> {
     let mut depth = 0;
-    let mut names = vec![word(group.trim_start())];
-    for (at, letter) in group.char_indices() {
+    let mut begin = 0;
+    let mut branches = Vec::new();
+    for (at, letter) in tree.char_indices() {
         match letter {
             '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => names.push(word(group[at + 1..].trim_start())),
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                branches.push(tree[begin..at].trim());
+                begin = at + 1;
+            }
             _ => {}
         }
+        if letter == '}' && begin == at + 1 {
+            break;
+        }
     }
-    names.retain(|name| !name.is_empty());
-    names
+    branches.retain(|branch| !branch.is_empty());
+    branches
+}
+
+/// The first name of each of the [`paths`] that `text` begins with.
+fn first_words(text: &str) -> Vec<&str> {
+    paths(text).iter().filter_map(|path| path.first().copied()).collect()
 }
 
 /// `code` of `file` with every path that begins with `super` written from the root of its crate, so
@@ -451,13 +371,6 @@ fn sources(folder: &str) -> Vec<(String, String)> {
         (file, code)
     };
     files.map(read).collect()
-}
-
-/// The [`sources`] below `folder` that belong to `part`. Panics if there are none.
-fn part_of(folder: &str, part: &str) -> Vec<(String, String)> {
-    let files: Vec<_> = sources(folder).into_iter().filter(|(file, _)| is_in(file, part)).collect();
-    assert!(!files.is_empty(), "{part}: a rule names a file or folder that is not there");
-    files
 }
 
 /// `text` without the items that are compiled for tests alone. An item ends with its line if that

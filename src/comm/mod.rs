@@ -1,37 +1,31 @@
 //! The communicator: a group of ranks that call collectives together.
 
 pub(crate) mod api;
-pub(crate) mod control;
-pub mod element;
-pub(crate) mod engine;
-pub mod error;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
-mod messages;
-mod requests;
-pub mod status;
+pub(crate) mod join;
 pub mod testing;
 
+pub use crate::control::transport::{Transport, UnknownTransport};
+use crate::engine::Engine;
+pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache, Sent};
+use crate::engine::conditions::RunConditions;
 pub use crate::execute::Moved;
+use crate::requests::handle::EngineHandle;
+pub use crate::requests::request::{Request, wait_all};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
+pub use crate::{element, error, status};
 pub use api::erased::{ErasedBuffers, ErasedCall};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
-pub use api::observe::counters::{Counters, Sent};
-pub use api::observe::last_call::{CallPath, LastCall};
-pub use api::observe::programs::ProgramCache;
 pub use api::operation::Operation;
+pub use api::requests::message_handle::MessageHandle;
+pub use api::requests::scope::Scope;
 pub use api::settings::Within;
-pub use control::join::{Admissions, Transport, UnknownTransport};
-pub use control::local::Local;
-use engine::Engine;
-use engine::conditions::RunConditions;
+pub use join::Admissions;
+pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
-pub use messages::handle::MessageHandle;
-use requests::handle::EngineHandle;
-pub use requests::request::{Request, wait_all};
-pub use requests::scope::Scope;
 use std::time::Duration;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
@@ -69,7 +63,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 #[derive(Debug)]
 pub struct Communicator {
-    pub(crate) engine: EngineHandle,
+    pub(crate) engine: EngineHandle<Self>,
     /// Where the ranks run, whatever joins them.
     hosts: Hosts,
     conditions: RunConditions,

@@ -1,10 +1,10 @@
 //! The collectives on buffers of a GPU.
 
 use super::comm::Comm;
-use crate::comm::element::{DataType, Element, ReduceOp};
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::error::Result;
+use crate::element::{DataType, Element, ReduceOp};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::CallCount;
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};

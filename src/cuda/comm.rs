@@ -1,15 +1,15 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
-use super::rank::DeviceRank;
-use super::setup::{self, Connected};
+use super::rank::{Connected, DeviceRank};
+use super::setup;
 use super::watch::Watch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::element::DataType;
-use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::engine::device::DeviceWitness;
-use crate::comm::error::{Error, Result};
+use crate::element::DataType;
+use crate::engine::calls::call::{CollectiveCall, Reduction};
+use crate::engine::calls::counts::CallCount;
+use crate::engine::device::DeviceWitness;
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaStream};

@@ -1,35 +1,44 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
-use super::messages::DeviceMessage;
+use super::programs::MessagePrograms;
 use super::rank::{DeviceRank, IS_CONNECTED};
-use crate::comm::engine::Engine;
-use crate::comm::error::Result;
+use crate::element::DataType;
+use crate::engine::Engine;
+use crate::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
-use cudarc::driver::CudaStream;
-use lru::LruCache;
-use maypole_transports::cuda::{CodeShelf, DeviceCall, DeviceCode, DeviceError, Lent, Room};
+use maypole_kernels::mix;
+use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, Room};
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Most programs of messages that are kept, and as many that graphs have captured.
-const MOST_MESSAGES: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
-
-/// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program
-/// may wait for nothing.
-pub(super) struct MessagePrograms {
-    by_length: LruCache<(u64, bool), Arc<DeviceCode>>,
-    shelf: CodeShelf,
+/// One message of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceMessage<'a> {
+    pub(super) peer: usize,
+    pub(super) sends: bool,
+    pub(super) data: Lent<'a>,
+    pub(super) kind: DataType,
 }
 
-impl MessagePrograms {
-    /// No programs yet, for work on `stream`.
-    ///
-    /// # Errors
-    /// If there is no memory for them.
-    pub(super) fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DeviceError> {
-        let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES.get())?;
-        Ok(Self { by_length: LruCache::new(MOST_MESSAGES), shelf })
+impl DeviceMessage<'_> {
+    /// A hash of all that the two ends must agree on.
+    pub(super) fn fingerprint(&self) -> u32 {
+        mix(self.data.bytes() ^ (self.kind as u64) << 56) as u32
+    }
+
+    /// What its program is found by.
+    pub(super) fn key(&self) -> (u64, bool) {
+        (self.data.bytes(), self.sends)
+    }
+
+    /// The message in words.
+    pub(super) fn describe(&self) -> String {
+        let Self { peer, data, kind, .. } = self;
+        let (bytes, kind) = (data.bytes(), kind.name());
+        match self.sends {
+            true => format!("send({bytes} bytes of {kind} to rank {peer})"),
+            false => format!("recv({bytes} bytes of {kind} from rank {peer})"),
+        }
     }
 }
 
@@ -153,7 +162,6 @@ impl DeviceRank {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::element::DataType;
 
     fn message(peer: usize, sends: bool) -> DeviceMessage<'static> {
         DeviceMessage { peer, sends, data: Lent::EMPTY, kind: DataType::U8 }

@@ -2,9 +2,9 @@
 
 use super::collectives::LentCall;
 use super::comm::Comm;
-use super::messages::DeviceMessage;
-use crate::comm::element::{Element, ReduceOp};
-use crate::comm::error::{Error, Result};
+use super::exchange::DeviceMessage;
+use crate::element::{Element, ReduceOp};
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use cudarc::driver::{CudaView, CudaViewMut, SyncOnDrop};
 use maypole_transports::cuda::{ForeignBuffer, Lent};

@@ -1,11 +1,11 @@
 //! Calls on GPUs that do not reach one another, through the memory of the host.
 
-use super::messages::DeviceMessage;
+use super::exchange::DeviceMessage;
 use super::rank::DeviceRank;
 use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
-use crate::comm::element::ReduceOp;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::error::Result;
+use crate::element::ReduceOp;
+use crate::engine::calls::call::CollectiveCall;
+use crate::error::Result;
 use maypole_transports::cuda::{DeviceBoard, DeviceError, Lent};
 
 /// The tag of messages between GPUs.

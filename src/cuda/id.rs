@@ -2,8 +2,8 @@
 
 use super::comm::Comm;
 use crate::comm::Communicator;
-use crate::comm::control::join::Transport;
-use crate::comm::error::{Error, Result};
+use crate::control::transport::Transport;
+use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use cudarc::driver::CudaStream;
 use maypole_transports::random;

@@ -6,7 +6,7 @@
 
 use super::comm::Comm;
 use super::rank::DeviceRank;
-use crate::comm::error::Result;
+use crate::error::Result;
 use maypole_transports::cuda::LentMemory;
 
 impl Comm {

@@ -4,7 +4,7 @@
 //! equal on all ranks.
 
 use crate::comm::Communicator;
-use crate::comm::error::Result;
+use crate::error::Result;
 use crate::topology::{DeviceLinks, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;

@@ -1,42 +1,10 @@
 //! Messages between two ranks.
 
 use super::comm::Comm;
-use crate::comm::element::{DataType, Element};
-use crate::comm::error::Result;
+use super::exchange::DeviceMessage;
+use crate::element::Element;
+use crate::error::Result;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
-use maypole_kernels::mix;
-use maypole_transports::cuda::Lent;
-
-/// One message of a rank.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceMessage<'a> {
-    pub(super) peer: usize,
-    pub(super) sends: bool,
-    pub(super) data: Lent<'a>,
-    pub(super) kind: DataType,
-}
-
-impl DeviceMessage<'_> {
-    /// A hash of all that the two ends must agree on.
-    pub(super) fn fingerprint(&self) -> u32 {
-        mix(self.data.bytes() ^ (self.kind as u64) << 56) as u32
-    }
-
-    /// What its program is found by.
-    pub(super) fn key(&self) -> (u64, bool) {
-        (self.data.bytes(), self.sends)
-    }
-
-    /// The message in words.
-    pub(super) fn describe(&self) -> String {
-        let Self { peer, data, kind, .. } = self;
-        let (bytes, kind) = (data.bytes(), kind.name());
-        match self.sends {
-            true => format!("send({bytes} bytes of {kind} to rank {peer})"),
-            false => format!("recv({bytes} bytes of {kind} from rank {peer})"),
-        }
-    }
-}
 
 impl Comm {
     /// Sends `data` to rank `peer`, which receives as many elements of the type. Messages from one

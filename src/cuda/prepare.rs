@@ -3,10 +3,10 @@
 use super::plan;
 use super::programs::{Prepared, ProgramRoom};
 use super::rank::{DeviceRank, Made};
-use crate::comm::engine::agree::named_call;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::device::DeviceLowered;
-use crate::comm::error::Result;
+use crate::engine::agree::named_call;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::device::DeviceLowered;
+use crate::error::Result;
 use crate::lower::DeviceProgram;
 use crate::tuner::Plan;
 use maypole_transports::cuda::{DeviceCode, Room};

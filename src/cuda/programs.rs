@@ -1,12 +1,14 @@
 //! Programs in the memory of a GPU, and those that graphs keep.
 
 use crate::algorithms::Algorithm;
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::recent::RecentlyUsed;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::recent::RecentlyUsed;
 use crate::world::calls::CallRecord;
 use cudarc::driver::{CudaFunction, CudaStream};
+use lru::LruCache;
 use maypole_kernels::cuda::CudaError;
-use maypole_transports::cuda::{DeviceCode, DeviceError, Lent, Room, Workspace};
+use maypole_transports::cuda::{CodeShelf, DeviceCode, DeviceError, Lent, Room, Workspace};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// A call that has a program on the GPU.
@@ -150,6 +152,27 @@ impl Captured {
         if !self.messages.iter().any(|kept| Arc::ptr_eq(kept, code)) {
             self.messages.push(Arc::clone(code));
         }
+    }
+}
+
+/// Most programs of messages that are kept, and as many that graphs have captured.
+const MOST_MESSAGES: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+
+/// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program
+/// may wait for nothing.
+pub(super) struct MessagePrograms {
+    pub(super) by_length: LruCache<(u64, bool), Arc<DeviceCode>>,
+    pub(super) shelf: CodeShelf,
+}
+
+impl MessagePrograms {
+    /// No programs yet, for work on `stream`.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(super) fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DeviceError> {
+        let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES.get())?;
+        Ok(Self { by_length: LruCache::new(MOST_MESSAGES), shelf })
     }
 }
 

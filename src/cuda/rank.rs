@@ -1,16 +1,14 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
-use super::exchange::MessagePrograms;
 use super::plan;
-use super::programs::{Captured, KeptPrograms, Prepared};
-use super::setup::Connected;
+use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared};
 use super::watch::fault_of;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::element::{DataType, Factor, ReduceOp};
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::device::DeviceMachine;
-use crate::comm::error::{Error, Result};
+use crate::element::{DataType, Factor, ReduceOp};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::device::DeviceMachine;
+use crate::error::{Error, Result};
 use crate::topology::DeviceLinks;
 use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaFunction, CudaStream, DriverError};
@@ -29,6 +27,16 @@ pub(super) type Made<T> = std::result::Result<T, String>;
 
 /// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
 pub(super) const IS_CONNECTED: &str = "the rank has mailboxes";
+
+/// The mailboxes of a rank, and what joins the GPUs of all.
+pub(super) struct Connected {
+    pub(super) board: DeviceBoard,
+    pub(super) blocks: ReservedBlocks,
+    pub(super) links: DeviceLinks,
+    /// The kernel of messages. Not all ranks meet for a message, so none of them may load it then.
+    pub(super) kernel: CudaFunction,
+    pub(super) messages: MessagePrograms,
+}
 
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {

@@ -1,8 +1,8 @@
 //! The collectives that have a root.
 
 use super::comm::Comm;
-use crate::comm::element::{Element, ReduceOp};
-use crate::comm::error::Result;
+use crate::element::{Element, ReduceOp};
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use cudarc::driver::{DevicePtr, DevicePtrMut};
 use maypole_transports::cuda::Lent;

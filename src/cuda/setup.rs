@@ -1,13 +1,12 @@
 //! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
 
-use super::exchange::MessagePrograms;
 use super::links::{self, Introduction};
 use super::plan;
-use super::rank::DeviceRank;
+use super::programs::MessagePrograms;
+use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
-use crate::comm::error::Result;
-use crate::topology::DeviceLinks;
-use cudarc::driver::{CudaFunction, CudaStream};
+use crate::error::Result;
+use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::load_walk;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks};
@@ -24,16 +23,6 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
 fn first_reason(told: &[Vec<u8>]) -> Option<String> {
     let reason = told.iter().find(|reason| !reason.is_empty())?;
     Some(String::from_utf8_lossy(reason).into_owned())
-}
-
-/// The mailboxes of a rank, and what joins the GPUs of all.
-pub(super) struct Connected {
-    pub(super) board: DeviceBoard,
-    pub(super) blocks: ReservedBlocks,
-    pub(super) links: DeviceLinks,
-    /// The kernel of messages. Not all ranks meet for a message, so none of them may load it then.
-    pub(super) kernel: CudaFunction,
-    pub(super) messages: MessagePrograms,
 }
 
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.

@@ -5,7 +5,7 @@
 //! failed, and then tells the kernels to give up. If a kernel of this rank gave up by itself, the thread
 //! tells the other ranks.
 
-use crate::comm::engine::device::{DeviceFault, DeviceWitness};
+use crate::engine::device::{DeviceFault, DeviceWitness};
 use maypole_transports::cuda::{Reason, Report, ReportWords};
 use std::io;
 use std::sync::Arc;

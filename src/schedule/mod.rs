@@ -1,9 +1,9 @@
 //! A schedule is a plain list of steps: what one rank does in a collective.
 //!
-//! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Five
-//! readers share it: the checker proves it ([`verify`]), [`draw`]
-//! pictures it, [`simulate`] prices it, [`execute`](crate::execute) moves real
-//! bytes by it, and an interpreter on a GPU can walk the same steps.
+//! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Four
+//! readers share it: the checker proves it ([`verify`]), [`draw`] pictures it, [`simulate`] prices
+//! it, and [`lower`](crate::lower) makes the program of one rank of it, by which
+//! [`execute`](crate::execute), or a kernel on a GPU, moves real bytes.
 //!
 //! # The vocabulary
 //!

@@ -1,7 +1,6 @@
 //! Sentences that name ranks. A rank has one number in the world and another in each group. A sentence
 //! keeps the world's numbers, and is printed with the numbers of the group whose member reads it.
 
-use crate::world::bootstrap::list_ranks;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -83,4 +82,21 @@ pub(crate) fn rank_name(rank: usize, world: usize) -> String {
 pub(crate) fn group_name(members: &[usize]) -> Option<String> {
     let differs = members.iter().enumerate().any(|(rank, world)| rank != *world);
     differs.then(|| format!("the group of ranks {} of the world", list_ranks(members)))
+}
+
+/// The most ranks that one sentence names.
+const MAX_NAMES: usize = 8;
+
+/// The ranks, or the first few of many and the number of the others.
+pub(crate) fn list_ranks(ranks: &[usize]) -> String {
+    let shown = ranks.len().min(MAX_NAMES);
+    match ranks.len() - shown {
+        0 => list(ranks),
+        others => format!("{} and {others} others", list(&ranks[..shown])),
+    }
+}
+
+/// The items with commas between them.
+pub(crate) fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

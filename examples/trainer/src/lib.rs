@@ -25,9 +25,10 @@
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
 //! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
 //! | [`advise`] | the planner: memory and time of a model on a cluster, before a rank is started |
+//! | [`faults`] | deliberate mistakes, decorators that a rank's parts pass through |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
 //! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
-//! | [`check`] | theory, memory, equality with one process, the tour, deliberate mistakes |
+//! | [`check`] | theory, memory, equality with one process, the tour |
 //!
 //! Training in one process is the reference for every mesh. One process itself is compared with
 //! PyTorch: its gradients by `tests/pytorch`, its losses by `pytorch/compare.py`.
@@ -39,6 +40,7 @@ pub mod check;
 pub mod context_parallel;
 pub mod data_parallel;
 pub mod expert_parallel;
+pub mod faults;
 pub mod model;
 pub mod pipeline_parallel;
 pub mod ranks;

@@ -1,10 +1,10 @@
 //! The collectives whose counts are equal on all ranks.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::error::{Error, Result};
+use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::CallCount;
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 

@@ -5,8 +5,8 @@
 //! is.
 
 use crate::comm::Communicator;
-use crate::comm::element::{DataType, Element, ReduceOp, bf16, f16};
-use crate::comm::error::{Error, Result};
+use crate::element::{DataType, Element, ReduceOp, bf16, f16};
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use bytemuck::{Pod, try_cast_slice, try_cast_slice_mut};
 

@@ -1,8 +1,8 @@
 //! Groups of a communicator's ranks: communicators of their own.
 
 use crate::comm::Communicator;
-use crate::comm::engine::agree::named_call;
-use crate::comm::error::Result;
+use crate::engine::agree::named_call;
+use crate::error::Result;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,12 @@
 //! Sending and receiving: messages between two ranks, and several of them at once.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, lend};
-use crate::comm::engine::Engine;
-use crate::comm::error::{Error, Result};
-use crate::comm::messages::driver::DrivenMessages;
-use crate::comm::messages::memory::misfit_error;
+use crate::element::{Element, Loan, lend};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
 use crate::execute::messages::{BatchContext, MessageBatch};
+use crate::requests::messages::driver::DrivenMessages;
+use crate::requests::messages::memory::misfit_error;
 use crate::schedule::Schedule;
 use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};

@@ -1,11 +1,11 @@
 //! Operations that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, lend};
-use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::engine::settings::CallSettings;
-use crate::comm::error::Result;
+use crate::element::{Element, Loan, lend};
+use crate::engine::calls::call::{CollectiveCall, Reduction};
+use crate::engine::calls::counts::CallCount;
+use crate::engine::settings::CallSettings;
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use bytemuck::Pod;
 use maypole_kernels::{CustomReducer, View, ViewMut};

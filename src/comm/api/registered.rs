@@ -1,8 +1,8 @@
 //! Memory that other ranks reach in place.
 
 use crate::comm::Communicator;
-use crate::comm::element::Element;
-use crate::comm::error::Result;
+use crate::element::Element;
+use crate::error::Result;
 use maypole_transports::registered::{Arena, RegisteredBuffer};
 
 impl Communicator {

@@ -1,8 +1,8 @@
 //! Scans: running totals over the ranks.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::error::Result;
+use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 

@@ -1,10 +1,10 @@
 //! Running schedules that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::error::Result;
+use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::CallCount;
+use crate::error::Result;
 use crate::schedule::Schedule;
 use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::{View, ViewMut};

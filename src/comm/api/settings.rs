@@ -2,7 +2,7 @@
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::engine::limits::TimeLimits;
+use crate::engine::limits::TimeLimits;
 use crate::tuner::{Plan, PlanOverride};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Communicator {
     /// are split off later inherit the setting.
     ///
     /// Without it, results are the same on every run and on all ranks too, but depend on which
-    /// algorithm the tuner chooses: see [the contract](crate::comm::element#determinism), which
+    /// algorithm the tuner chooses: see [the contract](crate::element#determinism), which
     /// also says what this costs.
     ///
     /// ```

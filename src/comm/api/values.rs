@@ -4,9 +4,9 @@
 //! names of types or fields. So all ranks must use the same type.
 
 use crate::comm::Communicator;
-use crate::comm::element::{DataType, ReduceOp};
-use crate::comm::engine::calls::counts::RankCounts;
-use crate::comm::error::{Error, Result};
+use crate::element::{DataType, ReduceOp};
+use crate::engine::calls::counts::RankCounts;
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 use serde::Serialize;

@@ -7,10 +7,10 @@
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::engine::calls::call::CollectiveCall;
-use crate::comm::engine::calls::counts::RankCounts;
-use crate::comm::error::{Error, Result};
+use crate::element::{Element, Loan, ReduceOp, lend};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::RankCounts;
+use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
@@ -181,7 +181,7 @@ impl Communicator {
         counts: RankCounts,
         input: View<'_>,
         output: ViewMut<'_>,
-        kind: crate::comm::element::DataType,
+        kind: crate::element::DataType,
     ) -> Result<()> {
         let engine = self.engine.get_mut();
         let call = CollectiveCall {

@@ -2,11 +2,11 @@
 
 use super::run::{RankOutcome, SimulatedRun};
 use super::watchdog::watch;
-use crate::comm::control::links::{ThreadLinks, between_threads};
-use crate::comm::control::local::communicators;
-use crate::comm::control::threads::SharedWorld;
-use crate::comm::engine::conditions::RunConditions;
+use crate::comm::join::local::communicators;
 use crate::comm::{Communicator, DEFAULT_TIMEOUT};
+use crate::control::links::{ThreadLinks, between_threads};
+use crate::control::threads::SharedWorld;
+use crate::engine::conditions::RunConditions;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;

@@ -1,7 +1,6 @@
 //! The sends and receives that one call posts together.
 
 use super::frame::Envelope;
-use super::requests::Misfit;
 use crate::execute::record::MessageRecord;
 use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::{DataType, View, ViewMut};
@@ -48,6 +47,19 @@ pub(super) struct ReceiveHead {
     /// How many messages came from the same rank before it; known once it is taken.
     pub(super) number: u64,
     pub(super) state: ReceiveState,
+}
+
+/// A message that does not fit its receive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Misfit {
+    pub(crate) peer: usize,
+    pub(crate) tag: u32,
+    /// The type of its elements, and how many there are.
+    pub(crate) sent: (DataType, usize),
+    /// The type of the elements of the receive, and how many it has room for.
+    pub(crate) room: (DataType, usize),
+    /// True if fewer elements than there is room for would do.
+    pub(crate) up_to: bool,
 }
 
 /// How far a receive has come.

@@ -64,13 +64,12 @@ mod requests;
 mod shared_memory;
 
 use super::LinkError;
-pub(crate) use batch::{BatchMember, MessageBatch};
+pub(crate) use batch::{BatchMember, MessageBatch, Misfit};
 pub(crate) use context::{BatchContext, Connector};
 pub(crate) use links::MessageLinks;
 use maypole_transports::Fault;
 pub(crate) use requests::{
-    MessageDeadline, MessageEnd, MessageRequests, Misfit, NewRequest, OwnedReceive, OwnedSend,
-    RequestInbox,
+    MessageDeadline, MessageEnd, MessageRequests, NewRequest, OwnedReceive, OwnedSend, RequestInbox,
 };
 use std::io;
 

@@ -1,6 +1,6 @@
 //! Messages that no call waits for: each belongs to a request, which owns its memory.
 
-use super::batch::{ReceiveHead, ReceiveState, SendHead};
+use super::batch::{Misfit, ReceiveHead, ReceiveState, SendHead};
 use crate::execute::polling::PollCounter;
 use maypole_kernels::{DataType, View, ViewMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,19 +21,6 @@ pub(crate) enum MessageEnd {
     Misfit(Misfit),
     /// The group has failed. The error is that of the layer which drives the links.
     Failed(Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// A message that does not fit its receive.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Misfit {
-    pub(crate) peer: usize,
-    pub(crate) tag: u32,
-    /// The type of its elements, and how many there are.
-    pub(crate) sent: (DataType, usize),
-    /// The type of the elements of the receive, and how many it has room for.
-    pub(crate) room: (DataType, usize),
-    /// True if fewer elements than there is room for would do.
-    pub(crate) up_to: bool,
 }
 
 /// The memory of a message to send, and what is told of its end.

@@ -1,7 +1,6 @@
 //! Messages between two ranks, as they are recorded and shown.
 
-use super::notes::{message, numbers, slice};
-use super::{EventKind, RecordedEvent, Recorder};
+use super::{EventKind, RecordedEvent, Recorder, message, numbers, slice};
 use crate::execute::Awaited;
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, digit};
 

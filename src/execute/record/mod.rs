@@ -30,7 +30,7 @@ mod messages;
 mod notes;
 
 use crate::execute::{Awaited, ExecuteError, RunObserver};
-use crate::schedule::trace::{TraceLane, events};
+use crate::schedule::trace::{Fact, Slice, SliceKind, TraceLane, events};
 pub use file::TraceFile;
 use maypole_kernels::mix;
 use maypole_transports::OwnerProcess;
@@ -260,4 +260,23 @@ impl Drop for Recorder {
 /// operation has.
 const fn operation(group: u64, sequence: u64) -> u64 {
     mix(group ^ mix(sequence))
+}
+
+/// A number that no other message of any operation has.
+fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
+    let words = [from as u64, to as u64, nth];
+    words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
+}
+
+fn numbers(ranks: &[usize]) -> Fact {
+    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
+}
+
+fn slice(
+    event: &RecordedEvent,
+    kind: SliceKind,
+    name: String,
+    facts: Vec<(&'static str, Fact)>,
+) -> Slice {
+    Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
 }

@@ -1,7 +1,7 @@
 //! Makes a trace of recorded events. A recorder stores as little as possible; the rest is derived
 //! here, when events are written.
 
-use super::{EventKind, RecordedEvent, messages, mix, operation};
+use super::{EventKind, RecordedEvent, message, messages, numbers, operation, slice};
 use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
@@ -218,25 +218,6 @@ impl<'a> CallTrace<'a> {
 fn next(counter: &mut u64) -> u64 {
     *counter += 1;
     *counter - 1
-}
-
-/// A number that no other message of any operation has.
-pub(super) fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
-    let words = [from as u64, to as u64, nth];
-    words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
-}
-
-pub(super) fn numbers(ranks: &[usize]) -> Fact {
-    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
-}
-
-pub(super) fn slice(
-    event: &RecordedEvent,
-    kind: SliceKind,
-    name: String,
-    facts: Vec<(&'static str, Fact)>,
-) -> Slice {
-    Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
 }
 
 /// The slice of a wait, if `event` is one.

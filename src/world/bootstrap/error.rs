@@ -2,6 +2,7 @@
 
 use super::SPARE;
 use super::protocol::{Differences, JoinRefusal};
+use crate::world::sentence::{list, list_ranks};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -178,22 +179,6 @@ pub enum JoinError {
 /// Why a newcomer on another host is refused.
 const OTHER_HOST: &str = "the ranks share memory alone, and this process is on another host: start it on theirs, or all \
      with MAYPOLE_TRANSPORT=auto";
-
-/// The most ranks that one sentence names.
-const MAX_NAMES: usize = 8;
-
-/// The ranks, or the first few of many and the number of the others.
-pub(crate) fn list_ranks(ranks: &[usize]) -> String {
-    let shown = ranks.len().min(MAX_NAMES);
-    match ranks.len() - shown {
-        0 => list(ranks),
-        others => format!("{} and {others} others", list(&ranks[..shown])),
-    }
-}
-
-fn list<T: ToString>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-}
 
 fn note_of(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(" ({note})") }

@@ -14,7 +14,6 @@ mod protocol;
 mod root;
 
 pub use error::JoinError;
-pub(crate) use error::list_ranks;
 pub use protocol::Differences;
 
 use crate::world::launch::{default_ports, split_port};

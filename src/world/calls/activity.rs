@@ -2,7 +2,7 @@
 
 use super::numbered::{IS_MESSAGE, NumberedMessages};
 use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
-use crate::world::service::GroupId;
+use crate::world::calls::GroupId;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -24,3 +24,24 @@ pub use difference::{CallMismatch, MissedDeadline, RankCall};
 pub use history::{CallExcerpt, CallHistory, CallRun, RUNS_KEPT};
 pub use pulse::Pulse;
 pub use record::CallRecord;
+use serde::{Deserialize, Serialize};
+
+/// The number of a group of ranks: equal on all its members, and different for every group.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
+pub struct GroupId {
+    /// Tells groups of different parents apart; equal on all members.
+    pub parent_epoch: u64,
+    /// The number of the group among those of its parent.
+    pub counter: u64,
+}
+
+impl GroupId {
+    /// The group of all ranks.
+    pub const WORLD: Self = Self { parent_epoch: 0, counter: 0 };
+
+    pub(crate) fn words(self) -> [u64; 2] {
+        [self.parent_epoch, self.counter]
+    }
+}

@@ -2,7 +2,7 @@
 //! cause.
 
 use crate::world::RankSentence;
-use crate::world::calls::{CallMismatch, MissedDeadline, MissedOperation};
+use crate::world::calls::{CallMismatch, GroupId, MissedDeadline, MissedOperation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -111,25 +111,5 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.fmt(f)
-    }
-}
-
-/// The number of a group of ranks: equal on all its members, and different for every group.
-#[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
-)]
-pub struct GroupId {
-    /// Tells groups of different parents apart; equal on all members.
-    pub parent_epoch: u64,
-    /// The number of the group among those of its parent.
-    pub counter: u64,
-}
-
-impl GroupId {
-    /// The group of all ranks.
-    pub const WORLD: Self = Self { parent_epoch: 0, counter: 0 };
-
-    pub(crate) fn words(self) -> [u64; 2] {
-        [self.parent_epoch, self.counter]
     }
 }

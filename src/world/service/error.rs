@@ -1,7 +1,7 @@
 //! What can go wrong in a request to the control plane.
 
 use super::Cause;
-use crate::world::bootstrap::list_ranks;
+use crate::world::sentence::list_ranks;
 
 /// Why a request to the control plane failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -28,7 +28,7 @@ mod state;
 mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
-pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind, GroupId};
+pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
 pub(in crate::world) use direct::read_message;
 pub use direct::{DataConnection, DataLink, DataPath};
@@ -38,6 +38,7 @@ pub(crate) use shrink::{Attendee, Entry, EntryError, Newcomers, ServiceBase};
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
 use crate::world::VerbsAccess;
+pub use crate::world::calls::GroupId;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;

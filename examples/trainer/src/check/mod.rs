@@ -10,13 +10,11 @@
 //! | [`combine`] | the pairs of axes that combine |
 //! | [`tour`] | `train tour`: compares every axis with one process, one row each |
 //! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |
-//! | [`faults`] | mistakes that are made on purpose |
 
 pub mod against;
 pub mod apart;
 pub mod bench;
 pub mod combine;
-pub mod faults;
 pub mod held;
 pub mod memory;
 pub mod overlap;

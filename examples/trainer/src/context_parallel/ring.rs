@@ -54,7 +54,7 @@ pub struct RingAttention<R = ExactRing> {
 }
 
 /// Two decisions of ring attention that are often made wrongly. The default methods are right; a
-/// fault in `check::faults` overrides one of them.
+/// fault in `faults` overrides one of them.
 pub trait RingRules {
     /// Returns the rank whose positions the causal mask uses for the pieces of `rank`.
     fn positions_of(&self, rank: usize) -> usize {

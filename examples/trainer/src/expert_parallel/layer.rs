@@ -51,7 +51,7 @@ pub struct ExpertLayer<R = ExactExperts> {
 }
 
 /// Two decisions of a layer of experts that are often made wrongly. The default methods are right;
-/// a fault in `check::faults` overrides one of them.
+/// a fault in `faults` overrides one of them.
 pub trait ExpertRules {
     /// Returns the routes of the rows to the experts and back.
     fn routes(&self, routes: TokenRoutes) -> TokenRoutes {

@@ -6,8 +6,6 @@
 //! [`Attention`], expert parallelism the [`FeedForward`]. The code of block and model is the same
 //! for all of them.
 
-use crate::model::config::Config;
-use crate::model::feed_forward;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
@@ -90,17 +88,6 @@ pub struct Axes<T> {
     pub attention: Box<dyn Attention<T>>,
     pub feed_forward: Box<dyn FeedForward<T>>,
     pub vocabulary: Box<dyn Vocabulary<T>>,
-}
-
-impl<T: Real> Axes<T> {
-    /// One rank has the whole model of `config`, without experts: nothing is sent.
-    pub fn single_rank(config: &Config) -> Self {
-        let region = Box::new(SingleRank);
-        let attention = Box::new(SingleRank);
-        let feed_forward = feed_forward::dense(config);
-        let vocabulary = Box::new(SingleRank);
-        Self { region, attention, feed_forward, vocabulary }
-    }
 }
 
 impl<T: Real> Attention<T> for SingleRank {}

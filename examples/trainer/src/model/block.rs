@@ -14,8 +14,7 @@
 use crate::model::axes::Axes;
 use crate::model::config::Architecture;
 use crate::model::norm::Norm;
-use crate::model::queries::Queries;
-use crate::tensor::attention::Heads;
+use crate::model::queries::{AttentionShape, Queries};
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
 use crate::tensor::packed::PackedNumbers;
@@ -85,17 +84,6 @@ impl<T: Real> BlockActivations<T> {
     pub fn into_input(self) -> Vec<T> {
         self.x
     }
-}
-
-/// What attention of a block has to know besides its tensors.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionShape<'a> {
-    /// What the block is made of.
-    pub architecture: Architecture,
-    /// Heads of this rank.
-    pub heads: Heads,
-    /// The position of each token in its row.
-    pub positions: &'a [u32],
 }
 
 /// The tensors of a block without those of its feed-forward part, or their gradients: `S` is a

@@ -5,13 +5,13 @@
 //! each hidden number alone. The second matrix gives a term of `y`, and terms are summed over
 //! ranks.
 
-use crate::model::axes::FeedForward;
+use crate::model::axes::{Axes, FeedForward};
 use crate::model::config::{Architecture, Config};
 use crate::model::gated::GatedFeedForward;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
 use crate::tensor_parallel::column::ColumnParallelLinear;
-use crate::tensor_parallel::region::ParallelRegion;
+use crate::tensor_parallel::region::{ParallelRegion, SingleRank};
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
@@ -27,6 +27,17 @@ pub fn dense<T: Real>(config: &Config) -> Box<dyn FeedForward<T>> {
     match config.architecture {
         Architecture::Gpt => Box::new(DenseFeedForward),
         Architecture::Llama { .. } => Box::new(GatedFeedForward { width: config.width }),
+    }
+}
+
+impl<T: Real> Axes<T> {
+    /// One rank has the whole model of `config`, without experts: nothing is sent.
+    pub fn single_rank(config: &Config) -> Self {
+        let region = Box::new(SingleRank);
+        let attention = Box::new(SingleRank);
+        let feed_forward = dense(config);
+        let vocabulary = Box::new(SingleRank);
+        Self { region, attention, feed_forward, vocabulary }
     }
 }
 

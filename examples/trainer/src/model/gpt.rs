@@ -7,10 +7,11 @@
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
-use crate::model::block::{self, AttentionShape};
+use crate::model::block;
 use crate::model::config::Config;
 use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
 use crate::model::norm::Norm;
+use crate::model::queries::AttentionShape;
 use crate::model::store::{Store, StorePass};
 use crate::ranks::memory::MemoryKind;
 use crate::tensor::attention::Heads;

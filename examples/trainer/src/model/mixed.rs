@@ -15,7 +15,7 @@
 //! pass is done, and summed over ranks as 16-bit numbers.
 
 use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
-use crate::tensor::precision::{HalfFloat, PIECE};
+use crate::tensor::half_float::{HalfFloat, PIECE};
 use maypole::Result;
 
 /// A store of 16-bit numbers, with masters. It is not for [local SGD](crate::averaging::local_sgd),

@@ -6,7 +6,8 @@
 //! all heads, then k, then v. All matrices are column parallel: a rank of a tensor group has whole
 //! heads of each, and the heads of keys that its queries use.
 
-use crate::model::block::AttentionShape;
+use crate::model::config::Architecture;
+use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::grouped;
 use crate::tensor::math::Real;
@@ -14,6 +15,17 @@ use crate::tensor::rotary::{Rotation, Turn};
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::region::ParallelRegion;
 use maypole::Result;
+
+/// What attention of a block has to know besides its tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionShape<'a> {
+    /// What the block is made of.
+    pub architecture: Architecture,
+    /// Heads of this rank.
+    pub heads: Heads,
+    /// The position of each token in its row.
+    pub positions: &'a [u32],
+}
 
 /// The layers that give queries, keys and values, or their gradients: `S` is a slice.
 #[derive(Debug)]

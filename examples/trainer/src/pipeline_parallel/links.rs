@@ -11,8 +11,8 @@
 //! numbers, so sending 16 bits loses nothing.
 
 use crate::ranks::group::RankGroup;
+use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::Real;
-use crate::tensor::precision::HalfFloat;
 use maypole::{Communicator, Result};
 use std::collections::HashMap;
 use std::hash::Hash;

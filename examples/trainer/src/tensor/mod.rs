@@ -20,6 +20,7 @@ pub mod embed;
 pub mod gelu;
 pub mod gpu;
 pub mod grouped;
+pub mod half_float;
 pub mod linear;
 pub mod loss;
 pub mod math;

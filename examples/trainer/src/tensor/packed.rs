@@ -7,8 +7,8 @@
 //!
 //! Cost: a pass over each activation forward and another one backward.
 
+use crate::tensor::half_float::{HalfFloat, PIECE};
 use crate::tensor::math::Real;
-use crate::tensor::precision::{HalfFloat, PIECE};
 use std::fmt::Debug;
 
 /// The numbers of a buffer, as they are stored.

@@ -1,10 +1,10 @@
 //! The parts of a rank's training, from its setup and the groups that it meets.
 
-use crate::check::faults::assembly::Assembly;
 use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::data_parallel::partial::{PartialSumStore, applied_to_own_tokens, dense};
 use crate::expert_parallel::layer::{ExactExperts, ExpertLayer, RoutingRecord};
+use crate::faults::assembly::Assembly;
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::config::Config;
 use crate::model::feed_forward;

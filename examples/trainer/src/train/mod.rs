@@ -10,8 +10,10 @@
 //! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`stream`] | text on disk: a folder longer than memory, as tokens in files |
+//! | [`keeper`] | what each rank keeps of a step, so that it can go on without another rank |
 //! | [`survivors`] | a rank dies, and the others go on without it |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
+//! | [`settings`] | what decides the result of a run beside its session |
 //! | [`checkpoint`] | to disk and back; from any mesh to any other |
 //! | [`chart`] | pictures of a run |
 
@@ -20,12 +22,14 @@ pub mod bpe;
 pub mod chart;
 pub mod checkpoint;
 pub mod clip;
+pub mod keeper;
 pub mod optim;
 pub mod passes;
 pub mod plateau;
 pub mod sample;
 pub mod schedule;
 pub mod session;
+pub mod settings;
 pub mod setup;
 pub mod stream;
 pub mod survivors;

@@ -5,10 +5,10 @@
 //! not go with the model or with another one. What is sharded, which collective runs where, what it
 //! costs: in the file of each axis.
 
-use crate::check::faults::PlantedFault;
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
+use crate::faults::PlantedFault;
 use crate::model::config::{Config, divisor};
 use crate::model::layout::ModelShare;
 use crate::pipeline_parallel::plan::PipelineSchedule;

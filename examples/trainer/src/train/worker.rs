@@ -15,10 +15,10 @@
 //! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
 //! own.
 
-use crate::check::faults::assembly::Assembly;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load};
+use crate::faults::assembly::Assembly;
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::model::gpt::Gpt;
@@ -29,16 +29,16 @@ use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::{MeshAxis, MeshGroups};
 use crate::ranks::traffic::Traffic;
+use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::Real;
-use crate::tensor::precision::HalfFloat;
 use crate::train::assemble::{axes, balance, norm, stages, store};
+use crate::train::keeper::StateKeeper;
 use crate::train::optim::Rule;
 use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepOutcome, TrainingSession};
 use crate::train::setup::Setup;
 use crate::train::stream::DataError;
-use crate::train::survivors::keeper::StateKeeper;
 use crate::train::text::Text;
 use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Communicator, Result};
@@ -170,7 +170,8 @@ impl<T: Real> Worker<T> {
         assert!(self.session.scale.is_none(), "16-bit numbers have no second copy");
         let sharded = matches!(self.setup.sharding, Sharding::Zero1 | Sharding::Zero2);
         let copies = self.groups.copies.clone();
-        self.session.keeper = Some(StateKeeper::new(&mut self.session, &copies, sharded)?);
+        let TrainingSession { optimizer, store, keeper, .. } = &mut self.session;
+        *keeper = Some(StateKeeper::new(optimizer, store.layout(), &copies, sharded)?);
         Ok(())
     }
 

@@ -2,11 +2,11 @@
 
 use crate::support::{Run, Task, mesh, train};
 use maypole::Communicator;
-use maypole_trainer::check::faults::PlantedFault;
-use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
 use maypole_trainer::context_parallel::ulysses::UlyssesAttention;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
+use maypole_trainer::faults::PlantedFault;
+use maypole_trainer::faults::assembly::Assembly;
 use maypole_trainer::model::axes::Attention;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::attention::{self, Heads};

@@ -2,7 +2,7 @@
 
 use crate::support::{Run, Task, alone, mesh, train};
 use maypole::Communicator;
-use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::shard::Shard;

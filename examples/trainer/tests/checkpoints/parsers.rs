@@ -6,10 +6,10 @@
 //! `UPDATE=1` writes the corpus anew.
 
 use crate::mutate::{Draws, mutated, renumbered};
-use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
@@ -22,9 +22,9 @@ use maypole_trainer::train::checkpoint::manifest::{Manifest, PartDigest};
 use maypole_trainer::train::checkpoint::part::RankPart;
 use maypole_trainer::train::checkpoint::reshard::{ParameterRun, RunPool};
 use maypole_trainer::train::checkpoint::save::save;
-use maypole_trainer::train::checkpoint::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::settings::RunSettings;
 use maypole_trainer::train::text::{DataFingerprint, Text};
 use std::fs;
 use std::path::{Path, PathBuf};

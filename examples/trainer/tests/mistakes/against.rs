@@ -5,7 +5,7 @@ use crate::listed::setup_with_effect;
 use crate::support::{SEED, Task, text};
 use maypole::Communicator;
 use maypole_trainer::check::against::{OneProcess, StepComparison};
-use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;

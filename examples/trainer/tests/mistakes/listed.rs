@@ -1,8 +1,8 @@
 //! Every mistake of the list is made, and the comparison with one process finds it.
 
 use crate::support::{Task, caught, mesh, router};
-use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};

@@ -1,11 +1,11 @@
 //! Every backward pass against finite differences, in f64.
 
-use maypole_trainer::check::faults::PlantedFault;
-use maypole_trainer::check::faults::assembly::Assembly;
 use maypole_trainer::expert_parallel::layer::{
     DroppedChoice, ExactExperts, ExpertLayer, RoutingRecord,
 };
 use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::faults::PlantedFault;
+use maypole_trainer::faults::assembly::Assembly;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::config::{Architecture, Config};

@@ -1,9 +1,9 @@
 //! Every check of the tour trains as one process, and holds and sends what theory says.
 
-use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::check::tour::checks;
 use maypole_trainer::check::tour::list;
 use maypole_trainer::check::tour::row::{TourRow, heading};
+use maypole_trainer::faults::PlantedFault;
 use std::collections::BTreeSet;
 
 #[test]

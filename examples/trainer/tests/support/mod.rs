@@ -2,10 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use maypole::{Communicator, Result};
-use maypole_trainer::check::faults::PlantedFault;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::StoreBytes;

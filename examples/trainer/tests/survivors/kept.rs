@@ -7,7 +7,8 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::survivors::recovery::{RecoveryError, Survivors};
+use maypole_trainer::train::survivors::kept::RecoveryError;
+use maypole_trainer::train::survivors::recovery::Survivors;
 use maypole_trainer::train::worker::Worker;
 
 fn case(sharding: Sharding) -> Mortals {

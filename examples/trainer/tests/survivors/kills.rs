@@ -3,7 +3,7 @@
 use crate::mortal::Mortals;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::tensor::random::random;
-use maypole_trainer::train::survivors::recovery::RecoveryError;
+use maypole_trainer::train::survivors::kept::RecoveryError;
 use std::time::{Duration, Instant};
 
 /// Calls of a store in 8 steps of 6 units: forward, backward (twice a unit), keeping, and 4 more.

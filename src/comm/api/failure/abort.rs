@@ -1,7 +1,7 @@
 //! Giving up a group from any thread.
 
 use crate::comm::Communicator;
-use crate::comm::control::Control;
+use crate::control::Control;
 use std::sync::{Arc, Weak};
 
 /// Gives up a communicator from another thread: see [`Communicator::abort_handle`].

@@ -1,9 +1,9 @@
 //! Going on without the dead.
 
 use crate::comm::Communicator;
-use crate::comm::control::error::ControlError;
-use crate::comm::control::join::AdmittedWorld;
-use crate::comm::error::{Error, Result};
+use crate::comm::join::AdmittedWorld;
+use crate::control::error::ControlError;
+use crate::error::{Error, Result};
 use crate::world::service::{Contribution, Newcomers};
 
 impl Communicator {

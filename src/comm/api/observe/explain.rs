@@ -2,10 +2,10 @@
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::comm::element::DataType;
-use crate::comm::engine::calls::call::{CollectiveCall, Reduction};
-use crate::comm::engine::calls::counts::CallCount;
-use crate::comm::error::Result;
+use crate::element::DataType;
+use crate::engine::calls::call::{CollectiveCall, Reduction};
+use crate::engine::calls::counts::CallCount;
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::tuner::{CostTable, Explanation};
 

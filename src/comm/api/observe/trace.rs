@@ -1,10 +1,10 @@
 //! Recording calls in a trace file.
 
 use crate::comm::Communicator;
-use crate::comm::control::join::host_name;
-use crate::comm::engine::agree::named_call;
-use crate::comm::engine::observers::TraceName;
-use crate::comm::error::Result;
+use crate::comm::join::host_name;
+use crate::engine::agree::named_call;
+use crate::engine::observers::TraceName;
+use crate::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};

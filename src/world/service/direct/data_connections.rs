@@ -1,11 +1,11 @@
 //! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
+use super::data_link::{DataConnection, DataLink, DataPath};
 use super::verbs::{AttemptError, VERBS_LANE, meet};
 use crate::world::service::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::ib::VerbsStream;
-use maypole_transports::secure::{Binding, RecordKeys, initiate};
+use maypole_transports::secure::{Binding, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -14,44 +14,6 @@ use std::time::{Duration, Instant};
 /// busy.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
-
-/// A connection for bulk data. Both ends have proved the job's key on it.
-#[derive(Debug)]
-pub struct DataConnection {
-    /// What carries its bytes.
-    pub link: DataLink,
-    /// The keys for what follows on it; `None` if that is plain. The same at both ends, as
-    /// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says.
-    pub keys: Option<RecordKeys>,
-}
-
-/// What carries the bytes of a data connection.
-#[derive(Debug)]
-pub enum DataLink {
-    /// A socket. It is non-blocking, sends small writes at once, and fails when the other host is
-    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
-    Tcp(TcpStream),
-    /// A reliable connection between two RDMA ports. In a box, because its state is larger.
-    Verbs(Box<VerbsStream>),
-}
-
-/// Which kind of [`DataLink`] is made. Both ranks ask for the same.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum DataPath {
-    /// A socket.
-    Tcp,
-    /// A connection by verbs.
-    Verbs,
-}
-
-impl DataConnection {
-    fn without_blocking(self) -> std::io::Result<Self> {
-        if let DataLink::Tcp(socket) = &self.link {
-            socket.set_nonblocking(true)?;
-        }
-        Ok(self)
-    }
-}
 
 impl Service {
     /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group`

@@ -3,13 +3,14 @@
 
 mod callers;
 mod data_connections;
+mod data_link;
 mod questions;
 mod relay;
 mod segments;
 mod verbs;
 
 pub(super) use callers::{CallerEvent, Callers};
-pub use data_connections::{DataConnection, DataLink, DataPath};
+pub use data_link::{DataConnection, DataLink, DataPath};
 pub(crate) use questions::AskError;
 pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};

@@ -3,7 +3,6 @@
 
 use super::agreement::{LeaderMessage, Proposal};
 use crate::world::service::message::encode;
-use crate::world::service::state::ServiceContext;
 use crate::world::service::{Authenticated, ControlConnection, GroupId};
 use maypole_transports::watch::Waker;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -96,6 +95,19 @@ impl ShrinkCalls {
         }
     }
 
+    /// Records what this rank has decided in `group`, and tells all members that have called.
+    pub(super) fn decide(&mut self, group: GroupId, proposal: &Proposal) {
+        self.answer_all(group, &LeaderMessage::Decided(proposal.clone()));
+        self.groups.entry(group).or_default().decided = Some(proposal.clone());
+    }
+
+    /// This rank does not lead in `group` any more, and nothing is decided.
+    pub(super) fn stop_leading(&mut self, group: GroupId) {
+        if let Some(calls) = self.groups.get_mut(&group) {
+            calls.leader = None;
+        }
+    }
+
     /// This rank has left `group`.
     pub(in crate::world::service) fn leave(&mut self, group: GroupId) {
         self.answer_all(group, &LeaderMessage::Gone);
@@ -104,25 +116,5 @@ impl ShrinkCalls {
             self.left.pop_front();
         }
         self.left.push_back(group);
-    }
-}
-
-impl ServiceContext {
-    /// Records what this rank has decided in `group`, and tells all members that have called.
-    pub(super) fn decide(&self, group: GroupId, proposal: &Proposal) {
-        self.update(|state| {
-            state.shrinks.answer_all(group, &LeaderMessage::Decided(proposal.clone()));
-            let calls = state.shrinks.groups.entry(group).or_default();
-            calls.decided = Some(proposal.clone());
-        });
-    }
-
-    /// This rank does not lead in `group` any more, and nothing is decided.
-    pub(super) fn stop_leading(&self, group: GroupId) {
-        self.update(|state| {
-            if let Some(calls) = state.shrinks.groups.get_mut(&group) {
-                calls.leader = None;
-            }
-        });
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Leader<'a> {
         let group = self.member.group;
         shared.update(|state| state.shrinks.lead(group, Arc::clone(&self.waker)));
         let outcome = self.decide();
-        shared.stop_leading(group);
+        shared.update(|state| state.shrinks.stop_leading(group));
         outcome
     }
 

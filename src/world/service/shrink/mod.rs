@@ -176,7 +176,7 @@ impl Service {
             Agreed::Inherited(proposal) => (proposal, BTreeMap::new()),
         };
         let rank = member.place_in(&proposal)?;
-        self.shared.decide(group, &proposal);
+        self.shared.update(|state| state.shrinks.decide(group, &proposal));
         let first = self.world();
         let newcomer = |world: usize| world.checked_sub(first).map(|at| members.len() + at);
         let place = |world: &usize| {

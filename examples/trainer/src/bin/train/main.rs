@@ -14,7 +14,7 @@ mod tour;
 
 use clap::Parser;
 use maypole_kernels::memory::counting::CountingAllocator;
-use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::faults::PlantedFault;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 

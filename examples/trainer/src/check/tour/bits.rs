@@ -4,9 +4,9 @@
 //! show it, because a run on more ranks adds gradients in another order. What is sharded, which
 //! collective runs where, what it costs: in the file of each axis.
 
-use crate::check::faults::assembly::Assembly;
 use crate::check::tour::meshes::MeshCheck;
 use crate::context_parallel::ulysses::UlyssesAttention;
+use crate::faults::assembly::Assembly;
 use crate::model::axes::Attention;
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::ranks::mesh::MeshAxis;

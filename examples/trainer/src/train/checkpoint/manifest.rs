@@ -15,11 +15,11 @@
 
 use crate::model::config::Config;
 use crate::tensor::precision::LossScale;
-use crate::train::checkpoint::settings::RunSettings;
 use crate::train::checkpoint::{CheckpointError, damaged, unreadable};
 use crate::train::optim::Rule;
 use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
+use crate::train::settings::RunSettings;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! The settings of a run that decide its result, and the changes of them when a run resumes.
+//! What has changed of the settings that decide the result of a run, when it resumes.
 //!
 //! Without the same model, optimizer and vocabulary the numbers of a checkpoint mean nothing: such
 //! a run is refused. With another rate, other rows or another precision they mean the same, but the
@@ -6,37 +6,13 @@
 //! changes only rounding, and is not announced.
 
 use crate::expert_parallel::router::Router;
-use crate::tensor::precision::Precision;
-use crate::train::bpe::Bpe;
 use crate::train::checkpoint::CheckpointError;
 use crate::train::checkpoint::manifest::Manifest;
 use crate::train::schedule::{RateSchedule, RateShape};
 use crate::train::session::TrainingSession;
-use crate::train::text::DataFingerprint;
-use serde::{Deserialize, Serialize};
-use std::fmt::{self, Debug, Display};
+use crate::train::settings::RunSettings;
+use std::fmt::{self, Display};
 use std::path::Path;
-
-/// The settings of a run that are not in its session.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct RunSettings {
-    /// Rows of a global batch.
-    pub rows: usize,
-    /// The seed of weights and rows.
-    pub seed: u64,
-    /// The numbers that layers compute with.
-    pub precision: Precision,
-    /// The routing of tokens to experts, if the model has experts.
-    pub router: Option<Router>,
-    /// The name of the deliberate mistake, if there is one.
-    pub fault: Option<String>,
-    /// The text and its vocabulary.
-    pub data: DataFingerprint,
-    /// What each token stands for. Checkpoints of older builds have no merges, whatever the
-    /// vocabulary.
-    #[serde(default, skip_serializing_if = "Bpe::is_bytes")]
-    pub bpe: Bpe,
-}
 
 /// A setting that differs from that of the run that wrote the checkpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -8,7 +8,7 @@
 //! # What is sharded
 //!
 //! Under ZeRO 1 and 2 a rank has the optimizer's averages of its part of the parameters. The next
-//! rank keeps a copy of them ([`keeper`]), which it updates in the same step, from the same
+//! rank keeps a copy of them ([`keeper`](super::keeper)), which it updates in the same step, from the same
 //! gradients, by the same rule: the copy is bitwise what it copies. So a part is lost only if a rank
 //! and the next one die at once. Weights are on every rank. Forms of data parallelism that divide
 //! them (FSDP), or that let them differ, have no second copy and are refused.
@@ -41,6 +41,6 @@
 //! otherwise. So the last step that the slowest rank has ended is, on each of the others, either the
 //! last one or the one before.
 
-pub mod keeper;
+pub mod kept;
 mod newcomers;
 pub mod recovery;

@@ -5,13 +5,13 @@
 //! What is sharded: nothing on the way; each rank takes its own part of the optimizer afterwards, for
 //! the world that it is in now.
 //! Which collective runs where: a split into those that have a state and those that have none, the
-//! collectives of [`recovery`](super::recovery) in the first group, broadcasts to all.
+//! collectives of [`kept`](super::kept) in the first group, broadcasts to all.
 //! Cost: the weights and two averages, once to each rank.
 
 use crate::tensor::math::Real;
+use crate::train::keeper::StepState;
 use crate::train::optim::{Optimizer, Rule};
-use crate::train::survivors::keeper::StepState;
-use crate::train::survivors::recovery::{KeptStates, RecoveryError, gather, same};
+use crate::train::survivors::kept::{KeptStates, RecoveryError, gather, same};
 use maypole::{Communicator, Result};
 
 /// The place in the former world of a rank that was not there.

@@ -6,7 +6,7 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::checkpoint::settings::RunSettings;
+use maypole_trainer::train::settings::RunSettings;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;

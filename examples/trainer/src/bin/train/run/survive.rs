@@ -10,7 +10,8 @@ use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::survivors::recovery::{Recovered, RecoveryError, Survivors};
+use maypole_trainer::train::survivors::kept::RecoveryError;
+use maypole_trainer::train::survivors::recovery::{Recovered, Survivors};
 use maypole_trainer::train::worker::Worker;
 use std::sync::Arc;
 

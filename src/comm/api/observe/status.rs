@@ -1,0 +1,60 @@
+//! What a rank is doing, for people and tools that look for the reason of a hang.
+
+use crate::comm::Communicator;
+use crate::status::collect;
+use crate::status::{RankStatus, StatusHandle};
+
+impl Communicator {
+    /// Returns what this rank is doing in all of its groups: the operation that it is in and which
+    /// rank that waits for, the last 1000 calls, and what the control plane has seen. Does not wait
+    /// for requests in flight, and tells no other rank anything. In a forked child the status only
+    /// says that the communicator was created before the fork.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let said = Communicator::run_local(2, |mut comm| {
+    ///     for _ in 0..5 {
+    ///         comm.all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap();
+    ///     }
+    ///     comm.barrier().unwrap();
+    ///     let status = comm.status();
+    ///     let world = &status.groups[0];
+    ///     assert_eq!((world.completed, world.pending.is_none()), (6, true));
+    ///     assert_eq!((world.recent[0].first, world.recent[0].count), (0, 5));
+    ///     status.to_string()
+    /// });
+    /// assert!(said[0].contains("outside the library after 6 operations, the last of them barrier()"));
+    /// ```
+    pub fn status(&self) -> RankStatus {
+        match self.engine.is_forked() {
+            false => collect::status(&*self.engine.control),
+            true => collect::status_of_child(self.rank(), self.world()),
+        }
+    }
+
+    /// Returns a handle that tells the [status](Self::status) of this rank from other threads, also
+    /// while a call blocks.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// use std::time::Duration;
+    /// let mut comms = Communicator::local(2);
+    /// let handle = comms[0].status_handle();
+    /// std::thread::scope(|threads| {
+    ///     // Rank 1 never calls.
+    ///     let call = threads.spawn(|| comms[0].within(Duration::from_secs(5)).barrier());
+    ///     let awaits = loop {
+    ///         let status = handle.status().unwrap();
+    ///         let pending = status.groups[0].pending.as_ref();
+    ///         match pending.and_then(|pending| pending.awaits) {
+    ///             Some(rank) => break rank,
+    ///             None => assert!(!call.is_finished(), "{status}"),
+    ///         }
+    ///     };
+    ///     assert_eq!(awaits, 1);
+    /// });
+    /// ```
+    pub fn status_handle(&self) -> StatusHandle {
+        StatusHandle::new(&self.engine.control, self.engine.owner())
+    }
+}

@@ -1,0 +1,437 @@
+//! Joining ranks that run, and letting processes join.
+
+use super::environment::Environment;
+use super::report::{HostLoad, JoinReport};
+use crate::comm::Communicator;
+use crate::control::Control;
+use crate::control::processes::ProcessControl;
+use crate::control::transport::Transport;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::engine::observers::TraceName;
+use crate::error::{Error, Result};
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::topology::StreamLinks;
+use crate::topology::transport::RefusalReason;
+use crate::tuner::CostTable;
+use crate::world::bootstrap::admission::{WaitingRoom, knock};
+use crate::world::bootstrap::{JoinConfig, JoinError};
+use crate::world::launch;
+use crate::world::service::{GrownWorld, Survivors};
+use maypole_transports::Waiting;
+use maypole_transports::cores::UsableCores;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why ranks that were admitted use no verbs.
+const ADMITTED: &str = "a rank has joined ranks that ran";
+
+/// Where processes may join ranks that run: see [`Communicator::admit`]. All ranks make one, equal
+/// on all of them, and keep it while they want to admit.
+///
+/// The rank that is rank 0 when the ranks first call `admit` listens there, on a thread of its own,
+/// and keeps the newcomers until the ranks call it. After rank 0 has died, the next rank 0 listens,
+/// if it is on the host that the address names; else `admit` says that it cannot.
+#[derive(Debug)]
+pub struct Admissions {
+    config: JoinConfig,
+    is_newcomer: bool,
+    room: Option<WaitingRoom>,
+}
+
+impl Admissions {
+    /// Lets processes join that hold the job's key and name of `config`, at its address and ports,
+    /// where no other program may listen. `config.world` is the most ranks that there may be;
+    /// processes beyond that wait. `config.rank` does not count. Opens nothing yet.
+    pub fn new(config: JoinConfig) -> Self {
+        Self { config, is_newcomer: false, room: None }
+    }
+
+    /// As [`new`](Self::new), at the port `MAYPOLE_ADMISSION_PORT` of the job that this process was
+    /// started for, up to `MAYPOLE_WORLD` ranks. `None` if that port is not set.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if a variable has a value that it cannot have.
+    pub fn from_env() -> Result<Option<Self>> {
+        let launch = launch::from_env()?;
+        let is_newcomer = launch.is_newcomer;
+        let config = Environment::read()?.admission(launch)?;
+        Ok(config.map(|config| Self { is_newcomer, ..Self::new(config) }))
+    }
+
+    /// True in a process that was started to replace a rank. It has nothing of what the other ranks
+    /// have computed.
+    pub fn is_newcomer(&self) -> bool {
+        self.is_newcomer
+    }
+
+    /// How many newcomers the `world` ranks may admit now.
+    fn find(
+        &mut self,
+        world: usize,
+        one_host: bool,
+        within: Duration,
+    ) -> std::result::Result<usize, JoinError> {
+        if self.room.as_ref().is_none_or(WaitingRoom::has_closed) {
+            // The old one must not hold the port of the new one.
+            self.room = None;
+            self.room = Some(WaitingRoom::open(&self.config, one_host)?);
+        }
+        let free = self.config.world.saturating_sub(world);
+        let room = self.room.as_ref().filter(|_| free > 0);
+        Ok(room.map_or(0, |room| room.count(within).min(free)))
+    }
+}
+
+impl Communicator {
+    /// Admits processes that want to [enter](Self::enter), if there are any. Collective: all ranks
+    /// call it, at a point that they agree on, such as the end of a step. Waits for at most `within`
+    /// (and at most half of [`timeout`](Self::timeout)) until one has come; zero means only
+    /// those that wait already.
+    ///
+    /// `None` if nobody has come. This communicator is as before, and the call has cost an exchange
+    /// over the control plane.
+    ///
+    /// Otherwise all ranks and newcomers get one new communicator, which has worked once. A newcomer
+    /// gets the rank that it wants if that is not 0 and not taken by another newcomer, else a later
+    /// one. The other ranks keep their order; rank 0 stays rank 0. They keep their settings and
+    /// timeouts, and the transport; newcomers have those of their environment. A
+    /// [trace](Self::trace) goes on in a file of its own, of all ranks. A process that dies
+    /// while this goes on, an old rank or a newcomer, is left out, as by [`shrink`](Self::shrink). So
+    /// look at the new communicator's ranks and do not assume who is there. This communicator can
+    /// still be used and dropped, but not shrunk, and admits nobody any more.
+    ///
+    /// Requests in flight stay with this communicator, and go on there.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if a rank makes another call instead: nobody is admitted. [`Error::Join`],
+    /// the same on all ranks, if rank 0 cannot listen where newcomers come, if ranks are threads of
+    /// one process ([`Local`](crate::Local)), or if they use InfiniBand or RoCE; this communicator is
+    /// as before. [`Error::Connect`] as of [`shrink`](Self::shrink). If a rank dies before all have
+    /// agreed that somebody has come, as every call: then shrink.
+    ///
+    /// # Examples
+    ///
+    /// A world of one becomes a world of two. The ranks are threads here, and processes elsewhere.
+    ///
+    /// ```
+    /// use maypole::world::bootstrap::JoinConfig;
+    /// use maypole::{Admissions, Communicator, ReduceOp, Transport};
+    /// use std::time::Duration;
+    ///
+    /// let at = |rank, world| {
+    ///     let job = format!("growing {}", std::process::id());
+    ///     JoinConfig::new(rank, world, "127.0.0.1").with_job(&job)
+    /// };
+    /// let first = || {
+    ///     let mut comm = Communicator::join(at(0, 1), Transport::Auto)?;
+    ///     let mut admissions = Admissions::new(at(0, 2));
+    ///     let mut grown = comm.admit(&mut admissions, Duration::from_secs(20))?.unwrap();
+    ///     let mut ones = [1];
+    ///     grown.all_reduce(&mut ones, ReduceOp::Sum)?;
+    ///     assert_eq!(ones, [2]);
+    ///     grown.close()
+    /// };
+    /// let second = || {
+    ///     let mut comm = Communicator::enter(at(1, 2))?;
+    ///     assert_eq!((comm.rank(), comm.world()), (1, 2));
+    ///     comm.all_reduce(&mut [1], ReduceOp::Sum)?;
+    ///     comm.close()
+    /// };
+    /// std::thread::scope(|threads| {
+    ///     let other = threads.spawn(second);
+    ///     first()?;
+    ///     other.join().unwrap()
+    /// })?;
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
+    pub fn admit(&mut self, admissions: &mut Admissions, within: Duration) -> Result<Option<Self>> {
+        self.engine.check_process()?;
+        let found = match self.rank() {
+            0 => self.newcomers_at(admissions, within),
+            _ => {
+                // Newcomers come to rank 0.
+                admissions.room = None;
+                Ok(0)
+            }
+        };
+        let found = postcard::to_stdvec(&found).expect("a number or a text can be serialized");
+        let told = self.agree_on("admit()", found)?;
+        let count: std::result::Result<usize, (String, bool)> = postcard::from_bytes(&told[0])
+            .unwrap_or_else(|error| {
+                Err((format!("rank 0 sent no number of newcomers: {error}"), false))
+            });
+        match count.map_err(|(why, retryable)| Error::Join { why, retryable })? {
+            0 => Ok(None),
+            count => {
+                let newcomers = admissions.room.as_ref().map(|room| room.take(count));
+                self.successor("admit", newcomers).map(Some)
+            }
+        }
+    }
+
+    /// On rank 0: how many newcomers can be admitted; or why none can, and whether that may change.
+    fn newcomers_at(
+        &mut self,
+        admissions: &mut Admissions,
+        within: Duration,
+    ) -> std::result::Result<usize, (String, bool)> {
+        let never = |why: &str| Err((why.to_owned(), false));
+        let Some(transport) = self.conditions.transport else {
+            return never(
+                "admit: the ranks are threads of one process, which no process can join: start \
+                 them as processes",
+            );
+        };
+        if !matches!(self.conditions.links, StreamLinks::Tcp(_)) {
+            return never(
+                "admit: the ranks use InfiniBand or RoCE, over which nobody is admitted: start \
+                 them with MAYPOLE_TRANSPORT=tcp",
+            );
+        }
+        let within = within.min(self.timeout() / 2);
+        let world = self.world();
+        self.engine.get().note_waiting("admit(), waiting for newcomers");
+        let found = admissions.find(world, transport == Transport::Shm, within);
+        self.engine.get_mut().note_outside();
+        found.map_err(|error| (error.to_string(), error.is_retryable()))
+    }
+
+    /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they
+    /// [admit](Self::admit), and returns together with them. `config` has the address, the ports, the
+    /// job and the key of their [`Admissions`], and its world. The transport is that of the ranks.
+    ///
+    /// # Errors
+    /// [`Error::Join`], within [`JoinConfig::join_timeout`] and [`JoinConfig::timeout`]: nobody
+    /// listens there, the key, the job, the version or a variable differs, or the ranks do not
+    /// admit. An example is that of [`admit`](Self::admit).
+    pub fn enter(config: JoinConfig) -> Result<Self> {
+        let timeout = config.timeout;
+        let encrypts = config.encrypt;
+        let mine = JoinReport {
+            cores: UsableCores::of_this_thread(),
+            costs: None,
+            verbs: Err(ADMITTED.to_owned()),
+        };
+        let entered = knock(&config, &report_bytes(None, &mine, None));
+        let Survivors { service, grown, .. } = entered?;
+        let rank = service.rank();
+        let grown = AdmittedWorld::of(grown.expect("a newcomer is in a world with newcomers"));
+        let grown = grown.map_err(Error::wrong_setting)?;
+        let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service).over(links()));
+        let conditions = grown.conditions(rank, (timeout, encrypts));
+        let engine = Engine::new(rank, grown.boards.subset(&grown.kept), control, conditions);
+        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
+        comm.go_on_tracing(grown.trace.as_ref());
+        Ok(comm)
+    }
+
+    /// As [`enter`](Self::enter), with what the environment says of everything else.
+    pub(super) fn enter_in(environment: &Environment, config: Option<JoinConfig>) -> Result<Self> {
+        let unset = || {
+            let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
+                        are: set it to the port of their `maypole run --replace`";
+            Error::wrong_setting(text)
+        };
+        let mut comm = Self::enter(config.ok_or_else(unset)?)?;
+        environment.apply(comm.engine.get_mut());
+        Self::finish_joining(comm, environment, None)
+    }
+
+    /// What this rank tells newcomers, and those that agree with them.
+    pub(crate) fn admission_report(&self) -> Vec<u8> {
+        let report = JoinReport {
+            cores: UsableCores::of_this_thread(),
+            costs: Some(self.conditions.costs),
+            verbs: Err(ADMITTED.to_owned()),
+        };
+        report_bytes(self.conditions.transport, &report, self.engine.get().trace_name())
+    }
+
+    /// The communicator of this rank in a world with newcomers. `members`: by rank there, the rank here.
+    pub(crate) fn with_newcomers(
+        &self,
+        grown: &AdmittedWorld,
+        members: &[usize],
+        control: Arc<dyn Control>,
+    ) -> Self {
+        let rank = members.iter().position(|member| *member == self.rank());
+        let rank = rank.expect("this rank is a member of the new world");
+        let conditions = grown.conditions(rank, (self.timeout(), self.conditions.encrypts));
+        let boards = grown.boards.subset(&grown.kept);
+        let engine = self.engine.get().grown(rank, boards, control, conditions);
+        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
+        comm.go_on_tracing(grown.trace.as_ref());
+        comm
+    }
+}
+
+/// A world with newcomers, as all of its ranks know it.
+pub(crate) struct AdmittedWorld {
+    hosts: Hosts,
+    boards: Boards,
+    reports: Vec<JoinReport>,
+    costs: CostTable,
+    transport: Transport,
+    /// Where the calls of the world before were recorded, if they were.
+    trace: Option<TraceName>,
+    /// The ranks that still existed when it was tried.
+    kept: Vec<usize>,
+}
+
+impl AdmittedWorld {
+    /// # Errors
+    /// What is wrong with a report, in words.
+    pub(crate) fn of(grown: GrownWorld) -> std::result::Result<Self, String> {
+        let GrownWorld { hosts, reports, kept } = grown;
+        let read = |(rank, bytes): (usize, &Vec<u8>)| read_report(rank, bytes);
+        let read = reports.iter().enumerate().map(read);
+        let read = read.collect::<std::result::Result<Vec<_>, _>>()?;
+        let transport = read.iter().find_map(|read| read.transport);
+        let trace = read.iter().find_map(|read| read.trace.clone());
+        let reports: Vec<_> = read.into_iter().map(|read| read.report).collect();
+        let transport = transport.ok_or("no rank tells the transport")?;
+        let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
+        let hosts = Hosts::new(&hosts);
+        let boards = transport.boards(&hosts)?;
+        Ok(Self { hosts, boards, reports, costs, transport, trace, kept })
+    }
+
+    /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
+    /// since a rank that shrinks this world keeps them.
+    fn conditions(&self, rank: usize, (timeout, encrypts): (Duration, bool)) -> RunConditions {
+        let loads = HostLoad::of_hosts(&self.hosts, &self.reports);
+        let HostLoad { ranks, cores } = loads[self.hosts.of(self.kept[rank])];
+        RunConditions {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
+            costs: self.costs,
+            encrypts,
+            links: links(),
+            transport: Some(self.transport),
+        }
+    }
+}
+
+/// What carries streams of a world with newcomers.
+fn links() -> StreamLinks {
+    StreamLinks::Tcp(RefusalReason::Other(ADMITTED.to_owned()))
+}
+
+/// The report of a rank about itself.
+struct AdmissionReport {
+    /// Only ranks that run know the transport, and where calls are recorded.
+    transport: Option<Transport>,
+    trace: Option<TraceName>,
+    report: JoinReport,
+}
+
+/// A report as it is sent.
+fn report_bytes(
+    transport: Option<Transport>,
+    report: &JoinReport,
+    trace: Option<&TraceName>,
+) -> Vec<u8> {
+    let sent = (transport.map(Transport::name), report.to_bytes(), trace);
+    postcard::to_stdvec(&sent).expect("names and bytes can be serialized")
+}
+
+/// # Errors
+/// What is wrong with the report of `rank`.
+fn read_report(rank: usize, bytes: &[u8]) -> std::result::Result<AdmissionReport, String> {
+    let wrong = |error: postcard::Error| format!("rank {rank} sent no valid report: {error}");
+    let (name, report, trace): (Option<String>, Vec<u8>, _) =
+        postcard::from_bytes(bytes).map_err(wrong)?;
+    let transport = name.map(|name| name.parse::<Transport>()).transpose();
+    let transport = transport.map_err(|error| format!("rank {rank}: {error}"))?;
+    let report = JoinReport::from_bytes(rank, &report)?;
+    Ok(AdmissionReport { transport, trace, report })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn report(costs: Option<CostTable>) -> JoinReport {
+        let verbs = Err(ADMITTED.to_owned());
+        JoinReport { cores: UsableCores::of_this_thread(), costs, verbs }
+    }
+
+    #[test]
+    fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
+        let newcomer = report_bytes(None, &report(None), None);
+        let costs = Some(CostTable::BUILT_IN);
+        let trace = TraceName::new("a.json");
+        let old = report_bytes(Some(Transport::Tcp), &report(costs), Some(&trace));
+        let grown = |reports: &[&Vec<u8>]| GrownWorld {
+            hosts: vec![0; reports.len()],
+            reports: reports.iter().map(|report| (*report).clone()).collect(),
+            kept: (0..reports.len()).collect(),
+        };
+        let world = AdmittedWorld::of(grown(&[&newcomer, &old])).unwrap();
+        assert_eq!(world.transport, Transport::Tcp);
+        assert_eq!(world.trace, Some(trace));
+        assert_eq!(world.boards.numbers(), [0, 1]);
+        assert!(AdmittedWorld::of(grown(&[&newcomer])).is_err());
+        assert!(AdmittedWorld::of(grown(&[&old, &vec![7]])).is_err());
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle on
+    /// the control plane, and with it the service, its descriptors and what it knows of other ranks.
+    fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
+        comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
+        comm.engine.get_mut().time();
+        let before = Arc::downgrade(&comm.engine.control);
+        let grown = loop {
+            if let Some(grown) = comm.admit(admissions, PATIENCE).unwrap() {
+                break grown;
+            }
+        };
+        assert_eq!(grown.world(), comm.world() + 1);
+        assert!(grown.engine.get().is_timed(), "calls are timed as before");
+        drop(comm);
+        assert!(before.upgrade().is_none(), "the new world holds the old one's control plane");
+        grown
+    }
+
+    fn end(mut comm: Communicator) {
+        comm.barrier().unwrap();
+        comm.close().unwrap();
+    }
+
+    #[test]
+    fn nothing_holds_the_control_plane_of_the_world_before() {
+        let job = format!("handles {}", std::process::id());
+        let at = |rank, world| {
+            let mut config = JoinConfig::new(rank, world, "127.0.0.1").with_job(&job);
+            (config.join_timeout, config.timeout) = (PATIENCE, PATIENCE);
+            config
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let comm = Communicator::enter(at(1, 3)).unwrap();
+                end(grown(comm, &mut Admissions::new(at(0, 3))));
+            });
+            let mut admissions = Admissions::new(at(0, 3));
+            let comm = Communicator::join(at(0, 1), Transport::Auto).unwrap();
+            let comm = grown(comm, &mut admissions);
+            threads.spawn(|| end(Communicator::enter(at(2, 3)).unwrap()));
+            end(grown(comm, &mut admissions));
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_report_or_an_error(bytes: Vec<u8>) {
+            if let Ok(read) = read_report(0, &bytes) {
+                let again = report_bytes(read.transport, &read.report, read.trace.as_ref());
+                let AdmissionReport { transport, trace, report } = read_report(0, &again).unwrap();
+                prop_assert_eq!((transport, trace), (read.transport, read.trace));
+                prop_assert_eq!(report, read.report);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Leaving the group.
+
+use crate::comm::Communicator;
+use crate::error::Result;
+use crate::requests::progress::GRACE;
+
+impl Communicator {
+    /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
+    /// Everything that was sent still arrives. Then waits, for at most 5 s, until the other ranks
+    /// have made as many calls as this one, because they may find that the calls do not match. Ranks
+    /// that are processes wait for that when they close the last communicator of their world.
+    ///
+    /// Dropping leaves, too, and never panics. It does not wait for the others, nor for requests in
+    /// flight: a background thread completes the requests and then leaves. The last communicator
+    /// that a rank drops, of a world and the groups split from it, waits for these threads. So a
+    /// rank that returns early, as on an error, holds no other rank up: whoever waits for it in a
+    /// group that it has dropped gets an error.
+    ///
+    /// A request may close or drop the communicator that runs it. That does not wait either.
+    ///
+    /// A communicator that is dropped by a panic waits at most 5 s for its requests. Then it fails on
+    /// all ranks: this rank has not left in order, and the others learn that it panicked. In a forked
+    /// child dropping does nothing, because the parent is the rank.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
+    /// was not that of the other ranks, and no call has said so yet.
+    /// [`Error::Forked`](crate::Error::Forked) in a forked child, which leaves nothing.
+    pub fn close(mut self) -> Result<()> {
+        self.engine.check_process()?;
+        self.leave(true)
+    }
+
+    fn leave(&mut self, patient: bool) -> Result<()> {
+        if std::mem::replace(&mut self.left, true) {
+            return Ok(());
+        }
+        if self.engine.is_forked() {
+            self.engine.end_progress();
+            return Ok(());
+        }
+        let departures = self.engine.control.departures();
+        // A request that owns its communicator cannot wait for itself.
+        let may_wait = patient || std::thread::panicking();
+        let hands_over = self.engine.runs_on_this_thread() || !may_wait;
+        if hands_over && self.engine.messages.is_busy() {
+            // A thread that leaves after the messages.
+            let _ = self.lend_engine();
+        }
+        let result =
+            if hands_over && self.engine.hand_over() { Ok(()) } else { self.depart(patient) };
+        departures.close();
+        result
+    }
+
+    /// Ends the thread that runs requests, if there is one, and leaves the group.
+    pub(crate) fn depart(&mut self, patient: bool) -> Result<()> {
+        if self.engine.end_progress() {
+            let panics = std::thread::panicking();
+            self.engine.messages.finish(panics.then_some(GRACE));
+            if panics {
+                self.engine.get_mut().gave_up_in_panic();
+            }
+            let failed = self.engine.get().health().has_failed();
+            self.engine.messages.leave(failed);
+            let engine = self.engine.get_mut();
+            engine.leave(patient && !failed);
+            return engine.health().check_closed();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // Only a rank that closes its communicator is told.
+        let _ = self.leave(false);
+    }
+}

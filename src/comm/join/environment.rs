@@ -1,0 +1,227 @@
+//! The settings of a process that joins by its environment.
+
+use super::host_name;
+use crate::algorithms::Algorithm;
+use crate::comm::join::summary::LogLevel;
+use crate::control::transport::Transport;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::world::bootstrap::JoinConfig;
+use crate::world::bootstrap::interface::InterfaceSelector;
+use crate::world::launch::{Launch, LaunchError, VARIABLES};
+use maypole_transports::ib::VerbsSettings;
+use std::env::VarError;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The values of all variables but those by which the launcher tells rank and world. [`VARIABLES`]
+/// describes each.
+pub(super) struct Environment {
+    pub(super) transport: Transport,
+    pub(super) interface: Option<InterfaceSelector>,
+    pub(super) status_signal: Option<String>,
+    pub(super) status_socket: Option<String>,
+    pub(super) trace: Option<String>,
+    pub(super) log: Option<LogLevel>,
+    algorithm: Option<Algorithm>,
+    deterministic: bool,
+    memory: Option<usize>,
+    program_memory: Option<usize>,
+    checks: bool,
+    explains: bool,
+    encrypts: bool,
+    data_ports: Option<RangeInclusive<u16>>,
+    verbs: VerbsSettings,
+}
+
+impl Environment {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// [`Error::Join`], which names the variable, its value, and what it may be.
+    pub(super) fn read() -> Result<Self> {
+        Ok(Self {
+            transport: named("MAYPOLE_TRANSPORT")?.unwrap_or_default(),
+            interface: named("MAYPOLE_INTERFACE")?,
+            status_signal: named("MAYPOLE_STATUS_SIGNAL")?,
+            status_socket: named("MAYPOLE_STATUS_SOCKET")?,
+            trace: named("MAYPOLE_TRACE")?,
+            log: named("MAYPOLE_LOG")?,
+            algorithm: named("MAYPOLE_ALGORITHM")?,
+            deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
+            memory: bytes("MAYPOLE_MEMORY")?,
+            program_memory: bytes("MAYPOLE_PROGRAM_MEMORY")?,
+            checks: is_on("MAYPOLE_CHECK")?,
+            explains: is_on("MAYPOLE_EXPLAIN")?,
+            encrypts: is_on("MAYPOLE_ENCRYPT")?,
+            data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
+            verbs: verbs()?,
+        })
+    }
+
+    /// The configuration by which this process joins, which takes the key and the connection of
+    /// `launch`.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the launcher was to tell where rank 0 is, and cannot.
+    pub(super) fn configuration(&self, mut launch: Launch) -> Result<JoinConfig> {
+        let mut address = launch.address.take();
+        if let Some(pmi) = &mut launch.pmi {
+            let mine = (launch.rank == 0).then(host_name);
+            let found = pmi.exchange("maypole-address", mine.as_deref());
+            address = Some(found.map_err(LaunchError::from)?);
+        }
+        Ok(self.complete(JoinConfig {
+            address,
+            ports: launch.ports,
+            job: launch.job,
+            key: launch.key.as_ref().map(|key| *key.bytes()),
+            join_timeout: launch.timeout,
+            timeout: launch.timeout,
+            ..JoinConfig::new(launch.rank, launch.world, "")
+        }))
+    }
+
+    /// The configuration by which this process joins ranks that run, or lets processes join. `None` if
+    /// nobody has said at which port.
+    ///
+    /// # Errors
+    /// As of [`configuration`](Self::configuration).
+    pub(super) fn admission(&self, mut launch: Launch) -> Result<Option<JoinConfig>> {
+        let Some(port) = launch.admission_port else { return Ok(None) };
+        // The process manager tells where the first rank 0 was.
+        launch.pmi = None;
+        let config = self.configuration(launch)?;
+        Ok(Some(JoinConfig { ports: vec![port], ..config }))
+    }
+
+    /// `config` with these settings: everything but who meets whom, where, and how long that takes.
+    pub(super) fn complete(&self, config: JoinConfig) -> JoinConfig {
+        let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
+        let value = |name: &str| std::env::var(name).unwrap_or_default();
+        JoinConfig {
+            interface: self.interface.clone(),
+            data_ports: self.data_ports.clone(),
+            host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
+            equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
+            insecure_without_key: false,
+            encrypt: self.encrypts,
+            verbs: self.verbs.clone(),
+            ..config
+        }
+    }
+
+    /// Sets what concerns the calls of the world's communicator.
+    pub(super) fn apply(&self, engine: &mut Engine) {
+        engine.settings_mut().prefer(self.algorithm);
+        engine.settings_mut().limit_memory(self.memory);
+        engine.settings_mut().limit_programs(self.program_memory);
+        engine.settings_mut().set_deterministic(self.deterministic);
+        engine.set_checked(self.checks);
+        if self.explains {
+            engine.time();
+        }
+    }
+}
+
+/// The value of `variable`, parsed; `None` if it is not set, empty or `auto`.
+fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
+    let value = match std::env::var(variable) {
+        Ok(value) if !value.is_empty() && value != "auto" => value,
+        Ok(_) | Err(VarError::NotPresent) => return Ok(None),
+        Err(error @ VarError::NotUnicode(_)) => {
+            return Err(Error::wrong_setting(format!("{variable}: {error}")));
+        }
+    };
+    value.parse().map(Some).map_err(|error| Error::wrong_setting(format!("{variable}: {error}")))
+}
+
+/// The port of an RDMA device, and what packets are sent with.
+fn verbs() -> Result<VerbsSettings> {
+    let usual = VerbsSettings::default();
+    let port = number::<1, 254>("MAYPOLE_IB_PORT")?;
+    let level = number::<0, 15>("MAYPOLE_IB_SERVICE_LEVEL")?;
+    let class = number::<0, 255>("MAYPOLE_IB_TRAFFIC_CLASS")?;
+    let key = number::<0, 65_535>("MAYPOLE_IB_PKEY_INDEX")?;
+    // 0 would mean that a packet is awaited for ever.
+    let timeout = number::<1, 31>("MAYPOLE_IB_TIMEOUT")?;
+    let retries = number::<0, 7>("MAYPOLE_IB_RETRIES")?;
+    Ok(VerbsSettings {
+        device: named("MAYPOLE_IB_DEVICE")?,
+        port: port.map(|port| port as u8),
+        gid_index: number::<0, 255>("MAYPOLE_IB_GID_INDEX")?,
+        service_level: level.map_or(usual.service_level, |level| level as u8),
+        traffic_class: class.map_or(usual.traffic_class, |class| class as u8),
+        partition_key_index: key.map_or(usual.partition_key_index, |key| key as u16),
+        timeout: timeout.map_or(usual.timeout, |timeout| timeout as u8),
+        retries: retries.map_or(usual.retries, |retries| retries as u8),
+    })
+}
+
+fn number<const LEAST: u32, const MOST: u32>(variable: &str) -> Result<Option<u32>> {
+    Ok(named::<BoundedNumber<LEAST, MOST>>(variable)?.map(|number| number.0))
+}
+
+fn is_on(variable: &str) -> Result<bool> {
+    Ok(named::<Switch>(variable)?.is_some_and(|switch| switch.0))
+}
+
+fn bytes(variable: &str) -> Result<Option<usize>> {
+    Ok(named::<ByteCount>(variable)?.map(|count| count.0))
+}
+
+/// A setting that is off (`0`) or on (`1`).
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "0" => Ok(Self(false)),
+            "1" => Ok(Self(true)),
+            _ => Err(format!("'{text}' is neither 0 nor 1")),
+        }
+    }
+}
+
+/// A number from `LEAST` to `MOST`.
+struct BoundedNumber<const LEAST: u32, const MOST: u32>(u32);
+
+impl<const LEAST: u32, const MOST: u32> FromStr for BoundedNumber<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parsed = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+        parsed.map(Self).ok_or_else(|| format!("'{text}' is no number from {LEAST} to {MOST}"))
+    }
+}
+
+/// A number of bytes.
+struct ByteCount(usize);
+
+impl FromStr for ByteCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = |_| format!("'{text}' is no number of bytes like 67108864");
+        text.parse().map(Self).map_err(wrong)
+    }
+}
+
+/// Ports from the first to the last.
+struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parsed = text
+            .split_once('-')
+            .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        let range =
+            parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
+        range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
+    }
+}

@@ -1,0 +1,33 @@
+//! Arbitrary reports of ranks that have just joined.
+
+use super::report::{HostLoad, JoinReport};
+use crate::fuzz::Fuzz;
+use crate::schedule::hosts::Hosts;
+use crate::tuner::CostTable;
+use crate::world::VerbsPortOffer;
+use maypole_transports::cores::UsableCores;
+
+#[test]
+fn reports_of_joining() {
+    let report = |costs| JoinReport {
+        cores: UsableCores::of_this_thread(),
+        costs,
+        verbs: Ok(VerbsPortOffer {
+            network: "InfiniBand".to_owned(),
+            port: "port 1 of mlx5_0".to_owned(),
+            ports: 1,
+            number: 0,
+        }),
+    };
+    let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
+    let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];
+    let fuzz = Fuzz::new("reports").corpus(corpus).words(&words).memory(2 << 20, 100);
+    fuzz.run(|bytes| match JoinReport::from_bytes(1, bytes) {
+        Err(why) => why,
+        Ok(report) => {
+            let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0]), &[report.clone(), report]);
+            assert!(loads[0].cores > 0, "a host has a core");
+            "a report".to_owned()
+        }
+    });
+}

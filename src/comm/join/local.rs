@@ -1,0 +1,162 @@
+//! Ranks that are threads of one process.
+
+use crate::comm::Communicator;
+use crate::comm::DEFAULT_TIMEOUT;
+use crate::control::links::{ThreadLinks, between_threads};
+use crate::control::threads::SharedWorld;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::tuner::CostTable;
+use maypole_transports::Waiting;
+use maypole_transports::cores::UsableCores;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Makes communicators for threads of this process, with options.
+///
+/// ```
+/// use maypole::{Local, ReduceOp};
+/// // Two "hosts" of two ranks: boards within, in-process streams of 1 byte between.
+/// let sums = Local::new(4).hosts(&[0, 0, 1, 1]).stream_capacity(1).run(|mut comm| {
+///     let mut x = [1u64; 3];
+///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+///     x
+/// });
+/// assert_eq!(sums, [[4; 3]; 4]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Local {
+    hosts: Vec<usize>,
+    capacity: usize,
+    timeout: Duration,
+    costs: CostTable,
+}
+
+impl Local {
+    /// Describes `world` ranks that share one board.
+    ///
+    /// # Panics
+    /// If `world` is zero.
+    pub fn new(world: usize) -> Self {
+        assert!(world > 0, "a world has at least one rank");
+        Self {
+            hosts: vec![0; world],
+            capacity: 64 << 10,
+            timeout: DEFAULT_TIMEOUT,
+            costs: CostTable::BUILT_IN,
+        }
+    }
+
+    /// Pretends that ranks with different numbers are on different hosts: streams join them instead
+    /// of a board.
+    ///
+    /// # Panics
+    /// If there is not one number for each rank.
+    #[must_use]
+    pub fn hosts(mut self, hosts: &[usize]) -> Self {
+        assert_eq!(hosts.len(), self.hosts.len(), "one host for each rank");
+        self.hosts = hosts.to_vec();
+        self
+    }
+
+    /// Sets how many bytes a stream between two threads holds in each direction; at least 1.
+    #[must_use]
+    pub fn stream_capacity(mut self, bytes: usize) -> Self {
+        self.capacity = bytes.max(1);
+        self
+    }
+
+    /// Sets how long a wait for a peer may last.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the costs of messages and bytes by which the tuner chooses, instead of the built-in
+    /// ones.
+    #[must_use]
+    pub fn costs(mut self, costs: CostTable) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// Makes the communicators, by rank. Each one goes to a thread of its own.
+    pub fn build(&self) -> Vec<Communicator> {
+        let shared = SharedWorld::new(ThreadLinks::Memory(self.capacity));
+        let world = self.hosts.len();
+        let cores = UsableCores::count([&UsableCores::of_this_thread()]);
+        let waiting = Waiting::new(world, cores, self.timeout);
+        let crowding = world.div_ceil(cores);
+        let conditions = RunConditions {
+            waiting,
+            crowding,
+            costs: self.costs,
+            encrypts: false,
+            links: between_threads(),
+            transport: None,
+        };
+        communicators(&shared, &Hosts::new(&self.hosts), conditions)
+    }
+
+    /// Runs `rank` for each communicator, on a thread of its own. Returns the results, by rank.
+    ///
+    /// # Panics
+    /// With the panic of the rank that panicked first. Panics of other ranks may be its consequence.
+    pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+        let results: Vec<Mutex<Option<T>>> = self.hosts.iter().map(|_| Mutex::default()).collect();
+        let run_rank = |comm: Communicator| {
+            let at = comm.rank();
+            let result = rank(comm);
+            *lock(&results[at]) = Some(result);
+        };
+        run_on_threads(self.build(), &run_rank);
+        let results = results.into_iter().map(Mutex::into_inner);
+        results.filter_map(|result| result.unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+}
+
+/// Runs `rank` for each of `communicators`, on a thread of its own. Takes `rank` by reference, so
+/// that programs with many calls of [`Local::run`] contain this code once.
+///
+/// # Panics
+/// With the panic of the rank that panicked first.
+fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator) + Sync)) {
+    let first_panic = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for comm in communicators {
+            scope.spawn(|| {
+                // The panic goes on in the caller's thread, so nothing is used that it left half
+                // done.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| rank(comm))) {
+                    lock(&first_panic).get_or_insert(panic);
+                }
+            });
+        }
+    });
+    if let Some(panic) = lock(&first_panic).take() {
+        resume_unwind(panic);
+    }
+}
+
+/// Makes the communicators of the world `shared`, by rank.
+pub(crate) fn communicators(
+    shared: &Arc<SharedWorld>,
+    hosts: &Hosts,
+    conditions: RunConditions,
+) -> Vec<Communicator> {
+    let boards = Boards::within(hosts);
+    let world = boards.world();
+    let communicator = |rank| {
+        let control = shared.control_of(world, rank);
+        let engine = Engine::new(rank, boards.clone(), control, conditions.clone());
+        Communicator::new(engine, hosts.clone())
+    };
+    (0..world).map(communicator).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

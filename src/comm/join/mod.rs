@@ -1,0 +1,219 @@
+//! How communicators are made, of processes that join a world or of threads of one process, and how
+//! they are left.
+
+mod admission;
+mod close;
+mod environment;
+pub(crate) mod local;
+mod report;
+mod summary;
+mod verbs;
+
+use crate::comm::Communicator;
+use crate::control::Control;
+use crate::control::processes::ProcessControl;
+use crate::control::transport::Transport;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::error::{Error, Result};
+use crate::schedule::hosts::Hosts;
+use crate::status::server;
+use crate::tuner::CostTable;
+use crate::world::PortChoice;
+use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
+use crate::world::bootstrap::{JoinConfig, join};
+use crate::world::launch;
+use crate::world::service::Service;
+pub use admission::Admissions;
+pub(crate) use admission::AdmittedWorld;
+use environment::Environment;
+use maypole_transports::Waiting;
+use maypole_transports::cores::UsableCores;
+use maypole_transports::interfaces::addresses;
+use report::{HostLoad, JoinReport};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use summary::LogLevel;
+
+impl Communicator {
+    /// Joins the world that this process was started for, as the environment of any launcher
+    /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
+    /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
+    ///
+    /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
+    /// ignored.
+    ///
+    /// A process that was started to replace a rank (`maypole run --replace`) joins the ranks that
+    /// run, as [`enter`](Self::enter) says.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
+    /// in time. Only the latter is [retryable](Error::is_retryable).
+    ///
+    /// ```
+    /// // Outside of any launcher:
+    /// let mut comm = maypole::Communicator::from_env()?;
+    /// assert_eq!((comm.rank(), comm.world()), (0, 1));
+    /// comm.barrier()?;
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        let launch = launch::from_env()?;
+        launch::warn_of_unknown_variables(launch.rank);
+        // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
+        // must not look like a death to the others.
+        let environment = Environment::read()?;
+        if launch.is_newcomer {
+            return Self::enter_in(&environment, environment.admission(launch)?);
+        }
+        let config = environment.configuration(launch)?;
+        Self::join_in(&environment, config)
+    }
+
+    /// Joins the world that `config` describes, with what the environment says of everything but rank
+    /// and world, where rank 0 is, and the job: `MAYPOLE_TRANSPORT`, `MAYPOLE_DETERMINISTIC` and so
+    /// on. For programs whose ranks meet in a way of their own. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another in time, or a variable has a value that
+    /// it cannot have.
+    pub fn join_by_env(config: JoinConfig) -> Result<Self> {
+        let environment = Environment::read()?;
+        let config = environment.complete(config);
+        Self::join_in(&environment, config)
+    }
+
+    fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
+        let timeout = config.timeout;
+        let service = join(config)?;
+        let interface = interface_report(&service, environment.interface.as_ref());
+        let mut comm = Self::of_service(service, environment.transport, timeout)?;
+        environment.apply(comm.engine.get_mut());
+        let mut comm = Self::finish_joining(comm, environment, interface)?;
+        if let Some(file) = &environment.trace {
+            comm.trace(file)?;
+        }
+        Ok(comm)
+    }
+
+    /// Does what the environment asks for beside joining.
+    fn finish_joining(
+        comm: Self,
+        environment: &Environment,
+        interface: Option<String>,
+    ) -> Result<Self> {
+        let signal = environment.status_signal.as_deref();
+        server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
+            .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
+        if environment.log.is_some_and(LogLevel::is_told_of_joining) {
+            comm.tell_of_joining(interface);
+        }
+        Ok(comm)
+    }
+
+    /// Says on standard error what joins the ranks and, on the first rank of each of several hosts,
+    /// which network interface it uses.
+    fn tell_of_joining(&self, interface: Option<String>) {
+        let first_of_host = self.hosts.index(self.rank()) == 0 && !self.hosts.is_one();
+        let interface = interface.filter(|_| first_of_host).map(|it| it + "\n");
+        let summary = (self.rank() == 0).then(|| self.summary() + "\n");
+        let text: String = interface.into_iter().chain(summary).collect();
+        // A program whose standard error is closed goes on all the same.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Joins the world that `config` describes: for programs that start their ranks themselves.
+    /// Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
+    /// them.
+    pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
+        let timeout = config.timeout;
+        let service = join(config)?;
+        Self::of_service(service, transport, timeout)
+    }
+
+    fn of_service(service: Service, transport: Transport, timeout: Duration) -> Result<Self> {
+        let rank = service.rank();
+        let hosts = Hosts::new(service.hosts());
+        let encrypts = service.encrypts();
+        let boards = transport.boards(&hosts).map_err(Error::wrong_setting)?;
+        let control = ProcessControl::world(service);
+        let costs = (rank == 0).then(CostTable::tuned);
+        let cores = UsableCores::of_this_thread();
+        let verbs = match transport.looks_for_verbs(&hosts) {
+            true => control.offer_verbs(transport, PortChoice::Share),
+            false => Err(format!("{transport} was asked for")),
+        };
+        let mine = JoinReport { cores, costs, verbs }.to_bytes();
+        let blobs = control.exchange(mine, Instant::now() + timeout);
+        let blobs = blobs.map_err(Error::unjoined)?;
+        let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
+        let reports = blobs.iter().enumerate().map(report);
+        let reports =
+            reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::wrong_setting)?;
+        let offers: Vec<_> = reports.iter().map(|report| report.verbs.clone()).collect();
+        let deadline = Instant::now() + timeout;
+        let links = verbs::decide(&control, transport, (rank, &hosts), &offers, deadline);
+        let links = links?;
+        let control: Arc<dyn Control> = Arc::new(control.over(links.clone()));
+        let loads = HostLoad::of_hosts(&hosts, &reports);
+        let HostLoad { ranks, cores } = loads[hosts.of(rank)];
+        let conditions = RunConditions {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
+            costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
+            encrypts,
+            links,
+            transport: Some(transport),
+        };
+        Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
+    }
+
+    /// Makes another communicator of the same ranks, over another transport, as
+    /// [`split`](Self::split) makes communicators. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Mismatch`] if a rank makes
+    /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
+    pub fn over(&mut self, transport: Transport) -> Result<Self> {
+        let boards = transport.boards(&self.hosts).map_err(Error::wrong_setting)?;
+        let offer = match transport.looks_for_verbs(&self.hosts) {
+            true => {
+                let control = self.engine.get().health().control();
+                control.offer_verbs(transport, PortChoice::Share)
+            }
+            false => Err(format!("{transport} was asked for")),
+        };
+        let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;
+        let offers: Vec<_> = offers.iter().map(|offer| verbs::from_bytes(offer)).collect();
+        let engine = self.engine.get();
+        let control = engine.health().control();
+        let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
+        let links = verbs::decide(control, transport, here, &offers, deadline);
+        let links = links?;
+        let members: Vec<usize> = (0..self.world()).collect();
+        let mut engine = engine.subgroup(&members, boards, links);
+        engine.set_transport(transport);
+        Ok(Self::new(engine, self.hosts.clone()))
+    }
+}
+
+/// The network interface that this rank uses and those that it does not use, in a line; `None` where
+/// the kernel does not tell them.
+fn interface_report(service: &Service, selector: Option<&InterfaceSelector>) -> Option<String> {
+    let mine = service.listening()?.ip();
+    let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
+    Some(format!("maypole: rank {} listens at {choice}", service.rank()))
+}
+
+/// The name of this host, by which other hosts may look up its address.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod fuzz_tests;

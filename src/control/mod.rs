@@ -1,0 +1,178 @@
+//! The control plane as a communicator sees it: how its ranks agree, get connected and fail
+//! together.
+//!
+//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
+//! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
+//! trait object serves both.
+
+pub(crate) mod departures;
+pub(crate) mod error;
+pub(crate) mod forked;
+pub(crate) mod links;
+pub(crate) mod processes;
+pub(crate) mod threads;
+pub(crate) mod transport;
+
+use crate::control::departures::Departures;
+use crate::control::transport::Transport;
+use crate::control::transport::VerbsOffer;
+use crate::execute::messages::Connector;
+use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
+use crate::world::PortChoice;
+use crate::world::RankSentence;
+use crate::world::calls::{CallMismatch, GroupActivity};
+use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld, Status};
+use error::ControlError;
+use maypole_kernels::mix;
+use maypole_transports::shm::Segment;
+use maypole_transports::{Alarm, Board};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// Why a wait for a peer does not end.
+#[derive(Debug)]
+pub(crate) struct Straggler {
+    /// What the ranks report about themselves.
+    pub(crate) report: RankSentence,
+    /// The rank of the world that holds the others up; `None` if no single one does.
+    pub(crate) culprit: Option<usize>,
+}
+
+/// What the control plane knows about a rank, for its status. Ranks are those of the world.
+#[derive(Debug)]
+pub(crate) struct ControlSnapshot {
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
+    /// What the rank does in each of its groups. The world comes first.
+    pub(crate) groups: Vec<Arc<GroupActivity>>,
+    pub(crate) network: Status,
+    pub(crate) cause: Option<Cause>,
+}
+
+/// The ranks that go on after others have died or left.
+#[derive(Debug)]
+pub(crate) struct SurvivingGroup {
+    pub(crate) control: Arc<dyn Control>,
+    /// By rank of the new group: the rank in the group before. Newcomers have the ranks above it.
+    pub(crate) members: Vec<usize>,
+    /// The world that was agreed on first, if newcomers were in it.
+    pub(crate) grown: Option<GrownWorld>,
+}
+
+/// One rank's handle on its group. Ranks are those of the group.
+pub(crate) trait Control: Connector + Send + Sync + Debug {
+    /// Raised when the group cannot go on.
+    fn alarm(&self) -> Arc<Alarm>;
+
+    /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on
+    /// all members, and different for every group.
+    fn identity(&self) -> (GroupId, usize);
+
+    /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
+    /// order.
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError>;
+
+    /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
+    /// this.
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError>;
+
+    /// Returns a segment of `bytes` bytes that the ranks `locals` share. All of them call this with
+    /// the same `number`, which counts up from call to call.
+    fn segment(
+        &self,
+        locals: &[usize],
+        number: u32,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ControlError>;
+
+    /// Returns a stream to `peer`. Both ends call this.
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError>;
+
+    /// Returns the place in which this rank's calls record what they do.
+    fn activity(&self) -> Arc<GroupActivity>;
+
+    /// Notes a wait that has become slow. Now and then compares the calls of the awaited rank with
+    /// those of this rank; if they do not match, the group fails.
+    fn note_wait(&self, wait: SlowWait);
+
+    /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
+    /// match, as far as they are known within a second.
+    fn compare(&self, peer: usize) -> Option<CallMismatch>;
+
+    /// Finds what holds `peer` up, as far as that is possible within a second.
+    fn locate(&self, peer: usize) -> Option<Straggler>;
+
+    /// Tells all ranks that the group has failed, and why: `cause` has the world's numbers. Returns
+    /// the first cause that is known, with the group's numbers.
+    fn fail(&self, cause: Cause) -> Cause;
+
+    /// Returns what is known about this rank in all of its groups.
+    fn snapshot(&self) -> ControlSnapshot;
+
+    /// Tells all ranks that this one gives up the group, for the reason `why`. Returns once the
+    /// others were told, within 1.5 s.
+    fn abort(&self, why: &str);
+
+    /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
+    /// All ranks that exist call this.
+    fn shrink(
+        &self,
+        contribution: Contribution,
+        deadline: Instant,
+    ) -> Result<SurvivingGroup, ControlError>;
+
+    /// Returns the first cause that is known, with the group's numbers, if the group has failed.
+    fn cause(&self) -> Option<Cause>;
+
+    /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
+    /// All ranks of the group decide together whether they do, and by which ports.
+    fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer;
+
+    /// Makes sure that bytes sent to `peer` by verbs arrive there.
+    ///
+    /// # Errors
+    /// Why they do not, in words.
+    fn try_verbs(&self, _peer: usize) -> Result<(), String> {
+        Err("these ranks use no verbs".to_owned())
+    }
+
+    /// Drops the connections by which others have [tried](Self::try_verbs) to reach this rank.
+    fn end_trials(&self) {}
+
+    /// Returns this rank's handle on a new group of the ranks `members`, of which this rank is one.
+    /// `number` is equal on all of them and was not used in this group before. `links` carry its
+    /// streams.
+    fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
+
+    /// Tells the group that this rank no longer uses what the others have lent to it. The answer
+    /// becomes true once all ranks have told so; it may stay false. Does not wait. Called once.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone lend"))]
+    fn release(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
+
+    /// Returns the open communicators of this rank in this world.
+    fn departures(&self) -> Arc<Departures>;
+
+    /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
+    /// waits for up to 5 s until all others have done as many operations, so that
+    /// [`cause`](Self::cause) tells whether the calls of all ranks matched.
+    fn leave(&self, sequence: u64, patient: bool);
+}
+
+/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
+/// same splits, so a hash of the splits is equal on all of them.
+fn epoch(group: GroupId) -> u64 {
+    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
+}
+
+/// The cause that rank `rank` of the world gives up. It precedes all causes but a death.
+fn aborted(rank: usize, why: &str) -> Cause {
+    let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
+    let kind = CauseKind::UserAbort;
+    Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
+}

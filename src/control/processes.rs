@@ -1,0 +1,304 @@
+//! The control plane of ranks that are processes: the service of this process.
+
+use crate::control::departures::Departures;
+use crate::control::error::ControlError;
+use crate::control::transport::Transport;
+use crate::control::transport::{NO_DEVICES, VerbsOffer};
+use crate::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
+use crate::execute::messages::Connector;
+use crate::execute::{AnyStream, SlowWait};
+use crate::topology::StreamLinks;
+use crate::topology::transport::RefusalReason;
+use crate::world::PortChoice;
+use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::service::{
+    Cause, Contribution, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError,
+    Survivors,
+};
+use maypole_transports::Stream;
+use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
+use maypole_transports::shm::Segment;
+use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The numbers of the connections between two ranks: for collectives, for messages, and for trials
+/// whether verbs reach the other rank.
+const COLLECTIVES: u32 = 0;
+const MESSAGES: u32 = 1;
+const TRIALS: u32 = 2;
+/// How long ranks take to agree on which failure was the first.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// One rank's handle on a group of joined processes.
+#[derive(Debug)]
+pub(crate) struct ProcessControl {
+    service: Arc<Service>,
+    group: GroupId,
+    /// World ranks of the group, by rank.
+    members: Vec<usize>,
+    activity: Arc<GroupActivity>,
+    links: StreamLinks,
+    departures: Arc<Departures>,
+}
+
+impl ProcessControl {
+    /// The group of all ranks, whose streams go over TCP.
+    pub(crate) fn world(service: Service) -> Self {
+        let members = (0..service.world()).collect();
+        Self::new(Arc::new(service), GroupId::WORLD, members, Arc::default())
+    }
+
+    fn new(
+        service: Arc<Service>,
+        group: GroupId,
+        members: Vec<usize>,
+        departures: Arc<Departures>,
+    ) -> Self {
+        let me = members.iter().position(|member| *member == service.rank());
+        let me = me.expect("this rank is a member of the group");
+        let activity = service.progress().open(group, &members, me);
+        let links = StreamLinks::Tcp(RefusalReason::Forbidden);
+        Self { service, group, members, activity, links, departures }
+    }
+
+    /// The same group, whose streams go over `links`. No stream may have been made.
+    pub(crate) fn over(self, links: StreamLinks) -> Self {
+        let mut over = self;
+        over.links = links;
+        over
+    }
+
+    /// How the stream to `peer` is made.
+    fn path_to(&self, peer: usize) -> DataPath {
+        let hosts = self.service.hosts();
+        let one_host = hosts[self.members[peer]] == hosts[self.service.rank()];
+        if self.links.uses_verbs(one_host) { DataPath::Verbs } else { DataPath::Tcp }
+    }
+
+    /// Notes, before a wait of the control plane, what this rank will wait for.
+    fn await_next(&self, awaited: WaitTarget) {
+        self.activity.wait(awaited, 0, (0, 1), Instant::now());
+    }
+
+    /// Notes what this rank waits for. Now and then, asks the awaited rank what it has called.
+    fn ask_calls_if_due(&self, awaited: WaitTarget, step: usize, windows: (u32, u32)) {
+        if self.activity.wait(awaited, step, windows, Instant::now()) {
+            self.service.ask_calls(self.group, &self.activity, awaited);
+        }
+    }
+
+    fn error(&self, error: ServiceError) -> ControlError {
+        ControlError::in_group(error, &self.members)
+    }
+}
+
+fn to_text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The stream over a data connection: plain, or encrypted where the connection has keys.
+fn stream_over(connection: DataConnection) -> std::io::Result<AnyStream> {
+    let DataConnection { link, keys } = connection;
+    Ok(match (link, keys) {
+        (DataLink::Tcp(socket), None) => AnyStream::Tcp(Tcp::new(socket)?),
+        (DataLink::Tcp(socket), Some(keys)) => {
+            AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
+        }
+        (DataLink::Verbs(stream), None) => AnyStream::Verbs(stream),
+        (DataLink::Verbs(stream), Some(keys)) => {
+            AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
+        }
+    })
+}
+
+impl Connector for ProcessControl {
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
+        let connection = self
+            .service
+            .dial(self.path_to(peer), self.group, self.members[peer], MESSAGES, deadline)
+            .map_err(to_text)?;
+        stream_over(connection).map_err(to_text)
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let known = |(caller, connection)| {
+            let from = self.members.iter().position(|member| *member == caller)?;
+            // A connection that is broken already is dropped. Its sender then finds it closed.
+            Some((from, stream_over(connection).ok()?))
+        };
+        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
+    }
+
+    fn registered_bytes(&self, peer: usize) -> usize {
+        let is_other = self.members[peer] != self.service.rank();
+        match self.path_to(peer) {
+            DataPath::Verbs if is_other => UnconnectedVerbs::REGISTERED,
+            _ => 0,
+        }
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        if let Some(wait) = self.activity.pending_wait() {
+            self.ask_calls_if_due(wait.target, wait.step, wait.windows);
+        }
+        self.service.left(self.members[peer]).is_some() || self.activity.has_left(peer)
+    }
+}
+
+impl Control for ProcessControl {
+    fn alarm(&self) -> Arc<Alarm> {
+        self.service.alarm()
+    }
+
+    fn identity(&self) -> (GroupId, usize) {
+        (self.group, self.members[0])
+    }
+
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
+        self.await_next(WaitTarget::MissingMembers);
+        let exchanged = self.service.exchange(self.group, &self.members, blob, deadline);
+        exchanged.map_err(|error| self.error(error))
+    }
+
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError> {
+        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
+        let bytes = Board::bytes(locals.len());
+        self.await_next(WaitTarget::MissingMembers);
+        let segment = self.service.share(self.group, &world, bytes, deadline);
+        Ok(Board::new(segment.map_err(|error| self.error(error))?, locals.len(), me))
+    }
+
+    fn segment(
+        &self,
+        locals: &[usize],
+        _: u32,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ControlError> {
+        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
+        self.await_next(WaitTarget::MissingMembers);
+        let segment = self.service.share(self.group, &world, bytes, deadline);
+        segment.map_err(|error| self.error(error))
+    }
+
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {
+        self.await_next(WaitTarget::Rank(peer));
+        let (path, there) = (self.path_to(peer), self.members[peer]);
+        let connected = self.service.connect(path, self.group, there, COLLECTIVES, deadline);
+        let connection = connected.map_err(|error| self.error(error))?;
+        stream_over(connection).map_err(|error| ControlError::Other(error.to_string()))
+    }
+
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::clone(&self.activity)
+    }
+
+    fn note_wait(&self, wait: SlowWait) {
+        self.ask_calls_if_due(WaitTarget::Rank(wait.peer), wait.step, wait.windows);
+    }
+
+    fn compare(&self, peer: usize) -> Option<CallMismatch> {
+        self.service.compare_calls(self.group, peer)
+    }
+
+    fn locate(&self, peer: usize) -> Option<Straggler> {
+        self.await_next(WaitTarget::Rank(peer));
+        let found = self.service.ask_where(self.group, self.members[peer]);
+        Some(Straggler { report: found.sentence(), culprit: found.culprit() })
+    }
+
+    fn fail(&self, cause: Cause) -> Cause {
+        self.service.settle(cause, SETTLING).in_group(&self.members)
+    }
+
+    fn snapshot(&self) -> ControlSnapshot {
+        ControlSnapshot {
+            rank: self.service.rank(),
+            world: self.service.world(),
+            groups: self.service.progress().open_groups().into_values().collect(),
+            network: self.service.status(),
+            cause: self.service.cause(),
+        }
+    }
+
+    fn abort(&self, why: &str) {
+        self.service.abort_and_tell(aborted(self.service.rank(), why));
+    }
+
+    fn shrink(
+        &self,
+        contribution: Contribution,
+        deadline: Instant,
+    ) -> Result<SurvivingGroup, ControlError> {
+        let survivors = self.service.shrink(self.group, &self.members, contribution, deadline);
+        let Survivors { service, places, grown } = survivors.map_err(|error| self.error(error))?;
+        let control = Self::world(service).over(self.links.clone());
+        Ok(SurvivingGroup { control: Arc::new(control), members: places, grown })
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.service.cause().map(|cause| cause.in_group(&self.members))
+    }
+
+    fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer {
+        if transport != Transport::Ib && !has_device_files() {
+            return Err(NO_DEVICES.to_owned());
+        }
+        let hosts = self.service.hosts();
+        let me = self.service.rank();
+        let needs_verbs = |member: &&usize| {
+            **member != me && (transport == Transport::Ib || hosts[**member] != hosts[me])
+        };
+        let peers = self.members.iter().filter(needs_verbs).count();
+        // For collectives, and for the messages of each direction.
+        self.service.open_verbs(choice, 3 * peers)
+    }
+
+    fn try_verbs(&self, peer: usize) -> Result<(), String> {
+        self.service.try_verbs(self.group, self.members[peer], TRIALS)
+    }
+
+    fn end_trials(&self) {
+        for (_, connection) in self.service.callers(self.group, TRIALS) {
+            // Packets to a peer that has not reached this rank may not reach it either.
+            if let DataLink::Verbs(mut stream) = connection.link {
+                stream.abandon();
+            }
+        }
+    }
+
+    fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {
+        let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
+        let group = GroupId { parent_epoch: epoch(self.group), counter: number };
+        let departures = Arc::clone(&self.departures);
+        let service = Arc::clone(&self.service);
+        Arc::new(Self::new(service, group, members, departures).over(links.clone()))
+    }
+
+    fn release(&self) -> Arc<AtomicBool> {
+        self.service.release(self.group, &self.members)
+    }
+
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.departures)
+    }
+
+    /// Only the last handle leaves the world, because groups may outlive the world that they were
+    /// split from. Ranks that wait for this rank in the group ask, and are told that it has left.
+    fn leave(&self, sequence: u64, patient: bool) {
+        self.activity.leave();
+        if Arc::strong_count(&self.service) == 1
+            && let Err(error) = self.service.leave(sequence, patient)
+        {
+            tracing::warn!(%error, "the other ranks were not told that this rank has left");
+        }
+    }
+}
+
+impl Drop for ProcessControl {
+    fn drop(&mut self) {
+        self.service.leave_group(self.group);
+    }
+}

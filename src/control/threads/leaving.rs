@@ -1,0 +1,47 @@
+//! A thread that leaves its group.
+
+use super::{ThreadControl, WorldState};
+use crate::control::Control;
+use crate::execute::messages::Connector;
+use crate::world::service::Cause;
+use maypole_transports::simulated::{self, poll_until};
+use std::time::Duration;
+
+/// How long a rank that closes its communicator waits for the others, and between two looks.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSING_PAUSE: Duration = Duration::from_micros(500);
+
+impl ThreadControl {
+    /// Waits, for a bounded time, until all others have left or have done `completed` operations.
+    /// Then compares the calls of all. Fails the group if they do not match.
+    pub(super) fn await_others(&self, completed: u64) {
+        let deadline = simulated::now() + CLOSING_TIMEOUT;
+        let is_behind = |rank: usize| {
+            let here = !self.has_left(rank);
+            here && self.activity_of(rank).is_some_and(|it| it.pulse().completed() < completed)
+        };
+        let others = || (0..self.members.len()).filter(|rank| *rank != self.me);
+        let is_over = || self.cause().is_some() || !others().any(is_behind);
+        poll_until(deadline, CLOSING_PAUSE, || is_over().then_some(()));
+        let found = others().find_map(|peer| self.compare(peer));
+        if let Some(found) = found.filter(|_| self.cause().is_none()) {
+            let me = self.members[self.me];
+            self.fail(Cause::mismatch(self.group, &self.members, me, found));
+        }
+    }
+
+    /// Forgets a group that all members have left.
+    pub(super) fn forget(&self, state: &mut WorldState) {
+        let left = |rank| state.left.contains(&(self.path.clone(), rank));
+        if self.path.is_empty() || !(0..self.members.len()).all(left) {
+            return;
+        }
+        state.left.retain(|(path, _)| *path != self.path);
+        state.activities.retain(|(path, _), _| *path != self.path);
+        state.boards.retain(|(path, _), _| *path != self.path);
+        state.segments.retain(|(path, ..), _| *path != self.path);
+        state.streams.retain(|(path, ..), _| *path != self.path);
+        state.calls.retain(|(path, _), _| *path != self.path);
+        state.exchanges.retain(|(path, _), _| *path != self.path);
+    }
+}

@@ -1,0 +1,92 @@
+//! What may carry bytes between ranks, and what a rank has for it.
+
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::world::VerbsPortOffer;
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a rank that was not asked for verbs by name does not look for a port.
+pub(crate) const NO_DEVICES: &str =
+    "the kernel offers programs no RDMA devices (there is no /dev/infiniband)";
+
+/// What one rank has: the port that it has opened, or what it lacks.
+pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
+
+/// What may carry bytes between ranks.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Shared memory within a host. Between hosts InfiniBand or RoCE if every rank has an active port
+    /// of the same kind of network that reaches the other hosts, else TCP.
+    #[default]
+    Auto,
+    /// Shared memory alone: an error if the ranks are not all on one host.
+    Shm,
+    /// TCP alone, also within a host.
+    Tcp,
+    /// InfiniBand or RoCE alone, also within a host: an error if a rank has no port that can be
+    /// used.
+    Ib,
+}
+
+impl Transport {
+    /// Every transport.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Shm, Self::Tcp, Self::Ib];
+
+    /// The name on the command line and in `MAYPOLE_TRANSPORT`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Ib => "ib",
+        }
+    }
+
+    /// The boards by which this transport joins the ranks of `hosts`.
+    pub(crate) fn boards(self, hosts: &Hosts) -> std::result::Result<Boards, String> {
+        match self {
+            Self::Auto => Ok(Boards::within(hosts)),
+            Self::Tcp | Self::Ib => Ok(Boards::separate(hosts.world())),
+            Self::Shm if hosts.is_one() => Ok(Boards::within(hosts)),
+            Self::Shm => {
+                let elsewhere = |rank: &usize| !hosts.together(0, *rank);
+                let other = (0..hosts.world()).find(elsewhere).expect("there are several hosts");
+                Err(format!(
+                    "shm was asked for, but rank {other} is not on rank 0's host; use auto or tcp"
+                ))
+            }
+        }
+    }
+
+    /// True if ranks on `hosts` look for RDMA ports when they choose this transport.
+    pub(crate) fn looks_for_verbs(self, hosts: &Hosts) -> bool {
+        match self {
+            Self::Auto => !hosts.is_one(),
+            Self::Shm | Self::Tcp => false,
+            Self::Ib => true,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that means no transport.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("'{0}' is no transport; use auto, shm, tcp or ib")]
+pub struct UnknownTransport(String);
+
+impl FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownTransport> {
+        Self::ALL
+            .into_iter()
+            .find(|it| it.name() == name)
+            .ok_or_else(|| UnknownTransport(name.to_owned()))
+    }
+}

@@ -1,0 +1,149 @@
+//! Exchanges over the control plane: operations of the group, as collectives are, by which all ranks
+//! are told small things of all ranks.
+
+use crate::control::error::ControlError;
+use crate::engine::Engine;
+use crate::error::{CallMismatch, Error, Result};
+use crate::world::calls::CallRecord;
+use maypole_kernels::mix;
+use maypole_transports::OwnerProcess;
+use std::sync::Arc;
+
+/// The record of a call that `name` describes in full, such as `split`.
+pub(crate) fn named_call(name: &str) -> CallRecord {
+    let start = name.len() as u64;
+    let fingerprint = name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1;
+    CallRecord::new(fingerprint, name).with("call", name)
+}
+
+impl Engine {
+    /// Returns the blobs of all ranks, which all make this `call`. It is an operation with a number
+    /// of its own, so a rank that makes another call meanwhile is an error on both ranks.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if a rank makes another call; else as every call.
+    pub(crate) fn exchange(&mut self, call: CallRecord, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.check_usable(|| call.call.clone())?;
+        let call = Arc::new(call);
+        let blobs = self.exchange_named(&call, blob);
+        // The next collective is recorded anew, so that this call's entry ends.
+        self.calls.forget_current();
+        blobs.map_err(|error| self.fail(error))
+    }
+
+    fn exchange_named(&mut self, call: &Arc<CallRecord>, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.health.record(call);
+        self.health.enter();
+        let blobs = self.exchange_checked(call, blob)?;
+        self.health.exit();
+        Ok(blobs)
+    }
+
+    /// Exchanges `blob` together with `call`, and compares the calls of all ranks.
+    fn exchange_checked(&mut self, call: &CallRecord, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let mine = encode(self.health.sequence(), call, &blob);
+        let exchanged = self.health.control().exchange(mine, self.limits.deadline());
+        let parts = match exchanged {
+            Ok(parts) => parts,
+            Err(error) => return Err(self.explain_control(call.call.clone(), error)),
+        };
+        let decoded = parts.iter().enumerate().map(|(rank, part)| decode(rank, part));
+        match decoded.collect::<std::result::Result<Vec<_>, _>>() {
+            Err(why) => Err(self.explain_control(call.call.clone(), ControlError::Other(why))),
+            Ok(parts) => match first_mismatch(&parts) {
+                Some(found) => Err(self.health.report_mismatch(call.call.clone(), found)),
+                None => Ok(parts.into_iter().map(|part| part.blob).collect()),
+            },
+        }
+    }
+
+    /// Says whether all ranks compare their calls before each one.
+    pub(crate) fn set_checked(&mut self, checked: bool) {
+        self.settings.set_checked(checked);
+        // The fast path compares nothing.
+        self.calls.forget_current();
+    }
+
+    /// The process that is the rank.
+    pub(crate) fn owner(&self) -> OwnerProcess {
+        self.health.owner()
+    }
+
+    /// Makes sure, before `call` begins, that all ranks make it.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if they do not; else as every call.
+    pub(super) fn check_call(&mut self, call: &CallRecord) -> Result<()> {
+        self.health.enter();
+        let checked = self.exchange_checked(call, Vec::new());
+        checked.map(drop).map_err(|error: Error| self.fail(error))
+    }
+}
+
+/// One rank's part of an exchange.
+#[derive(Debug, Eq, PartialEq)]
+struct ExchangePart {
+    sequence: u64,
+    call: CallRecord,
+    blob: Vec<u8>,
+}
+
+fn encode(sequence: u64, call: &CallRecord, blob: &[u8]) -> Vec<u8> {
+    postcard::to_stdvec(&(sequence, call, blob)).expect("plain data can be serialized")
+}
+
+/// # Errors
+/// What is wrong with the part of rank `rank`, in words.
+fn decode(rank: usize, bytes: &[u8]) -> std::result::Result<ExchangePart, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok(((sequence, call, blob), [])) => Ok(ExchangePart { sequence, call, blob }),
+        Ok(_) => Err(format!("rank {rank} sent more than a call and its data")),
+        Err(error) => Err(format!("rank {rank} sent no call and its data: {error}")),
+    }
+}
+
+/// The first call that differs from that of rank 0. All ranks find the same.
+fn first_mismatch(parts: &[ExchangePart]) -> Option<CallMismatch> {
+    let first = parts.first()?;
+    let differs = |part: &&ExchangePart| part.call.fingerprint != first.call.fingerprint;
+    let (rank, other) = parts.iter().enumerate().find(|(_, part)| differs(part))?;
+    let difference = first.call.difference(&other.call);
+    let calls = [(0, first.call.call.as_str()), (rank, other.call.call.as_str())];
+    Some(CallMismatch::new(first.sequence, calls, difference))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn part(sequence: u64, fingerprint: u64, blob: &[u8]) -> ExchangePart {
+        let call = CallRecord::new(fingerprint, format!("call {fingerprint}"));
+        ExchangePart { sequence, call, blob: blob.to_vec() }
+    }
+
+    #[test]
+    fn the_first_rank_that_differs_from_rank_0_is_named() {
+        assert_eq!(first_mismatch(&[part(3, 7, &[]), part(3, 7, &[1])]), None);
+        let found = first_mismatch(&[part(3, 7, &[]), part(3, 7, &[]), part(3, 8, &[])]).unwrap();
+        let said =
+            "ranks do not match: rank 0 calls call 7 as operation 3, but rank 2 calls call 8";
+        assert_eq!(found.to_string(), said);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_read_back(sequence: u64, fingerprint: u64, blob: Vec<u8>) {
+            let part = part(sequence, fingerprint, &blob);
+            prop_assert_eq!(decode(0, &encode(sequence, &part.call, &blob)), Ok(part));
+        }
+
+        #[test]
+        fn other_bytes_are_an_error_or_a_part(bytes: Vec<u8>) {
+            if let Ok(ExchangePart { sequence, call, blob }) = decode(0, &bytes) {
+                let again = decode(0, &encode(sequence, &call, &blob));
+                prop_assert_eq!(again, Ok(ExchangePart { sequence, call, blob }));
+            }
+        }
+    }
+}

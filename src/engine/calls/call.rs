@@ -1,0 +1,218 @@
+//! The description of a call by which its program is found.
+
+use crate::element::{DataType, Factor, ReduceOp};
+use crate::engine::calls::counts::{CallCount, InternedCounts};
+use crate::error::{Error, Result};
+use crate::schedule::Layout;
+use crate::schedule::collective::{Collective, HeldChunks};
+use crate::tuner::Plan;
+use crate::world::calls::CallRecord;
+use maypole_kernels::{BinaryOp, mix};
+use std::fmt;
+
+/// A collective with its arguments, except for the data. Equal calls run the same program.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct CollectiveCall {
+    pub(crate) collective: Collective,
+    pub(crate) kind: DataType,
+    pub(crate) op: Reduction,
+    pub(crate) count: CallCount,
+    /// Whether the result must be that of the plain loop over the ranks.
+    pub(crate) deterministic: bool,
+    /// Whether input and output are one buffer. Ranks may differ in this: it changes where bytes
+    /// lie, never what is sent.
+    pub(crate) in_place: bool,
+}
+
+/// How the elements of a call combine, as far as all ranks must agree on it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Reduction {
+    /// A built-in operation. Its factor is left out: see [`Reduction::from`].
+    Known(ReduceOp),
+    /// A function of the user's. Ranks can compare only its name.
+    Custom { name: &'static str, commutative: bool },
+}
+
+impl Reduction {
+    /// The reduction of calls that combine nothing; it is not used.
+    pub(crate) const NONE: Self = Self::Known(ReduceOp::Sum);
+
+    /// A number that stands for the reduction in fingerprints; never zero.
+    fn code(self) -> u64 {
+        match self {
+            Self::Known(op) => op.code() + 1,
+            Self::Custom { name, commutative } => {
+                let start = mix(START ^ u64::from(commutative));
+                name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1
+            }
+        }
+    }
+
+    /// The binary operation of the schedule; `None` for a function of the user's.
+    pub(crate) fn binary(self) -> Option<BinaryOp> {
+        match self {
+            Self::Known(op) => Some(op.binary()),
+            Self::Custom { .. } => None,
+        }
+    }
+
+    /// True if the ranks must be combined in their order.
+    pub(crate) fn needs_order(self) -> bool {
+        matches!(self, Self::Custom { commutative: false, .. })
+    }
+
+    /// True if every order and every grouping gives the same bits, except for the bits of a NaN.
+    pub(crate) fn is_exact(self, kind: DataType) -> bool {
+        let chooses = matches!(self, Self::Known(ReduceOp::Min | ReduceOp::Max));
+        matches!(self, Self::Known(_)) && (chooses || !kind.is_float())
+    }
+
+    /// True if inputs are multiplied first.
+    pub(crate) fn scales(self) -> bool {
+        matches!(self, Self::Known(ReduceOp::PreMulSum(_)))
+    }
+}
+
+impl From<ReduceOp> for Reduction {
+    /// Forgets the factor. Each rank has its own, and calls that differ only in the factor run the
+    /// same program.
+    #[inline]
+    fn from(op: ReduceOp) -> Self {
+        match op {
+            ReduceOp::PreMulSum(_) => Self::Known(ReduceOp::PreMulSum(Factor::ONE)),
+            op => Self::Known(op),
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(op) => op.fmt(f),
+            Self::Custom { name, commutative: true } => write!(f, "'{name}'"),
+            Self::Custom { name, commutative: false } => write!(f, "'{name}' in rank order"),
+        }
+    }
+}
+
+impl CollectiveCall {
+    /// The error of a call that rank `rank` cannot make.
+    pub(in crate::engine) fn invalid(&self, rank: usize, why: String) -> Error {
+        Error::Invalid { rank, operation: self.collective.name(), why }
+    }
+
+    /// Refuses reductions by an operation that the type does not have.
+    pub(in crate::engine) fn check_operation(&self, rank: usize) -> Result<()> {
+        let supported = self.op.binary().is_none_or(|op| op.supports(self.kind));
+        if supported || !self.collective.reduces() {
+            return Ok(());
+        }
+        let op = self.op;
+        let why = match self.kind {
+            DataType::Bool => {
+                format!("bool has no {op}: use 'and', 'or' or 'xor', or sum integers")
+            }
+            kind => format!("'{op}' works on the bits of integers, not on {}", kind.name()),
+        };
+        Err(self.invalid(rank, why))
+    }
+
+    /// How the whole is cut for a schedule of `chunks`.
+    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &InternedCounts) -> Layout {
+        match self.count {
+            CallCount::Even(count) if self.collective.is_blocked() => {
+                Layout::even(count * world, world)
+            }
+            CallCount::Even(count) => Layout::even(count, chunks),
+            CallCount::Given(number) => given.get(number).layout(),
+        }
+    }
+
+    /// Adds to `record` everything that the caller of every rank must pass alike.
+    pub(in crate::engine) fn add_arguments(
+        &self,
+        record: CallRecord,
+        given: &InternedCounts,
+    ) -> CallRecord {
+        let mut record = record.with("collective", self.collective.name());
+        record = match self.count {
+            CallCount::Even(count) => record.with("count", count),
+            CallCount::Given(number) => record.with("counts of the ranks", given.get(number)),
+        };
+        record = record.with("type", self.kind.name());
+        if self.collective.reduces() {
+            record = record.with("operation", self.op);
+        }
+        if let Some(root) = self.collective.root() {
+            record = record.with("root", root);
+        }
+        let mode = if self.deterministic { "deterministic" } else { "free" };
+        record.with("order of combination", mode)
+    }
+
+    /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory
+    /// does not look like a call.
+    pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &InternedCounts) -> u64 {
+        let algorithm =
+            plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
+        self.fingerprint_by(algorithm, plan.window, world, given)
+    }
+
+    /// The [fingerprint](Self::fingerprint), given a hash of the algorithm's name or of the user's
+    /// schedules.
+    pub(crate) fn fingerprint_by(
+        &self,
+        algorithm: u64,
+        window: usize,
+        world: usize,
+        given: &InternedCounts,
+    ) -> u64 {
+        let root = self.collective.root().map_or(0, |root| root as u64 + 1);
+        let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
+        let (form, count) = match self.count {
+            CallCount::Even(count) => (0, count as u64),
+            CallCount::Given(number) => (1, given.hash(number)),
+        };
+        let name = self.collective.name().bytes().map(u64::from);
+        let mode = u64::from(self.deterministic);
+        let kind = self.kind as u64;
+        let window = window as u64;
+        let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
+        name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
+    }
+}
+
+/// The initial value of hashes: the offset basis of FNV-1a. Any other large number would do.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+impl fmt::Display for CollectiveCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.collective.name())?;
+        if self.collective == Collective::Barrier {
+            return write!(f, ")");
+        }
+        match self.count {
+            CallCount::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
+            CallCount::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+        }
+        if self.collective.reduces() {
+            write!(f, ", {}", self.op)?;
+        }
+        if self.deterministic {
+            write!(f, ", deterministic")?;
+        }
+        if let Some(root) = self.collective.root() {
+            write!(f, ", root {root}")?;
+        }
+        write!(f, ")")
+    }
+}
+
+/// The number of elements of a buffer that holds these chunks.
+pub(crate) fn held(held: HeldChunks, layout: &Layout) -> usize {
+    match held {
+        HeldChunks::All => layout.count(),
+        HeldChunks::One(chunk) => layout.range(chunk).len(),
+        HeldChunks::Nothing => 0,
+    }
+}

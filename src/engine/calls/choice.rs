@@ -1,0 +1,138 @@
+//! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
+
+use crate::algorithms::Algorithm;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::{CallCount, InternedCounts};
+use crate::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
+use crate::engine::calls::report::CallPath;
+use crate::engine::conditions::RunConditions;
+use crate::engine::settings::CallSettings;
+use crate::error::{Error, Result};
+use crate::schedule::collective::Collective;
+use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
+use crate::topology::DeviceLinks;
+use crate::tuner::{
+    self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice,
+};
+
+/// Everything that the choice of a plan depends on besides the call.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct PlanChooser<'a> {
+    pub(in crate::engine) rank: usize,
+    pub(in crate::engine) boards: &'a Boards,
+    pub(in crate::engine) conditions: &'a RunConditions,
+    pub(in crate::engine) settings: &'a CallSettings,
+    pub(in crate::engine) counts: &'a InternedCounts,
+    /// The GPUs that the buffers are on, if they are. Windows are priced as long as a board's slots, so
+    /// that a window of a mailbox, which is longer, has as many units as such a slot has bytes.
+    pub(in crate::engine) gpus: Option<DeviceQuestion<'a>>,
+}
+
+impl<'a> PlanChooser<'a> {
+    /// The plan that `call` runs by.
+    pub(in crate::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
+        let question = self.question(call.collective, self.bytes(call).div_ceil(self.unit()));
+        let costs = &self.conditions.prices();
+        let wanted = self.settings.plan_for(call.collective);
+        let plan = tuner::plan(&question, wanted, costs).map_err(|refusal| Error::Unsupported {
+            algorithm: refusal.algorithm,
+            operation: call.collective.name(),
+        })?;
+        let Some(objection) = self.objection(call, plan.algorithm) else { return Ok(plan) };
+        if let Some(named) = self.settings.plan() {
+            let algorithm = named.algorithm;
+            let why = format!("algorithm '{algorithm}' {objection}; leave the choice to 'auto'");
+            return Err(call.invalid(self.rank, why));
+        }
+        let able = |algorithm| self.objection(call, algorithm).is_none();
+        tuner::plan_of(&question, costs, able)
+            .ok_or_else(|| call.invalid(self.rank, format!("every algorithm {objection}")))
+    }
+
+    /// The plans by which `call` could run that reaches other ranks' buffers by `access`.
+    pub(in crate::engine) fn reaching(
+        &self,
+        call: CollectiveCall,
+        access: ReachedMemory,
+    ) -> ReachingChoice {
+        let question = self.question(call.collective, self.bytes(call));
+        let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
+        let able = |algorithm| {
+            wanted.is_none_or(|wanted| wanted == algorithm)
+                && self.objection(call, algorithm).is_none()
+        };
+        let costs = &self.conditions.prices();
+        match access {
+            ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
+            ReachedMemory::Copied => tuner::copied_choice(&question, costs, able),
+        }
+    }
+
+    /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.
+    fn objection(&self, call: CollectiveCall, algorithm: Algorithm) -> Option<String> {
+        let objection = objection_to_algorithm(call, algorithm, self.boards, self.links());
+        if objection.is_some() {
+            return objection;
+        }
+        // Scratch chunks are as long as one block, but here blocks have a length for each pair.
+        let has_pair_counts =
+            call.collective == Collective::AllToAll && matches!(call.count, CallCount::Given(_));
+        let stores_blocks = || {
+            let schedules = schedules_of(algorithm, call.collective, self.boards, self.links());
+            schedules.iter().any(|schedule| schedule.scratch > 0)
+        };
+        (has_pair_counts && stores_blocks()).then(|| {
+            "forwards blocks of other ranks, which must be equally long for that".to_owned()
+        })
+    }
+
+    /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
+    /// `copies` is why ranks cannot copy from one another, if that is known.
+    pub(in crate::engine) fn explain(
+        &self,
+        collective: Collective,
+        bytes: usize,
+        hosts: &Hosts,
+        measured: impl Fn(CallPath) -> MeasuredTime,
+        copies: Option<&str>,
+    ) -> Explanation {
+        let question = self.question(collective, bytes);
+        let wanted = self.settings.plan_for(collective);
+        let costs = &self.conditions.prices();
+        let mut choice = tuner::choose(&question, wanted, costs);
+        let any_order = !self.settings.is_deterministic();
+        let keeps_order =
+            |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards, None);
+        if let Ok(choice) = &mut choice {
+            choice.keep_to(keeps_order);
+        }
+        let able = |algorithm| {
+            wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
+        };
+        let registered = tuner::registered_choice(&question, costs, able);
+        let copied = tuner::copied_choice(&question, costs, able);
+        let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
+        let links = &self.conditions.links;
+        Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
+            .with_registered(registered, known(CallPath::Registered))
+            .with_copied(copied, known(CallPath::Copied), copies)
+    }
+
+    fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {
+        let crowding = self.conditions.crowding;
+        Question { collective, boards: self.boards, bytes, crowding, gpus: self.gpus }
+    }
+
+    fn unit(&self) -> usize {
+        self.gpus.map_or(1, |gpus| gpus.unit)
+    }
+
+    fn links(&self) -> Option<&'a DeviceLinks> {
+        self.gpus.map(|gpus| gpus.links)
+    }
+
+    /// The bytes of the vector, or of all blocks together.
+    pub(in crate::engine) fn bytes(&self, call: CollectiveCall) -> usize {
+        call.layout(self.boards.world(), 1, self.counts).count() * call.kind.size()
+    }
+}

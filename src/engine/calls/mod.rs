@@ -1,0 +1,14 @@
+//! From the description of a call to its program: what is asked for, which algorithm answers, the
+//! programs that are ready.
+
+pub(crate) mod call;
+pub(super) mod choice;
+pub(crate) mod counts;
+pub(super) mod order;
+mod prepare;
+pub(super) mod prepared;
+pub(super) mod reaching;
+pub(crate) mod recent;
+pub(crate) mod report;
+pub(super) mod user_schedules;
+mod workspace;

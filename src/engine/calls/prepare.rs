@@ -1,0 +1,196 @@
+//! Preparing a call at its first use: choose a plan, lower the schedules, connect the ranks.
+
+use crate::algorithms::Algorithm;
+use crate::element::ReduceOp;
+use crate::engine::Engine;
+use crate::engine::calls::call::{CollectiveCall, Reduction, held};
+use crate::engine::calls::order::schedules_of;
+use crate::engine::calls::prepared::{PreparedCall, ProgramSource};
+use crate::engine::calls::reaching::AskingCall;
+use crate::engine::calls::workspace::WorkspaceNeed;
+use crate::error::Result;
+use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
+use crate::schedule::collective::HeldChunks;
+use crate::schedule::{Layout, Placement, Schedule};
+use crate::tuner::MeasuredTime;
+use crate::world::calls::CallRecord;
+use maypole_kernels::{BinaryOp, BuiltInReducer};
+use std::sync::Arc;
+
+/// What a program is made for, besides its call and schedules.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct LoweringLabel {
+    /// The algorithm's name in traces.
+    pub(in crate::engine) algorithm: &'static str,
+    /// Most bytes of a window of the longest chunk.
+    pub(in crate::engine) window: usize,
+    /// What all ranks' calls are compared by.
+    pub(in crate::engine) fingerprint: u64,
+    /// What the program is found by, besides its call.
+    pub(in crate::engine) source: ProgramSource,
+}
+
+/// A program, and how it cuts the whole into chunks.
+struct LoweredCall {
+    layout: Layout,
+    program: Program,
+}
+
+impl Engine {
+    /// Prepares `call` by the plan that is chosen for it. Returns its place.
+    pub(in crate::engine) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
+        call.check_operation(self.rank)?;
+        let plan = self.chooser().plan(call)?;
+        let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
+        let algorithm = plan.algorithm.name();
+        let source = ProgramSource::Table(self.settings.plan());
+        let label = LoweringLabel { algorithm, window: plan.window, fingerprint, source };
+        match self.lower_alone(call, plan.algorithm, label) {
+            Some(lowered) => self.connect_lowered(call, lowered, label),
+            None => {
+                let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
+                self.prepare_by(call, &schedules, label)
+            }
+        }
+    }
+
+    /// Lowers `schedules`, which are proved, and connects the ranks that they name.
+    pub(in crate::engine) fn prepare_by(
+        &mut self,
+        call: CollectiveCall,
+        schedules: &[Schedule],
+        label: LoweringLabel,
+    ) -> Result<usize> {
+        let lowered = self.lower_by(call, schedules, label, |input, rank, placement| {
+            lower(input, rank, placement).ok()
+        });
+        let lowered = lowered.expect("schedules that the checker accepts complete");
+        self.connect_lowered(call, lowered, label)
+    }
+
+    /// Lowers `call` by this rank's schedule alone, if those of all ranks follow from it and boards
+    /// do not make ranks differ.
+    fn lower_alone(
+        &self,
+        call: CollectiveCall,
+        algorithm: Algorithm,
+        label: LoweringLabel,
+    ) -> Option<LoweredCall> {
+        let symmetry = algorithm.symmetry(call.collective, self.boards.world())?;
+        if self.boards.is_shared() {
+            return None;
+        }
+        let schedule = algorithm.schedule_on(call.collective, self.boards.numbers(), self.rank);
+        self.lower_by(call, &[schedule?], label, |input, rank, placement| {
+            lower_symmetric(input, symmetry, rank, placement)
+        })
+    }
+
+    fn lower_by(
+        &self,
+        call: CollectiveCall,
+        schedules: &[Schedule],
+        label: LoweringLabel,
+        lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<Program>,
+    ) -> Option<LoweredCall> {
+        let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
+        let input = LoweringInput {
+            collective: call.collective,
+            schedules,
+            layout: &layout,
+            element: call.kind.size(),
+            boards: &self.boards,
+            window: label.window,
+            fingerprint: label.fingerprint,
+        };
+        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
+        let program = lower(&input, self.rank, placement)?;
+        Some(LoweredCall { layout, program })
+    }
+
+    /// Connects the ranks that the program names, and keeps it. Returns its place.
+    fn connect_lowered(
+        &mut self,
+        call: CollectiveCall,
+        lowered: LoweredCall,
+        label: LoweringLabel,
+    ) -> Result<usize> {
+        let LoweredCall { layout, program } = lowered;
+        let element = call.kind.size();
+        let record = Arc::new(self.record_of(call, label, layout.count() * element));
+        self.connect_for(&record, &program)?;
+        let asking = match label.source {
+            ProgramSource::Table(_) => self.prepare_asking(call, &record)?,
+            ProgramSource::User(_) => None,
+        };
+        let need = self.workspace_need(call, &layout, &program, asking.as_deref());
+        if !self.executor.streams().reserve(&program) {
+            return Err(self.no_memory(&call.to_string(), program.longest_staged));
+        }
+        if !self.calls.reserve(need) {
+            let bytes = need.scratch.saturating_add(need.staging);
+            return Err(self.no_memory(&call.to_string(), bytes));
+        }
+        let prepared = PreparedCall {
+            call,
+            plan: self.settings.plan(),
+            source: label.source,
+            algorithm: label.algorithm,
+            measured: MeasuredTime::default(),
+            runs: 0,
+            record,
+            reducer: reducer(call).into(),
+            need,
+            asking,
+            divisor: self.divisor(call),
+            notes: self.notes(call, label.algorithm, layout.count() * element, &program),
+            program,
+        };
+        Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
+    }
+
+    /// The working memory of `call`, by whichever program it runs.
+    fn workspace_need(
+        &self,
+        call: CollectiveCall,
+        layout: &Layout,
+        program: &Program,
+        asking: Option<&AskingCall>,
+    ) -> WorkspaceNeed {
+        let needs_staging = program.stages_input || call.op.scales();
+        let staging = match needs_staging {
+            true => held(call.collective.input(self.rank), layout) * call.kind.size(),
+            false => 0,
+        };
+        let scratch = asking.map_or(0, AskingCall::scratch).max(program.scratch);
+        WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
+    }
+
+    /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
+    fn record_of(&self, call: CollectiveCall, label: LoweringLabel, bytes: usize) -> CallRecord {
+        let counts = self.calls.counts();
+        let record = CallRecord::new(label.fingerprint, call.to_string());
+        let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);
+        let record = match label.source {
+            ProgramSource::Table(_) => record.choosing("bytes of a window", label.window),
+            ProgramSource::User(hash) => {
+                record.choosing("schedule of the user", format!("{:08x}", hash >> 32))
+            }
+        };
+        CallRecord { bytes: bytes as u64, ..record }
+    }
+
+    /// What this rank divides its result by: an average is divided where the result is.
+    pub(in crate::engine) fn divisor(&self, call: CollectiveCall) -> Option<u64> {
+        let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
+        let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
+        (averages && has_result).then_some(self.boards.world() as u64)
+    }
+}
+
+/// The reducer of `call`. An operation of the user's comes with each call, and a call that only
+/// moves data needs none; both get an operation that every type has.
+fn reducer(call: CollectiveCall) -> BuiltInReducer {
+    let op = if call.collective.reduces() { call.op.binary() } else { None };
+    BuiltInReducer::new(call.kind, op.unwrap_or(BinaryOp::Max))
+}

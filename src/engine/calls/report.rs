@@ -1,0 +1,142 @@
+//! What users are told of the calls of a communicator: plain data.
+
+use crate::execute::Moved;
+use std::collections::BTreeMap;
+
+/// The calls of one rank, and the bytes that it sent for them: see [`Communicator::counters`](crate::Communicator::counters).
+///
+/// * *Payload* counts the elements that the schedules send from this rank to other ranks, as theory
+///   does. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p ranks,
+///   over every transport.
+/// * *Written* counts the bytes that this rank writes. A publication on a board is written once,
+///   but it is payload for each rank that reads it. Every message has a head of 16 bytes, which is
+///   written but is no payload. A long message between two ranks has one head more, which
+///   announces it.
+///
+/// Not counted are copies within the rank, what the network adds below the stream, answers of
+/// receivers, the control plane, and collectives that failed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Calls that succeeded, by the name of their collective. A call with counts that not all ranks
+    /// know first makes an `all_gather` of the counts, which is counted, too.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// Those among the calls that ran on [registered](crate::Communicator::alloc) memory. Messages of such
+    /// a call count as publications, and their payload as what they tell of.
+    pub registered: u64,
+    /// Those among the calls whose private memory was [copied](crate::CallPath::Copied) from rank to
+    /// rank. They are counted as those on registered memory.
+    pub copied: u64,
+    /// Sent through boards, the memory that threads or processes of one host share.
+    pub board: Moved,
+    /// Sent through streams: TCP, or memory between threads that pretend to be on different hosts.
+    pub stream: Moved,
+    /// Messages that were [sent](crate::Communicator::send) to other ranks, over any transport.
+    pub messages: Moved,
+    /// Payload bytes to each rank.
+    pub peers: Vec<Sent>,
+}
+
+/// Payload bytes to one rank.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Sent {
+    /// Bytes that it read from this rank's board.
+    pub board: u64,
+    /// Bytes through a stream.
+    pub stream: u64,
+    /// Bytes of messages.
+    pub messages: u64,
+}
+
+impl Counters {
+    pub(crate) fn new(world: usize) -> Self {
+        Self { peers: vec![Sent::default(); world], ..Self::default() }
+    }
+
+    /// Payload bytes in all.
+    pub fn payload(&self) -> u64 {
+        self.board.payload + self.stream.payload + self.messages.payload
+    }
+
+    /// Bytes written in all.
+    pub fn written(&self) -> u64 {
+        self.board.written + self.stream.written + self.messages.written
+    }
+
+    /// The difference to `earlier` counters of the same communicator.
+    ///
+    /// # Panics
+    /// If `earlier` is of a larger world or was taken later.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (name, calls) in &earlier.calls {
+            *since.calls.entry(name).or_default() -= calls;
+        }
+        since.calls.retain(|_, calls| *calls > 0);
+        since.registered -= earlier.registered;
+        since.copied -= earlier.copied;
+        since.board = self.board.less(earlier.board);
+        since.stream = self.stream.less(earlier.stream);
+        since.messages = self.messages.less(earlier.messages);
+        for (peer, sent) in earlier.peers.iter().enumerate() {
+            since.peers[peer].board -= sent.board;
+            since.peers[peer].stream -= sent.stream;
+            since.peers[peer].messages -= sent.messages;
+        }
+        since
+    }
+}
+
+/// How a collective ran: see [`Communicator::last_call`](crate::Communicator::last_call).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct LastCall {
+    /// The name of the algorithm.
+    pub algorithm: &'static str,
+    /// How ranks that share a board got at each other's bytes.
+    pub path: CallPath,
+}
+
+/// How ranks that share a board got at each other's bytes in a call.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum CallPath {
+    /// Through the slots of the board: a byte is copied into a slot, and out of it. Bytes to ranks
+    /// of other boards go through streams.
+    #[default]
+    Staged,
+    /// In [registered](crate::Communicator::alloc) memory, where they lie.
+    Registered,
+    /// From private memory to private memory, by the kernel: large calls that only move bytes, among
+    /// processes that may read one another's memory.
+    Copied,
+}
+
+impl CallPath {
+    /// Returns the name that `maypole perf` writes: `staged`, `registered` or `copied`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Staged => "staged",
+            Self::Registered => "registered",
+            Self::Copied => "copied",
+        }
+    }
+}
+
+/// The programs of a communicator: see [`Communicator::programs`](crate::Communicator::programs).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ProgramCache {
+    /// Programs that were made so far, each by lowering the schedules of a call.
+    pub lowered: u64,
+    /// Programs that were dropped, because all programs together would have exceeded the budget.
+    pub evicted: u64,
+    /// Programs that are kept now.
+    pub kept: usize,
+    /// Bytes that these take.
+    pub bytes: usize,
+    /// The most bytes that they may take.
+    pub budget: usize,
+}

@@ -1,0 +1,127 @@
+//! The working memory of a communicator's calls. One call runs at a time, so all share it.
+
+use maypole_kernels::{Region, Scalar, View, ViewMut, scale};
+
+use crate::execute::Buffers;
+
+/// Memory below this is not given back: it is little, and another call soon needs it.
+const SMALL: usize = 1 << 20;
+
+/// Bytes of working memory that a program needs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(in crate::engine) struct WorkspaceNeed {
+    /// Bytes of scratch.
+    pub(in crate::engine) scratch: usize,
+    /// Bytes for a copy of the input. Zero if the program reads the caller's.
+    pub(in crate::engine) staging: usize,
+    /// The program itself, and not the factor of a call, asks for the copy.
+    pub(in crate::engine) stages_input: bool,
+}
+
+impl WorkspaceNeed {
+    /// What serves both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            scratch: self.scratch.max(other.scratch),
+            staging: self.staging.max(other.staging),
+            stages_input: false,
+        }
+    }
+}
+
+/// Scratch and staging memory, as large as the most demanding call that is kept.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    scratch: Region,
+    staging: Region,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Self { scratch: Region::new(0), staging: Region::new(0) }
+    }
+}
+
+impl Workspace {
+    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    #[must_use]
+    pub(super) fn grow(&mut self, need: WorkspaceNeed) -> bool {
+        grow(&mut self.scratch, need.scratch) && grow(&mut self.staging, need.staging)
+    }
+
+    /// True if a call with this `need` may be the reason why there is so much memory.
+    pub(super) fn is_due_to(&self, need: WorkspaceNeed) -> bool {
+        is_due(&self.scratch, need.scratch) || is_due(&self.staging, need.staging)
+    }
+
+    /// Gives memory back that is far more than `need`, which is that of all calls left.
+    pub(super) fn shrink(&mut self, need: WorkspaceNeed) {
+        for (region, bytes) in
+            [(&mut self.scratch, need.scratch), (&mut self.staging, need.staging)]
+        {
+            if region.len() > SMALL && bytes < region.len() / 2 {
+                *region = Region::new(bytes);
+            }
+        }
+    }
+
+    /// The memory that a call with this `need` works on, from `input` to `output`. If the call
+    /// needs a copy of its input, or its input times `factor`, this makes it.
+    #[inline(always)]
+    pub(super) fn buffers<'a>(
+        &'a self,
+        need: WorkspaceNeed,
+        factor: Option<Scalar>,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
+        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
+        if let Some(factor) = factor {
+            let staging = self.staging.view().slice(0, input.len());
+            scale(staging, input, factor);
+            buffers.input = staging.as_view();
+        } else if need.stages_input {
+            let staging = self.staging.view().slice(0, input.len());
+            staging.copy_from(input);
+            buffers.input = staging.as_view();
+        }
+        buffers
+    }
+}
+
+fn grow(region: &mut Region, bytes: usize) -> bool {
+    if region.len() >= bytes {
+        return true;
+    }
+    let grown = Region::try_new(bytes).map(|larger| *region = larger);
+    grown.is_some()
+}
+
+fn is_due(region: &Region, need: usize) -> bool {
+    region.len() > SMALL && need > region.len() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(scratch: usize, staging: usize) -> WorkspaceNeed {
+        WorkspaceNeed { scratch, staging, stages_input: false }
+    }
+
+    #[test]
+    fn memory_grows_with_the_need_and_is_given_back_when_half_of_it_is_not_needed() {
+        let mut workspace = Workspace::default();
+        assert!(workspace.grow(need(8 * SMALL, 10)));
+        assert!(workspace.grow(need(100, 3 * SMALL)));
+        assert!(!workspace.grow(need(1 << 62, 0)) && !workspace.grow(need(0, usize::MAX)));
+        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
+        assert!(workspace.is_due_to(need(5 * SMALL, 0)) && !workspace.is_due_to(need(SMALL, 0)));
+        workspace.shrink(need(5 * SMALL, 100).and(need(100, 2 * SMALL)));
+        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
+        workspace.shrink(need(100, 200));
+        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (100, 200));
+        workspace.shrink(need(0, 0));
+        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (100, 200));
+    }
+}

@@ -1,0 +1,35 @@
+//! The conditions that calls run under.
+
+use crate::control::transport::Transport;
+use crate::topology::StreamLinks;
+use crate::tuner::CostTable;
+use maypole_transports::Waiting;
+
+/// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
+#[derive(Clone, Debug)]
+pub(crate) struct RunConditions {
+    /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
+    /// that are not in this group.
+    pub(crate) waiting: Waiting,
+    /// How many ranks share a core where they are most crowded, rounded up.
+    pub(crate) crowding: usize,
+    /// What messages and bytes cost: rank 0's table, on every rank. Once the ranks of a group have
+    /// measured copies of private memory, their price is the highest that one of them measured.
+    pub(crate) costs: CostTable,
+    /// Streams are encrypted.
+    pub(crate) encrypts: bool,
+    /// What carries streams.
+    pub(crate) links: StreamLinks,
+    /// What was asked for to carry bytes; `None` for ranks that are threads of one process.
+    pub(crate) transport: Option<Transport>,
+}
+
+impl RunConditions {
+    /// The costs by which calls of this group are priced: streams cost what their carrier does.
+    pub(crate) fn prices(&self) -> CostTable {
+        match self.links {
+            StreamLinks::Tcp(_) => self.costs,
+            _ => self.costs.with_streams_by_verbs(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The board and the streams of a group, made when a program first needs them.
+
+use crate::control::error::ControlError;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::lower::Program;
+use crate::world::calls::CallRecord;
+use maypole_transports::board::Board;
+use std::sync::Arc;
+
+impl Engine {
+    /// Connects the ranks for `program`, which runs `call`. Peers that ask meanwhile learn that this
+    /// rank is in `call`.
+    pub(super) fn connect_for(&mut self, call: &Arc<CallRecord>, program: &Program) -> Result<()> {
+        self.health.record(call);
+        self.health.enter();
+        match self.connect(program) {
+            Ok(()) => {
+                self.health.exit_uncounted();
+                Ok(())
+            }
+            Err(error) => Err(self.explain_control(call.call.clone(), error)),
+        }
+    }
+
+    /// Makes the board at the first call, and the streams of `program` that do not exist yet.
+    fn connect(&mut self, program: &Program) -> std::result::Result<(), ControlError> {
+        let deadline = self.limits.deadline();
+        if !self.connected {
+            self.check_memory().map_err(ControlError::Other)?;
+            let locals = self.boards.locals(self.rank);
+            let me = self.boards.index(self.rank);
+            let board = self.health.control().board(&locals, me, deadline)?;
+            self.executor.share(board, locals, me);
+            self.connected = true;
+        }
+        let peers = program.streams.iter().map(|link| link.peer as usize);
+        let absent = peers.filter(|peer| !self.executor.has_stream(*peer)).collect::<Vec<_>>();
+        self.check_registered(&absent).map_err(ControlError::Other)?;
+        for peer in absent {
+            let stream = self.health.control().stream(peer, deadline)?;
+            self.executor.streams().insert(peer, stream);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the streams to `peers` register with an RDMA device.
+    fn registered(&self, peers: impl Iterator<Item = usize>) -> usize {
+        peers.map(|peer| self.health.control().registered_bytes(peer)).sum()
+    }
+
+    /// Bytes that the streams of this rank have registered with an RDMA device.
+    fn held(&self) -> usize {
+        let world = self.boards.world();
+        self.registered((0..world).filter(|peer| self.executor.has_stream(*peer)))
+    }
+
+    /// Refuses streams to `peers` that register more memory than the user allows.
+    fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
+        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let more = self.registered(peers.iter().copied());
+        let held = self.held() + board_share(self.boards.locals(self.rank).len());
+        if more == 0 || held + more <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "{} connections by verbs register {more} bytes, this rank holds {held}, and \
+             MAYPOLE_MEMORY allows {limit}; raise it, or use MAYPOLE_TRANSPORT=tcp",
+            peers.len()
+        ))
+    }
+
+    /// Refuses a board that takes more memory than the user allows.
+    fn check_memory(&self) -> std::result::Result<(), String> {
+        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let ranks = self.boards.locals(self.rank).len();
+        let share = board_share(ranks);
+        if share <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows \
+             {limit}; raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
+        ))
+    }
+
+    /// Bytes of shared and registered memory that collectives leave to messages between two ranks.
+    pub(crate) fn memory_for_messages(&self) -> usize {
+        let Some(limit) = self.settings.memory_limit() else { return usize::MAX };
+        let share = board_share(self.boards.locals(self.rank).len());
+        limit.saturating_sub(share + self.held())
+    }
+}
+
+/// Bytes of a board of `ranks` ranks that count as one rank's.
+fn board_share(ranks: usize) -> usize {
+    if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::board_share;
+    use crate::comm::join::local::Local;
+    use crate::world::launch::VARIABLES;
+
+    /// The description of the variable tells what a rank takes, and that nothing limits it.
+    #[test]
+    fn memory_is_what_its_variable_says() {
+        let variable = VARIABLES.iter().find(|it| it.name == "MAYPOLE_MEMORY").unwrap();
+        for ranks in [2, 8, 64] {
+            let mib = board_share(ranks) as f64 / f64::from(1 << 20);
+            let said = format!("{mib:.1} MiB for each of {ranks}");
+            assert!(variable.meaning.contains(&said), "{said}: {}", variable.meaning);
+        }
+        assert!(variable.meaning.contains("Default: no limit."));
+        let mut comm = Local::new(1).build().remove(0);
+        assert_eq!(comm.engine.get_mut().settings().memory_limit(), None);
+    }
+}

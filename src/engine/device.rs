@@ -1,0 +1,308 @@
+//! Calls whose buffers are in the memory of GPUs. They are planned, recorded and compared as all
+//! calls; a kernel runs them.
+
+use crate::algorithms::Algorithm;
+use crate::engine::Engine;
+use crate::engine::calls::call::{CollectiveCall, held};
+use crate::engine::calls::choice::PlanChooser;
+use crate::engine::calls::order::{is_left_to_right, schedules_of};
+use crate::engine::conditions::RunConditions;
+use crate::engine::failure::FailedWait;
+use crate::engine::health::Health;
+use crate::error::{Error, Result};
+use crate::execute::{LinkError, Unexpected};
+use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
+use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::hosts::Boards;
+use crate::schedule::{Layout, Placement, Schedule};
+use crate::topology::DeviceLinks;
+use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
+use crate::world::calls::{CallRecord, GroupActivity};
+use maypole_kernels::mix;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The machine as the calls on GPUs see it: all ranks reach one another's memory.
+#[derive(Debug)]
+pub(crate) struct DeviceMachine {
+    boards: Boards,
+    conditions: RunConditions,
+    /// The bytes that the costs count as one.
+    unit: usize,
+    /// What joins the GPUs, equal on all ranks.
+    links: DeviceLinks,
+}
+
+/// A call that was lowered for the memory of a GPU.
+#[derive(Debug)]
+pub(crate) struct DeviceLowered {
+    pub(crate) program: Program,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) fingerprint: u64,
+    pub(crate) record: Arc<CallRecord>,
+    /// Bytes of this rank's input.
+    pub(crate) input: usize,
+    /// Where its buffers begin in memory that they may share.
+    pub(crate) places: BufferPlaces,
+    /// What this rank divides its result by.
+    pub(crate) divisor: Option<u64>,
+}
+
+/// Why a kernel gave up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DeviceFault {
+    /// It waited for this rank for too long.
+    TimedOut(usize),
+    /// This rank makes another call.
+    Mismatch(usize),
+    /// Another rank failed first.
+    Aborted,
+    /// Another call of this rank had not ended.
+    Overlap,
+}
+
+/// Why two calls of a rank cannot run at the same time, and what to do.
+const OVERLAP: &str = "it ran on the GPU while another call of the communicator had not ended: a graph \
+                       was launched beside a call or another graph; let the stream of one wait for the \
+                       other, by an event";
+
+impl DeviceFault {
+    /// The rank that the kernel waited for, and how the wait failed. `None` if it did not wait.
+    fn wait(self) -> Option<(Option<usize>, LinkError)> {
+        match self {
+            Self::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
+            Self::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
+            Self::Aborted => Some((None, LinkError::Aborted)),
+            Self::Overlap => None,
+        }
+    }
+}
+
+/// What knows of a group whether it has failed, and tells it that a kernel gave up. It needs no lock
+/// that calls hold.
+#[derive(Debug)]
+pub(crate) struct DeviceWitness(Health);
+
+impl DeviceWitness {
+    /// True in a forked child, and once the group has failed, on whichever rank.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.0.is_in_own_process() || self.0.is_alarmed()
+    }
+
+    /// Tells all ranks why the kernel of the operation or message with this number gave up, in which
+    /// waits may take `allowed`. The rank itself finds the same when it looks.
+    pub(crate) fn tell(&mut self, number: u32, fault: DeviceFault, allowed: Duration) {
+        self.0.catch_up();
+        let operation = self.0.go_back_to(number);
+        let error = match fault.wait() {
+            Some((peer, error)) => {
+                self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
+            }
+            None => self.0.device_failed(operation, OVERLAP.to_owned()),
+        };
+        tracing::debug!(%error, "a kernel gave up");
+    }
+}
+
+/// Where a buffer of these chunks begins in the whole, in elements.
+fn start(held: HeldChunks, layout: &Layout) -> usize {
+    match held {
+        HeldChunks::One(chunk) => layout.range(chunk).start,
+        HeldChunks::All | HeldChunks::Nothing => 0,
+    }
+}
+
+impl DeviceMachine {
+    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes, cost
+    /// what `costs` says.
+    pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize, links: DeviceLinks) -> Self {
+        let boards = Boards::new(&vec![0; engine.boards.world()]);
+        let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
+        Self { boards, conditions, unit, links }
+    }
+
+    /// What joins the GPUs.
+    pub(crate) fn links(&self) -> &DeviceLinks {
+        &self.links
+    }
+
+    /// Changes what joins the GPUs.
+    pub(crate) fn set_links(&mut self, links: DeviceLinks) {
+        self.links = links;
+    }
+
+    fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
+        schedules_of(algorithm, collective, &self.boards, Some(&self.links))
+    }
+}
+
+impl Engine {
+    /// The plan of `call`, and the bytes of its longest chunk.
+    pub(crate) fn plan_on_device(
+        &self,
+        call: CollectiveCall,
+        machine: &DeviceMachine,
+    ) -> Result<(Plan, usize)> {
+        call.check_operation(self.rank)?;
+        let chooser = PlanChooser {
+            rank: self.rank,
+            boards: &machine.boards,
+            conditions: &machine.conditions,
+            settings: &self.settings,
+            counts: self.calls.counts(),
+            gpus: Some(DeviceQuestion { links: &machine.links, unit: machine.unit }),
+        };
+        let plan = chooser.plan(call)?;
+        let schedules = machine.schedules(plan.algorithm, call.collective);
+        let chunks = schedules[0].chunks;
+        let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
+        Ok((plan, layout.longest() * call.kind.size()))
+    }
+
+    /// What is asked for instead of the tuner's choice.
+    pub(crate) fn wanted_on_device(&self, collective: Collective) -> Option<PlanOverride> {
+        self.settings.plan_for(collective)
+    }
+
+    /// Which algorithms combine ranks in the order that `collective` needs.
+    pub(crate) fn keeps_order_on_device<'a>(
+        &'a self,
+        collective: Collective,
+        machine: &'a DeviceMachine,
+    ) -> impl Fn(Algorithm) -> bool + 'a {
+        let any_order = !self.settings.is_deterministic();
+        move |algorithm| {
+            any_order
+                || is_left_to_right(collective, algorithm, &machine.boards, Some(&machine.links))
+        }
+    }
+
+    /// Lowers `call` by `plan` for mailboxes with these `slots`.
+    pub(crate) fn lower_on_device(
+        &self,
+        call: CollectiveCall,
+        plan: Plan,
+        slots: DeviceSlots,
+        machine: &DeviceMachine,
+    ) -> DeviceLowered {
+        let world = self.boards.world();
+        let counts = self.calls.counts();
+        let schedules = machine.schedules(plan.algorithm, call.collective);
+        let layout = call.layout(world, schedules[0].chunks, counts);
+        let element = call.kind.size();
+        // Ranks that were told of other links would run other rings.
+        let order = machine.links.order().iter();
+        let fingerprint = order
+            .fold(call.fingerprint(plan, world, counts), |hash, rank| mix(hash ^ *rank as u64))
+            | 1;
+        let request = LoweringInput {
+            collective: call.collective,
+            schedules: &schedules,
+            layout: &layout,
+            element,
+            boards: &machine.boards,
+            window: plan.window,
+            fingerprint,
+        };
+        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
+        let program = lower_for_device(&request, slots, self.rank, placement)
+            .expect("schedules that the checker accepts complete");
+        let record = CallRecord::new(fingerprint, call.to_string());
+        let record = call.add_arguments(record, counts);
+        let record = record.choosing("algorithm", plan.algorithm.name());
+        let bytes = (layout.count() * element) as u64;
+        let (input, output) = (call.collective.input(self.rank), call.collective.output(self.rank));
+        let apart = !call.in_place || program.stages_input;
+        let places = match apart {
+            // Far enough from each other, wherever the output begins.
+            true => BufferPlaces { input: 0, output: usize::MAX / 2 },
+            false => BufferPlaces {
+                input: start(input, &layout) * element,
+                output: start(output, &layout) * element,
+            },
+        };
+        DeviceLowered {
+            program,
+            algorithm: plan.algorithm,
+            fingerprint,
+            record: Arc::new(CallRecord { bytes, ..record }),
+            input: held(input, &layout) * element,
+            places,
+            divisor: self.divisor(call),
+        }
+    }
+
+    /// Begins the operation that `record` describes, and returns its number.
+    ///
+    /// # Errors
+    /// As every call: the communicator has failed, or this is a forked child.
+    pub(crate) fn begin_on_device(&mut self, record: &Arc<CallRecord>) -> Result<u32> {
+        self.check_usable(|| record.call.clone())?;
+        self.calls.forget_current();
+        self.health.record(record);
+        self.health.enter();
+        Ok(GroupActivity::number_of(self.health.sequence()))
+    }
+
+    /// Ends the operation: its kernel is started.
+    pub(crate) fn end_on_device(&mut self) {
+        self.health.exit();
+    }
+
+    /// Begins the message that `text` describes, between this rank and `peer`, and returns its number.
+    ///
+    /// # Errors
+    /// As [`begin_on_device`](Self::begin_on_device).
+    pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<u32> {
+        self.check_usable(|| text.to_owned())?;
+        self.health.begin_message(text.to_owned(), Some(peer), 0);
+        Ok(self.health.activity().number_message(text))
+    }
+
+    /// Ends the message: its kernel is started.
+    pub(crate) fn end_message_on_device(&mut self) {
+        self.health.end_message();
+    }
+
+    /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives
+    /// it, which are the ranks 0 and 1 of a broadcast.
+    pub(crate) fn lower_message(bytes: usize, slots: DeviceSlots, sends: bool) -> Program {
+        let collective = Collective::Broadcast { root: 0 };
+        let schedules = Algorithm::Linear.schedules(collective, 2);
+        let request = LoweringInput {
+            collective,
+            schedules: &schedules.expect("it implements broadcast"),
+            layout: &Layout::even(bytes, 1),
+            element: 1,
+            boards: &Boards::new(&[0; 2]),
+            window: slots.bytes,
+            fingerprint: mix(bytes as u64) | 1,
+        };
+        // The sender's output is its input, which the broadcast leaves as it is.
+        let placement = if sends { Placement::InPlace } else { Placement::Apart };
+        lower_for_device(&request, slots, usize::from(!sends), placement)
+            .expect("schedules that the checker accepts complete")
+    }
+
+    /// The error of the operation or message with this number, whose kernel gave up. The communicator
+    /// has failed.
+    pub(crate) fn explain_on_device(&mut self, number: u32, fault: DeviceFault) -> Error {
+        let operation = self.health.go_back_to(number);
+        match fault.wait() {
+            Some((peer, error)) => self.explain_link(operation, 0, peer, error),
+            None => self.fail_on_device(operation, OVERLAP.to_owned()),
+        }
+    }
+
+    /// What tells the other ranks of a kernel that gave up, on a thread of its own.
+    pub(crate) fn device_witness(&self) -> DeviceWitness {
+        DeviceWitness(self.health.beside())
+    }
+
+    /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
+    /// are told.
+    pub(crate) fn fail_on_device(&mut self, operation: String, why: String) -> Error {
+        self.calls.forget_current();
+        self.health.device_failed(operation, why)
+    }
+}

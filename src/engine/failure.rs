@@ -1,0 +1,273 @@
+//! The error of a program, of a batch of messages, or of an exchange that did not complete.
+
+use crate::control::error::ControlError;
+use crate::engine::Engine;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::health::Health;
+use crate::error::{CallMismatch, Error, MissedDeadline, Result};
+use crate::execute::messages::{MessageBatch, MessageError};
+use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
+use maypole_transports::Fault;
+use maypole_transports::simulated::{self, poll_until};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+/// How long a rank waits for the control plane to say why a connection has ended: because its peer
+/// left, or because it died.
+const FATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two looks.
+const FATE_PAUSE: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Records the failure, after which no call runs.
+    pub(crate) fn fail(&mut self, error: Error) -> Error {
+        self.calls.forget_current();
+        self.health.fail(error)
+    }
+
+    /// True if the group has failed, on whichever rank.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_alarmed(&self) -> bool {
+        self.health.is_alarmed()
+    }
+
+    /// Refuses `operation` if the communicator has failed, on this rank or on another one.
+    pub(crate) fn check_usable(&mut self, operation: impl FnOnce() -> String) -> Result<()> {
+        self.health.check()?;
+        if !self.health.is_alarmed() {
+            return Ok(());
+        }
+        let error = self.health.aborted(operation());
+        Err(self.fail(error))
+    }
+
+    /// The error of `call`, whose program did not complete. The communicator has failed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn explain_program(&mut self, call: CollectiveCall, failed: ExecuteError) -> Error {
+        let ExecuteError { fold, peer, error } = failed;
+        self.explain_link(call.to_string(), fold, Some(peer), error)
+    }
+
+    /// The error of a message that cannot be completed. The communicator has failed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_message(&mut self, failed: MessageError) -> Error {
+        let MessageError { operation, step, peer, error, .. } = failed;
+        self.explain_link(operation, step, peer, error)
+    }
+
+    /// The error of `operation`, which is an exchange or needs a connection. The communicator has
+    /// failed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_control(&mut self, operation: String, error: ControlError) -> Error {
+        let link_error = match &error {
+            ControlError::Failed(_) => Some((None, LinkError::Aborted)),
+            ControlError::Left(rank) => Some((Some(*rank), LinkError::PeerLeft)),
+            ControlError::TimedOut { missing, .. } => {
+                missing.first().map(|rank| (Some(*rank), LinkError::TimedOut))
+            }
+            ControlError::Other(_) => None,
+        };
+        match link_error {
+            Some((peer, link_error)) => self.explain_link(operation, 0, peer, link_error),
+            None => self.unconnected(operation, error.to_string()),
+        }
+    }
+
+    /// The communicator has failed at `step` of `operation`, which waited for `peer`, or for any
+    /// rank if `peer` is `None`.
+    pub(super) fn explain_link(
+        &mut self,
+        operation: String,
+        step: usize,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Error {
+        let wait = FailedWait { operation, step, peer, allowed: self.limits.allowed() };
+        let error = self.health.explain_wait(wait, error);
+        self.fail(error)
+    }
+
+    /// The ranks cannot be connected for `operation`. The communicator has failed.
+    #[cold]
+    pub(crate) fn unconnected(&mut self, operation: String, why: String) -> Error {
+        let error = self.health.unconnected(operation, why);
+        self.fail(error)
+    }
+
+    /// This rank has no memory for its part in `operation`. The communicator has failed.
+    #[cold]
+    pub(crate) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
+        self.health.no_memory(operation, bytes)
+    }
+
+    /// Records, for peers that ask, that this rank sends or receives messages.
+    #[inline(always)]
+    pub(crate) fn begin_messages(&self) {
+        self.health.activity().begin_messages();
+    }
+
+    /// Records that `count` messages are over.
+    #[inline(always)]
+    pub(crate) fn end_messages(&self, count: usize) {
+        self.health.activity().end_messages(count);
+    }
+
+    /// Records which message of `batch` this rank waits for, for peers that ask.
+    #[cold]
+    pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
+        let (member, peer) = batch.awaited();
+        self.note_message(batch.describe(member), peer, batch.step(member));
+    }
+
+    /// Records that this rank waits for the message that `words` describe, for peers that ask.
+    #[cold]
+    pub(crate) fn note_message(&self, words: String, peer: Option<usize>, step: usize) {
+        self.health.begin_message(words, peer, step);
+    }
+
+    /// Records that this rank waits for something else than a rank, for peers that ask.
+    #[cold]
+    pub(crate) fn note_waiting(&self, title: &str) {
+        self.health.begin_message(title.to_owned(), None, 0);
+    }
+
+    /// Withdraws the record of a batch, or of a wait.
+    #[cold]
+    pub(crate) fn note_outside(&mut self) {
+        self.health.end_message();
+    }
+
+    /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
+    /// communicator has failed.
+    #[cold]
+    pub(crate) fn without_thread(&mut self, error: &io::Error) {
+        let why = format!("the system cannot start a thread for it: {error}");
+        let _ = self.unconnected("a request".to_owned(), why);
+    }
+
+    /// A function of the user's panicked in `operation`. The communicator has failed. It may have
+    /// failed before, and the function may have panicked because of that.
+    #[cold]
+    pub(crate) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
+        if self.health.has_failed() {
+            return;
+        }
+        self.calls.forget_current();
+        self.health.panicked(operation, panic);
+    }
+
+    /// This rank's thread panics and gives its communicator up. The communicator may have failed
+    /// before, and the thread may have panicked because of that.
+    #[cold]
+    pub(crate) fn gave_up_in_panic(&mut self) {
+        if !self.health.has_failed() {
+            self.calls.forget_current();
+            self.health.gave_up_in_panic();
+        }
+    }
+}
+
+/// A wait that did not end as it should.
+#[derive(Debug)]
+pub(super) struct FailedWait {
+    pub(super) operation: String,
+    pub(super) step: usize,
+    /// The rank that was awaited; `None` if any rank was.
+    pub(super) peer: Option<usize>,
+    /// How long waits may take.
+    pub(super) allowed: Duration,
+}
+
+impl Health {
+    /// Tells all ranks why `wait` has failed. Returns the error of this rank.
+    pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
+        let FailedWait { operation, step, peer, allowed } = wait;
+        let whom = peer.unwrap_or(self.rank());
+        let error = match error {
+            // No failure of a rank alters bytes, so there is no other cause to wait for.
+            LinkError::Lost(Fault::Altered) => error,
+            LinkError::Lost(_) => self.await_fate(whom, error),
+            error => error,
+        };
+        // A rank that has failed also leaves, and a wait may notice the leaving first.
+        let left_after_failure = matches!(error, LinkError::PeerLeft) && self.is_alarmed();
+        if left_after_failure || matches!(error, LinkError::Aborted) {
+            return self.aborted(operation);
+        }
+        match self.mismatch(&operation, peer, &error) {
+            Some(found) => self.report_mismatch(operation, found),
+            None => match error {
+                LinkError::Unconnected(why) => self.unconnected(operation, why),
+                LinkError::TimedOut => {
+                    let missed = self.missed_deadline(peer, operation.clone(), step, allowed);
+                    let straggler = peer.and_then(|peer| self.control().locate(peer));
+                    self.report_deadline(operation, missed, straggler)
+                }
+                LinkError::PeerLeft => self.report_loss(operation, whom, "it has left".to_owned()),
+                LinkError::Lost(fault) => self.report_loss(operation, whom, fault.to_string()),
+                LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
+            },
+        }
+    }
+
+    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
+    /// ended. A rank that fails, leaves or dies closes its connections in each case.
+    fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
+        let control = self.control();
+        let alarm = control.alarm();
+        // A peer that has left this group and no other is known to have left once it was asked.
+        control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
+        let fate = || match alarm.raised() {
+            true => Some(LinkError::Aborted),
+            false => control.has_left(peer).then_some(LinkError::PeerLeft),
+        };
+        poll_until(simulated::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
+    }
+
+    /// The first two calls that do not match, if `error` may be a consequence of that.
+    fn mismatch(
+        &self,
+        operation: &str,
+        peer: Option<usize>,
+        error: &LinkError,
+    ) -> Option<CallMismatch> {
+        let peer = peer?;
+        let control = self.control();
+        let calls = |theirs| [(self.rank(), operation), (peer, theirs)];
+        let sequence = self.sequence();
+        match error {
+            LinkError::Mismatch(Unexpected::Call(_)) => {
+                let unknown = || CallMismatch::new(sequence, calls("something else"), None);
+                Some(control.compare(peer).unwrap_or_else(unknown))
+            }
+            LinkError::TimedOut | LinkError::PeerLeft => control.compare(peer),
+            LinkError::Unconnected(_) | LinkError::Lost(_) | LinkError::Aborted => None,
+        }
+    }
+
+    /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
+    fn missed_deadline(
+        &self,
+        peer: Option<usize>,
+        operation: String,
+        step: usize,
+        allowed: Duration,
+    ) -> MissedDeadline {
+        MissedDeadline {
+            sequence: self.sequence(),
+            waiter: self.rank(),
+            peer,
+            operation,
+            step,
+            after: allowed,
+            detail: None,
+            culprit: peer,
+            world_ranks: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Engines of groups that are made from a group.
+
+use crate::control::Control;
+use crate::control::transport::Transport;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::schedule::hosts::Boards;
+use crate::topology::StreamLinks;
+use crate::tuner::CostTable;
+use std::sync::Arc;
+
+impl Engine {
+    /// Counts one more group that is split off.
+    pub(crate) fn count_split(&mut self) {
+        self.splits += 1;
+    }
+
+    /// Prices calls by the costs that all ranks had when they joined. After a failure, only some of
+    /// the survivors may have learnt what copies cost.
+    pub(crate) fn priced_by(mut self, costs: CostTable) -> Self {
+        self.conditions.costs = costs;
+        self
+    }
+
+    /// The engine of this rank in the group of the ranks `members`, which was split off last and is
+    /// joined by `boards` and `links`. It inherits the settings and the timeout.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {
+        let control = self.health.control().subgroup(members, self.splits, &links);
+        let mut group = self.group(members, boards, control);
+        group.conditions.links = links;
+        group
+    }
+
+    /// Records what carries bytes now.
+    pub(crate) fn set_transport(&mut self, transport: Transport) {
+        self.conditions.transport = Some(transport);
+    }
+
+    /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
+    /// one. Its calls are timed as those of this one. Its ranks begin a new trace together.
+    pub(crate) fn grown(
+        &self,
+        rank: usize,
+        boards: Boards,
+        control: Arc<dyn Control>,
+        mut conditions: RunConditions,
+    ) -> Self {
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
+        if self.is_timed() {
+            group.time();
+        }
+        group
+    }
+
+    /// The engine of this rank in the group of the ranks `members`, which `control` and `boards`
+    /// join. It inherits the settings and the timeout.
+    pub(crate) fn group(
+        &self,
+        members: &[usize],
+        boards: Boards,
+        control: Arc<dyn Control>,
+    ) -> Self {
+        let rank = members.iter().position(|member| *member == self.rank);
+        let rank = rank.expect("this rank is a member of the group");
+        let mut conditions = self.conditions.clone();
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
+        group.observe_like(self, members, self.splits);
+        group
+    }
+}

@@ -1,0 +1,386 @@
+//! How a group fails: every rank is told, every rank names the same first cause, and no later call
+//! runs.
+
+use crate::control::{Control, Straggler};
+use crate::error::{Error, Result};
+use crate::status::report_failure;
+use crate::world::RankSentence;
+use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
+use maypole_transports::{Alarm, OwnerProcess, simulated};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Whether a rank's communicator still works, and what this rank is doing.
+#[derive(Debug)]
+pub(crate) struct Health {
+    rank: usize,
+    /// The process that is the rank. A forked child is not.
+    owner: OwnerProcess,
+    control: Arc<dyn Control>,
+    activity: Arc<GroupActivity>,
+    alarm: Arc<Alarm>,
+    /// Operations that have ended.
+    sequence: u64,
+    first_failure: Option<Error>,
+}
+
+impl Health {
+    pub(super) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
+        let activity = control.activity();
+        let alarm = control.alarm();
+        let sequence = activity.pulse().completed();
+        Self { rank, owner, control, activity, alarm, sequence, first_failure: None }
+    }
+
+    /// The same rank for another thread, which tells what that thread sees.
+    #[cfg(feature = "cuda")]
+    pub(super) fn beside(&self) -> Self {
+        Self::new(self.rank, self.owner, Arc::clone(&self.control))
+    }
+
+    /// Takes the number of the operation that this rank is in, or was in last.
+    #[cfg(feature = "cuda")]
+    pub(super) fn catch_up(&mut self) {
+        self.sequence = self.activity.pulse().completed();
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// True unless this process was forked from the one that is the rank.
+    #[inline(always)]
+    pub(crate) fn is_in_own_process(&self) -> bool {
+        self.owner.is_current()
+    }
+
+    /// The process that is the rank.
+    pub(super) fn owner(&self) -> OwnerProcess {
+        self.owner
+    }
+
+    /// Refuses to go on in a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.owner.is_current() {
+            true => Ok(()),
+            false => Err(Error::Forked { rank: self.rank }),
+        }
+    }
+
+    pub(crate) fn control(&self) -> &dyn Control {
+        &*self.control
+    }
+
+    pub(crate) fn shared_control(&self) -> Arc<dyn Control> {
+        Arc::clone(&self.control)
+    }
+
+    /// How many operations have ended on this communicator.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Records, for peers that ask, that this rank is in its next operation.
+    #[inline(always)]
+    pub(super) fn enter(&self) {
+        self.activity.pulse().enter(self.sequence);
+    }
+
+    /// Records that the operation has ended.
+    #[inline(always)]
+    pub(super) fn exit(&mut self) {
+        self.activity.pulse().exit(self.sequence);
+        self.sequence += 1;
+    }
+
+    /// Records that the operation has ended, and does not count it.
+    pub(super) fn exit_uncounted(&self) {
+        self.activity.pulse().back(self.sequence);
+    }
+
+    /// Records what this rank's operations are from now on, for peers that ask.
+    pub(super) fn record(&self, call: &Arc<CallRecord>) {
+        self.activity.begin(self.sequence, call);
+    }
+
+    /// Records which message this rank waits for, and which rank in which step of its group, for
+    /// peers that ask.
+    pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
+        self.activity.begin_message(self.sequence, message);
+        if let Some(peer) = peer {
+            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), simulated::now());
+        }
+    }
+
+    /// Withdraws the record of a message.
+    pub(super) fn end_message(&self) {
+        self.activity.end_message(self.sequence);
+    }
+
+    /// True once the group has failed, on whichever rank. The next call must not run: its peers may
+    /// have published their parts before they failed.
+    #[inline(always)]
+    pub(super) fn is_alarmed(&self) -> bool {
+        self.alarm.raised()
+    }
+
+    /// The error of a rank that closes its communicator, whose calls were not those of the others.
+    /// Other failures are none of a rank that closes: its own calls are done.
+    pub(crate) fn check_closed(&self) -> Result<()> {
+        let unmatched = |cause: &Cause| cause.kind == CauseKind::Mismatch;
+        match self.control.cause().filter(unmatched) {
+            Some(cause) if !self.has_failed() => Err(self.error_of("close()".to_owned(), cause)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What this rank does now, or did last, in words.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn title(&self) -> String {
+        self.activity.title()
+    }
+
+    /// What this rank does in its group.
+    #[inline(always)]
+    pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
+        &self.activity
+    }
+
+    /// What the operation or message with this number is, in words. It has failed, and so the rank goes
+    /// back to it: it begins no other one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn go_back_to(&mut self, number: u32) -> String {
+        let (title, sequence) = self.activity.find(number);
+        self.sequence = sequence.unwrap_or(self.sequence);
+        title
+    }
+
+    /// True while this rank is in an operation.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.activity.is_inside()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.first_failure.is_some()
+    }
+
+    /// Refuses to go on after a failure, and in a forked child.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_process()?;
+        match &self.first_failure {
+            Some(first) => Err(Error::Failed {
+                first: first.to_string(),
+                retryable: first.is_retryable(),
+                culprit: first.culprit(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Records the failure, after which no call runs.
+    pub(super) fn fail(&mut self, error: Error) -> Error {
+        if self.first_failure.is_none() {
+            self.first_failure = Some(error.clone());
+            report_failure(&*self.control, &error);
+        }
+        error
+    }
+
+    /// The error of an operation that ends because another rank has failed first.
+    pub(super) fn aborted(&self, operation: String) -> Error {
+        match self.control.cause() {
+            Some(cause) => self.error_of(operation, cause),
+            None => Error::Aborted {
+                rank: self.rank,
+                operation,
+                sequence: self.sequence,
+                cause: "a rank failed".to_owned(),
+                retryable: false,
+                culprit: None,
+            },
+        }
+    }
+
+    /// The error of this rank, which gives up `operation`, if `first` is the first failure.
+    fn error_of(&self, operation: String, first: Cause) -> Error {
+        let rank = self.rank;
+        let sequence = self.sequence;
+        match first.detail {
+            Some(detail) if (detail.group, detail.lead) == self.control.identity() => {
+                match detail.event {
+                    CauseEvent::Mismatch(cause) => {
+                        Error::Mismatch { rank, operation, sequence, cause: Box::new(cause) }
+                    }
+                    CauseEvent::Deadline(cause) => {
+                        Error::TimedOut { rank, operation, sequence, cause: Box::new(cause) }
+                    }
+                }
+            }
+            _ => Error::Aborted {
+                rank,
+                operation,
+                sequence,
+                retryable: is_retryable(first.kind),
+                culprit: first.culprit,
+                cause: first.text.in_group(self.activity.members()),
+            },
+        }
+    }
+
+    /// Tells all ranks that the calls of two ranks do not match. Returns the error of this rank,
+    /// which gives up `operation`.
+    pub(super) fn report_mismatch(&self, operation: String, found: CallMismatch) -> Error {
+        let (group, _) = self.control.identity();
+        let members = self.activity.members();
+        let first = Cause::mismatch(group, members, self.world_rank(self.rank), found);
+        self.error_of(operation, self.control.fail(first))
+    }
+
+    /// Tells all ranks that a deadline has passed, and what was found about the `straggler`. Returns
+    /// the error of this rank, which gives up `operation`.
+    pub(super) fn report_deadline(
+        &self,
+        operation: String,
+        mut missed: MissedDeadline,
+        straggler: Option<Straggler>,
+    ) -> Error {
+        let (group, lead) = self.control.identity();
+        let members = self.activity.members();
+        let mut culprit = missed.culprit.map(|culprit| members[culprit]);
+        let mut report = None;
+        if let Some(straggler) = straggler {
+            culprit = straggler.culprit;
+            missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
+            missed.detail = Some(straggler.report.in_group(members));
+            report = Some(straggler.report);
+        }
+        let missed = missed.in_group(members);
+        let text = missed.sentence(members);
+        let first = self.control.fail(Cause {
+            sequence: self.sequence,
+            kind: CauseKind::Timeout,
+            rank: self.world_rank(self.rank),
+            text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
+            culprit,
+            detail: Some(Box::new(CauseDetail {
+                group,
+                lead,
+                event: CauseEvent::Deadline(missed),
+            })),
+        });
+        self.error_of(operation, first)
+    }
+
+    /// Tells all ranks that rank `peer` is lost, and why that is known. Returns the error of this
+    /// rank, or that of another failure that came first.
+    pub(super) fn report_loss(&self, operation: String, peer: usize, why: String) -> Error {
+        let (rank, sequence) = (self.rank, self.sequence);
+        let lost = self.world_rank(peer);
+        let text = self.named(" lost ").rank(lost);
+        let text = text.words(format!(" in {operation} (operation {sequence}): {why}"));
+        let kind = CauseKind::Death;
+        let culprit = Some(lost);
+        let first =
+            self.control.fail(Cause { sequence, kind, rank: lost, text, culprit, detail: None });
+        // A rank that has failed leaves, which its peers may take for a death.
+        if first.kind == CauseKind::Death && first.rank == peer {
+            let why = match lost == peer {
+                true => why,
+                false => format!("{why} (rank {peer} is rank {lost} of the world)"),
+            };
+            return Error::PeerLost { rank, peer, operation, sequence, why };
+        }
+        self.error_of(operation, first)
+    }
+
+    /// The error if the ranks cannot be connected for `operation`. If another failure came first,
+    /// the error names that failure. Otherwise all ranks are told of this one.
+    pub(super) fn unconnected(&self, operation: String, why: String) -> Error {
+        if let Some(cause) = self.control.cause() {
+            return self.error_of(operation, cause);
+        }
+        let text = format!(" cannot connect to its peers for {operation}: {why}");
+        self.control.fail(Cause {
+            sequence: self.sequence,
+            kind: CauseKind::Timeout,
+            rank: self.world_rank(self.rank),
+            text: self.named(&text),
+            culprit: None,
+            detail: None,
+        });
+        Error::Connect { rank: self.rank, operation, why }
+    }
+
+    /// The number in the world of rank `rank` of the group.
+    fn world_rank(&self, rank: usize) -> usize {
+        self.activity.members()[rank]
+    }
+
+    /// A sentence that begins with this rank and goes on with `words`.
+    fn named(&self, words: &str) -> RankSentence {
+        RankSentence::default().rank(self.world_rank(self.rank)).words(words)
+    }
+
+    /// Records that a function of the user's panicked in `operation`, and tells all ranks.
+    pub(super) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
+        let sequence = self.sequence;
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        let text = format!(" panicked in {operation} (operation {sequence}): {message}");
+        self.abort(operation.to_owned(), self.named(&text));
+    }
+
+    /// Records that this rank's thread panics and gives its communicator up, and tells all ranks.
+    pub(super) fn gave_up_in_panic(&mut self) {
+        let sequence = self.sequence;
+        let operation = self.activity.title();
+        let text = match self.is_inside() {
+            true => format!(" panicked in {operation} (operation {sequence})"),
+            false => " panicked outside a call".to_owned(),
+        };
+        self.abort(operation, self.named(&text));
+    }
+
+    /// Records that this rank has no memory for its part in `operation`, and tells all ranks.
+    pub(super) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
+        let text = format!(
+            " has no memory for the {bytes} bytes that its part in {operation} (operation {}) \
+             needs: use smaller buffers, or fewer ranks on its host",
+            self.sequence
+        );
+        self.abort(operation.to_owned(), self.named(&text))
+    }
+
+    /// Records that this rank's GPU cannot do its part in `operation`, and tells all ranks.
+    #[cfg(feature = "cuda")]
+    pub(super) fn device_failed(&mut self, operation: String, why: String) -> Error {
+        let rank = self.rank;
+        let text = self.named(&format!(": {operation}: {why}"));
+        self.abort(operation.clone(), text);
+        Error::Device { rank, operation, why }
+    }
+
+    /// Ends the group on all ranks by what happened on this rank, as `text` says.
+    fn abort(&mut self, operation: String, text: RankSentence) -> Error {
+        let rank = self.rank;
+        let sequence = self.sequence;
+        let culprit = Some(rank);
+        let cause = text.in_group(self.activity.members());
+        let error = Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
+        self.fail(error.clone());
+        let kind = CauseKind::UserAbort;
+        let rank = self.world_rank(rank);
+        let culprit = Some(rank);
+        self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
+        error
+    }
+}
+
+/// True if the same program may succeed another time.
+fn is_retryable(kind: CauseKind) -> bool {
+    matches!(kind, CauseKind::Death | CauseKind::Timeout)
+}

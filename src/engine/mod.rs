@@ -1,0 +1,390 @@
+//! From a call to a program that runs: choose an algorithm, lower its schedules once, connect the
+//! ranks, execute.
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`PreparedCalls`] | the calls that have programs, and which one was made last |
+//! | [`CallSettings`] | what the user asked for: plan, determinism, memory |
+//! | [`TimeLimits`] | timeout and deadlines |
+//! | [`Health`] | the control plane, the first failure, operations so far |
+//! | [`RunConditions`] | costs, crowding, and how this rank waits |
+//! | [`UserSchedules`] | the user's own schedules that were proved |
+//! | [`Observers`] | timing and recording of calls |
+
+pub(crate) mod agree;
+pub(crate) mod calls;
+pub(crate) mod conditions;
+mod connect;
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
+mod failure;
+mod groups;
+mod health;
+pub(crate) mod limits;
+pub(crate) mod observers;
+mod registered;
+pub(crate) mod settings;
+mod watcher;
+
+use crate::control::Control;
+use crate::control::forked::ForkedControl;
+use crate::element::Factor;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::choice::PlanChooser;
+use crate::engine::calls::counts::{CallCount, RankCounts};
+use crate::engine::calls::prepared::{PreparedCall, PreparedCalls, ProgramKey, ProgramSource};
+use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
+use crate::engine::calls::user_schedules::UserSchedules;
+use crate::engine::conditions::RunConditions;
+use crate::engine::health::Health;
+use crate::engine::limits::TimeLimits;
+use crate::engine::observers::Observers;
+use crate::engine::registered::Registrations;
+use crate::engine::settings::CallSettings;
+use crate::engine::watcher::GroupWatcher;
+use crate::error::Result;
+use crate::execute::{ExecuteError, Executor};
+use crate::schedule::collective::Collective;
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::tuner::{Explanation, MeasuredTime, Plan};
+use maypole_kernels::{CustomReducer, Reducer, Scalar, View, ViewMut, divide};
+use maypole_transports::{OwnerProcess, Waiting};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// Runs the calls of one rank of a group.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    rank: usize,
+    boards: Boards,
+    conditions: RunConditions,
+    settings: CallSettings,
+    limits: TimeLimits,
+    health: Health,
+    calls: PreparedCalls,
+    registrations: Registrations,
+    user_schedules: UserSchedules,
+    observers: Option<Box<Observers>>,
+    executor: Executor,
+    /// True once the executor has the board, or needs none.
+    connected: bool,
+    /// Groups that were split off so far. Equal on all ranks, so that it numbers the groups.
+    splits: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        rank: usize,
+        boards: Boards,
+        control: Arc<dyn Control>,
+        conditions: RunConditions,
+    ) -> Self {
+        Self::of_process(OwnerProcess::current(), rank, boards, control, conditions)
+    }
+
+    /// The engine that a child has, which was forked from the process `owner` while that process
+    /// used the engine in another thread. Every call of it returns
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub(crate) fn of_parent(
+        owner: OwnerProcess,
+        rank: usize,
+        boards: Boards,
+        conditions: RunConditions,
+    ) -> Self {
+        Self::of_process(owner, rank, boards, Arc::new(ForkedControl::default()), conditions)
+    }
+
+    fn of_process(
+        owner: OwnerProcess,
+        rank: usize,
+        boards: Boards,
+        control: Arc<dyn Control>,
+        conditions: RunConditions,
+    ) -> Self {
+        let waiting = conditions.waiting;
+        let watcher = Box::new(GroupWatcher(Arc::clone(&control)));
+        Self {
+            rank,
+            limits: TimeLimits::new(waiting.timeout()),
+            executor: Executor::new(rank, waiting, control.alarm(), watcher),
+            health: Health::new(rank, owner, control),
+            calls: PreparedCalls::new(boards.world()),
+            registrations: Registrations::default(),
+            connected: boards.locals(rank).len() == 1,
+            boards,
+            conditions,
+            settings: CallSettings::default(),
+            user_schedules: UserSchedules::default(),
+            observers: None,
+            splits: 0,
+        }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn boards(&self) -> &Boards {
+        &self.boards
+    }
+
+    pub(crate) fn conditions(&self) -> &RunConditions {
+        &self.conditions
+    }
+
+    pub(crate) fn settings(&self) -> &CallSettings {
+        &self.settings
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut CallSettings {
+        &mut self.settings
+    }
+
+    pub(crate) fn limits(&self) -> &TimeLimits {
+        &self.limits
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Changes how long calls may take, and how this rank waits accordingly.
+    pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
+        change(&mut self.limits);
+        self.health.activity().set_background(self.limits.is_in_background());
+        self.executor.set_waiting(self.waiting());
+    }
+
+    /// How this rank waits now.
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.limits.waiting(self.conditions.waiting)
+    }
+
+    /// Runs one call.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        call: CollectiveCall,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.perform(call, None, input, output)
+    }
+
+    /// Runs one call whose input is first multiplied by `factor`. The product is in a staging
+    /// buffer, so the call is not in place.
+    pub(crate) fn call_scaled(
+        &mut self,
+        call: CollectiveCall,
+        factor: Factor,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let scalar = factor.scalar(call.kind).ok_or_else(|| {
+            let kind = call.kind.name();
+            call.invalid(self.rank, format!("{kind} cannot hold the factor {}", factor.value()))
+        })?;
+        self.perform(CollectiveCall { in_place: false, ..call }, Some(scalar), input, output)
+    }
+
+    /// Runs one call that combines by the user's `operation`.
+    pub(crate) fn call_custom(
+        &mut self,
+        call: CollectiveCall,
+        operation: &CustomReducer,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.make_current(call)?;
+        let at = self.calls.current();
+        let reducer = &mut self.calls.at_mut(at).reducer;
+        let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
+        // After a panic the communicator has failed, so nothing is used again that the panic left
+        // half done.
+        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
+        // The program outlives the call, but the user's function need not.
+        self.calls.at_mut(at).reducer = before;
+        done.unwrap_or_else(|panic| {
+            self.panicked(&call.to_string(), &*panic);
+            resume_unwind(panic)
+        })
+    }
+
+    #[inline(always)]
+    fn perform(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let is_fast = self.calls.is_fast(call, self.settings.plan());
+        if !is_fast || self.health.is_alarmed() || !self.health.is_in_own_process() {
+            return self.perform_slow(call, factor, input, output);
+        }
+        self.perform_at(self.calls.fast(), call, factor, input, output)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn perform_slow(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.check_usable(|| call.to_string())?;
+        self.make_current(call)?;
+        if self.settings.is_checked() {
+            let record = Arc::clone(&self.calls.at(self.calls.current()).record);
+            self.check_call(&record)?;
+        }
+        if self.calls.at(self.calls.current()).asking.is_some() {
+            return self.perform_asking(call, factor, input, output);
+        }
+        match self.observers {
+            Some(_) => self.perform_observed(call, factor, input, output),
+            None => self.perform_at(self.calls.current(), call, factor, input, output),
+        }
+    }
+
+    #[inline(always)]
+    fn perform_at(
+        &mut self,
+        at: usize,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.health.enter();
+        let prepared = self.calls.at(at);
+        let buffers = self.calls.buffers(at, factor, input, output);
+        let done = self.executor.run(&prepared.program, &prepared.reducer, &buffers);
+        self.finish(at, call, output, done)
+    }
+
+    /// Ends a call whose program has ended.
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        at: usize,
+        call: CollectiveCall,
+        output: ViewMut<'_>,
+        done: std::result::Result<(), Box<ExecuteError>>,
+    ) -> Result<()> {
+        if let Err(failure) = done {
+            return Err(self.explain_program(call, *failure));
+        }
+        self.health.exit();
+        let prepared = self.calls.at_mut(at);
+        prepared.runs += 1;
+        if let Some(divisor) = prepared.divisor {
+            divide(output, call.kind, divisor);
+        }
+        Ok(())
+    }
+
+    /// Makes `call` the current one, if it is not.
+    #[inline]
+    fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
+        self.health.check_process()?;
+        if self.calls.is_current(call, self.settings.plan()) {
+            return Ok(());
+        }
+        self.look_up(call)
+    }
+
+    /// Makes `call` the current one. Prepares it if it is new.
+    #[cold]
+    #[inline(never)]
+    fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
+        self.check_usable(|| call.to_string())?;
+        let source = ProgramSource::Table(self.settings.plan());
+        let at = match self.calls.find(ProgramKey { call, source }) {
+            Some(at) => at,
+            None => self.prepare(call)?,
+        };
+        self.set_current(at);
+        self.health.record(&self.calls.at(at).record);
+        Ok(())
+    }
+
+    fn set_current(&mut self, at: usize) {
+        let asks = self.calls.at(at).asking.is_some();
+        let slow = self.observers.is_some() || self.settings.is_checked() || asks;
+        self.calls.set_current(at, slow);
+    }
+
+    /// Makes sure that the next call is looked up.
+    pub(crate) fn forget_current(&mut self) {
+        self.calls.forget_current();
+    }
+
+    fn chooser(&self) -> PlanChooser<'_> {
+        PlanChooser {
+            rank: self.rank,
+            boards: &self.boards,
+            conditions: &self.conditions,
+            settings: &self.settings,
+            counts: self.calls.counts(),
+            gpus: None,
+        }
+    }
+
+    /// How the last collective ran.
+    pub(crate) fn last_call(&self) -> Option<LastCall> {
+        self.calls.last().map(PreparedCall::last)
+    }
+
+    /// The plan that `call` runs by.
+    pub(crate) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
+        self.chooser().plan(call)
+    }
+
+    /// Why a call of `bytes` bytes in all runs as it does, and how long such calls took.
+    pub(crate) fn explain(
+        &self,
+        collective: Collective,
+        bytes: usize,
+        hosts: &Hosts,
+    ) -> Explanation {
+        let chooser = self.chooser();
+        let is_alike = |prepared: &&PreparedCall| {
+            prepared.call.collective == collective
+                && chooser.bytes(prepared.call) == bytes
+                && prepared.plan == self.settings.plan()
+        };
+        let measured = |path: CallPath| {
+            let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));
+            times.fold(MeasuredTime::default(), MeasuredTime::and)
+        };
+        chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
+    }
+
+    /// The name of `counts`, by which calls are compared.
+    pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
+        self.calls.intern(counts)
+    }
+
+    /// The programs that are kept, and those that were made and dropped.
+    pub(crate) fn program_cache(&self) -> ProgramCache {
+        self.calls.cache(self.settings.program_memory())
+    }
+
+    /// What collectives have moved.
+    pub(crate) fn counters(&self) -> Counters {
+        self.calls.counters(self.executor.locals())
+    }
+
+    /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns
+    /// by that whether its calls were those of the others.
+    pub(crate) fn leave(&mut self, patient: bool) {
+        self.executor.streams().finish();
+        if self.health.has_failed() {
+            self.executor.streams().abandon();
+        }
+        self.health.control().leave(self.health.sequence(), patient);
+    }
+}

@@ -1,0 +1,212 @@
+//! Calls that are observed: timed for explanations, or recorded for traces.
+//!
+//! Other calls pay nothing for this. Their fast path makes one comparison in any case, and while
+//! calls are observed its result is false.
+
+use crate::engine::Engine;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::prepared::PreparedCall;
+use crate::error::Result;
+use crate::execute::record::{ProgramNotes, Recorder};
+use crate::execute::{Buffers, ExecuteError, Executor};
+use crate::lower::Program;
+use maypole_kernels::{Scalar, View, ViewMut};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The observers of a communicator's calls.
+#[derive(Debug, Default)]
+pub(crate) struct Observers {
+    /// Whether calls are timed.
+    timed: bool,
+    recorder: Option<Recorder>,
+    /// Where calls are recorded.
+    trace: Option<TraceName>,
+}
+
+/// The name of a trace, and which part of it a world writes: the first one, or a later one after
+/// processes were admitted.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct TraceName {
+    /// As the user has given it.
+    pub(crate) file: String,
+    part: u32,
+}
+
+impl TraceName {
+    pub(crate) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), part: 0 }
+    }
+
+    /// The part of the world after this one.
+    pub(crate) fn next_part(&self) -> Self {
+        Self { file: self.file.clone(), part: self.part + 1 }
+    }
+
+    /// The file: `trace.json`, of the next part `trace.1.json`.
+    pub(crate) fn path(&self) -> PathBuf {
+        let whole = PathBuf::from(&self.file);
+        if self.part == 0 {
+            return whole;
+        }
+        let part = self.part.to_string();
+        match whole.extension().map(ToOwned::to_owned) {
+            Some(extension) => {
+                let part = Path::new(&part).with_extension(extension);
+                whole.with_extension(part)
+            }
+            None => whole.with_extension(part),
+        }
+    }
+}
+
+impl Observers {
+    /// The recorder, if it records now.
+    pub(crate) fn recording(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut().filter(|recorder| recorder.is_recording())
+    }
+
+    /// The observers of the `number`-th group that was split off. `members` are ranks of the group
+    /// that it was split from.
+    fn of_group(&self, members: &[usize], number: u64) -> Self {
+        let of_group = |recorder: &Recorder| {
+            let name = match recorder.name() {
+                "" => format!("group {number}"),
+                outer => format!("{outer}.{number}"),
+            };
+            // Groups of one split have disjoint members, so the first one tells them apart.
+            recorder.of_group((number << 32) ^ members[0] as u64, &name)
+        };
+        let recorder = self.recorder.as_ref().map(of_group);
+        Self { timed: self.timed, recorder, trace: self.trace.clone() }
+    }
+}
+
+impl Engine {
+    /// Times calls from now on.
+    pub(crate) fn time(&mut self) {
+        self.observers.get_or_insert_default().timed = true;
+        self.calls.forget_current();
+    }
+
+    /// True if calls are timed.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.observers.as_ref().is_some_and(|observers| observers.timed)
+    }
+
+    /// Where calls are recorded, if they are.
+    pub(crate) fn trace_name(&self) -> Option<&TraceName> {
+        self.observers.as_ref()?.trace.as_ref()
+    }
+
+    /// Records calls from now on, in the file that `name` means.
+    pub(crate) fn record(&mut self, recorder: Recorder, name: TraceName) {
+        let observers = self.observers.get_or_insert_default();
+        observers.recorder = Some(recorder);
+        observers.trace = Some(name);
+        // Calls that were prepared before have no notes.
+        self.calls.clear(self.executor.locals());
+    }
+
+    /// Takes the observers away, to be [restored](Self::restore_observers).
+    pub(crate) fn take_observers(&mut self) -> Option<Box<Observers>> {
+        self.observers.take()
+    }
+
+    pub(crate) fn restore_observers(&mut self, observers: Option<Box<Observers>>) {
+        self.observers = observers;
+    }
+
+    /// Observes the calls of this group, the `number`-th that was split off, as those of its
+    /// `parent` are observed. `members` are ranks of the parent.
+    pub(super) fn observe_like(&mut self, parent: &Self, members: &[usize], number: u64) {
+        let observers = parent.observers.as_deref();
+        self.observers = observers.map(|observers| Box::new(observers.of_group(members, number)));
+    }
+
+    /// Runs the current call while calls are observed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn perform_observed(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let sequence = self.health.sequence();
+        self.health.enter();
+        let at = self.calls.current();
+        let prepared = self.calls.at(at);
+        let buffers = self.calls.buffers(at, factor, input, output);
+        let observers = self.observers.as_deref_mut();
+        let done = run_recorded(&mut self.executor, prepared, &buffers, observers, sequence);
+        self.finish(at, call, output, done)?;
+        self.note_time(at, start);
+        Ok(())
+    }
+
+    /// Notes how long the call at `at` took, if calls are timed.
+    pub(super) fn note_time(&mut self, at: usize, start: Instant) {
+        if self.observers.as_ref().is_some_and(|observers| observers.timed) {
+            let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+            self.calls.at_mut(at).note_time(nanoseconds);
+        }
+    }
+
+    /// What a recorder needs to know of a call; `None` if there is no recorder.
+    pub(super) fn notes(
+        &self,
+        call: CollectiveCall,
+        algorithm: &'static str,
+        bytes: usize,
+        program: &Program,
+    ) -> Option<Arc<ProgramNotes>> {
+        self.observers.as_ref()?.recorder.as_ref()?;
+        Some(Arc::new(ProgramNotes {
+            operation: call.to_string(),
+            algorithm,
+            bytes,
+            rank: self.rank,
+            locals: self.boards.locals(self.rank),
+            program: program.clone(),
+        }))
+    }
+}
+
+/// Runs the program of a call for private memory, and records it if calls are recorded.
+pub(super) fn run_recorded(
+    executor: &mut Executor,
+    prepared: &PreparedCall,
+    buffers: &Buffers<'_>,
+    observers: Option<&mut Observers>,
+    sequence: u64,
+) -> std::result::Result<(), Box<ExecuteError>> {
+    let recorder = observers.and_then(Observers::recording);
+    match (recorder, &prepared.notes) {
+        (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+            executor.run_observed(&prepared.program, &prepared.reducer, buffers, it)
+        }),
+        _ => executor.run(&prepared.program, &prepared.reducer, buffers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_trace_has_a_file_of_its_own() {
+        let paths = |file: &str| {
+            let first = TraceName::new(file);
+            let second = first.next_part();
+            [&first, &second, &second.next_part()].map(|name| name.path().display().to_string())
+        };
+        assert_eq!(paths("a/trace.json"), ["a/trace.json", "a/trace.1.json", "a/trace.2.json"]);
+        assert_eq!(paths("b.c/trace"), ["b.c/trace", "b.c/trace.1", "b.c/trace.2"]);
+        assert_eq!(paths("{rank}.json")[1], "{rank}.1.json");
+    }
+}

@@ -1,0 +1,254 @@
+//! A call that asks all ranks where its buffers lie.
+
+use super::Registrations;
+use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
+use crate::element::DataType;
+use crate::engine::Engine;
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::prepared::PreparedCalls;
+use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
+use crate::engine::calls::report::CallPath;
+use crate::engine::observers::{Observers, run_recorded};
+use crate::error::Result;
+use crate::execute::{
+    Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
+};
+use crate::lower::Program;
+use arrayvec::ArrayVec;
+use maypole_kernels::{BinaryOp, BuiltInReducer, Reducer, Scalar, View, ViewMut, mix};
+use maypole_transports::board::MAX_RANKS;
+use maypole_transports::registered::Ticket;
+use std::time::Instant;
+
+/// The announcements of all ranks.
+type Announcements = ArrayVec<Announcement, MAX_RANKS>;
+
+impl Engine {
+    /// Runs the current call, which may run on registered memory, or by copies of private memory.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn perform_asking(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let start = self.observers.as_ref().map(|_| Instant::now());
+        let at = self.calls.current();
+        let sequence = self.health.sequence();
+        self.health.enter();
+        let asking = self.registrations.asking.take();
+        let mut asking = asking.expect("made with the first call that asks");
+        let prepared = self.calls.at(at);
+        let ways = prepared.asking.as_deref().expect("the call asks");
+        let mine = announcement(&self.registrations, ways, call, input, output);
+        let guard = SeverOnFailure::of(&self.registrations, mine, input, output);
+        let mut run = AskingRun {
+            executor: &mut self.executor,
+            calls: &self.calls,
+            observers: self.observers.as_deref_mut(),
+            sequence,
+            at,
+        };
+        let done = run.perform(&mut asking, &self.registrations, mine, factor, input, output);
+        guard.end(done.is_ok());
+        self.registrations.asking = Some(asking);
+        let path = done.as_ref().map_or(CallPath::Staged, |path| *path);
+        self.finish(at, call, output, done.map(drop))?;
+        self.calls.at_mut(at).note_path(path);
+        if let Some(start) = start {
+            self.note_time(at, start);
+        }
+        Ok(())
+    }
+}
+
+/// One call that asks.
+struct AskingRun<'a> {
+    executor: &'a mut Executor,
+    calls: &'a PreparedCalls,
+    observers: Option<&'a mut Observers>,
+    sequence: u64,
+    at: usize,
+}
+
+impl AskingRun<'_> {
+    /// Asks all ranks, and runs the call on the path that all of them can go. Returns the path.
+    fn perform(
+        &mut self,
+        asking: &mut Program,
+        registrations: &Registrations,
+        mine: Announcement,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> std::result::Result<CallPath, Box<ExecuteError>> {
+        let calls = self.calls;
+        let prepared = calls.at(self.at);
+        let all = self.ask(asking, prepared.record.fingerprint, mine)?;
+        let path = path_of(&all);
+        match prepared.asking.as_ref().and_then(|ways| ways.program(path)) {
+            Some(program) => self.reach(program, &peers(registrations, &all), input, output)?,
+            None => self.keep_staged(factor, input, output)?,
+        }
+        Ok(path)
+    }
+
+    /// Tells all ranks about this rank's buffers, and returns what they tell.
+    fn ask(
+        &mut self,
+        program: &mut Program,
+        fingerprint: u64,
+        mine: Announcement,
+    ) -> std::result::Result<Announcements, Box<ExecuteError>> {
+        let fingerprint = mix(fingerprint) | 1;
+        let bytes = mine.to_bytes();
+        let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
+        let all = &mut all[..self.executor.locals().len() * ANNOUNCEMENT];
+        let buffers =
+            Buffers { input: View::of(&bytes), output: ViewMut::of(all), scratch: ViewMut::EMPTY };
+        let copies: Reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Max).into();
+        self.executor.run_as(program, fingerprint, &copies, &buffers)?;
+        let (each, _) = all.as_chunks::<ANNOUNCEMENT>();
+        Ok(each.iter().map(Announcement::from_bytes).collect())
+    }
+
+    /// Runs the call by a program that reaches the buffers of `peers`.
+    fn reach(
+        &mut self,
+        reaching: &ReachingProgram,
+        peers: &[PeerMemory<'_>],
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> std::result::Result<(), Box<ExecuteError>> {
+        let buffers = self.calls.unstaged(input, output);
+        let reducer = &self.calls.at(self.at).reducer;
+        let program = &reaching.program;
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        match (recorder, &reaching.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(self.sequence, notes, |it| {
+                self.executor.run_registered(program, reducer, &buffers, peers, it)
+            }),
+            _ => self.executor.run_registered(program, reducer, &buffers, peers, NoObserver),
+        }
+    }
+
+    /// Runs the call as any other.
+    fn keep_staged(
+        &mut self,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> std::result::Result<(), Box<ExecuteError>> {
+        let buffers = self.calls.buffers(self.at, factor, input, output);
+        let prepared = self.calls.at(self.at);
+        let observers = self.observers.as_deref_mut();
+        run_recorded(self.executor, prepared, &buffers, observers, self.sequence)
+    }
+}
+
+/// The announcement of this rank.
+fn announcement(
+    registrations: &Registrations,
+    ways: &AskingCall,
+    call: CollectiveCall,
+    input: View<'_>,
+    output: ViewMut<'_>,
+) -> Announcement {
+    let serves =
+        |path: CallPath| ways.program(path).is_some_and(|it| !call.in_place || it.allows_in_place);
+    let is_readable = serves(CallPath::Copied);
+    let exposed = ways.exposes();
+    let buffers = [(input, exposed.0), (output.as_view(), exposed.1)];
+    match buffers.map(|(view, is_exposed)| registrations.ticket_if(is_exposed, view)) {
+        [Some(input), Some(output)] => Announcement {
+            is_registered: serves(CallPath::Registered),
+            is_readable,
+            place: AnnouncedPlace::Registered([input, output]),
+        },
+        _ if is_readable => Announcement {
+            is_registered: false,
+            is_readable,
+            place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
+        },
+        _ => Announcement::default(),
+    }
+}
+
+/// Address and length of `view`.
+fn place_of(view: View<'_>) -> (u64, u64) {
+    (view.as_ptr().addr() as u64, view.len() as u64)
+}
+
+/// The path that all ranks can go.
+fn path_of(all: &Announcements) -> CallPath {
+    if all.iter().all(|announcement| announcement.is_registered) {
+        return CallPath::Registered;
+    }
+    match all.iter().all(|announcement| announcement.is_readable) {
+        true => CallPath::Copied,
+        false => CallPath::Staged,
+    }
+}
+
+/// The buffers of all ranks.
+fn peers<'a>(
+    registrations: &'a Registrations,
+    all: &Announcements,
+) -> ArrayVec<PeerMemory<'a>, MAX_RANKS> {
+    let reach = |rank: usize, ticket: Ticket| {
+        if ticket.len == 0 {
+            return ViewMut::EMPTY;
+        }
+        let registration = registrations.get(ticket.registration);
+        let place = registration.and_then(|it| it.reach(rank, ticket));
+        place.expect("a rank announces memory that all ranks have registered")
+    };
+    let memory = |(rank, it): (usize, &Announcement)| match it.place {
+        AnnouncedPlace::Registered([input, output]) => PeerMemory::Mapped(PeerBuffers {
+            input: reach(rank, input).as_view(),
+            output: reach(rank, output),
+        }),
+        AnnouncedPlace::Process([input, output]) => {
+            let memory = registrations.copies.memory(rank);
+            PeerMemory::Process(ProcessBuffers { memory, input, output })
+        }
+    };
+    all.iter().enumerate().map(memory).collect()
+}
+
+/// Cuts other ranks off from the buffers that were announced, unless the call has completed: also
+/// if an operation of the user's panics.
+struct SeverOnFailure<'a> {
+    registrations: &'a Registrations,
+    announced: bool,
+    input: View<'a>,
+    output: View<'a>,
+}
+
+impl<'a> SeverOnFailure<'a> {
+    fn of(
+        registrations: &'a Registrations,
+        mine: Announcement,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Self {
+        let announced = mine.is_registered || mine.is_readable;
+        Self { registrations, announced, input, output: output.as_view() }
+    }
+
+    fn end(mut self, completed: bool) {
+        self.announced &= !completed;
+    }
+}
+
+impl Drop for SeverOnFailure<'_> {
+    fn drop(&mut self) {
+        if self.announced {
+            self.registrations.copies.close();
+            self.registrations.sever(self.input);
+            self.registrations.sever(self.output);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Making registered memory: an agreement of all ranks.
+
+use crate::engine::Engine;
+use crate::engine::agree::named_call;
+use crate::error::{Error, Result};
+use maypole_transports::registered::{Arena, SharedRegistration};
+use serde::{Deserialize, Serialize};
+
+/// The request of one rank when all make a registration.
+#[derive(Debug, Deserialize, Serialize)]
+struct RegistrationRequest {
+    /// Bytes that the rank wants.
+    bytes: u64,
+    /// Earlier registrations that it has no memory of any more.
+    unused: Vec<u32>,
+}
+
+impl Engine {
+    /// Makes registered memory of `bytes` bytes on this rank, and of as many as it asks for on each
+    /// other rank. If some rank cannot, or the ranks do not share a board, all ranks get an arena
+    /// without memory.
+    pub(crate) fn register(&mut self, bytes: usize) -> Result<Arena> {
+        let unused = self.registrations.unused();
+        let mine = RegistrationRequest { bytes: bytes as u64, unused };
+        let blob = postcard::to_stdvec(&mine).expect("plain data can be serialized");
+        let blobs = self.exchange(named_call("arena()"), blob)?;
+        let requests: Vec<RegistrationRequest> = blobs
+            .iter()
+            .enumerate()
+            .map(|(rank, blob)| {
+                postcard::from_bytes(blob).map_err(|error| self.unreadable(rank, &error))
+            })
+            .collect::<Result<_>>()?;
+        self.registrations
+            .retain(|number| !requests.iter().all(|request| request.unused.contains(&number)));
+        let lengths: Vec<usize> =
+            requests.iter().map(|it| usize::try_from(it.bytes).unwrap_or(usize::MAX)).collect();
+        let locals = self.boards.locals(self.rank);
+        let arena = match SharedRegistration::bytes(&lengths).filter(|bytes| *bytes > 0) {
+            Some(all) if locals.len() == lengths.len() => {
+                self.map_shared(&locals, all, &lengths)?
+            }
+            _ => Arena::empty(),
+        };
+        // Calls that were prepared before do not ask.
+        self.calls.clear(self.executor.locals());
+        Ok(arena)
+    }
+
+    /// Maps a segment of `all` bytes, of which each rank has one of `lengths`.
+    fn map_shared(&mut self, locals: &[usize], all: usize, lengths: &[usize]) -> Result<Arena> {
+        let number = self.registrations.next;
+        self.registrations.next += 1;
+        let deadline = self.limits.deadline();
+        let segment = self.health.control().segment(locals, number, all, deadline);
+        let made = segment.map_err(|error| error.to_string()).and_then(|segment| {
+            SharedRegistration::new(segment, lengths, self.rank).map_err(|error| error.to_string())
+        });
+        let is_made = u8::from(made.is_ok());
+        let all_made = self.exchange(named_call("arena()"), vec![is_made])?;
+        match made {
+            Ok((registration, arena)) if all_made.iter().all(|it| it[..] == [1]) => {
+                self.registrations.list.push((number, Box::new(registration)));
+                Ok(arena)
+            }
+            Ok(_) => Ok(Arena::empty()),
+            Err(why) => {
+                tracing::warn!(why, "no registered memory of {all} bytes; calls stay private");
+                Ok(Arena::empty())
+            }
+        }
+    }
+
+    fn unreadable(&mut self, rank: usize, error: &postcard::Error) -> Error {
+        let why = format!("rank {rank} sent no length of its arena: {error}");
+        self.unconnected("arena()".to_owned(), why)
+    }
+}

@@ -1,0 +1,78 @@
+//! Calls that reach the buffers of other ranks: in registered memory, or by copies of private memory.
+//!
+//! All ranks make a registration together ([`make`]), and find out together whether they can copy
+//! from one another ([`copies`]). Calls that would be faster so ask all ranks, call by call, where
+//! their buffers lie ([`announcement`]). If all have passed registered memory, or at least memory
+//! that others can read, the call runs by a program that reaches it ([`call`]). Otherwise it runs as
+//! any other call. Which calls ask is a fact that is equal on all ranks; where a rank's buffers lie
+//! is not.
+
+mod announcement;
+mod call;
+mod copies;
+mod make;
+mod prepare;
+
+use crate::lower::Program;
+pub(super) use copies::PrivateCopies;
+use maypole_kernels::View;
+use maypole_transports::registered::{Registration, Ticket};
+
+/// The registrations of a group, as one rank has them.
+#[derive(Debug, Default)]
+pub(super) struct Registrations {
+    /// By number, ascending. All ranks have the same numbers.
+    list: Vec<(u32, Box<dyn Registration>)>,
+    /// The number of the next one.
+    next: u32,
+    /// The program by which ranks tell each other about their buffers.
+    asking: Option<Box<Program>>,
+    /// Whether ranks copy from one another's private memory.
+    pub(in crate::engine) copies: PrivateCopies,
+}
+
+impl Registrations {
+    /// True if calls may ask for registered memory. Equal on all ranks.
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The place of `own` bytes, if they are registered.
+    fn ticket_of(&self, own: View<'_>) -> Option<Ticket> {
+        let place = |(number, registration): &(u32, Box<dyn Registration>)| {
+            let offset = registration.offset_of(own)?;
+            Some(Ticket { registration: *number, offset, len: own.len() as u64 })
+        };
+        self.list.iter().find_map(place)
+    }
+
+    /// The place of `own` bytes, if they are registered or nobody touches them.
+    fn ticket_if(&self, is_exposed: bool, own: View<'_>) -> Option<Ticket> {
+        // Without bytes there is nothing that could lie elsewhere.
+        match is_exposed && !own.is_empty() {
+            true => self.ticket_of(own),
+            false => Some(Ticket::default()),
+        }
+    }
+
+    fn get(&self, number: u32) -> Option<&dyn Registration> {
+        let at = self.list.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&*self.list[at].1)
+    }
+
+    /// Cuts other ranks off from `own` bytes.
+    fn sever(&self, own: View<'_>) {
+        self.list.iter().for_each(|(_, registration)| registration.sever(own));
+    }
+
+    /// Frees the memory of all registrations but those of which `is_used` returns true.
+    fn retain(&mut self, is_used: impl Fn(u32) -> bool) {
+        self.list.retain(|(number, _)| is_used(*number));
+    }
+
+    /// The numbers of registrations that this rank has no memory of any more.
+    fn unused(&self) -> Vec<u32> {
+        let unused = self.list.iter().filter(|(_, registration)| !registration.is_used());
+        unused.map(|(number, _)| *number).collect()
+    }
+}

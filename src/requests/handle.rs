@@ -1,0 +1,260 @@
+//! A communicator's handle on its engine. The engine is here, or the thread that runs requests has
+//! it.
+//!
+//! An engine runs one operation at a time. A blocking call uses the engine on its caller's thread.
+//! Requests are run by a thread of the communicator's own: the engine is sent to that thread, which
+//! sends the engine back once its queue is empty. The two threads never share the engine, so
+//! nothing is locked, and a blocking call only checks whether the engine is here. A caller that
+//! needs the engine while it is away waits for its return. That costs no time: a blocking call
+//! after requests must wait for the requests anyway.
+//!
+//! Messages need no engine: see [`Messages`].
+
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::engine::limits::LONGEST;
+use crate::error::{Error, Result};
+use crate::execute::messages::MessageDeadline;
+use crate::requests::messages::driver::{DrivenMessages, Messages};
+use crate::requests::progress::{EngineBorrower, Progress};
+use crate::schedule::hosts::Boards;
+use maypole_transports::{Alarm, OwnerProcess, simulated};
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+/// A handle of the communicator `C` on its engine, which may be with another thread.
+pub(crate) struct EngineHandle<C> {
+    // These fields can be read while the engine is away.
+    pub(crate) rank: usize,
+    pub(crate) boards: Boards,
+    timeout: Duration,
+    /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) control: Arc<dyn Control>,
+    /// The messages of this rank, which need no engine.
+    pub(crate) messages: Arc<Messages>,
+    /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
+    /// can wait for it.
+    here: OnceCell<Box<Engine>>,
+    /// The thread that runs requests, from the first request on.
+    progress: Option<Progress<C>>,
+    /// The process of that thread: a forked child has our memory without the thread.
+    owner: OwnerProcess,
+    conditions: RunConditions,
+}
+
+impl<C: EngineBorrower> EngineHandle<C> {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self {
+            rank: engine.rank(),
+            boards: engine.boards().clone(),
+            timeout: engine.limits().timeout(),
+            alarm: engine.health().control().alarm(),
+            owner: engine.owner(),
+            conditions: engine.conditions().clone(),
+            control: engine.health().shared_control(),
+            messages: Messages::new(&engine),
+            here: OnceCell::from(Box::new(engine)),
+            progress: None,
+        }
+    }
+
+    /// A handle of the same rank without an engine, to which the engine can be sent.
+    pub(crate) fn empty(&self) -> Self {
+        Self {
+            rank: self.rank,
+            boards: self.boards.clone(),
+            timeout: self.timeout,
+            alarm: Arc::clone(&self.alarm),
+            control: Arc::clone(&self.control),
+            messages: Arc::clone(&self.messages),
+            here: OnceCell::new(),
+            progress: None,
+            owner: self.owner,
+            conditions: self.conditions.clone(),
+        }
+    }
+
+    /// The engine. Waits for requests in flight.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &Engine {
+        self.here()
+    }
+
+    /// The engine. Waits for requests in flight.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self) -> &mut Engine {
+        self.here_mut()
+    }
+
+    /// The engine, and the messages, which this thread drives from now on. Waits for requests in
+    /// flight other than messages.
+    pub(crate) fn with_messages(&mut self) -> (&mut Engine, MutexGuard<'_, DrivenMessages>) {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        let here = self.here.get_mut().expect("the engine is here after waiting");
+        let mut messages = self.messages.drive();
+        messages.set_memory(here.memory_for_messages());
+        (here, messages)
+    }
+
+    /// How long a message may take that is started now.
+    pub(crate) fn message_deadline(&self) -> MessageDeadline {
+        match self.here.get() {
+            Some(engine) => {
+                let limits = engine.limits();
+                MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
+            }
+            None => {
+                let end = simulated::now() + self.timeout.min(LONGEST);
+                MessageDeadline { end, allowed: self.timeout }
+            }
+        }
+    }
+
+    /// The timeout of calls and requests that are started now.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Changes the timeout of calls and requests that are started from now on.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.change(move |engine| engine.change_limits(|limits| limits.set_timeout(timeout)));
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.get().is_some()
+    }
+
+    /// Takes the engine away, once the queue is empty.
+    pub(crate) fn take(&mut self) -> Box<Engine> {
+        self.wait();
+        self.here.take().expect("the engine is here after waiting")
+    }
+
+    pub(crate) fn put(&mut self, engine: Box<Engine>) {
+        self.timeout = engine.limits().timeout();
+        self.here = OnceCell::from(engine);
+    }
+
+    /// Changes the engine in turn: after the requests in flight and before later ones. Does not
+    /// wait for any.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
+        if self.is_forked() {
+            return change(self.get_mut());
+        }
+        match self.here.get_mut() {
+            Some(here) => change(here),
+            None => self.progress().run(Box::new(|comm: &mut C| change(comm.engine()))),
+        }
+    }
+
+    /// True once the communicator has a thread that runs requests.
+    pub(crate) fn has_progress(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    pub(crate) fn set_progress(&mut self, progress: Progress<C>) {
+        self.progress = Some(progress);
+    }
+
+    /// The thread that has the engine, or can have it. A forked child has no such thread and must
+    /// not ask.
+    pub(crate) fn progress(&self) -> &Progress<C> {
+        self.progress.as_ref().expect("an engine that is not here was sent to its thread")
+    }
+
+    /// True on the thread that runs requests, while it runs one.
+    pub(crate) fn runs_on_this_thread(&self) -> bool {
+        self.progress.as_ref().is_some_and(Progress::is_this_thread)
+    }
+
+    /// If requests are in flight, lets their thread leave the group after them, and returns true.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        let runs = self.progress.as_ref().is_some_and(Progress::is_busy);
+        let is_busy = !self.is_here() && (runs || self.messages.is_busy());
+        if let Some(progress) = self.progress.take_if(|_| is_busy) {
+            self.control.departures().add(progress.leave());
+        }
+        is_busy
+    }
+
+    /// Ends the thread that runs requests, after the requests in flight. Returns true if the engine
+    /// is then here and this process must leave the group.
+    pub(crate) fn end_progress(&mut self) -> bool {
+        if self.is_forked() {
+            // The thread runs in the parent, which is the rank and leaves the group.
+            std::mem::forget(self.progress.take());
+            return false;
+        }
+        if let Some(progress) = self.progress.take()
+            && let Some(engine) = progress.end(!self.is_here())
+        {
+            self.put(engine);
+        }
+        self.is_here()
+    }
+
+    #[inline(always)]
+    fn here(&self) -> &Engine {
+        match self.here.get() {
+            Some(here) => here,
+            None => self.wait(),
+        }
+    }
+
+    #[inline(always)]
+    fn here_mut(&mut self) -> &mut Engine {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        self.here.get_mut().expect("the engine is here after waiting")
+    }
+
+    /// The process that is the rank.
+    pub(crate) fn owner(&self) -> OwnerProcess {
+        self.owner
+    }
+
+    /// True in a forked child, whose parent is the rank.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.owner.is_current()
+    }
+
+    /// Refuses to go on in a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.is_forked() {
+            false => Ok(()),
+            true => Err(Error::Forked { rank: self.rank }),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> &Engine {
+        self.here.get_or_init(|| match self.is_forked() {
+            false => self.progress().recall(),
+            // The thread that has the engine runs in the parent.
+            true => {
+                let Self { owner, rank, conditions, boards, .. } = self;
+                let engine = Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone());
+                Box::new(engine)
+            }
+        })
+    }
+}
+
+impl<C> fmt::Debug for EngineHandle<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineHandle")
+            .field("rank", &self.rank)
+            .field("world", &self.boards.world())
+            .field("here", &self.here)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,327 @@
+//! The links and the requests of one rank in one group, and the thread that drives them.
+
+use crate::control::Control;
+use crate::control::departures::LeavingThread;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::execute::messages::{
+    BatchContext, MessageDeadline, MessageError, MessageLinks, MessageRequests, NewRequest,
+    RequestInbox,
+};
+use crate::execute::{LinkError, Moved};
+use crate::schedule::hosts::Boards;
+use maypole_transports::simulated::{self, poll_until};
+use maypole_transports::{Alarm, Sleep};
+use std::fmt;
+use std::iter;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// After an interruption, how long the requests are polled before the wait begins again, and the
+/// time between two polls.
+pub(super) const SETTLING: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_micros(50);
+/// Polls after which a wait is noted, for peers that ask.
+const POLLS_BEFORE_NOTE: u32 = 1024;
+
+/// What the thread that drives holds.
+#[derive(Debug)]
+pub(crate) struct DrivenMessages {
+    pub(crate) links: MessageLinks,
+    pub(crate) requests: MessageRequests,
+    /// Bytes of shared and registered memory that messages may use.
+    memory: usize,
+}
+
+/// The messages of one rank in one group.
+pub(crate) struct Messages {
+    pub(super) rank: usize,
+    boards: Boards,
+    control: Arc<dyn Control>,
+    pub(super) conditions: RunConditions,
+    pub(super) alarm: Arc<Alarm>,
+    pub(super) inbox: Arc<RequestInbox>,
+    driven: Mutex<DrivenMessages>,
+    /// Threads that wait for a request, and drive if they can.
+    pub(super) waiters: AtomicUsize,
+    pub(super) background: Mutex<Option<BackgroundThread>>,
+    /// True while the thread in the background need not be woken.
+    pub(super) is_roused: AtomicBool,
+    /// True once no request will be started any more.
+    pub(super) is_closing: AtomicBool,
+}
+
+/// The thread that drives while no other does, and the channel that wakes it.
+pub(super) struct BackgroundThread {
+    pub(super) wake: Sender<()>,
+    pub(super) thread: LeavingThread,
+}
+
+impl Messages {
+    pub(crate) fn new(engine: &Engine) -> Arc<Self> {
+        let requests = MessageRequests::default();
+        let inbox = requests.inbox();
+        let links = MessageLinks::new(engine.rank(), engine.boards().world());
+        let memory = engine.memory_for_messages();
+        Arc::new(Self {
+            rank: engine.rank(),
+            boards: engine.boards().clone(),
+            control: engine.health().shared_control(),
+            conditions: engine.conditions().clone(),
+            alarm: engine.health().control().alarm(),
+            inbox,
+            driven: Mutex::new(DrivenMessages { links, requests, memory }),
+            waiters: AtomicUsize::new(0),
+            background: Mutex::new(None),
+            is_roused: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Drives from now on, in place of every other thread, until the returned guard is dropped.
+    #[inline]
+    pub(crate) fn drive(&self) -> MutexGuard<'_, DrivenMessages> {
+        self.try_drive().unwrap_or_else(|| self.drive_after_others())
+    }
+
+    #[cold]
+    fn drive_after_others(&self) -> MutexGuard<'_, DrivenMessages> {
+        let _waiter = Waiter::new(self);
+        match simulated::wait(None, || self.try_drive()) {
+            Some(Ok(driven)) => driven,
+            _ => self.driven.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Drives, if no other thread does.
+    #[inline]
+    fn try_drive(&self) -> Option<MutexGuard<'_, DrivenMessages>> {
+        match self.driven.try_lock() {
+            Ok(driven) => Some(driven),
+            // The links are marked as broken while a thread that panics could leave them so.
+            Err(TryLockError::Poisoned(driven)) => Some(driven.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Starts a request. Moves what can be moved now, unless another thread drives.
+    pub(crate) fn start(self: &Arc<Self>, new: NewRequest, deadline: MessageDeadline) {
+        self.inbox.push(new, deadline);
+        if !self.poll() {
+            self.rouse();
+        }
+    }
+
+    /// True once this rank leaves the group.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// True unless no request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.try_drive().is_none_or(|driven| !driven.links.is_done_with(&driven.requests))
+    }
+
+    /// Moves for all requests what can be moved now, unless another thread drives. Returns true if
+    /// no request is under way any more.
+    pub(crate) fn poll(&self) -> bool {
+        let Some(mut driven) = self.try_drive() else { return false };
+        let DrivenMessages { links, requests, memory } = &mut *driven;
+        let moved = match links.is_broken() {
+            true => Ok(()),
+            false => links.drive_requests(requests, &self.context(*memory)),
+        };
+        // What has arrived before the group failed has arrived.
+        if self.alarm.raised() {
+            self.give_up(links, requests, None);
+        } else if let Err(failed) = moved {
+            self.give_up(links, requests, Some(failed));
+        }
+        match requests.take_ended() {
+            0 => {}
+            ended => self.control.activity().count_messages(ended),
+        }
+        links.is_done_with(requests)
+    }
+
+    fn context(&self, memory: usize) -> BatchContext<'_> {
+        BatchContext {
+            connector: &*self.control,
+            waiting: self.conditions.waiting,
+            alarm: &self.alarm,
+            boards: &self.boards,
+            memory,
+        }
+    }
+
+    /// Ends all requests, because a message of theirs has `failed`, or the group has.
+    #[cold]
+    fn give_up(
+        &self,
+        links: &mut MessageLinks,
+        requests: &mut MessageRequests,
+        failed: Option<MessageError>,
+    ) {
+        links.abandon();
+        if requests.is_empty() {
+            return;
+        }
+        let mut engine = self.engine();
+        let first = failed.map(|failed| {
+            let request = failed.request;
+            if let Some(allowed) = request.and_then(|request| requests.allowed(request)) {
+                engine.change_limits(|limits| limits.set_timeout(allowed));
+            }
+            (request, engine.explain_message(failed))
+        });
+        requests.end_all(|requests, number| match &first {
+            Some((request, error)) if *request == Some(number) => error.clone(),
+            _ => {
+                let (operation, peer) = requests.describe(number).unwrap_or_default();
+                let error = LinkError::Aborted;
+                let request = Some(number);
+                engine.explain_message(MessageError { operation, step: 0, peer, error, request })
+            }
+        });
+    }
+
+    /// An engine that makes no call: it tells why messages fail, and what this rank waits for.
+    fn engine(&self) -> Engine {
+        let control = Arc::clone(&self.control);
+        Engine::new(self.rank, self.boards.clone(), control, self.conditions.clone())
+    }
+
+    /// Drives until `over` returns a value, unless another thread drives. Each request has its
+    /// deadline.
+    pub(crate) fn drive_until<T>(self: &Arc<Self>, mut over: impl FnMut() -> Option<T>) -> T {
+        if let Some(value) = over() {
+            return value;
+        }
+        let waiter = Waiter::new(self);
+        let mut wait = NotedWait { messages: self, polls: 0, noted: None };
+        let mut polled = || {
+            self.poll();
+            let value = over();
+            if value.is_none() {
+                wait.count();
+            }
+            value
+        };
+        let sleep = |sleep: Sleep<'_>| match self.try_drive() {
+            Some(mut driven) => {
+                let DrivenMessages { links, requests, .. } = &mut *driven;
+                links.sleep(requests, sleep);
+            }
+            None => sleep.take(iter::empty()),
+        };
+        let value = loop {
+            let waiting = self.conditions.waiting.with_deadline(self.first_deadline());
+            if let Ok(value) = waiting.until(&self.alarm, sleep, &mut polled) {
+                break value;
+            }
+            let settled = simulated::now() + SETTLING;
+            if let Some(value) = poll_until(settled, PAUSE, &mut polled) {
+                break value;
+            }
+        };
+        drop(waiter);
+        if self.is_busy() {
+            self.rouse();
+        }
+        value
+    }
+
+    /// When the first deadline of a request passes, if that can be seen now.
+    pub(super) fn first_deadline(&self) -> Option<Instant> {
+        self.try_drive()?.requests.first_deadline()
+    }
+
+    /// Waits for the requests under way, for no longer than `most`.
+    pub(crate) fn finish(self: &Arc<Self>, most: Option<Duration>) {
+        let end = most.map(|most| simulated::now() + most);
+        let late = || end.is_some_and(|end| simulated::now() >= end);
+        self.drive_until(|| (!self.is_busy() || late()).then_some(()));
+    }
+
+    /// Ends the thread in the background. Waits until sent bytes have arrived, unless the group has
+    /// `failed`, and closes all links.
+    pub(crate) fn leave(self: &Arc<Self>, failed: bool) {
+        // Requests that are still under way end: the group has failed.
+        self.poll();
+        self.end_background();
+        let links = &mut self.drive().links;
+        links.leave(failed || links.is_broken(), &*self.control);
+    }
+
+    /// By rank: the traffic to it. This rank itself is left out.
+    pub(crate) fn sent(&self) -> Vec<(usize, Moved)> {
+        self.drive().links.sent().collect()
+    }
+}
+
+impl DrivenMessages {
+    /// Notes how much memory messages may use from now on.
+    pub(crate) fn set_memory(&mut self, memory: usize) {
+        self.memory = memory;
+    }
+}
+
+/// A thread that waits: the thread in the background stands aside.
+struct Waiter<'a>(&'a AtomicUsize);
+
+impl<'a> Waiter<'a> {
+    fn new(messages: &'a Messages) -> Self {
+        messages.waiters.fetch_add(1, Ordering::AcqRel);
+        Self(&messages.waiters)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A wait for a request, which peers are told of once it has become long.
+struct NotedWait<'a> {
+    messages: &'a Messages,
+    polls: u32,
+    noted: Option<Box<Engine>>,
+}
+
+impl NotedWait<'_> {
+    fn count(&mut self) {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls == POLLS_BEFORE_NOTE {
+            self.note();
+        }
+    }
+
+    #[cold]
+    fn note(&mut self) {
+        let Some(driven) = self.messages.try_drive() else { return };
+        let described = driven.requests.first().and_then(|it| driven.requests.describe(it));
+        drop(driven);
+        let engine = self.messages.engine();
+        if let Some((words, peer)) = described.filter(|_| !engine.health().is_inside()) {
+            engine.note_message(words, peer, 0);
+            self.noted = Some(Box::new(engine));
+        }
+    }
+}
+
+impl Drop for NotedWait<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = &mut self.noted {
+            engine.note_outside();
+        }
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,7 @@
+//! Calls that run while their caller does something else: requests, messages, and the
+//! threads that run them.
+
+pub(crate) mod handle;
+pub(crate) mod messages;
+pub(crate) mod progress;
+pub(crate) mod request;

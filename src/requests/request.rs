@@ -1,0 +1,157 @@
+//! Requests: operations that run while their caller does something else.
+
+use crate::error::{Error, Result};
+use crate::requests::handle::EngineHandle;
+use crate::requests::messages::driver::Messages;
+use crate::requests::progress::{EngineBorrower, RequestJob, RequestOutcome, poll, receive};
+use maypole_transports::{Alarm, OwnerProcess};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+
+/// An operation under way, which owns its buffers until it is done.
+///
+/// Dropping a request detaches it: the operation still runs, because the other ranks count on it,
+/// and its buffers are dropped afterwards. A later call says whether it failed.
+#[must_use = "a request gives its buffers back; dropping it detaches the operation"]
+pub struct Request<B> {
+    /// Empty once the outcome is known.
+    outcome: Option<Receiver<RequestOutcome<B>>>,
+    done: Option<RequestOutcome<B>>,
+    /// Wakes the thread that runs the operation.
+    alarm: Arc<Alarm>,
+    /// What a thread that waits for a message drives meanwhile.
+    messages: Option<Arc<Messages>>,
+    /// The process whose thread runs the operation.
+    owner: OwnerProcess,
+    rank: usize,
+}
+
+impl<B> Request<B> {
+    /// The request of a message, whose end `outcome` tells.
+    pub(crate) fn of_message<C: EngineBorrower>(
+        engine: &EngineHandle<C>,
+        outcome: Receiver<RequestOutcome<B>>,
+    ) -> Self {
+        Self {
+            outcome: Some(outcome),
+            done: None,
+            alarm: Arc::clone(&engine.alarm),
+            messages: Some(Arc::clone(&engine.messages)),
+            owner: OwnerProcess::current(),
+            rank: engine.rank,
+        }
+    }
+
+    /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns at once.
+    /// Does not block.
+    pub fn test(&mut self) -> bool {
+        if !self.owner.is_current() {
+            return true;
+        }
+        if let (Some(_), Some(messages)) = (&self.outcome, &self.messages) {
+            messages.poll();
+        }
+        if let Some(outcome) = &self.outcome {
+            self.done = match outcome.try_recv() {
+                Ok(outcome) => Some(outcome),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
+            };
+            if self.done.is_some() {
+                self.outcome = None;
+            }
+        }
+        self.done.is_some()
+    }
+
+    /// Waits until the operation is over and gives its buffers back.
+    ///
+    /// # Errors
+    /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
+    /// when the operation runs. After an error the buffers are lost. [`Error::Forked`] in a child
+    /// of the process that started the request, where the operation does not run.
+    ///
+    /// # Panics
+    /// If a function of the user's panicked in the call, with the same panic.
+    pub fn wait(mut self) -> Result<B> {
+        if !self.owner.is_current() {
+            return Err(Error::Forked { rank: self.rank });
+        }
+        let _wait = self.alarm.begin_foreground_wait();
+        let messages = self.messages.take();
+        let come = self.outcome.take().map(|outcome| match messages {
+            Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
+            None => receive(&outcome),
+        });
+        let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
+        let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<B> Drop for Request<B> {
+    /// In a forked child, leaves the channel as it is: the other end may have held its lock when
+    /// the process forked.
+    fn drop(&mut self) {
+        if !self.owner.is_current() {
+            std::mem::forget(self.outcome.take());
+        }
+    }
+}
+
+impl<B> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+/// The error of an operation that never ran, because its communicator ended first.
+#[cold]
+fn abandoned() -> Error {
+    let first = "it ended before the operation could run".to_owned();
+    Error::Failed { first, retryable: false, culprit: None }
+}
+
+/// Waits for all of `requests` and gives their buffers back, in order.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp, wait_all};
+/// let sums = Communicator::run_local(2, |mut comm| {
+///     let requests = [1, 2, 3].map(|x| comm.start_all_reduce(vec![x; 1000], ReduceOp::Sum));
+///     wait_all(requests).unwrap().iter().map(|sum| sum[0]).collect::<Vec<_>>()
+/// });
+/// assert_eq!(sums, [[2, 4, 6]; 2]);
+/// ```
+///
+/// # Errors
+/// The first error, in the order of the requests. All requests are over by then.
+pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
+    let all: Vec<_> = requests.into_iter().map(Request::wait).collect();
+    all.into_iter().collect()
+}
+
+/// A job, and the request that tells its caller the outcome.
+pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
+    alarm: Arc<Alarm>,
+    rank: usize,
+    mut buffers: B,
+    call: impl FnOnce(&mut C, &mut B) -> Result<()> + Send + 'a,
+) -> (RequestJob<'a, C>, Request<B>) {
+    let (tell, outcome) = sync_channel(1);
+    let job = move |comm: &mut C| {
+        // Nothing that a panic leaves half done is used again: the communicator fails, and the
+        // buffers are dropped.
+        let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
+        if let Err(panic) = &done {
+            comm.engine().panicked("a request", &**panic);
+        }
+        // The receiver is gone if the request was detached.
+        let _ = tell.send(done.map(|done| done.map(|()| buffers)));
+    };
+    let owner = OwnerProcess::current();
+    let request =
+        Request { outcome: Some(outcome), done: None, alarm, messages: None, owner, rank };
+    (Box::new(job), request)
+}

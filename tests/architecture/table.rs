@@ -1,0 +1,201 @@
+//! The rooms of every crate from the ground up.
+
+/// A path, what its code may name, and the reason, which a failure prints.
+///
+/// A path is the folder of a crate, and below it modules: the module `src/walk` is the file
+/// `src/walk.rs` or the folder `src/walk/`. Braces write several rows as one. What a row may name
+/// are its neighbours: modules of the same folder, and for a crate other crates. It may name only
+/// rows above it, so there is no circle between rows. Code keeps to its own row and to the rows of
+/// all folders above it. Where a folder has rows, each of its modules has one; what is in the
+/// folder's own `mod.rs`, all of its modules may name. Modules without rows may name one another,
+/// but not in a circle, except for [`CIRCLES`].
+pub(crate) const TABLE: &[(&str, &str, &str)] = &[
+    ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
+    ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),
+    ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
+    ("examples/trainer/src", "src kernels/src transports/src", "the trainer stands on the library"),
+    (
+        "src/schedule",
+        "",
+        "schedules and their readers are plain data; they know no maker and no executor",
+    ),
+    ("src/schedule/{collective,hosts,layout,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/conflict", "walk", "conflict order is a reading of the law alone"),
+    (
+        "src/schedule/verify",
+        "collective walk",
+        "the checker knows the law and what is promised, and no executor",
+    ),
+    ("src/schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
+    (
+        "src/schedule/simulate",
+        "conflict trace walk",
+        "the simulator prices steps, whatever they are for",
+    ),
+    ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
+    ("src/lower", "schedule", "lowering is pure and knows no algorithm"),
+    ("src/topology", "algorithms schedule", "topologies are data about machines, not executors"),
+    ("src/topology/{model,transport}", "", "a graph of a machine depends on nothing"),
+    ("src/topology/{read,search}", "model", "readers make graphs, and searches look at them"),
+    ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),
+    ("src/topology/build", "model read", "a cluster is made of what was read of its hosts"),
+    (
+        "src/topology/{device_links,picture,predict}",
+        "model search",
+        "what follows from a graph and its rings",
+    ),
+    ("src/topology/detect", "build device_links model read", "the one part that asks the machine"),
+    (
+        "src/tuner",
+        "algorithms schedule topology",
+        "the tuner is pure: equal questions have equal answers",
+    ),
+    ("src/execute", "lower schedule", "the executor knows programs, never algorithms"),
+    (
+        "src/execute/{cursor,error,moved,observer,polling,record,stream,watcher}",
+        "",
+        "what programs and messages share knows neither of them",
+    ),
+    ("src/execute/messages", "cursor polling record", "messages run beside programs, not in them"),
+    ("src/execute/peer_stream", "cursor", "a stream carries parts, whatever asks for them"),
+    ("src/execute/streams", "peer_stream polling", "the streams of a rank know no program"),
+    ("src/execute/run", "peer_stream polling streams", "one loop walks every program"),
+    ("src/execute/{readers,registered}", "polling run", "ways to run a program, apart"),
+    ("src/world", "", "processes become ranks without any collective"),
+    ("src/world/{launch,peer,sentence,verbs}", "", "what is read and said depends on nothing"),
+    ("src/world/calls", "sentence", "what ranks have called is data, whoever asks for it"),
+    ("src/world/service", "calls peer sentence verbs", "a service does not know how ranks joined"),
+    ("src/world/bootstrap", "launch peer sentence service verbs", "joining starts a service"),
+    ("src/element", "", "what an element is depends on nothing"),
+    ("src/error", "algorithms world", "an error is data, which every room below can make"),
+    (
+        "src/control",
+        "execute schedule topology world",
+        "how ranks agree and are connected depends on no call",
+    ),
+    ("src/status", "control error world", "a status is read of what calls have noted"),
+    (
+        "src/engine",
+        "algorithms control element error execute lower schedule status topology tuner world",
+        "an engine makes calls; it does not know how its ranks joined or how it is used",
+    ),
+    (
+        "src/requests",
+        "control element engine error execute schedule world",
+        "requests lend an engine to a thread, whatever they call",
+    ),
+    (
+        "src/comm",
+        "algorithms control element engine error execute requests schedule status topology tuner \
+         world",
+        "the front door joins all rooms",
+    ),
+    ("src/comm/join", "", "a communicator is made without a call"),
+    ("src/comm/api", "join", "what users call"),
+    ("src/comm/testing", "join", "worlds for tests are made as others are"),
+    (
+        "src/cuda",
+        "algorithms comm control element engine error lower schedule topology tuner world",
+        "the same calls on the memory of GPUs: a kernel takes the place of the executor",
+    ),
+    (
+        "examples/trainer/src/tensor",
+        "",
+        "a layer computes on slices; it knows no model and no other rank",
+    ),
+    (
+        "examples/trainer/src/ranks",
+        "tensor",
+        "groups of ranks know numbers and shards, and no axis",
+    ),
+    (
+        "examples/trainer/src/tensor_parallel",
+        "ranks tensor",
+        "layers that are divided over ranks; they know no model",
+    ),
+    (
+        "examples/trainer/src/model",
+        "ranks tensor tensor_parallel",
+        "a model is made of layers; other axes enter it at its interfaces",
+    ),
+    (
+        "examples/trainer/src/averaging",
+        "model ranks tensor",
+        "ranks that train apart have stores of their own; they know no other axis",
+    ),
+    (
+        "examples/trainer/src/data_parallel",
+        "averaging model ranks tensor",
+        "a form of data parallelism is a store; it knows no other axis",
+    ),
+    (
+        "examples/trainer/src/context_parallel",
+        "model ranks tensor",
+        "context parallelism knows no other axis",
+    ),
+    (
+        "examples/trainer/src/expert_parallel",
+        "model ranks tensor tensor_parallel",
+        "experts are divided layers; they know no pipeline and no training",
+    ),
+    (
+        "examples/trainer/src/pipeline_parallel",
+        "ranks tensor",
+        "a pipeline moves numbers between stages, whatever they compute",
+    ),
+    (
+        "examples/trainer/src/unequal_ranks",
+        "model ranks",
+        "a division follows times; it knows models to time them, and no training",
+    ),
+    (
+        "examples/trainer/src/advise",
+        "data_parallel model pipeline_parallel ranks",
+        "the planner is arithmetic; it knows schedules, and no training",
+    ),
+    (
+        "examples/trainer/src/faults",
+        "context_parallel data_parallel expert_parallel model pipeline_parallel ranks tensor \
+         tensor_parallel",
+        "a deliberate mistake decorates an axis; it knows no run",
+    ),
+    (
+        "examples/trainer/src/train",
+        "context_parallel data_parallel expert_parallel faults model pipeline_parallel ranks \
+         tensor tensor_parallel unequal_ranks",
+        "a run joins the axes; what checks it comes after it",
+    ),
+    (
+        "examples/trainer/src/search",
+        "model ranks tensor train",
+        "a search trains trials; nothing below it knows that it is one of many",
+    ),
+    (
+        "examples/trainer/src/check",
+        "averaging context_parallel data_parallel expert_parallel faults model pipeline_parallel \
+         ranks tensor train unequal_ranks",
+        "checks look at everything",
+    ),
+];
+
+/// The modules of a folder that name one another in a circle, and why they stay so.
+pub(crate) const CIRCLES: &[(&str, &str)] = &[
+    ("src/schedule/draw/{shapes,svg}", "a picture is made of shapes, which are as wide as it is"),
+    ("transports/src/cuda/{launch,layout}", "a call says by which protocol its room is laid out"),
+    (
+        "transports/src/ib/{adapter,candidates,device,error,events,library}",
+        "an error tells what the events of its adapter say",
+    ),
+    (
+        "transports/src/registered/{arena,buffer}",
+        "an arena lends buffers, and a buffer gives its place back",
+    ),
+    (
+        "transports/src/simulated/{network,stream,thread}",
+        "streams and threads are the ends of the network that makes them",
+    ),
+    (
+        "kernels/src/cuda/layers/{call,machine,product}",
+        "a product is a part of the machine that starts it",
+    ),
+];
