@@ -7,6 +7,7 @@ use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::ib::VerbsStream;
 use maypole_transports::secure::{Binding, RecordKeys, initiate};
 use maypole_transports::sockets::set_tcp_options;
+use maypole_transports::{AnyStream, EncryptedStream, Tcp};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -15,27 +16,19 @@ use std::time::{Duration, Instant};
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
-/// A connection for bulk data. Both ends have proved the job's key on it.
+/// A connection for bulk data that nobody has used yet, and the keys for what follows on it. Both
+/// ends have proved the job's key on it. There are keys if
+/// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says so.
 #[derive(Debug)]
-pub struct DataConnection {
-    /// What carries its bytes.
-    pub link: DataLink,
-    /// The keys for what follows on it; `None` if that is plain. The same at both ends, as
-    /// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says.
-    pub keys: Option<RecordKeys>,
-}
-
-/// What carries the bytes of a data connection.
-#[derive(Debug)]
-pub enum DataLink {
-    /// A socket. It is non-blocking, sends small writes at once, and fails when the other host is
-    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
-    Tcp(TcpStream),
+pub(in crate::world::service) enum DataConnection {
+    /// A socket. It sends small writes at once, and fails when the other host is silent for
+    /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    Tcp(TcpStream, Option<RecordKeys>),
     /// A reliable connection between two RDMA ports. In a box, because its state is larger.
-    Verbs(Box<VerbsStream>),
+    Verbs(Box<VerbsStream>, Option<RecordKeys>),
 }
 
-/// Which kind of [`DataLink`] is made. Both ranks ask for the same.
+/// What carries a data connection. Both ranks ask for the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataPath {
     /// A socket.
@@ -45,11 +38,18 @@ pub enum DataPath {
 }
 
 impl DataConnection {
-    fn without_blocking(self) -> std::io::Result<Self> {
-        if let DataLink::Tcp(socket) = &self.link {
-            socket.set_nonblocking(true)?;
-        }
-        Ok(self)
+    /// The stream over the connection: plain, or encrypted if there are keys.
+    fn open(self) -> std::io::Result<AnyStream> {
+        Ok(match self {
+            Self::Tcp(socket, None) => AnyStream::Tcp(Tcp::new(socket)?),
+            Self::Tcp(socket, Some(keys)) => {
+                AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
+            }
+            Self::Verbs(stream, None) => AnyStream::Verbs(stream),
+            Self::Verbs(stream, Some(keys)) => {
+                AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
+            }
+        })
     }
 }
 
@@ -68,14 +68,14 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<DataConnection, ServiceError> {
+    ) -> Result<AnyStream, ServiceError> {
         self.check_peer(peer)?;
         let connection = if self.rank() < peer {
             self.reach(path, group, peer, lane, deadline)?
         } else {
             self.await_peer(group, peer, lane, deadline)?
         };
-        connection.without_blocking().map_err(failed)
+        connection.open().map_err(failed)
     }
 
     /// A data connection that this rank alone asks for; rank `peer` finds it among its
@@ -91,19 +91,19 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<DataConnection, ServiceError> {
+    ) -> Result<AnyStream, ServiceError> {
         self.check_peer(peer)?;
-        self.reach(path, group, peer, lane, deadline)?.without_blocking().map_err(failed)
+        self.reach(path, group, peer, lane, deadline)?.open().map_err(failed)
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
-    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, DataConnection)> {
+    /// One that is broken already is dropped; its peer then finds it closed.
+    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, AnyStream)> {
         let mut state = self.shared.state();
         let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
         let arrived = state.arrived.extract_if(|key, _| called(key));
-        let usable = |((_, peer, _), connection): (_, DataConnection)| {
-            Some((peer, connection.without_blocking().ok()?))
-        };
+        let usable =
+            |((_, peer, _), connection): (_, DataConnection)| Some((peer, connection.open().ok()?));
         let mut callers: Vec<_> = arrived.filter_map(usable).collect();
         callers.sort_unstable_by_key(|(peer, _)| *peer);
         callers
@@ -114,7 +114,7 @@ impl Service {
         self.shared.encrypt
     }
 
-    fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
+    pub(super) fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
         self.check_process()?;
         let rank = self.rank();
         if peer < self.world() && peer != rank {
@@ -140,7 +140,8 @@ impl Service {
         arrived.ok_or_else(late)??.ok_or_else(|| self.gone(peer))
     }
 
-    fn reach(
+    /// Connects, as the end that asks for the connection.
+    pub(super) fn reach(
         &self,
         path: DataPath,
         group: GroupId,
@@ -197,7 +198,7 @@ impl Service {
             return meet(&self.shared.verbs, &mut timed, channel, peer);
         }
         let keys = channel.take_record_keys();
-        Ok(DataConnection { link: DataLink::Tcp(socket), keys })
+        Ok(DataConnection::Tcp(socket, keys))
     }
 }
 

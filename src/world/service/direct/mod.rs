@@ -9,7 +9,8 @@ mod segments;
 mod verbs;
 
 pub(super) use callers::{CallerEvent, Callers};
-pub use data_connections::{DataConnection, DataLink, DataPath};
+pub(super) use data_connections::DataConnection;
+pub use data_connections::DataPath;
 pub(crate) use questions::AskError;
 pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};
