@@ -101,6 +101,8 @@ pub use comm::{
     Group, LastCall, Local, MessageHandle, Moved, Operation, ProgramCache, RegisteredBuffer,
     Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
+#[doc(inline)]
+pub use maypole_kernels::with_type;
 
 #[cfg(test)]
 #[path = "../tests/common/fuzz.rs"]
