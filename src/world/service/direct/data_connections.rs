@@ -1,13 +1,13 @@
 //! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
+use super::data_link::{DataConnection, DataPath};
 use super::verbs::{AttemptError, VERBS_LANE, meet};
 use crate::world::service::{GroupId, Service, ServiceError};
+use maypole_transports::AnyStream;
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::ib::VerbsStream;
-use maypole_transports::secure::{Binding, RecordKeys, initiate};
+use maypole_transports::secure::{Binding, initiate};
 use maypole_transports::sockets::set_tcp_options;
-use maypole_transports::{AnyStream, EncryptedStream, Tcp};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -15,43 +15,6 @@ use std::time::{Duration, Instant};
 /// busy.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
-
-/// A connection for bulk data that nobody has used yet, and the keys for what follows on it. Both
-/// ends have proved the job's key on it. There are keys if
-/// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says so.
-#[derive(Debug)]
-pub(in crate::world::service) enum DataConnection {
-    /// A socket. It sends small writes at once, and fails when the other host is silent for
-    /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
-    Tcp(TcpStream, Option<RecordKeys>),
-    /// A reliable connection between two RDMA ports. In a box, because its state is larger.
-    Verbs(Box<VerbsStream>, Option<RecordKeys>),
-}
-
-/// What carries a data connection. Both ranks ask for the same.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum DataPath {
-    /// A socket.
-    Tcp,
-    /// A connection by verbs.
-    Verbs,
-}
-
-impl DataConnection {
-    /// The stream over the connection: plain, or encrypted if there are keys.
-    fn open(self) -> std::io::Result<AnyStream> {
-        Ok(match self {
-            Self::Tcp(socket, None) => AnyStream::Tcp(Tcp::new(socket)?),
-            Self::Tcp(socket, Some(keys)) => {
-                AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
-            }
-            Self::Verbs(stream, None) => AnyStream::Verbs(stream),
-            Self::Verbs(stream, Some(keys)) => {
-                AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
-            }
-        })
-    }
-}
 
 impl Service {
     /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group`

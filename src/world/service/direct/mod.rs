@@ -3,14 +3,15 @@
 
 mod callers;
 mod data_connections;
+mod data_link;
 mod questions;
 mod relay;
 mod segments;
 mod verbs;
 
 pub(super) use callers::{CallerEvent, Callers};
-pub(super) use data_connections::DataConnection;
-pub use data_connections::DataPath;
+pub(super) use data_link::DataConnection;
+pub use data_link::DataPath;
 pub(crate) use questions::AskError;
 pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};

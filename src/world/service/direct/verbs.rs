@@ -13,7 +13,7 @@
 //! The accepting end connects before it answers, so it can receive whatever comes after `ready`. It
 //! sends nothing before it has read `ready`, because the connecting end could not take it yet.
 
-use super::data_connections::{DataConnection, DataPath};
+use super::data_link::{DataConnection, DataPath};
 use super::read_message;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
 use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
