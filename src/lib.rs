@@ -114,6 +114,7 @@ pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f1
 pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
 #[doc(inline)]
 pub use status::{RankStatus, StatusHandle};
+pub use maypole_kernels::with_type;
 
 #[cfg(test)]
 #[path = "../tests/common/fuzz.rs"]

@@ -11,6 +11,7 @@ pub mod packed;
 mod types;
 
 pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
+pub use half::{bf16, f16};
 pub use memory::{Region, SharedRegion, View, ViewMut};
 pub use mix::mix;
 pub use types::{BinaryOp, DataType, Scalar};

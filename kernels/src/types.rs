@@ -2,6 +2,32 @@
 
 use half::{bf16, f16};
 
+/// Evaluates an expression in which a name stands for the type of the elements that a [`DataType`]
+/// names. A [`Bool`](DataType::Bool) is a byte, `u8`, because not every byte is a `bool`.
+///
+/// ```
+/// use maypole_kernels::{DataType, with_type};
+/// assert_eq!(with_type!(DataType::BF16, T => size_of::<T>()), 2);
+/// ```
+#[macro_export]
+macro_rules! with_type {
+    ($kind:expr, $T:ident => $value:expr) => {
+        $crate::with_type! { $kind, $T => $value,
+            F16: $crate::f16, BF16: $crate::bf16, F32: f32, F64: f64,
+            I8: i8, I16: i16, I32: i32, I64: i64,
+            U8: u8, U16: u16, U32: u32, U64: u64, Bool: u8,
+        }
+    };
+    ($kind:expr, $T:ident => $value:expr, $($name:ident: $type:ty,)*) => {
+        match $kind {
+            $($crate::DataType::$name => {
+                type $T = $type;
+                $value
+            })*
+        }
+    };
+}
+
 /// The type of one element of a buffer.
 ///
 /// The enum is exhaustive on purpose: every kernel must handle every type.
@@ -43,30 +69,16 @@ impl DataType {
     ];
 
     /// Every type of numbers: all but [`Bool`](Self::Bool), in declaration order.
-    pub const NUMBERS: [Self; 12] = [
-        Self::F16,
-        Self::BF16,
-        Self::F32,
-        Self::F64,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::U8,
-        Self::U16,
-        Self::U32,
-        Self::U64,
-    ];
+    pub const NUMBERS: [Self; 12] = *Self::ALL.first_chunk().expect("there are 13 types");
+
+    /// By type, in declaration order.
+    const NAMES: [&'static str; 13] =
+        ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"];
 
     /// Returns the bytes of one element: 1, 2, 4 or 8.
     #[inline]
     pub const fn size(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
-            Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::F64 | Self::I64 | Self::U64 => 8,
-        }
+        with_type!(self, T => size_of::<T>())
     }
 
     /// Returns true for f16, bf16, f32 and f64.
@@ -76,21 +88,7 @@ impl DataType {
 
     /// Returns the name that the command line and JSON use: `f32`, `bf16`, `u8` ...
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::I8 => "i8",
-            Self::I16 => "i16",
-            Self::I32 => "i32",
-            Self::I64 => "i64",
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::U64 => "u64",
-            Self::Bool => "bool",
-        }
+        Self::NAMES[self as usize]
     }
 }
 
@@ -192,5 +190,20 @@ impl Scalar {
     /// Returns the bytes of the element, as in memory.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.kind.size()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_the_type() {
+        for kind in DataType::NUMBERS {
+            let path = with_type!(kind, T => std::any::type_name::<T>());
+            assert_eq!(path.rsplit("::").next(), Some(kind.name()));
+        }
+        assert_eq!(DataType::ALL.map(|kind| kind as usize), std::array::from_fn(|at| at));
+        assert_eq!(DataType::Bool.name(), "bool");
     }
 }

@@ -12,13 +12,12 @@ use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
 use crate::world::service::{
-    Cause, Contribution, DataConnection, DataLink, DataPath, GroupId, Service, ServiceError,
-    Survivors,
+    Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors,
 };
 use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
-use maypole_transports::{Alarm, Board, EncryptedStream, Tcp};
+use maypole_transports::{Alarm, Board};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -94,39 +93,17 @@ impl ProcessControl {
     }
 }
 
-fn to_text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-/// The stream over a data connection: plain, or encrypted where the connection has keys.
-fn stream_over(connection: DataConnection) -> std::io::Result<AnyStream> {
-    let DataConnection { link, keys } = connection;
-    Ok(match (link, keys) {
-        (DataLink::Tcp(socket), None) => AnyStream::Tcp(Tcp::new(socket)?),
-        (DataLink::Tcp(socket), Some(keys)) => {
-            AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
-        }
-        (DataLink::Verbs(stream), None) => AnyStream::Verbs(stream),
-        (DataLink::Verbs(stream), Some(keys)) => {
-            AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
-        }
-    })
-}
-
 impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let connection = self
-            .service
+        self.service
             .dial(self.path_to(peer), self.group, self.members[peer], MESSAGES, deadline)
-            .map_err(to_text)?;
-        stream_over(connection).map_err(to_text)
+            .map_err(|error| error.to_string())
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let known = |(caller, connection)| {
+        let known = |(caller, stream)| {
             let from = self.members.iter().position(|member| *member == caller)?;
-            // A connection that is broken already is dropped. Its sender then finds it closed.
-            Some((from, stream_over(connection).ok()?))
+            Some((from, stream))
         };
         self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
     }
@@ -187,8 +164,7 @@ impl Control for ProcessControl {
         self.await_next(WaitTarget::Rank(peer));
         let (path, there) = (self.path_to(peer), self.members[peer]);
         let connected = self.service.connect(path, self.group, there, COLLECTIVES, deadline);
-        let connection = connected.map_err(|error| self.error(error))?;
-        stream_over(connection).map_err(|error| ControlError::Other(error.to_string()))
+        connected.map_err(|error| self.error(error))
     }
 
     fn activity(&self) -> Arc<GroupActivity> {
@@ -261,11 +237,9 @@ impl Control for ProcessControl {
     }
 
     fn end_trials(&self) {
-        for (_, connection) in self.service.callers(self.group, TRIALS) {
+        for (_, mut stream) in self.service.callers(self.group, TRIALS) {
             // Packets to a peer that has not reached this rank may not reach it either.
-            if let DataLink::Verbs(mut stream) = connection.link {
-                stream.abandon();
-            }
+            stream.abandon();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::rank::{Connected, DeviceRank};
 use super::setup;
-use super::watch::Watch;
+use super::watch::FailureWatch;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::element::DataType;
@@ -63,7 +63,7 @@ pub struct Comm {
     words: Option<Arc<ReportWords>>,
     inner: Mutex<DeviceRank>,
     /// Ends after the kernels of `inner`.
-    _watch: Option<Watch>,
+    _watch: Option<FailureWatch>,
 }
 
 impl fmt::Debug for Comm {
@@ -110,8 +110,9 @@ impl Comm {
         let (witness, watching) = (witness(), witness());
         let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
-        let start =
-            |words: &_| Watch::start(watching, Arc::clone(words), Arc::clone(&rank.patience));
+        let start = |words: &_| {
+            FailureWatch::start(watching, Arc::clone(words), Arc::clone(&rank.patience))
+        };
         let watch = words.as_ref().map(start).transpose();
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
         let inner = Mutex::new(rank);

@@ -7,7 +7,7 @@ use crate::world::calls::CallRecord;
 use cudarc::driver::{CudaFunction, CudaStream};
 use lru::LruCache;
 use maypole_kernels::cuda::CudaError;
-use maypole_transports::cuda::{CodeShelf, DeviceCode, DeviceError, Lent, Room, Workspace};
+use maypole_transports::cuda::{CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ pub(super) struct Captured {
     /// One for each captured call: where it stages its input, and its working memory. A replay beside
     /// another call must not share them: only walks over the same mailboxes notice that they overlap, and
     /// each of their lanes for itself.
-    memories: Vec<Workspace>,
+    memories: Vec<DeviceScratch>,
 }
 
 impl Captured {
@@ -141,11 +141,11 @@ impl Captured {
         }
         let driver = |error| CudaError::new("allocating for a captured call".to_owned(), error);
         let stream = capturing.context().new_stream().map_err(driver)?;
-        let mut memory = Workspace::new(&stream);
+        let mut memory = DeviceScratch::new(&stream);
         memory.grow(bytes)?;
         stream.synchronize().map_err(driver)?;
         self.memories.push(memory);
-        Ok(self.memories.last().map_or(Lent::EMPTY, Workspace::lend))
+        Ok(self.memories.last().map_or(Lent::EMPTY, DeviceScratch::lend))
     }
 
     pub(super) fn keep_message(&mut self, code: &Arc<DeviceCode>) {

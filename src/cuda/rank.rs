@@ -15,7 +15,7 @@ use cudarc::driver::{CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
 use maypole_transports::cuda::{
-    DeviceBoard, DeviceCall, DeviceError, Lent, ReservedBlocks, Workspace,
+    DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, ReservedBlocks,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ pub(super) struct DeviceRank {
     pub(super) last: Option<Algorithm>,
     pub(super) programs: KeptPrograms,
     pub(super) captured: Captured,
-    pub(super) scratch: Workspace,
-    pub(super) staging: Workspace,
+    pub(super) scratch: DeviceScratch,
+    pub(super) staging: DeviceScratch,
     /// How long the last call may wait, in nanoseconds: for the thread that watches.
     pub(super) patience: Arc<AtomicU64>,
     /// `None` if bytes go through the host.
@@ -83,8 +83,8 @@ impl DeviceRank {
             Err(_) => (None, None, DeviceLinks::apart(comm.world()), None),
         };
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
-        let scratch = Workspace::new(&stream);
-        let staging = Workspace::new(&stream);
+        let scratch = DeviceScratch::new(&stream);
+        let staging = DeviceScratch::new(&stream);
         Self {
             comm,
             board,

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FailureWatch {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,7 +34,7 @@ pub(super) fn fault_of(report: Report) -> DeviceFault {
     }
 }
 
-impl Watch {
+impl FailureWatch {
     /// Starts the thread. `patience` is how long the last call may wait, in nanoseconds.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for FailureWatch {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {

@@ -19,7 +19,6 @@ mod readers;
 pub mod record;
 mod registered;
 mod run;
-mod stream;
 mod streams;
 mod watcher;
 
@@ -27,6 +26,7 @@ use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
 pub use error::{ExecuteError, LinkError, Unexpected};
 use maypole_kernels::{Reducer, View, ViewMut};
+pub use maypole_transports::AnyStream;
 use maypole_transports::board::{Board, Publication};
 use maypole_transports::{Alarm, Waiting};
 pub use moved::Moved;
@@ -34,7 +34,6 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
-pub use stream::AnyStream;
 pub use streams::PeerStreams;
 pub use watcher::{SlowWait, Unwatched, WaitWatcher};
 

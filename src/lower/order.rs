@@ -27,7 +27,7 @@ struct Message {
 
 /// One end of a message.
 #[derive(Clone, Copy, Default)]
-struct MessageEnd {
+struct MessagePlace {
     /// The rank at the other end.
     peer: u32,
     fold: u32,
@@ -46,7 +46,7 @@ impl Matching {
             receives.clear();
             receives.extend(receives_of(folds, rank));
             // By sender, and those of a sender in their order, as the sends are.
-            receives.sort_by_key(|receive: &MessageEnd| receive.peer);
+            receives.sort_by_key(|receive: &MessagePlace| receive.peer);
             matching.pair(rank, &sends[starts[rank]..starts[rank + 1]], &receives)?;
         }
         Some(matching)
@@ -57,13 +57,13 @@ impl Matching {
     /// its list, so both ends of a message are folds of this rank.
     pub(super) fn of_one(folds: &FusedFolds, world: usize, symmetry: Symmetry) -> Option<Self> {
         let rank = folds.ranks().start;
-        let mut sends: Vec<MessageEnd> = sends_of(folds, rank).map(|(_, send)| send).collect();
+        let mut sends: Vec<MessagePlace> = sends_of(folds, rank).map(|(_, send)| send).collect();
         for send in &mut sends {
             let to = folds.all_to()[send.place as usize] as usize;
             send.peer = symmetry.mirrored(rank, to, world) as u32;
         }
         sends.sort_by_key(|send| send.peer);
-        let mut receives: Vec<MessageEnd> = receives_of(folds, rank).collect();
+        let mut receives: Vec<MessagePlace> = receives_of(folds, rank).collect();
         receives.sort_by_key(|receive| receive.peer);
         let mut matching = Self::with_room_for(folds);
         matching.pair(rank, &sends, &receives)?;
@@ -83,7 +83,12 @@ impl Matching {
 
     /// Adds the messages to `rank`, whose two ends are in the same order: by sender, then in the
     /// order of the link. `None` if an end is missing.
-    fn pair(&mut self, rank: usize, sends: &[MessageEnd], receives: &[MessageEnd]) -> Option<()> {
+    fn pair(
+        &mut self,
+        rank: usize,
+        sends: &[MessagePlace],
+        receives: &[MessagePlace],
+    ) -> Option<()> {
         if sends.len() != receives.len() {
             return None;
         }
@@ -136,7 +141,7 @@ impl Matching {
 
 /// The sends of all ranks by receiver, then by sender, then in their order; and where those to each
 /// receiver start.
-fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessageEnd>) {
+fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessagePlace>) {
     let world = folds.ranks().len();
     let mut starts = vec![0; world + 1];
     for to in folds.all_to() {
@@ -146,7 +151,7 @@ fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessageEnd>) {
         starts[rank + 1] += starts[rank];
     }
     let mut free = starts.clone();
-    let mut sends = vec![MessageEnd::default(); folds.all_to().len()];
+    let mut sends = vec![MessagePlace::default(); folds.all_to().len()];
     for (to, send) in folds.ranks().flat_map(|rank| sends_of(folds, rank)) {
         sends[free[to]] = send;
         free[to] += 1;
@@ -155,20 +160,20 @@ fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessageEnd>) {
 }
 
 /// What `rank` sends, each with its receiver.
-fn sends_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = (usize, MessageEnd)> {
+fn sends_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = (usize, MessagePlace)> {
     folds.of(rank).flat_map(move |fold| {
         folds.to_places(fold).map(move |place| {
-            let send = MessageEnd { peer: rank as u32, fold: fold as u32, place: place as u32 };
+            let send = MessagePlace { peer: rank as u32, fold: fold as u32, place: place as u32 };
             (folds.all_to()[place] as usize, send)
         })
     })
 }
 
-fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessageEnd> {
+fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessagePlace> {
     folds.of(rank).flat_map(move |fold| {
         folds.source_places(fold).filter_map(move |place| match folds.all_sources()[place] {
             Origin::Remote(peer) => {
-                Some(MessageEnd { peer, fold: fold as u32, place: place as u32 })
+                Some(MessagePlace { peer, fold: fold as u32, place: place as u32 })
             }
             Origin::Local(_) => None,
         })

@@ -86,33 +86,6 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// Tells whether a rank can use one transport.
-pub trait Capability {
-    /// The transport in question.
-    fn transport(&self) -> TransportKind;
-
-    /// Checks that this rank can use the transport.
-    ///
-    /// # Errors
-    /// The reason why it cannot.
-    fn check(&self) -> Result<(), RefusalReason>;
-}
-
-/// InfiniBand and RoCE. Whether they can be used is decided when the ranks join, because all of
-/// them need a port.
-#[derive(Clone, Copy, Debug)]
-pub struct InfiniBand;
-
-impl Capability for InfiniBand {
-    fn transport(&self) -> TransportKind {
-        TransportKind::InfiniBand
-    }
-
-    fn check(&self) -> Result<(), RefusalReason> {
-        Err(RefusalReason::Undecided)
-    }
-}
-
 /// The transports that one rank can use. A transport without an entry in `refusals` is offered.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TransportOffer {
@@ -127,12 +100,16 @@ pub struct TransportOffer {
 }
 
 impl TransportOffer {
-    /// Makes the offer of a rank on `host` that can use every transport that `capabilities` does
-    /// not deny.
-    pub fn new(host: impl Into<String>, capabilities: &[&dyn Capability]) -> Self {
-        let denied = |one: &&dyn Capability| Some((one.transport(), one.check().err()?));
-        let refusals = capabilities.iter().filter_map(denied).collect();
-        Self { host: host.into(), refusals, ..Self::default() }
+    /// Makes the offer of a rank on `host` that can use every transport.
+    pub fn new(host: impl Into<String>) -> Self {
+        Self { host: host.into(), ..Self::default() }
+    }
+
+    /// Takes `transport` out of the offer, for the reason `why`.
+    #[must_use]
+    pub fn without(mut self, transport: TransportKind, why: RefusalReason) -> Self {
+        self.refusals.insert(transport, why);
+        self
     }
 }
 
@@ -166,9 +143,12 @@ impl std::error::Error for NoTransport {}
 /// Chooses the best transport that both ranks can use.
 ///
 /// ```
-/// use maypole::topology::transport::{InfiniBand, TransportKind, TransportOffer, choose};
+/// use maypole::topology::transport::{RefusalReason, TransportKind, TransportOffer, choose};
 ///
-/// let [here, there] = ["a", "b"].map(|host| TransportOffer::new(host, &[&InfiniBand]));
+/// // Whether InfiniBand can be used is decided when the ranks join: all of them need a port.
+/// let [here, there] = ["a", "b"].map(|host| {
+///     TransportOffer::new(host).without(TransportKind::InfiniBand, RefusalReason::Undecided)
+/// });
 /// assert_eq!(choose(&here, &here).unwrap().transport, TransportKind::SharedMemory);
 ///
 /// let choice = choose(&here, &there).unwrap();
@@ -234,7 +214,7 @@ mod tests {
     use super::*;
 
     fn gpu(host: &str, name: &str) -> TransportOffer {
-        TransportOffer { gpu: Some(name.to_owned()), ..TransportOffer::new(host, &[]) }
+        TransportOffer { gpu: Some(name.to_owned()), ..TransportOffer::new(host) }
     }
 
     #[test]
@@ -252,7 +232,7 @@ mod tests {
                 (TransportKind::SharedMemory, RefusalReason::OtherHost)
             ]
         );
-        let host_memory = choose(&TransportOffer::new("a", &[]), &gpu("a", "0")).unwrap();
+        let host_memory = choose(&TransportOffer::new("a"), &gpu("a", "0")).unwrap();
         assert_eq!(host_memory.transport, TransportKind::SharedMemory);
         assert_eq!(host_memory.refused.len(), 1);
     }
@@ -286,7 +266,7 @@ mod tests {
 
     #[test]
     fn ranks_without_gpus_say_that_their_buffers_are_in_host_memory() {
-        let host = TransportOffer::new("a", &[]);
+        let host = TransportOffer::new("a");
         let refused = choose(&host, &gpu("a", "0")).unwrap().refused;
         assert_eq!(refused, [(TransportKind::CudaPeer, RefusalReason::HostMemory)]);
         assert_eq!(refused[0].1.to_string(), "the buffers are in host memory, not on GPUs");

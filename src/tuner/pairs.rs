@@ -72,14 +72,15 @@ fn join(
     share_a_board: bool,
     links: &StreamLinks,
 ) -> transport::TransportChoice {
-    let mut mine = TransportOffer::new(here.to_string(), &[]);
-    let theirs = TransportOffer::new(there.to_string(), &[]);
-    let refusal = links.verbs_refusal(here == there);
-    mine.refusals.extend(refusal.map(|why| (TransportKind::InfiniBand, why)));
+    let mut mine = TransportOffer::new(here.to_string());
+    let theirs = TransportOffer::new(there.to_string());
+    if let Some(why) = links.verbs_refusal(here == there) {
+        mine = mine.without(TransportKind::InfiniBand, why);
+    }
     if here == there && !share_a_board {
         let why =
             "excluded by the job's settings, or more ranks are on the host than a board serves";
-        mine.refusals.insert(TransportKind::SharedMemory, RefusalReason::Other(why.to_owned()));
+        mine = mine.without(TransportKind::SharedMemory, RefusalReason::Other(why.to_owned()));
     }
     transport::choose(&mine, &theirs).expect("TCP joins any two ranks")
 }

@@ -1,8 +1,10 @@
 //! What ranks that have joined can do together.
 
-use super::{LONG, WORLD, each, everybody, job, read, soon, world, write};
-use maypole::world::service::{DataConnection, DataLink, DataPath, GroupId, ServiceError};
-use std::io::{Read, Write};
+use super::{WORLD, each, everybody, job, read, soon, world, write};
+use maypole::world::service::{DataPath, GroupId, ServiceError};
+use maypole_kernels::{View, ViewMut};
+use maypole_transports::{HEAD, Head, Stream};
+use std::time::Instant;
 
 #[test]
 fn worlds_of_several_sizes_join_and_exchange() {
@@ -55,14 +57,19 @@ fn ranks_connect_on_several_lanes() {
         let me = service.rank();
         for lane in 0..2 {
             for peer in (0..3).filter(|peer| *peer != me) {
-                let made = service.connect(DataPath::Tcp, WORLD, peer, lane, soon()).unwrap();
-                let DataConnection { link: DataLink::Tcp(mut stream), .. } = made else { panic!() };
-                stream.set_nonblocking(false).unwrap();
-                stream.set_read_timeout(Some(LONG)).unwrap();
-                stream.write_all(&[me as u8, lane as u8]).unwrap();
-                let mut got = [0; 2];
-                stream.read_exact(&mut got).unwrap();
-                assert_eq!(got, [peer as u8, lane as u8]);
+                let mut stream = service.connect(DataPath::Tcp, WORLD, peer, lane, soon()).unwrap();
+                let head = |rank: usize| {
+                    Head { position: rank as u64, fingerprint: u64::from(lane) }.to_bytes()
+                };
+                assert_eq!(stream.send(&head(me), View::EMPTY, 0).unwrap(), HEAD);
+                let mut got = [0; HEAD];
+                let mut received = 0;
+                let deadline = soon();
+                while received < HEAD {
+                    assert!(Instant::now() < deadline, "rank {peer} sends nothing");
+                    received += stream.receive(&mut got, ViewMut::EMPTY, received).unwrap();
+                }
+                assert_eq!(got, head(peer));
             }
         }
         assert!(matches!(

@@ -10,6 +10,8 @@
 #[cfg(target_os = "linux")]
 pub mod affinity;
 pub mod alarm;
+#[cfg(target_os = "linux")]
+mod any_stream;
 pub mod board;
 pub mod clock;
 pub mod cores;
@@ -53,6 +55,8 @@ pub mod wait;
 pub mod watch;
 
 pub use alarm::{Alarm, ForegroundWait};
+#[cfg(target_os = "linux")]
+pub use any_stream::AnyStream;
 pub use board::Board;
 pub use fork::OwnerProcess;
 pub use mem::Mem;

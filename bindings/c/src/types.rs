@@ -71,25 +71,8 @@ pub const MAYPOLE_REDUCE_SCATTER: maypole_collective_t = 6;
 /// maypole_all_to_all
 pub const MAYPOLE_ALL_TO_ALL: maypole_collective_t = 7;
 
-/// The types, by number.
-const TYPES: [DataType; 13] = [
-    DataType::F16,
-    DataType::BF16,
-    DataType::F32,
-    DataType::F64,
-    DataType::I8,
-    DataType::I16,
-    DataType::I32,
-    DataType::I64,
-    DataType::U8,
-    DataType::U16,
-    DataType::U32,
-    DataType::U64,
-    DataType::Bool,
-];
-
 pub(crate) fn data_type(number: maypole_data_type_t) -> Result<DataType, Failure> {
-    let known = TYPES.get(number as usize).copied();
+    let known = DataType::ALL.get(number as usize).copied();
     known.ok_or_else(|| Failure::invalid(format!("{number} is no maypole_data_type_t")))
 }
 

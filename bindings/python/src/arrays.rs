@@ -221,43 +221,35 @@ fn is_packed(shape: &[i64], strides: &[i64]) -> bool {
     })
 }
 
+const SIGNED: &[DataType] = &[DataType::I8, DataType::I16, DataType::I32, DataType::I64];
+const UNSIGNED: &[DataType] = &[DataType::U8, DataType::U16, DataType::U32, DataType::U64];
+const FLOATS: &[DataType] = &[DataType::F16, DataType::F32, DataType::F64];
+
 /// The type that a format of the `struct` module names, for one element of `size` bytes.
 fn of_format(format: &str, size: usize) -> Option<DataType> {
-    let letter = format.trim_start_matches(['@', '=', '<', '|']);
-    let of_size = |types: [DataType; 4]| types.into_iter().find(|it| it.size() == size);
-    match letter {
-        "?" => Some(DataType::Bool),
-        "e" => Some(DataType::F16),
-        "f" => Some(DataType::F32),
-        "d" => Some(DataType::F64),
-        "b" | "h" | "i" | "l" | "q" | "n" => {
-            of_size([DataType::I8, DataType::I16, DataType::I32, DataType::I64])
-        }
-        "B" | "H" | "I" | "L" | "Q" | "N" | "c" => {
-            of_size([DataType::U8, DataType::U16, DataType::U32, DataType::U64])
-        }
-        _ => None,
-    }
+    let types = match format.trim_start_matches(['@', '=', '<', '|']) {
+        "?" => return Some(DataType::Bool),
+        "e" => return Some(DataType::F16),
+        "f" => return Some(DataType::F32),
+        "d" => return Some(DataType::F64),
+        "b" | "h" | "i" | "l" | "q" | "n" => SIGNED,
+        "B" | "H" | "I" | "L" | "Q" | "N" | "c" => UNSIGNED,
+        _ => return None,
+    };
+    types.iter().copied().find(|it| it.size() == size)
 }
 
 /// The type that DLPack's code, bits and lanes name.
 fn of_code(code: u8, bits: u8, lanes: u16) -> Option<DataType> {
-    Some(match (code, bits, lanes) {
-        (0, 8, 1) => DataType::I8,
-        (0, 16, 1) => DataType::I16,
-        (0, 32, 1) => DataType::I32,
-        (0, 64, 1) => DataType::I64,
-        (1, 8, 1) => DataType::U8,
-        (1, 16, 1) => DataType::U16,
-        (1, 32, 1) => DataType::U32,
-        (1, 64, 1) => DataType::U64,
-        (2, 16, 1) => DataType::F16,
-        (2, 32, 1) => DataType::F32,
-        (2, 64, 1) => DataType::F64,
-        (4, 16, 1) => DataType::BF16,
-        (6, 8, 1) => DataType::Bool,
+    let types = match code {
+        0 => SIGNED,
+        1 => UNSIGNED,
+        2 => FLOATS,
+        4 => &[DataType::BF16],
+        6 => &[DataType::Bool],
         _ => return None,
-    })
+    };
+    types.iter().copied().find(|it| lanes == 1 && it.size() * 8 == usize::from(bits))
 }
 
 const DL_CPU: i32 = 1;

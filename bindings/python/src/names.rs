@@ -25,32 +25,21 @@ pub(crate) fn collective(name: &str, root: usize) -> PyResult<Collective> {
     found.ok_or_else(|| unknown("collective", name, &all.map(|it| it.name())))
 }
 
-/// The types of this name, as NumPy and PyTorch call them.
-const TYPES: [(&str, DataType); 13] = [
-    ("float16", DataType::F16),
-    ("bfloat16", DataType::BF16),
-    ("float32", DataType::F32),
-    ("float64", DataType::F64),
-    ("int8", DataType::I8),
-    ("int16", DataType::I16),
-    ("int32", DataType::I32),
-    ("int64", DataType::I64),
-    ("uint8", DataType::U8),
-    ("uint16", DataType::U16),
-    ("uint32", DataType::U32),
-    ("uint64", DataType::U64),
-    ("bool", DataType::Bool),
+/// The names of [`DataType::ALL`], as NumPy and PyTorch call them.
+const TYPES: [&str; 13] = [
+    "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64", "bool",
 ];
 
 /// The type of this name.
 pub(crate) fn data_type(name: &str) -> PyResult<DataType> {
-    let found = TYPES.iter().find(|(known, _)| *known == name);
-    found.map(|(_, it)| *it).ok_or_else(|| unknown("type", name, &TYPES.map(|(name, _)| name)))
+    let place = TYPES.iter().position(|known| *known == name);
+    place.map(|at| DataType::ALL[at]).ok_or_else(|| unknown("type", name, &TYPES))
 }
 
 /// The names of all types that arrays may have.
 pub(crate) fn types() -> String {
-    TYPES.map(|(name, _)| name).join(", ")
+    TYPES.join(", ")
 }
 
 /// The operation of this name. `factor` is that of a pre-multiplied sum.

@@ -7,7 +7,7 @@ use super::operations::{DivideFn, ReduceFns, ScaleFn};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
-use crate::{BinaryOp, DataType};
+use crate::{BinaryOp, DataType, with_type};
 use half::{bf16, f16};
 
 /// An instruction set that reductions are written for. Ordered from narrow to wide.
@@ -20,26 +20,6 @@ pub(super) enum InstructionSet {
     Avx512,
     #[cfg(target_arch = "aarch64")]
     Neon,
-}
-
-/// Calls `$function::<T>` for the element type `T` that `$kind` names.
-macro_rules! by_kind {
-    ($kind:expr, $($function:ident)::+ ($($argument:expr),*)) => {
-        match $kind {
-            DataType::F16 => $($function)::+::<f16>($($argument),*),
-            DataType::BF16 => $($function)::+::<bf16>($($argument),*),
-            DataType::F32 => $($function)::+::<f32>($($argument),*),
-            DataType::F64 => $($function)::+::<f64>($($argument),*),
-            DataType::I8 => $($function)::+::<i8>($($argument),*),
-            DataType::I16 => $($function)::+::<i16>($($argument),*),
-            DataType::I32 => $($function)::+::<i32>($($argument),*),
-            DataType::I64 => $($function)::+::<i64>($($argument),*),
-            DataType::U8 | DataType::Bool => $($function)::+::<u8>($($argument),*),
-            DataType::U16 => $($function)::+::<u16>($($argument),*),
-            DataType::U32 => $($function)::+::<u32>($($argument),*),
-            DataType::U64 => $($function)::+::<u64>($($argument),*),
-        }
-    };
 }
 
 impl InstructionSet {
@@ -75,13 +55,13 @@ impl InstructionSet {
     /// The functions that combine elements of `kind` by `op`.
     pub(super) fn reduce(self, kind: DataType, op: BinaryOp) -> ReduceFns {
         match self {
-            Self::Portable => by_kind!(kind, portable::reduce_fns(op)),
+            Self::Portable => with_type!(kind, T => portable::reduce_fns::<T>(op)),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => by_kind!(kind, x86::avx2_reduce_fns(op)),
+            Self::Avx2 => with_type!(kind, T => x86::avx2_reduce_fns::<T>(op)),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => by_kind!(kind, x86::avx512_reduce_fns(op)),
+            Self::Avx512 => with_type!(kind, T => x86::avx512_reduce_fns::<T>(op)),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => by_kind!(kind, neon::reduce_fns(op)),
+            Self::Neon => with_type!(kind, T => neon::reduce_fns::<T>(op)),
         }
     }
 
@@ -89,11 +69,11 @@ impl InstructionSet {
     /// the widest, because memory bandwidth bounds the speed.
     pub(super) fn scale(self, kind: DataType) -> ScaleFn {
         match self {
-            Self::Portable => by_kind!(kind, portable::scale_fn()),
+            Self::Portable => with_type!(kind, T => portable::scale_fn::<T>()),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Avx512 => by_kind!(kind, x86::scale_fn()),
+            Self::Avx2 | Self::Avx512 => with_type!(kind, T => x86::scale_fn::<T>()),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => by_kind!(kind, neon::scale_fn()),
+            Self::Neon => with_type!(kind, T => neon::scale_fn::<T>()),
         }
     }
 
@@ -101,7 +81,7 @@ impl InstructionSet {
     /// instruction set has a vector division of integers.
     pub(super) fn divide(self, kind: DataType) -> DivideFn {
         if self == Self::Portable {
-            return by_kind!(kind, portable::divide_fn());
+            return with_type!(kind, T => portable::divide_fn::<T>());
         }
         #[cfg(target_arch = "aarch64")]
         use neon::divide_fn;
@@ -114,7 +94,7 @@ impl InstructionSet {
             DataType::BF16 => divide_fn::<bf16>(),
             DataType::F32 => divide_fn::<f32>(),
             DataType::F64 => divide_fn::<f64>(),
-            _ => by_kind!(kind, portable::divide_fn()),
+            _ => with_type!(kind, T => portable::divide_fn::<T>()),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) ranks: Option<usize>,
 
-    /// The transport between ranks: shared memory, TCP, or both one after the other.
+    /// What carries bytes between ranks; all: every transport that joins them, one after the other.
     #[arg(short, long, value_enum, default_value_t = TransportSelection::All)]
     pub(crate) transport: TransportSelection,
 

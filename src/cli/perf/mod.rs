@@ -29,29 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Calls a function that is generic over the element type, with the type that `$kind` names.
-macro_rules! for_each_type {
-    ($kind:expr, $($function:tt)+) => {{
-        use maypole::{bf16, f16};
-        match $kind {
-            maypole::DataType::F16 => $($function)+::<f16>(),
-            maypole::DataType::BF16 => $($function)+::<bf16>(),
-            maypole::DataType::F32 => $($function)+::<f32>(),
-            maypole::DataType::F64 => $($function)+::<f64>(),
-            maypole::DataType::I8 => $($function)+::<i8>(),
-            maypole::DataType::I16 => $($function)+::<i16>(),
-            maypole::DataType::I32 => $($function)+::<i32>(),
-            maypole::DataType::I64 => $($function)+::<i64>(),
-            maypole::DataType::U8 => $($function)+::<u8>(),
-            maypole::DataType::U16 => $($function)+::<u16>(),
-            maypole::DataType::U32 => $($function)+::<u32>(),
-            maypole::DataType::U64 => $($function)+::<u64>(),
-            maypole::DataType::Bool => unreachable!("the command line has types of numbers only"),
-        }
-    }};
-}
-use for_each_type;
-
 /// The most ranks that are threads of this process.
 const MOST_THREADS: usize = 1024;
 /// The exit code after a wrong result or a failed rank.

@@ -2,7 +2,7 @@
 
 use maypole::topology::detect::{DetectedMachine, PeerAccess};
 use maypole::topology::transport::{
-    InfiniBand, RefusalReason, TransportChoice, TransportKind, TransportOffer, choose,
+    RefusalReason, TransportChoice, TransportKind, TransportOffer, choose,
 };
 use maypole::topology::{LinkKind, NodeKind, Topology};
 
@@ -12,7 +12,9 @@ pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer
     let offer = |(rank, host): (usize, &usize)| {
         let node = &topology.nodes()[devices[rank]];
         let gpu = (node.kind == NodeKind::Gpu).then(|| format!("host {host}, {}", node.name));
-        TransportOffer { gpu, ..TransportOffer::new(format!("host {host}"), &[&InfiniBand]) }
+        let offer = TransportOffer { gpu, ..TransportOffer::new(format!("host {host}")) };
+        // All ranks need a port, so this is decided when they join.
+        offer.without(TransportKind::InfiniBand, RefusalReason::Undecided)
     };
     let mut offers: Vec<_> = hosts.iter().enumerate().map(offer).collect();
     if !cfg!(feature = "cuda") {

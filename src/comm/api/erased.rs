@@ -5,10 +5,11 @@
 //! is.
 
 use crate::comm::Communicator;
-use crate::element::{DataType, Element, ReduceOp, bf16, f16};
+use crate::element::{DataType, Element, ReduceOp};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use bytemuck::{Pod, try_cast_slice, try_cast_slice_mut};
+use maypole_kernels::with_type;
 
 /// A collective call whose element type is known at run time. Lengths are in elements.
 #[derive(Clone, Copy, Debug)]
@@ -50,27 +51,6 @@ impl<'a> ErasedCall<'a> {
     }
 }
 
-/// Calls `$function::<T>` with the type that `$data_type` names. `bool` is not among them: not all
-/// bytes are one.
-macro_rules! by_type {
-    ($data_type:expr, $function:ident($($argument:expr),*)) => {
-        match $data_type {
-            DataType::F16 => $function::<f16>($($argument),*),
-            DataType::BF16 => $function::<bf16>($($argument),*),
-            DataType::F32 => $function::<f32>($($argument),*),
-            DataType::F64 => $function::<f64>($($argument),*),
-            DataType::I8 => $function::<i8>($($argument),*),
-            DataType::I16 => $function::<i16>($($argument),*),
-            DataType::I32 => $function::<i32>($($argument),*),
-            DataType::I64 => $function::<i64>($($argument),*),
-            DataType::U16 => $function::<u16>($($argument),*),
-            DataType::U32 => $function::<u32>($($argument),*),
-            DataType::U64 => $function::<u64>($($argument),*),
-            DataType::U8 | DataType::Bool => $function::<u8>($($argument),*),
-        }
-    };
-}
-
 impl Communicator {
     /// Makes `call` on `buffers`.
     ///
@@ -104,7 +84,7 @@ impl Communicator {
                 from_bools(&bools, output);
                 done
             }
-            (data_type, buffers) => by_type!(data_type, typed(self, call, buffers)),
+            (data_type, buffers) => with_type!(data_type, T => typed::<T>(self, call, buffers)),
         }
     }
 
@@ -129,7 +109,7 @@ impl Communicator {
         }
         match data_type {
             DataType::Bool => self.send(&to_bools(data), to, tag),
-            _ => by_type!(data_type, send(self, data, (to, tag))),
+            _ => with_type!(data_type, T => send::<T>(self, data, (to, tag))),
         }
     }
 
@@ -161,7 +141,7 @@ impl Communicator {
                 from_bools(&bools, data);
                 received
             }
-            _ => by_type!(data_type, recv(self, data, (from, tag))),
+            _ => with_type!(data_type, T => recv::<T>(self, data, (from, tag))),
         }
     }
 }

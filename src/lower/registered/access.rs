@@ -30,7 +30,7 @@ pub(super) fn reach_in_place(
     access: ReachedMemory,
 ) -> Option<Vec<Vec<ReachFold>>> {
     let all: Vec<Vec<ReachFold>> = schedules.iter().map(fused).collect();
-    let messages = Messages::new(&all, placement)?;
+    let messages = FoldMessages::new(&all, placement)?;
     let accesses = messages.accesses(access)?;
     Some(messages.rewritten(&accesses))
 }
@@ -42,7 +42,7 @@ struct FoldMessage {
     to: FoldId,
 }
 
-struct Messages<'a> {
+struct FoldMessages<'a> {
     all: &'a [Vec<ReachFold>],
     placement: Placement,
     /// All messages, by receiver, fold and source.
@@ -53,7 +53,7 @@ struct Messages<'a> {
     sent: HashMap<FoldId, Vec<usize>>,
 }
 
-impl<'a> Messages<'a> {
+impl<'a> FoldMessages<'a> {
     /// Counts along the links: the n-th receive from a peer is the n-th send of that peer to us.
     /// `None` if a receive has no send.
     fn new(all: &'a [Vec<ReachFold>], placement: Placement) -> Option<Self> {

@@ -30,8 +30,8 @@
 //! ```
 
 mod cell;
-mod shapes;
 mod svg;
+pub mod writer;
 
 pub use svg::svg;
 

@@ -1,12 +1,12 @@
 //! Schedules as SVG: a lifeline a rank, time downward, boxes for chunks, arrows for messages.
 
-use super::shapes::{chunk_box, counted, escaped, ink, name, note, word};
+use super::writer::SvgWriter;
 use super::{Cell, DrawnMessage, Picture, Ranges};
 use crate::schedule::{Buffer, Schedule};
-use std::fmt::Write as _;
+use std::collections::HashMap;
 
 /// Colours of chunks 0, 1, 2 ...; after the last one they start again.
-pub(super) const COLOURS: [&str; 12] = [
+const COLOURS: [&str; 12] = [
     "#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#5f6b73",
     "#8a8a0f", "#0f8f9c", "#3949ab", "#00695c",
 ];
@@ -20,9 +20,9 @@ const HEADER: usize = CAPTION + 64;
 const LEGEND: usize = 104;
 const SLOT: usize = 28;
 const GAP: usize = 42;
-pub(super) const BOX_HEIGHT: usize = 20;
+const BOX_HEIGHT: usize = 20;
 /// The greatest width of a column in a world of more than four ranks.
-pub(super) const WIDEST: usize = 124;
+const WIDEST: usize = 124;
 /// Up to this many ranks, all arrows are labelled with their chunks; in larger worlds, only those
 /// whose boxes do not show the chunks.
 const LABELLED: usize = 8;
@@ -52,36 +52,15 @@ const CROWD: usize = 4;
 pub fn svg(schedules: &[Schedule], title: &str) -> String {
     let picture = Picture::new(schedules);
     let page = SvgPage::new(&picture);
-    let body = [
-        page.caption(title),
-        page.bands(),
-        page.lifelines(),
-        page.arrows(),
-        page.boxes(),
-        page.legend(),
-    ]
-    .concat();
-    let width = page.width();
-    let height = page.height();
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         width=\"{width}\" height=\"{height}\" \
-         font-family=\"'DejaVu Sans', Verdana, sans-serif\" font-size=\"12\">\n<defs>\n{}</defs>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n",
-        heads()
-    )
-}
-
-/// An arrow head a colour.
-fn heads() -> String {
-    let head = |(nth, colour): (usize, &&str)| {
-        format!(
-            "<marker id=\"head{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" \
-             markerWidth=\"7\" markerHeight=\"7\" \
-             orient=\"auto\"><path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
-        )
-    };
-    COLOURS.iter().enumerate().map(head).collect()
+    let mut out = SvgWriter::page(page.width(), (page.bottom() + LEGEND) as f64);
+    out.arrow_heads(&COLOURS);
+    page.caption(&mut out, title);
+    page.bands(&mut out);
+    page.lifelines(&mut out);
+    page.arrows(&mut out);
+    page.boxes(&mut out);
+    page.legend(&mut out);
+    out.finish()
 }
 
 struct SvgPage<'a> {
@@ -138,12 +117,8 @@ impl<'a> SvgPage<'a> {
         &self.picture.cells[rank][cell]
     }
 
-    fn width(&self) -> usize {
-        MARGIN + (self.world * self.column).max(660) + 16
-    }
-
-    fn height(&self) -> usize {
-        self.bottom() + LEGEND
+    fn width(&self) -> f64 {
+        (MARGIN + (self.world * self.column).max(660) + 16) as f64
     }
 
     /// Where the last round ends.
@@ -151,13 +126,15 @@ impl<'a> SvgPage<'a> {
         self.tops[self.tops.len() - 1]
     }
 
-    fn x(&self, rank: usize) -> usize {
-        MARGIN + rank * self.column + self.column / 2
+    /// The middle of a rank's column.
+    fn x(&self, rank: usize) -> f64 {
+        (MARGIN + rank * self.column + self.column / 2) as f64
     }
 
     /// The middle of a cell.
-    fn y(&self, place: (usize, usize)) -> usize {
-        self.tops[self.round(place)] + 14 + self.slots[place.0][place.1] * SLOT + BOX_HEIGHT / 2
+    fn y(&self, place: (usize, usize)) -> f64 {
+        let top = self.tops[self.round(place)] + 14 + self.slots[place.0][place.1] * SLOT;
+        (top + BOX_HEIGHT / 2) as f64
     }
 
     /// The row of a cell; steps that can never be taken are in a row after the last round.
@@ -166,7 +143,7 @@ impl<'a> SvgPage<'a> {
     }
 
     /// The title, and the numbers of ranks, chunks and message latencies.
-    fn caption(&self, title: &str) -> String {
+    fn caption(&self, out: &mut SvgWriter, title: &str) {
         let latencies = self.picture.rounds.saturating_sub(1);
         let counted = [
             counted(self.world, "rank", "ranks"),
@@ -174,67 +151,47 @@ impl<'a> SvgPage<'a> {
             counted(latencies, "message latency", "message latencies"),
         ]
         .join(", ");
-        let text = escaped(&if title.is_empty() { counted } else { format!("{title}: {counted}") });
-        format!(
-            "<title>{text}</title>\n<text x=\"14\" y=\"24\" font-size=\"14\" font-weight=\"bold\" \
-             fill=\"#263238\">{text}</text>\n"
-        )
+        let text = if title.is_empty() { counted } else { format!("{title}: {counted}") };
+        out.title(&text);
+        out.text([14.0, 24.0], "font-size=14 font-weight=bold fill=#263238", text);
     }
 
-    fn bands(&self) -> String {
-        let mut out = String::new();
+    fn bands(&self, out: &mut SvgWriter) {
         for (round, edges) in self.tops.windows(2).enumerate() {
-            let y = edges[0];
-            let height = edges[1] - edges[0];
-            let fill = if round % 2 == 0 { "#f4f6f8" } else { "#ffffff" };
-            let stuck = round == self.picture.rounds;
-            let label = if stuck { "stuck".to_owned() } else { format!("round {round}") };
-            let ink = if stuck { "#c62828" } else { "#5f6b73" };
-            let _ = write!(
-                out,
-                "<rect x=\"0\" y=\"{y}\" width=\"100%\" height=\"{height}\" fill=\"{fill}\"/>\n\
-                 <text x=\"14\" y=\"{}\" fill=\"{ink}\">{label}</text>\n",
-                y + 28
-            );
+            let y = edges[0] as f64;
+            let height = (edges[1] - edges[0]) as f64;
+            let fill = if round % 2 == 0 { "fill=#f4f6f8" } else { "fill=#ffffff" };
+            out.rect([0.0, y, self.width(), height], fill);
+            if round == self.picture.rounds {
+                out.text([14.0, y + 28.0], "fill=#c62828", "stuck");
+            } else {
+                out.text([14.0, y + 28.0], "fill=#5f6b73", format_args!("round {round}"));
+            }
         }
-        out
     }
 
-    fn lifelines(&self) -> String {
-        let mut out = String::new();
-        let line_top = CAPTION + 44;
-        let box_top = CAPTION + 18;
-        let name_y = CAPTION + 35;
-        let end = self.bottom();
+    fn lifelines(&self, out: &mut SvgWriter) {
+        let top = CAPTION as f64;
         for rank in 0..self.world {
             let x = self.x(rank);
-            let _ = write!(
-                out,
-                "<line x1=\"{x}\" y1=\"{line_top}\" x2=\"{x}\" y2=\"{end}\" \
-                 stroke=\"#c3c9ce\" stroke-width=\"1.5\"/>\n\
-                 <rect x=\"{}\" y=\"{box_top}\" width=\"60\" height=\"26\" rx=\"6\" \
-                 fill=\"#263238\"/>\n\
-                 <text x=\"{x}\" y=\"{name_y}\" text-anchor=\"middle\" \
-                 fill=\"#ffffff\" font-weight=\"bold\">rank {rank}</text>\n",
-                x - 30
-            );
+            out.line([x, top + 44.0, x, self.bottom() as f64], "stroke=#c3c9ce stroke-width=1.5");
+            out.rect([x - 30.0, top + 18.0, 60.0, 26.0], "rx=6 fill=#263238");
+            let style = "text-anchor=middle fill=#ffffff font-weight=bold";
+            out.text([x, top + 35.0], style, format_args!("rank {rank}"));
         }
-        out
     }
 
     /// All arrows, the faint ones first, so that no faint arrow covers another one.
-    fn arrows(&self) -> String {
+    fn arrows(&self, out: &mut SvgWriter) {
         let (faint, full): (Vec<_>, Vec<_>) =
             self.picture.messages.iter().partition(|message| self.is_faint(message));
-        let mut of_cell = std::collections::HashMap::new();
-        let mut nth = |message: &DrawnMessage| {
-            let nth = of_cell.entry(message.from).or_insert(0_usize);
-            *nth += 1;
-            *nth - 1
-        };
-        let lines = faint.iter().chain(&full).map(|message| self.line(message)).collect::<String>();
-        let labels = full.iter().filter(|message| self.has_label(message));
-        lines + &labels.map(|message| self.label(message, nth(message))).collect::<String>()
+        faint.iter().chain(&full).for_each(|message| self.line(out, message));
+        let mut labels_of_cell = HashMap::new();
+        for message in full.iter().filter(|message| self.has_label(message)) {
+            let before = labels_of_cell.entry(message.from).or_insert(0_usize);
+            self.label(out, message, *before);
+            *before += 1;
+        }
     }
 
     fn is_faint(&self, message: &DrawnMessage) -> bool {
@@ -255,95 +212,77 @@ impl<'a> SvgPage<'a> {
     fn ends(&self, DrawnMessage { from, to, .. }: &DrawnMessage) -> [f64; 4] {
         let rightward = from.0 < to.0;
         let side = |place: &(usize, usize), right: bool| {
-            let half = self.half_width(self.cell(*place)) as f64;
-            self.x(place.0) as f64 + if right { half } else { -half }
+            let half = self.half_width(self.cell(*place));
+            self.x(place.0) + if right { half } else { -half }
         };
-        [side(from, rightward), self.y(*from) as f64, side(to, !rightward), self.y(*to) as f64]
+        [side(from, rightward), self.y(*from), side(to, !rightward), self.y(*to)]
     }
 
-    fn line(&self, message: &DrawnMessage) -> String {
-        let [x1, y1, x2, y2] = self.ends(message);
+    fn line(&self, out: &mut SvgWriter, message: &DrawnMessage) {
         let hue = self.hue(message.chunks[0]);
         let neighbours = message.from.0.abs_diff(message.to.0) == 1;
         // Long arrows cross other columns, so they are thinner.
         let weight = if neighbours { "1.8" } else { "1.1" };
         let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
-        format!(
-            "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\" \
-             stroke=\"{}\" stroke-width=\"{weight}\" opacity=\"{opacity}\" \
-             marker-end=\"url(#head{hue})\"/>\n",
-            COLOURS[hue]
-        )
+        let style = format!("stroke={} stroke-width={weight} opacity={opacity}", COLOURS[hue]);
+        out.line(self.ends(message), format_args!("{style} marker-end=url(#head{hue})"));
     }
 
     /// The label of an arrow, near its sender, because arrows to one receiver are still apart
     /// there. The labels of arrows from one box follow one another along the arrows. Where two
     /// short arrows cross, one label is higher and the other lower.
-    fn label(&self, message: &DrawnMessage, nth: usize) -> String {
+    fn label(&self, out: &mut SvgWriter, message: &DrawnMessage, nth: usize) {
         let [x1, y1, x2, y2] = self.ends(message);
         let most = if message.from.0 < message.to.0 { 0.35 } else { 0.6 };
         let along = ((26 + 26 * nth) as f64 / (x2 - x1).abs()).min(most);
-        format!(
-            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" font-size=\"10\" \
-             fill=\"{}\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">c{}</text>\n",
-            x1 + along * (x2 - x1),
-            y1 + along * (y2 - y1) + 3.0,
-            COLOURS[self.hue(message.chunks[0])],
-            Ranges(&message.chunks)
-        )
+        let colour = COLOURS[self.hue(message.chunks[0])];
+        let halo = "stroke=#ffffff stroke-width=3 paint-order=stroke";
+        out.text(
+            [x1 + along * (x2 - x1), y1 + along * (y2 - y1) + 3.0],
+            format_args!("text-anchor=middle font-size=10 fill={colour} {halo}"),
+            format_args!("c{}", Ranges(&message.chunks)),
+        );
     }
 
-    fn half_width(&self, cell: &Cell) -> usize {
-        (name(cell).len() * 8 + 14).min(self.column - 8) / 2
+    fn half_width(&self, cell: &Cell) -> f64 {
+        ((name(cell).len() * 8 + 14).min(self.column - 8) / 2) as f64
     }
 
-    fn boxes(&self) -> String {
-        let mut out = String::new();
+    fn boxes(&self, out: &mut SvgWriter) {
         for (rank, cells) in self.picture.cells.iter().enumerate() {
             for (nth, cell) in cells.iter().enumerate() {
-                let words = cell.lines(self.world, usize::MAX).concat();
-                let title = format!("<title>rank {rank}: {}</title>", escaped(&words));
-                let x = self.x(rank);
-                let y = self.y((rank, nth));
-                let hue = self.hue(cell.chunks[0]);
-                let shape = chunk_box(x, y, self.half_width(cell), cell.buffer, hue);
-                let _ = writeln!(
-                    out,
-                    "<g>{title}{shape}{}</g>",
-                    word(x, y, ink(cell.buffer, hue), &name(cell))
-                );
+                out.element("g", "", |out| {
+                    let words = cell.lines(self.world, usize::MAX).concat();
+                    out.title(format_args!("rank {rank}: {words}"));
+                    let middle = [self.x(rank), self.y((rank, nth))];
+                    let hue = self.hue(cell.chunks[0]);
+                    chunk_box(out, middle, self.half_width(cell), cell.buffer, hue, &name(cell));
+                });
             }
         }
-        out
     }
 
     /// The meaning of boxes, arrows, colours and rows.
-    fn legend(&self) -> String {
-        let y = self.bottom() + 32;
-        let mut out = String::new();
-        let mut x = 40;
+    fn legend(&self, out: &mut SvgWriter) {
+        let y = (self.bottom() + 32) as f64;
+        let mut x = 40.0;
         for (buffer, name, text) in [
             (Buffer::Input, "c", "input chunk c"),
             (Buffer::Output, "c", "output chunk c"),
             (Buffer::Scratch, "c", "scratch chunk c"),
             (Buffer::Output, "+ c", "result of a reduction"),
         ] {
-            out += &chunk_box(x, y, 16, buffer, 0);
-            out += &word(x, y, ink(buffer, 0), name);
-            out += &note(x + 22, y + 4, "#263238", text);
-            x += 22 + text.len() * 7 + 24;
+            chunk_box(out, [x, y], 16.0, buffer, 0, name);
+            out.text([x + 22.0, y + 4.0], "fill=#263238", text);
+            x += (22 + text.len() * 7 + 24) as f64;
         }
-        let second = y + 26;
-        let _ = writeln!(
-            out,
-            "<line x1=\"24\" y1=\"{second}\" x2=\"54\" y2=\"{second}\" stroke=\"{}\" \
-             stroke-width=\"1.8\" marker-end=\"url(#head0)\"/>",
-            COLOURS[0]
-        );
+        let second = y + 26.0;
+        let style = format!("stroke={} stroke-width=1.8 marker-end=url(#head0)", COLOURS[0]);
+        out.line([24.0, second, 54.0, second], style);
         let rows = "a message, from the round in which it leaves to a later one; a row is one \
                     message latency";
-        out += &note(62, second + 4, "#263238", rows);
-        out + &note(24, y + 52, "#5f6b73", &self.colours())
+        out.text([62.0, second + 4.0], "fill=#263238", rows);
+        out.text([24.0, y + 52.0], "fill=#5f6b73", self.colours());
     }
 
     /// The meaning of the colours, and which arrows are drawn in full.
@@ -358,4 +297,40 @@ impl<'a> SvgPage<'a> {
         let notes: Vec<_> = colours.into_iter().chain(crowd).collect();
         notes.join(". ")
     }
+}
+
+/// `1 rank`, `4 ranks`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The text of a box: its chunks, or their number if the list is too long, after a plus if the cell
+/// combines.
+fn name(cell: &Cell) -> String {
+    let plus = if cell.reduces() { "+ " } else { "" };
+    let list = format!("{plus}{}", Ranges(&cell.chunks));
+    if list.len() * 8 + 26 <= WIDEST { list } else { format!("{plus}{} chunks", cell.chunks.len()) }
+}
+
+/// The box of a chunk and its text: hollow for input, filled for output, dashed for scratch.
+fn chunk_box(
+    out: &mut SvgWriter,
+    [x, y]: [f64; 2],
+    half: f64,
+    buffer: Buffer,
+    hue: usize,
+    name: &str,
+) {
+    let colour = COLOURS[hue];
+    let (fill, ink, dash) = match buffer {
+        Buffer::Input => ("#ffffff", colour, ""),
+        Buffer::Output => (colour, "#ffffff", ""),
+        Buffer::Scratch => ("#ffffff", colour, "4,2"),
+    };
+    let height = BOX_HEIGHT as f64;
+    let style =
+        format!("rx=5 fill={fill} stroke={colour} stroke-width=1.8 stroke-dasharray={dash}");
+    out.rect([x - half, y - height / 2.0, 2.0 * half, height], style);
+    let style = format!("text-anchor=middle font-weight=bold fill={ink}");
+    out.text([x, y + 4.0], style, name);
 }

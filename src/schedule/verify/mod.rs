@@ -286,16 +286,16 @@ fn compare(holds: &[Symbol], expected: &[Symbol], rank: usize, chunk: usize) -> 
 }
 
 /// A message: the span that was sent, for its length, and its content.
-struct Posted {
+struct SentSpan {
     span: Span,
     value: Option<Value>,
 }
 
 impl Meaning for Symbols<'_> {
-    type Message = Posted;
+    type Message = SentSpan;
 
-    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> Posted {
-        Posted { span: from, value: self.read(rank, step, from) }
+    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> SentSpan {
+        SentSpan { span: from, value: self.read(rank, step, from) }
     }
 
     fn receive(
@@ -304,7 +304,7 @@ impl Meaning for Symbols<'_> {
         step: usize,
         into: Span,
         from: usize,
-        message: Posted,
+        message: SentSpan,
         reduce: bool,
     ) {
         let chunks = self.schedules[rank].chunks;

@@ -1,11 +1,12 @@
 //! Draws each ring as a circle. The ranks are in numerical order on every circle, so that rings can
 //! be compared.
 
+use super::layout::PictureLayout;
+use crate::schedule::draw::writer::SvgWriter;
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Topology};
 use crate::topology::search::lanes::{Lane, lanes};
 use std::f64::consts::TAU;
-use std::fmt::Write as _;
 
 const COLOURS: [&str; 8] =
     ["#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#0f8f9c"];
@@ -19,34 +20,52 @@ const MOST_RANKS: usize = 128;
 const fn dashes(class: PathClass) -> &'static str {
     match class {
         PathClass::Same | PathClass::NvLink(_) | PathClass::Xgmi(_) => "",
-        PathClass::Pix | PathClass::Pxb => "9 3",
-        PathClass::Phb | PathClass::Node => "5 3",
-        PathClass::Sys => "3 3",
-        PathClass::Net => "1 3",
+        PathClass::Pix | PathClass::Pxb => "9,3",
+        PathClass::Phb | PathClass::Node => "5,3",
+        PathClass::Sys => "3,3",
+        PathClass::Net => "1,3",
     }
 }
 
-/// The circles from `top` on within `width`, and the lower edge of the picture.
-pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
-    let ranks = topology.devices();
-    let found = if (2..=MOST_RANKS).contains(&ranks.len()) {
-        lanes(topology).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
-    if found.is_empty() {
-        return (String::new(), top);
+/// The rings of `topology` that can be drawn.
+pub(super) fn found(topology: &Topology) -> Vec<Lane> {
+    let can_draw = (2..=MOST_RANKS).contains(&topology.devices().len());
+    if can_draw { lanes(topology).unwrap_or_default() } else { Vec::new() }
+}
+
+/// How many circles stand side by side.
+fn columns(layout: &PictureLayout) -> usize {
+    ((layout.width - 20.0) / CELL).floor().max(1.0) as usize
+}
+
+/// The lower edge of the circles.
+fn lower_edge(rings: &[Lane], layout: &PictureLayout) -> f64 {
+    layout.height + CELL * rings.len().min(MOST).div_ceil(columns(layout)) as f64 + 30.0
+}
+
+/// The lower edge of the picture.
+pub(super) fn bottom(rings: &[Lane], layout: &PictureLayout) -> f64 {
+    if rings.is_empty() { layout.height } else { lower_edge(rings, layout) + 54.0 }
+}
+
+/// Draws the circles below the machine.
+pub(super) fn draw(
+    out: &mut SvgWriter,
+    topology: &Topology,
+    rings: &[Lane],
+    layout: &PictureLayout,
+) {
+    if rings.is_empty() {
+        return;
     }
-    let columns = ((width - 20.0) / CELL).floor().max(1.0) as usize;
-    let mut text = heads();
-    for (nth, lane) in found.iter().take(MOST).enumerate() {
-        let column = nth % columns;
-        let row = nth / columns;
-        let center = (20.0 + CELL * (column as f64 + 0.5), top + CELL * row as f64 + RADIUS + 48.0);
-        text += &ring(topology, lane, nth, center);
+    out.arrow_heads(&COLOURS);
+    for (nth, lane) in rings.iter().take(MOST).enumerate() {
+        let column = (nth % columns(layout)) as f64;
+        let row = (nth / columns(layout)) as f64;
+        let top = layout.height + CELL * row;
+        ring(out, topology, lane, nth, (20.0 + CELL * (column + 0.5), top + RADIUS + 48.0));
     }
-    let bottom = top + CELL * found.len().min(MOST).div_ceil(columns) as f64 + 30.0;
-    let more = match found.len() {
+    let more = match rings.len() {
         count if count > MOST => format!("{} more rings are not drawn.", count - MOST),
         _ => String::new(),
     };
@@ -56,59 +75,34 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
         &more,
     ];
     for (nth, line) in lines.into_iter().enumerate() {
-        let y = bottom + 18.0 * nth as f64;
-        let _ = writeln!(text, "<text x=\"20\" y=\"{y:.0}\" fill=\"#555555\">{line}</text>");
+        out.text([20.0, lower_edge(rings, layout) + 18.0 * nth as f64], "fill=#555555", line);
     }
-    (text, bottom + 54.0)
 }
 
-fn heads() -> String {
-    let head = |(nth, colour): (usize, &&str)| {
-        format!(
-            "<marker id=\"hop{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" \
-             markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
-             <path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
-        )
-    };
-    format!("<defs>\n{}</defs>\n", COLOURS.iter().enumerate().map(head).collect::<String>())
-}
-
-fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> String {
+fn ring(out: &mut SvgWriter, topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) {
     let count = lane.order.len();
     let worst = lane.hops.iter().min_by_key(|path| path.class);
     let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
     let class = worst.map_or(String::new(), |path| path.class.to_string());
-    let mut text = format!(
-        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{}\">\
-         ring {nth}: worst hop {class}, {narrowest:.0} GB/s</text>\n",
-        center.0,
-        center.1 - RADIUS - 26.0,
-        COLOURS[nth],
+    out.text(
+        [center.0, center.1 - RADIUS - 26.0],
+        format_args!("text-anchor=middle fill={}", COLOURS[nth]),
+        format_args!("ring {nth}: worst hop {class}, {narrowest:.0} GB/s"),
     );
     for (place, hop) in lane.hops.iter().enumerate() {
         let from = lane.order[place];
         let to = lane.order[(place + 1) % count];
-        text += &arrow(at(center, from, count), at(center, to, count), nth, hop.class, dot(count));
+        arrow(out, at(center, from, count), at(center, to, count), nth, hop.class, dot(count));
     }
     let kind = if topology.nodes_of(NodeKind::Gpu).is_empty() { "#e8e0f4" } else { "#d8efd8" };
     for rank in 0..count {
         let (x, y) = at(center, rank, count);
-        let _ = writeln!(
-            text,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{}\" fill=\"{kind}\" stroke=\"#555555\"/>",
-            dot(count)
-        );
+        out.circle([x, y], dot(count), format_args!("fill={kind} stroke=#555555"));
         if count <= 32 {
-            let _ = writeln!(
-                text,
-                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"{}\">\
-                 {rank}</text>",
-                y + 3.5,
-                dot(count).min(10.0)
-            );
+            let style = format!("text-anchor=middle font-size={:.1}", dot(count).min(10.0));
+            out.text([x, y + 3.5], style, rank);
         }
     }
-    text
 }
 
 /// The radius of the dot of a rank, on a circle of `count` ranks.
@@ -123,7 +117,14 @@ fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
 
 /// An arrow from the edge of one rank to the edge of another. It is bent to its left, so that two
 /// opposite hops are two lines.
-fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f64) -> String {
+fn arrow(
+    out: &mut SvgWriter,
+    from: (f64, f64),
+    to: (f64, f64),
+    nth: usize,
+    class: PathClass,
+    dot: f64,
+) {
     let dx = to.0 - from.0;
     let dy = to.1 - from.1;
     let length = dx.hypot(dy).max(1.0);
@@ -137,17 +138,14 @@ fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f6
     };
     let start = toward(from, control);
     let end = toward(to, control);
-    format!(
-        "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" \
-         stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" \
-         marker-end=\"url(#hop{nth})\"/>\n",
-        start.0,
-        start.1,
-        control.0,
-        control.1,
-        end.0,
-        end.1,
-        COLOURS[nth],
-        dashes(class),
-    )
+    let path = format!(
+        "M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}",
+        start.0, start.1, control.0, control.1, end.0, end.1
+    );
+    let stroke = format!("stroke={} stroke-width=2", COLOURS[nth]);
+    let dashes = dashes(class);
+    out.path(
+        path,
+        format_args!("fill=none {stroke} stroke-dasharray={dashes} marker-end=url(#head{nth})"),
+    );
 }

@@ -88,14 +88,10 @@ impl fmt::Display for PrintedClass {
             PrintedClass::Xgmi(Some(links)) => out.pad(&format!("XGMI{links}")),
             PrintedClass::Xgmi(None) => out.pad("XGMI"),
             PrintedClass::Pcie => out.pad("PCIE"),
-            PrintedClass::Same => out.pad("X"),
-            PrintedClass::Psb => out.pad("PSB"),
-            PrintedClass::Pix => out.pad("PIX"),
-            PrintedClass::Pxb => out.pad("PXB"),
-            PrintedClass::Phb => out.pad("PHB"),
-            PrintedClass::Node => out.pad("NODE"),
-            PrintedClass::Sys => out.pad("SYS"),
-            PrintedClass::Soc => out.pad("SOC"),
+            plain => {
+                let known = Self::WORDS.iter().find(|(_, class)| class == plain);
+                out.pad(known.map_or("", |(word, _)| word))
+            }
         }
     }
 }

@@ -24,7 +24,7 @@
 use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::summary::DeviceSummary;
 use crate::topology::read::text::{
-    LocatedChar, LocatedWord, ReadError, check_length, error_at, lines, words,
+    LocatedChar, LocatedWord, ReadError, check_length, error_at, lines, plain, words,
 };
 
 /// The content of the tables. They have no network cards and do not count links.
@@ -106,7 +106,7 @@ fn table(lines: &[Vec<LocatedChar>], name: &str) -> Option<RocmTable> {
 
 /// The title in lower case: a line with `===`, or one that ends in `TABLE:`.
 fn title(line: &[LocatedChar]) -> Option<String> {
-    let text = line.iter().map(|glyph| glyph.char).collect::<String>().to_lowercase();
+    let text = plain(line).to_lowercase();
     (text.contains("===")
         || text.trim_end().ends_with("table:")
         || text.trim_start().starts_with("legend"))
@@ -172,10 +172,9 @@ fn number(word: &str, _: bool) -> Result<u32, &'static str> {
 
 /// From `GPU[1] : (Topology) Numa Node: 3`, or `GPU 1 : ...`.
 fn numa_node(lines: &[Vec<LocatedChar>], gpu: usize) -> Option<u32> {
-    let text = |line: &Vec<LocatedChar>| line.iter().map(|glyph| glyph.char).collect::<String>();
-    let bracketed = format!("GPU[{gpu}]");
-    let plain = format!("GPU {gpu} ");
-    let of_this = |line: &String| line.contains(&bracketed) || line.contains(&plain);
-    let found = lines.iter().map(text).find(|line| of_this(line) && line.contains("Numa Node:"))?;
+    let names = [format!("GPU[{gpu}]"), format!("GPU {gpu} ")];
+    let of_this = |line: &String| names.iter().any(|name| line.contains(name));
+    let mut texts = lines.iter().map(|line| plain(line));
+    let found = texts.find(|line| of_this(line) && line.contains("Numa Node:"))?;
     found.rsplit(':').next()?.trim().parse().ok()
 }

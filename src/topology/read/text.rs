@@ -103,14 +103,8 @@ fn is_invisible(char: char) -> bool {
 /// The length of the escape code at the beginning of `glyphs`; 0 if there is none.
 fn code(glyphs: &[LocatedChar]) -> usize {
     const ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\u{241b}", "\\x1b", "\\033", "\\e", "\\u001b"];
-    let starts =
-        |word: &str| word.chars().zip(glyphs).filter(|(char, glyph)| *char == glyph.char).count();
-    let escape = ESCAPES.iter().map(|word| word.chars().count()).zip(ESCAPES);
-    let escape = escape
-        .filter(|(length, word)| starts(word) == *length)
-        .map(|(length, _)| length)
-        .max()
-        .unwrap_or(0);
+    let escapes = ESCAPES.iter().filter(|word| begins_with(glyphs, word));
+    let escape = escapes.map(|word| word.chars().count()).max().unwrap_or(0);
     let mut rest = glyphs[escape..].iter().map(|glyph| glyph.char).peekable();
     match rest.next() {
         Some('(') if escape > 0 && rest.next().is_some() => escape + 2,
@@ -127,6 +121,17 @@ fn code(glyphs: &[LocatedChar]) -> usize {
         _ if escape == 1 => 1,
         _ => 0,
     }
+}
+
+/// The characters as text.
+pub(crate) fn plain(glyphs: &[LocatedChar]) -> String {
+    glyphs.iter().map(|glyph| glyph.char).collect()
+}
+
+/// True if the characters begin with `word`.
+pub(crate) fn begins_with(glyphs: &[LocatedChar], word: &str) -> bool {
+    let mut glyphs = glyphs.iter();
+    word.chars().all(|char| glyphs.next().is_some_and(|glyph| glyph.char == char))
 }
 
 /// The text from `at` to the next blank, for an error.

@@ -72,12 +72,12 @@ static ARENAS: LazyLock<Mutex<Arenas>> = LazyLock::new(Mutex::default);
 
 /// The memory of this rank.
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(super) struct MailboxMemory {
     pub(super) memory: Arc<DeviceMemory>,
     pub(super) offer: Offer,
 }
 
-impl Arena {
+impl MailboxMemory {
     pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
         let context = stream.context();
         let memory = Arc::new(DeviceMemory::new(stream, bytes)?);

@@ -1,9 +1,11 @@
 //! One rank's mailboxes and those of the others, and the launch of programs over them.
 
-use super::arena::{Arena, Offer, ProcessName, Reached};
+use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::error::DeviceError;
-use super::launch::{DeviceCall, EACH, Launch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol};
-use super::layout::{ALIGNMENT, Layout, Parts, Shapes};
+use super::launch::{
+    DeviceCall, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol,
+};
+use super::layout::{ALIGNMENT, MailboxLayout, Parts, Shapes};
 use super::lent_memory::{LentMemory, free_what_was_left};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
@@ -20,7 +22,7 @@ pub struct PendingBoard {
     offer: Offer,
     words: Arc<ReportWords>,
     shapes: Shapes,
-    layout: Layout,
+    layout: MailboxLayout,
     ranks: usize,
 }
 
@@ -38,9 +40,9 @@ impl PendingBoard {
         shapes: &Shapes,
         ranks: usize,
     ) -> Result<Self, DeviceError> {
-        let layout = Layout::new(shapes, ranks);
+        let layout = MailboxLayout::new(shapes, ranks);
         free_what_was_left();
-        let Arena { memory, offer } = Arena::new(stream, layout.bytes)?;
+        let MailboxMemory { memory, offer } = MailboxMemory::new(stream, layout.bytes)?;
         let lent = LentMemory::new(memory);
         let words = Arc::new(ReportWords::new(stream.context())?);
         let (stream, shapes) = (Arc::clone(stream), shapes.clone());
@@ -214,7 +216,8 @@ impl DeviceBoard {
     ) -> Result<(), DeviceError> {
         assert!((1..=MOST_LAUNCHES).contains(&calls.len()), "a launch has 1 to 16 calls");
         let lanes = self.shapes.of(calls[0].room).lanes;
-        let mut launches = Launches { lanes, unused: 0, of: [Launch::default(); MOST_LAUNCHES] };
+        let mut launches =
+            Launches { lanes, unused: 0, of: [KernelLaunch::default(); MOST_LAUNCHES] };
         for (launch, call) in launches.of.iter_mut().zip(calls) {
             *launch = self.describe(call)?;
         }
@@ -228,7 +231,7 @@ impl DeviceBoard {
         Ok(())
     }
 
-    fn describe(&self, call: &DeviceCall<'_>) -> Result<Launch, DeviceError> {
+    fn describe(&self, call: &DeviceCall<'_>) -> Result<KernelLaunch, DeviceError> {
         let shape = self.shapes.of(call.room);
         let parts = self.locals.parts[self.shapes.index(call.room, self.others.len())];
         let needs = call.code.needs;
@@ -244,7 +247,7 @@ impl DeviceBoard {
         let header = &call.code.header;
         let tells_late =
             shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
-        Ok(Launch {
+        Ok(KernelLaunch {
             program: call.code.address,
             mailboxes: local + parts.mailboxes as u64,
             ours: parts.ours,

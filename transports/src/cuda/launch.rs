@@ -163,7 +163,7 @@ pub struct DeviceCall<'a> {
 /// `Launch` of `program.h`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(super) struct Launch {
+pub(super) struct KernelLaunch {
     pub(super) program: CUdeviceptr,
     pub(super) mailboxes: CUdeviceptr,
     pub(super) ours: Mailbox,
@@ -211,7 +211,7 @@ pub const MOST_LAUNCHES: usize = 16;
 pub(super) struct Launches {
     pub(super) lanes: u32,
     pub(super) unused: u32,
-    pub(super) of: [Launch; MOST_LAUNCHES],
+    pub(super) of: [KernelLaunch; MOST_LAUNCHES],
 }
 
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.

@@ -89,7 +89,7 @@ impl Shape {
 
 /// The places of all mailboxes of a rank.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct MailboxLayout {
     group: Vec<Parts>,
     /// By peer.
     to: Vec<Parts>,
@@ -98,7 +98,7 @@ pub(super) struct Layout {
     pub(super) bytes: usize,
 }
 
-impl Layout {
+impl MailboxLayout {
     /// # Panics
     /// If a shape has a number of slots that kernels have no room for, or that is no power of two, or
     /// one.

@@ -28,4 +28,4 @@ pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::LentMemory;
 pub use reserved_blocks::ReservedBlocks;
 pub use words::{Reason, Report, ReportWords};
-pub use workspace::Workspace;
+pub use workspace::DeviceScratch;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// Memory of a GPU for work on one stream, as large as the most demanding call so far.
 #[derive(Debug)]
-pub struct Workspace {
+pub struct DeviceScratch {
     stream: Arc<CudaStream>,
     memory: Option<(CudaSlice<u8>, CUdeviceptr)>,
 }
 
-impl Workspace {
+impl DeviceScratch {
     /// No memory yet, for work on `stream`.
     pub fn new(stream: &Arc<CudaStream>) -> Self {
         Self { stream: Arc::clone(stream), memory: None }

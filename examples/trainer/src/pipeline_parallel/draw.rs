@@ -5,6 +5,7 @@
 
 use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
+use maypole::schedule::draw::writer::SvgWriter;
 use std::fmt::Write;
 
 /// The meaning of the signs of [`text`].
@@ -58,92 +59,54 @@ pub fn svg(trace: &PipelineTrace, title: &str) -> String {
     let left = 64.0;
     let top = 34.0;
     let height = top + row * trace.ranks as f64 + 30.0;
-    let scale = (width - left - 12.0) / trace.length();
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"{left}\" y=\"20\" font-size=\"13\">{} (idle {:.1} %)</text>\n",
-        escaped(title),
-        100.0 * trace.idle()
-    );
+    let wide = width - left - 12.0;
+    let mut out = SvgWriter::page(width, height);
+    let idle = 100.0 * trace.idle();
+    out.text([left, 20.0], "font-size=13", format_args!("{title} (idle {idle:.1} %)"));
     for rank in 0..trace.ranks {
         let y = top + row * rank as f64;
-        let _ = writeln!(
-            out,
-            "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">rank {rank}</text>",
-            y + 17.0
-        );
-        let line = row - 4.0;
-        let wide = width - left - 12.0;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{left}\" y=\"{y}\" width=\"{wide}\" height=\"{line}\" fill=\"#eeeeee\"/>"
-        );
+        out.text([8.0, y + 17.0], "", format_args!("rank {rank}"));
+        out.rect([left, y, wide, row - 4.0], "fill=#eeeeee");
     }
     for span in &trace.spans {
+        let scale = wide / trace.length();
         let x = left + span.start * scale;
         let y = top + row * span.rank as f64;
         let wide = (span.end - span.start) * scale;
-        let fill = fill(span);
-        let micro = span.op.micro;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{}\" fill=\"{fill}\" stroke=\"#ffffff\"/>",
-            row - 4.0
-        );
+        let fill = shade(span.op.pass, span.op.chunk);
+        out.rect([x, y, wide, row - 4.0], format_args!("fill={fill} stroke=#ffffff"));
         if wide > 9.0 {
-            let x = x + wide / 2.0;
-            let y = y + 16.0;
-            let _ = writeln!(
-                out,
-                "<text x=\"{x:.2}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"middle\" fill=\"#ffffff\">{micro}</text>"
-            );
+            let style = "font-size=11 text-anchor=middle fill=#ffffff";
+            out.text([x + wide / 2.0, y + 16.0], style, span.op.micro);
         }
     }
     legend(&mut out, trace, [left, height - 9.0, width - 12.0]);
-    out + "</svg>\n"
+    out.finish()
 }
 
 /// Writes the meaning of the colours and numbers, from `x` on, and the name of the axis, which ends
 /// at `right`.
-fn legend(out: &mut String, trace: &PipelineTrace, [mut x, y, right]: [f64; 3]) {
+fn legend(out: &mut SvgWriter, trace: &PipelineTrace, [mut x, y, right]: [f64; 3]) {
     let stages = ["", ", second stage of the rank", ", later stages"];
     for (nth, stage) in stages.into_iter().enumerate().take(trace.chunks) {
         for (pass, name) in [(PassKind::Forward, "forward"), (PassKind::Backward, "backward")] {
             let name = format!("{name}{stage}");
-            let _ = writeln!(
-                out,
-                "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>\
-                 <text x=\"{}\" y=\"{y:.1}\" font-size=\"11\">{name}</text>",
-                y - 9.0,
-                shade(pass, nth),
-                x + 14.0
-            );
+            out.rect([x, y - 9.0, 10.0, 10.0], format_args!("fill={}", shade(pass, nth)));
+            out.text([x + 14.0, y], "font-size=11", &name);
             x += 26.0 + 5.6 * name.len() as f64;
         }
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{x}\" y=\"{y:.1}\" font-size=\"11\">number: micro-batch; grey: waiting</text>\
-         <text x=\"{right}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"end\">time &#8594;</text>"
-    );
+    out.text([x, y], "font-size=11", "number: micro-batch; grey: waiting");
+    out.text([right, y], "font-size=11 text-anchor=end", "time \u{2192}");
 }
 
 /// Blue forward, green backward, darker for each further stage of the rank.
-fn fill(span: &PassSpan) -> &'static str {
-    shade(span.op.pass, span.op.chunk)
-}
-
 fn shade(pass: PassKind, stage: usize) -> &'static str {
     let shades = match pass {
         PassKind::Forward => ["#3b6fb6", "#27507f", "#1a3859"],
         PassKind::Backward => ["#3f8f5b", "#2c6741", "#1d482d"],
     };
     shades[stage.min(2)]
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::search::run::SearchJournal;
 use crate::search::table::{TrialRow, rows};
-use std::fmt::Write;
+use maypole::schedule::draw::writer::SvgWriter;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 420.0;
@@ -15,14 +15,25 @@ const BOTTOM: f64 = 52.0;
 /// The most trials that are drawn.
 const MOST_TRIALS: usize = 256;
 
-fn open(title: &str, note: &str) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" \
-         height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n<text x=\"{LEFT}\" y=\"20\" \
-         font-size=\"13\">{title}</text>\n<text x=\"{LEFT}\" y=\"38\" \
-         fill=\"#666666\">{note}</text>\n"
-    )
+fn open(title: &str, note: &str) -> SvgWriter {
+    let mut out = SvgWriter::page(WIDTH, HEIGHT);
+    out.text([LEFT, 20.0], "font-size=13", title);
+    out.text([LEFT, 38.0], "fill=#666666", note);
+    out
+}
+
+/// Draws the line of a trial, which is number `place` from the best.
+fn line(
+    out: &mut SvgWriter,
+    journal: &SearchJournal,
+    (place, row): (usize, &TrialRow),
+    points: impl Iterator<Item = [f64; 2]>,
+) {
+    let color = color(place, row.rung, journal.rungs.len());
+    out.element("g", "", |out| {
+        out.title(format_args!("trial {}", row.trial));
+        out.polyline(points, format_args!("stroke={color} stroke-width=1.5"));
+    });
 }
 
 /// The color of a trial by its place: the best is blue, those that came far are darker.
@@ -70,7 +81,7 @@ pub fn curves(journal: &SearchJournal) -> String {
     let tokens = ends(all.iter().flatten().map(|point| point.0));
     let losses = ends(all.iter().flatten().map(|point| point.1));
     if losses[0] > losses[1] {
-        return out + "</svg>\n";
+        return out.finish();
     }
     let across = [LEFT, WIDTH - RIGHT];
     let up = [HEIGHT - BOTTOM, TOP];
@@ -78,46 +89,21 @@ pub fn curves(journal: &SearchJournal) -> String {
         let part = f64::from(tick) / 4.0;
         let loss = losses[0] + part * (losses[1] - losses[0]);
         let y = along(loss, losses, up);
-        let _ = writeln!(
-            out,
-            "<path d=\"M{LEFT} {y:.1}H{}\" stroke=\"#eeeeee\"/><text x=\"{}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{loss:.2}</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-            y + 4.0
-        );
+        out.line([LEFT, y, WIDTH - RIGHT, y], "stroke=#eeeeee");
+        out.text([LEFT - 8.0, y + 4.0], "text-anchor=end", format_args!("{loss:.2}"));
         let seen = tokens[0] + part * (tokens[1] - tokens[0]);
-        let _ = writeln!(
-            out,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{:.0}</text>",
-            along(seen, tokens, across),
-            HEIGHT - BOTTOM + 18.0,
-            seen.exp2()
-        );
+        let below = [along(seen, tokens, across), HEIGHT - BOTTOM + 18.0];
+        out.text(below, "text-anchor=middle", format_args!("{:.0}", seen.exp2()));
     }
-    for (place, (row, points)) in order.iter().zip(&all).enumerate().rev() {
-        let line = points.iter().map(|(seen, loss)| {
-            format!("{:.1},{:.1}", along(*seen, tokens, across), along(*loss, losses, up))
-        });
-        let _ = writeln!(
-            out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\">\
-             <title>trial {}</title></polyline>",
-            line.collect::<Vec<_>>().join(" "),
-            color(place, row.rung, journal.rungs.len()),
-            row.trial
-        );
+    for (trial, points) in order.iter().enumerate().zip(&all).rev() {
+        let at =
+            |(seen, loss): &(f64, f64)| [along(*seen, tokens, across), along(*loss, losses, up)];
+        line(&mut out, journal, trial, points.iter().map(at));
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">tokens of the trial (logarithmic)</text>\n\
-         <text transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">loss (nats a \
-         token)</text>\n</svg>",
-        f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - 12.0,
-        f64::midpoint(TOP, HEIGHT - BOTTOM)
-    );
-    out
+    let below = [f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 12.0];
+    out.text(below, "text-anchor=middle", "tokens of the trial (logarithmic)");
+    out.upright_text([16.0, f64::midpoint(TOP, HEIGHT - BOTTOM)], "", "loss (nats a token)");
+    out.finish()
 }
 
 /// The axes of the parallel coordinates.
@@ -139,35 +125,19 @@ pub fn coordinates(journal: &SearchJournal) -> String {
     for (axis, name) in AXES.iter().enumerate() {
         let x = x(axis);
         let [low, high] = scales[axis].map(|end| label(axis, end));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{x:.1} {}V{}\" stroke=\"#888888\"/><text x=\"{x:.1}\" y=\"{}\" \
-             text-anchor=\"middle\">{name}</text><text x=\"{:.1}\" y=\"{}\" \
-             fill=\"#666666\">{low}</text><text x=\"{:.1}\" y=\"{}\" fill=\"#666666\">{high}</text>",
-            up[0],
-            up[1],
-            HEIGHT - 16.0,
-            x + 4.0,
-            up[0] + 14.0,
-            x + 4.0,
-            up[1] - 2.0
-        );
+        out.line([x, up[0], x, up[1]], "stroke=#888888");
+        out.text([x, HEIGHT - 16.0], "text-anchor=middle", name);
+        out.text([x + 4.0, up[0] + 14.0], "fill=#666666", low);
+        out.text([x + 4.0, up[1] - 2.0], "fill=#666666", high);
     }
-    for (place, (row, numbers)) in order.iter().zip(&all).enumerate().rev() {
-        let line = numbers.iter().enumerate().map(|(axis, value)| {
+    for (trial, numbers) in order.iter().enumerate().zip(&all).rev() {
+        let at = |(axis, value): (usize, &f64)| {
             let y = if value.is_finite() { along(*value, scales[axis], up) } else { up[1] };
-            format!("{:.1},{y:.1}", x(axis))
-        });
-        let _ = writeln!(
-            out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\">\
-             <title>trial {}</title></polyline>",
-            line.collect::<Vec<_>>().join(" "),
-            color(place, row.rung, journal.rungs.len()),
-            row.trial
-        );
+            [x(axis), y]
+        };
+        line(&mut out, journal, trial, numbers.iter().enumerate().map(at));
     }
-    out + "</svg>\n"
+    out.finish()
 }
 
 /// The coordinates of a trial.

@@ -1,7 +1,7 @@
 //! Pictures of a run, as SVG: the loss by step, and the activities of each rank over time.
 
 use crate::ranks::timeline::{RankActivity, TimeSpan};
-use std::fmt::Write;
+use maypole::schedule::draw::writer::SvgWriter;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 64.0;
@@ -9,13 +9,10 @@ const RIGHT: f64 = 16.0;
 /// Height of a bar of communication in the picture's units.
 const EDGE: f64 = 7.0;
 
-fn open(height: f64, title: &str) -> String {
-    let title = title.replace('&', "&amp;").replace('<', "&lt;");
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"{LEFT}\" y=\"20\" font-size=\"13\">{title}</text>\n"
-    )
+fn open(height: f64, title: &str) -> SvgWriter {
+    let mut out = SvgWriter::page(WIDTH, height);
+    out.text([LEFT, 20.0], "font-size=13", title);
+    out
 }
 
 /// The most points of a curve: more than there are dots across a screen.
@@ -90,49 +87,28 @@ pub fn curve(losses: &LossCurve, title: &str) -> String {
     let least = finite().fold(f64::INFINITY, f64::min);
     let most = finite().fold(f64::NEG_INFINITY, f64::max);
     if least > most {
-        return out + "</svg>\n";
+        return out.finish();
     }
     let low = least.floor();
     let high = most.ceil().max(least.floor() + 1.0);
     let x =
         |nth: usize| LEFT + (WIDTH - LEFT - RIGHT) * nth as f64 / (losses.len() - 1).max(1) as f64;
     let y = |loss: f64| top + (height - top - bottom) * (high - loss) / (high - low);
+    let right = WIDTH - RIGHT;
     for line in low as i64..=high as i64 {
         let y = y(line as f64);
-        let right = WIDTH - RIGHT;
-        let _ = writeln!(out, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#dddddd\"/>");
-        let _ = writeln!(
-            out,
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{line}</text>",
-            LEFT - 8.0,
-            y + 4.0
-        );
+        out.line([LEFT, y, right, y], "stroke=#dddddd");
+        out.text([LEFT - 8.0, y + 4.0], "text-anchor=end", line);
     }
     let points = losses.iter().enumerate().filter(|(_, loss)| loss.is_finite());
-    let points: Vec<String> =
-        points.map(|(nth, loss)| format!("{:.1},{:.1}", x(nth), y(*loss))).collect();
-    let _ = writeln!(
-        out,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"#3b6fb6\" stroke-width=\"1.5\"/>",
-        points.join(" ")
-    );
-    let y = height - 8.0;
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">step {first}</text>");
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{y}\" text-anchor=\"middle\">step</text>\
-         <text x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" \
-         transform=\"rotate(-90 14 {:.1})\">nats a token</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        height / 2.0,
-        height / 2.0
-    );
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">step {last}</text>",
-        WIDTH - RIGHT
-    );
-    out + "</svg>\n"
+    let points = points.map(|(nth, loss)| [x(nth), y(*loss)]);
+    out.polyline(points, "stroke=#3b6fb6 stroke-width=1.5");
+    let below = height - 8.0;
+    out.text([LEFT, below], "", format_args!("step {first}"));
+    out.text([f64::midpoint(LEFT, right), below], "text-anchor=middle", "step");
+    out.text([right, below], "text-anchor=end", format_args!("step {last}"));
+    out.upright_text([14.0, height / 2.0], "", "nats a token");
+    out.finish()
 }
 
 /// Draws the spans of each rank, one line a rank. A span within another one, as a wait within a
@@ -149,41 +125,28 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     let scale = (WIDTH - LEFT - RIGHT) / length;
     for (rank, spans) in ranks.iter().enumerate() {
         let y = top + row * rank as f64;
-        let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\">rank {rank}</text>", y + 16.0);
+        out.text([8.0, y + 16.0], "", format_args!("rank {rank}"));
         let mut spans: Vec<&TimeSpan> = spans.iter().collect();
         let beside = |span: &TimeSpan| span.kind == RankActivity::Communication;
         spans.sort_by_key(|span| (beside(span), std::cmp::Reverse(span.end - span.start)));
         for span in spans {
             let x = LEFT + (span.start - start).as_secs_f64() * scale;
             let wide = (span.end - span.start).as_secs_f64() * scale;
-            let fill = colour(span.kind);
             let tall = if beside(span) { EDGE } else { row - 4.0 };
-            let y = y + row - 4.0 - tall;
-            let _ = writeln!(
-                out,
-                "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{tall}\" fill=\"{fill}\"/>"
-            );
+            let style = format!("fill={}", colour(span.kind));
+            out.rect([x, y + row - 4.0 - tall, wide, tall], style);
         }
     }
     let y = height - 10.0;
     let mut x = LEFT;
     for kind in RankActivity::ALL {
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>",
-            y - 9.0,
-            colour(kind)
-        );
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{y:.1}\">{}</text>", x + 14.0, kind.name());
+        out.rect([x, y - 9.0, 10.0, 10.0], format_args!("fill={}", colour(kind)));
+        out.text([x + 14.0, y], "", kind.name());
         x += 36.0 + 6.5 * kind.name().len() as f64;
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"20\" text-anchor=\"end\">time: {:.1} ms in all</text>",
-        WIDTH - RIGHT,
-        length * 1e3
-    );
-    out + "</svg>\n"
+    let time = format!("time: {:.1} ms in all", length * 1e3);
+    out.text([WIDTH - RIGHT, 20.0], "text-anchor=end", time);
+    out.finish()
 }
 
 fn colour(kind: RankActivity) -> &'static str {

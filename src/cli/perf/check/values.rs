@@ -155,7 +155,7 @@ pub(crate) struct Arithmetic {
 
 impl Arithmetic {
     pub(crate) fn of(kind: DataType) -> Self {
-        crate::perf::for_each_type!(kind, Self::new)
+        maypole::with_type!(kind, T => Self::new::<T>())
     }
 
     fn new<T: TestElement>() -> Self {
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn every_order_gives_the_same_bits() {
         for kind in DataType::NUMBERS {
-            crate::perf::for_each_type!(kind, is_exact);
+            maypole::with_type!(kind, T => is_exact::<T>());
         }
     }
 

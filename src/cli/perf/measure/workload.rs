@@ -139,7 +139,7 @@ impl<'a> Workload<'a> {
             often: buffer(&ranges.buffer)?,
             once: buffer(&ranges.buffer)?,
         };
-        let run = crate::perf::for_each_type!(parameters.kind, pointer);
+        let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
         Ok(Self {
             point,
             oracle,
@@ -168,7 +168,7 @@ impl<'a> Workload<'a> {
         comm: &Arc<maypole::cuda::Comm>,
         kind: maypole::DataType,
     ) -> anyhow::Result<Self> {
-        let make = crate::perf::for_each_type!(kind, device_work);
+        let make = maypole::with_type!(kind, T => device_work::<T>());
         self.device = Some(make(comm, &self.buffers)?);
         Ok(self)
     }

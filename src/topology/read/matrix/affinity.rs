@@ -1,7 +1,7 @@
 //! The fields behind the cells: the CPUs and NUMA nodes near a GPU.
 
 use super::header::Columns;
-use crate::topology::read::text::{LocatedChar, words};
+use crate::topology::read::text::{LocatedChar, plain, words};
 
 /// The affinity of one GPU, as printed. A field is `None` if it is empty, `N/A`, or cannot be told
 /// from its neighbour.
@@ -24,7 +24,7 @@ impl Affinity {
     pub(super) fn read(rest: &[LocatedChar], columns: &Columns) -> Affinity {
         let names = [columns.cpu_affinity, columns.numa_affinity, columns.gpu_numa];
         let expected = names.into_iter().filter(|there| *there).count();
-        let text: String = rest.iter().map(|glyph| glyph.char).collect();
+        let text = plain(rest);
         // A line may have been wrapped within a field or between two fields.
         let joined = fields(&[rest]);
         let separate = fields(&rest.chunk_by(|a, b| a.line == b.line).collect::<Vec<_>>());

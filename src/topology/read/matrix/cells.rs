@@ -1,7 +1,7 @@
 //! The cells of one row, also where they have run together or were wrapped.
 
 use crate::topology::read::printed::PrintedClass;
-use crate::topology::read::text::LocatedChar;
+use crate::topology::read::text::{LocatedChar, begins_with, plain};
 
 /// One way to read the beginning of a row: its cells, and the position of the rest.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,8 +77,7 @@ fn classes(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
 
 /// Where `word` ends if it begins at `at`. A wrapped line may break inside it.
 fn end_of(row: &[LocatedChar], at: usize, word: &str) -> Option<usize> {
-    let text = row.get(at..at + word.len())?;
-    word.chars().zip(text).all(|(char, glyph)| char == glyph.char).then_some(at + word.len())
+    begins_with(row.get(at..)?, word).then_some(at + word.len())
 }
 
 /// The readings of `NV12`, whose number is at `at`. The number ends at the last digit at the
@@ -91,8 +90,8 @@ fn nvlinks(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let breaks = |length: usize| row[at + length].line != row[at + length - 1].line;
     let may_end = |length: &usize| *length == digits || runs_on || breaks(*length);
     let class = |length: usize| {
-        let number: String = row[at..at + length].iter().map(|glyph| glyph.char).collect();
-        let links = number.parse().ok().filter(|links| (1..=64).contains(links))?;
+        let links =
+            plain(&row[at..at + length]).parse().ok().filter(|links| (1..=64).contains(links))?;
         Some((PrintedClass::NvLink(links), at + length))
     };
     (1..=digits).rev().filter(may_end).filter_map(class).collect()

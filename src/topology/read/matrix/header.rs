@@ -2,7 +2,7 @@
 
 use crate::topology::read::matrix::cells;
 use crate::topology::read::text::{
-    LocatedChar, LocatedWord, ReadError, error_at, is_ellipsis, words,
+    LocatedChar, LocatedWord, ReadError, begins_with, error_at, is_ellipsis, plain, words,
 };
 
 /// The lines of the text without the report's prefix, and the place of the report among them.
@@ -35,8 +35,7 @@ pub(super) fn find(lines: &[Vec<LocatedChar>]) -> Result<ReportLines, ReadError>
     let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();
     let label = gpu_label(&lines[first_row], first_glyph(&lines[first_row]))
         .expect("the first row begins with a GPU");
-    let label: String =
-        lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
+    let label = plain(&lines[first_row][first_glyph(&lines[first_row])..label]);
     let is_header = |line: &&Vec<LocatedChar>| {
         words(line).iter().any(|word| begins_with_label(&word.text, &label))
     };
@@ -66,8 +65,7 @@ pub(super) fn first_row(lines: &[Vec<LocatedChar>]) -> Option<(usize, usize)> {
 
 /// The end of a label such as `GPU7` that begins at `at`.
 fn gpu_label(line: &[LocatedChar], at: usize) -> Option<usize> {
-    let is_gpu =
-        "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
+    let is_gpu = begins_with(line.get(at..)?, "GPU");
     let digits = line.get(at + 3..)?.iter().take_while(|glyph| glyph.char.is_ascii_digit()).count();
     (is_gpu && digits > 0).then_some(at + 3 + digits)
 }
@@ -105,8 +103,7 @@ fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
         let start = first_glyph(line);
         let length = line[start..].iter().take_while(|glyph| !glyph.is_blank()).count();
         let ends = (start + 1..=start + length).filter(|end| cells::begins(line, *end));
-        let label =
-            |end: usize| line[start..end].iter().map(|glyph| glyph.char).collect::<String>();
+        let label = |end: usize| plain(&line[start..end]);
         ends.map(label).filter(|label| !cells::is_cells(label)).collect::<Vec<_>>()
     };
     rows.iter().flat_map(labels).collect()
@@ -116,7 +113,7 @@ fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
 /// a row is split into labels of rows.
 fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
-    let text: String = joined.iter().map(|glyph| glyph.char).collect();
+    let text = plain(&joined);
     let affinity = ["CPU", "NUMA", "Affinity"].into_iter().filter_map(|word| text.find(word)).min();
     let affinity = affinity.map(|byte| text[..byte].chars().count());
     let tail: String = text
@@ -224,8 +221,7 @@ fn is_numbered(text: &str) -> bool {
 /// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere behind the first
 /// row.
 pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
-    let text: Vec<String> =
-        lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
+    let text: Vec<String> = lines.iter().map(|line| plain(line)).collect();
     let named = |label: &String, line: &String| {
         let (before, after) = line.split_once(&format!("{label}:"))?;
         let name: String =

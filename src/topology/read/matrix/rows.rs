@@ -6,7 +6,7 @@ use super::elision::{self, BlankedLine};
 use super::header::{Columns, ReportLines, is_gpu};
 use super::report::Matrix;
 use crate::topology::read::printed::PrintedClass;
-use crate::topology::read::text::{LocatedChar, ReadError, error_at};
+use crate::topology::read::text::{LocatedChar, ReadError, begins_with, error_at, plain};
 
 /// The class of each pair of devices, by column; `None` where it is not known.
 type Cells = Vec<Vec<Option<PrintedClass>>>;
@@ -89,10 +89,8 @@ fn collect<'a>(lines: &[Vec<LocatedChar>], columns: &'a Columns) -> Result<Rows<
 fn row_start(line: &[LocatedChar], columns: &Columns) -> Option<(usize, usize)> {
     let start = cells::skip_blanks(line, 0);
     let end = |label: &str| {
-        let same =
-            label.chars().zip(&line[start..]).filter(|(char, glyph)| *char == glyph.char).count();
-        let end = start + same;
-        (same == label.chars().count() && cells::begins(line, end)).then_some(end)
+        let end = start + label.chars().count();
+        (begins_with(&line[start..], label) && cells::begins(line, end)).then_some(end)
     };
     let labels = columns.labels.iter().enumerate();
     let found = labels.filter_map(|(device, label)| Some((device, end(&label.text)?)));
@@ -101,8 +99,7 @@ fn row_start(line: &[LocatedChar], columns: &Columns) -> Option<(usize, usize)> 
 
 /// Whether `line` continues `row`, because a window's edge has cut the row.
 fn continues(row: &MatrixRow, line: &[LocatedChar], columns: &Columns) -> bool {
-    let text: String = line.iter().map(|glyph| glyph.char).collect();
-    if is_affinity(&text) {
+    if is_affinity(&plain(line)) {
         return true;
     }
     let joined = [row.glyphs.as_slice(), line].concat();
@@ -118,9 +115,7 @@ fn continues(row: &MatrixRow, line: &[LocatedChar], columns: &Columns) -> bool {
 /// never longer.
 fn readings(row: &MatrixRow, columns: &Columns) -> Result<Vec<RowReading>, ReadError> {
     let all = cells::read(&row.glyphs, 0, columns.labels.len());
-    let rest = |reading: &RowReading| {
-        row.glyphs[reading.end..].iter().map(|glyph| glyph.char).collect::<String>()
-    };
+    let rest = |reading: &RowReading| plain(&row.glyphs[reading.end..]);
     let is_whole = |reading: &RowReading| reading.cells.len() == columns.labels.len();
     let fits = |reading: &&RowReading| match is_whole(reading) || !row.ellipses.is_empty() {
         true => is_affinity(&rest(reading)),

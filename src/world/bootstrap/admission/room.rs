@@ -42,7 +42,7 @@ pub(crate) struct WaitingRoom {
 
 #[derive(Debug)]
 struct SharedRoom {
-    room: Mutex<Room>,
+    room: Mutex<RoomState>,
     came: Condvar,
     watch: Watch,
     waker: Waker,
@@ -50,7 +50,7 @@ struct SharedRoom {
 }
 
 #[derive(Debug)]
-struct Room {
+struct RoomState {
     acceptor: Acceptor,
     /// What this rank would ask for itself: newcomers must be equal to it.
     own: JoinRequest,
@@ -87,7 +87,7 @@ impl WaitingRoom {
             verbs: Arc::new(VerbsAccess::new(config.verbs.clone())),
         };
         let acceptor = Acceptor::new(listener, secret, 0, &watch)?;
-        let room = Room { acceptor, own, one_host, waiting: BTreeMap::new(), next: WAKER + 1 };
+        let room = RoomState { acceptor, own, one_host, waiting: BTreeMap::new(), next: WAKER + 1 };
         let (room, came, closed) = (Mutex::new(room), Condvar::new(), AtomicBool::new(false));
         let shared = Arc::new(SharedRoom { room, came, watch, waker, closed });
         let served = Arc::clone(&shared);
@@ -104,7 +104,7 @@ impl WaitingRoom {
 
     /// How many newcomers wait. If none does, waits until one comes, at most for `within`.
     pub(crate) fn count(&self, within: Duration) -> usize {
-        let empty = |room: &mut Room| room.ready() == 0;
+        let empty = |room: &mut RoomState| room.ready() == 0;
         let room = self.shared.lock();
         let waited = self.shared.came.wait_timeout_while(room, within, empty);
         let (room, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl Drop for WaitingRoom {
 }
 
 impl SharedRoom {
-    fn lock(&self) -> MutexGuard<'_, Room> {
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +185,7 @@ impl SharedRoom {
     }
 }
 
-impl Room {
+impl RoomState {
     /// How many newcomers could be taken now.
     fn ready(&self) -> usize {
         self.waiting.values().filter(|visitor| visitor.request.is_some()).count()

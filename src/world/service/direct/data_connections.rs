@@ -1,9 +1,10 @@
 //! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
-use super::data_link::{DataConnection, DataLink, DataPath};
+use super::data_link::{DataConnection, DataPath};
 use super::verbs::{AttemptError, VERBS_LANE, meet};
 use crate::world::service::{GroupId, Service, ServiceError};
+use maypole_transports::AnyStream;
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, initiate};
 use maypole_transports::sockets::set_tcp_options;
@@ -30,14 +31,14 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<DataConnection, ServiceError> {
+    ) -> Result<AnyStream, ServiceError> {
         self.check_peer(peer)?;
         let connection = if self.rank() < peer {
             self.reach(path, group, peer, lane, deadline)?
         } else {
             self.await_peer(group, peer, lane, deadline)?
         };
-        connection.without_blocking().map_err(failed)
+        connection.open().map_err(failed)
     }
 
     /// A data connection that this rank alone asks for; rank `peer` finds it among its
@@ -53,19 +54,19 @@ impl Service {
         peer: usize,
         lane: u32,
         deadline: Instant,
-    ) -> Result<DataConnection, ServiceError> {
+    ) -> Result<AnyStream, ServiceError> {
         self.check_peer(peer)?;
-        self.reach(path, group, peer, lane, deadline)?.without_blocking().map_err(failed)
+        self.reach(path, group, peer, lane, deadline)?.open().map_err(failed)
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
-    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, DataConnection)> {
+    /// One that is broken already is dropped; its peer then finds it closed.
+    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, AnyStream)> {
         let mut state = self.shared.state();
         let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
         let arrived = state.arrived.extract_if(|key, _| called(key));
-        let usable = |((_, peer, _), connection): (_, DataConnection)| {
-            Some((peer, connection.without_blocking().ok()?))
-        };
+        let usable =
+            |((_, peer, _), connection): (_, DataConnection)| Some((peer, connection.open().ok()?));
         let mut callers: Vec<_> = arrived.filter_map(usable).collect();
         callers.sort_unstable_by_key(|(peer, _)| *peer);
         callers
@@ -76,7 +77,7 @@ impl Service {
         self.shared.encrypt
     }
 
-    fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
+    pub(super) fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
         self.check_process()?;
         let rank = self.rank();
         if peer < self.world() && peer != rank {
@@ -102,7 +103,8 @@ impl Service {
         arrived.ok_or_else(late)??.ok_or_else(|| self.gone(peer))
     }
 
-    fn reach(
+    /// Connects, as the end that asks for the connection.
+    pub(super) fn reach(
         &self,
         path: DataPath,
         group: GroupId,
@@ -159,7 +161,7 @@ impl Service {
             return meet(&self.shared.verbs, &mut timed, channel, peer);
         }
         let keys = channel.take_record_keys();
-        Ok(DataConnection { link: DataLink::Tcp(socket), keys })
+        Ok(DataConnection::Tcp(socket, keys))
     }
 }
 

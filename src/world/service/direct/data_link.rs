@@ -1,30 +1,23 @@
-//! Connections for bulk data, and what carries their bytes.
+//! Connections for bulk data, and the streams over them.
 
 use maypole_transports::ib::VerbsStream;
 use maypole_transports::secure::RecordKeys;
+use maypole_transports::{AnyStream, EncryptedStream, Tcp};
 use std::net::TcpStream;
 
-/// A connection for bulk data. Both ends have proved the job's key on it.
+/// A connection for bulk data that nobody has used yet, and the keys for what follows on it. Both
+/// ends have proved the job's key on it. There are keys if
+/// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says so.
 #[derive(Debug)]
-pub struct DataConnection {
-    /// What carries its bytes.
-    pub link: DataLink,
-    /// The keys for what follows on it; `None` if that is plain. The same at both ends, as
-    /// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says.
-    pub keys: Option<RecordKeys>,
-}
-
-/// What carries the bytes of a data connection.
-#[derive(Debug)]
-pub enum DataLink {
-    /// A socket. It is non-blocking, sends small writes at once, and fails when the other host is
-    /// silent for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
-    Tcp(TcpStream),
+pub(in crate::world::service) enum DataConnection {
+    /// A socket. It sends small writes at once, and fails when the other host is silent for
+    /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    Tcp(TcpStream, Option<RecordKeys>),
     /// A reliable connection between two RDMA ports. In a box, because its state is larger.
-    Verbs(Box<VerbsStream>),
+    Verbs(Box<VerbsStream>, Option<RecordKeys>),
 }
 
-/// Which kind of [`DataLink`] is made. Both ranks ask for the same.
+/// What carries a data connection. Both ranks ask for the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataPath {
     /// A socket.
@@ -34,10 +27,17 @@ pub enum DataPath {
 }
 
 impl DataConnection {
-    pub(super) fn without_blocking(self) -> std::io::Result<Self> {
-        if let DataLink::Tcp(socket) = &self.link {
-            socket.set_nonblocking(true)?;
-        }
-        Ok(self)
+    /// The stream over the connection: plain, or encrypted if there are keys.
+    pub(super) fn open(self) -> std::io::Result<AnyStream> {
+        Ok(match self {
+            Self::Tcp(socket, None) => AnyStream::Tcp(Tcp::new(socket)?),
+            Self::Tcp(socket, Some(keys)) => {
+                AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
+            }
+            Self::Verbs(stream, None) => AnyStream::Verbs(stream),
+            Self::Verbs(stream, Some(keys)) => {
+                AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
+            }
+        })
     }
 }

@@ -10,7 +10,8 @@ mod segments;
 mod verbs;
 
 pub(super) use callers::{CallerEvent, Callers};
-pub use data_link::{DataConnection, DataLink, DataPath};
+pub(super) use data_link::DataConnection;
+pub use data_link::DataPath;
 pub(crate) use questions::AskError;
 pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};

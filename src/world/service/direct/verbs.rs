@@ -13,7 +13,7 @@
 //! The accepting end connects before it answers, so it can receive whatever comes after `ready`. It
 //! sends nothing before it has read `ready`, because the connecting end could not take it yet.
 
-use super::data_link::{DataConnection, DataLink, DataPath};
+use super::data_link::{DataConnection, DataPath};
 use super::read_message;
 use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
 use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
@@ -103,9 +103,11 @@ impl Service {
     /// Why there is no way to `peer`, within 5 s.
     pub fn try_verbs(&self, group: GroupId, peer: usize, lane: u32) -> Result<(), String> {
         let deadline = Instant::now() + TRIAL;
-        let connection = self.dial(DataPath::Verbs, group, peer, lane, deadline);
-        let connection = connection.map_err(|error| error.to_string())?;
-        let DataLink::Verbs(mut stream) = connection.link else {
+        let reached = self
+            .check_peer(peer)
+            .and_then(|()| self.reach(DataPath::Verbs, group, peer, lane, deadline));
+        let DataConnection::Verbs(mut stream, _) = reached.map_err(|error| error.to_string())?
+        else {
             return Err("the connection is none by verbs".to_owned());
         };
         stream.finish();
@@ -146,10 +148,7 @@ pub(super) fn meet(
     let theirs = VerbsEndpoint::from_bytes(&theirs).map_err(refused)?;
     let connected = end.connect(&theirs).map_err(refused)?;
     match ask(VerbsMessage::Ready)? {
-        VerbsMessage::Ready => {
-            let link = DataLink::Verbs(Box::new(connected.open()));
-            Ok(DataConnection { link, keys })
-        }
+        VerbsMessage::Ready => Ok(DataConnection::Verbs(Box::new(connected.open()), keys)),
         _ => Err(SecureError::UnknownProtocol.into()),
     }
 }
@@ -184,8 +183,8 @@ impl VerbsMeeting {
                 Err(why) => (VerbsMessage::Refused(why), None),
             },
             (VerbsMessage::Ready, Some(connected)) => {
-                let link = DataLink::Verbs(Box::new(connected.open()));
-                let connection = DataConnection { link, keys: self.keys.take() };
+                let stream = Box::new(connected.open());
+                let connection = DataConnection::Verbs(stream, self.keys.take());
                 (VerbsMessage::Ready, Some((self.key, connection)))
             }
             _ => (VerbsMessage::Refused("this message is out of order".to_owned()), None),

@@ -93,7 +93,6 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::service::DataLink;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::sync::atomic::Ordering;
@@ -107,8 +106,7 @@ mod tests {
             let group = GroupId { parent_epoch: 3, counter };
             ends.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let socket = listener.accept().unwrap().0;
-            let link = DataLink::Tcp(socket);
-            state.arrived.insert((group, 1, 0), DataConnection { link, keys: None });
+            state.arrived.insert((group, 1, 0), DataConnection::Tcp(socket, None));
             state.forget(group);
             assert!(state.arrived.is_empty());
         }

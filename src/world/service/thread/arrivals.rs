@@ -3,7 +3,7 @@
 
 use super::ServiceThread;
 use crate::world::service::direct::{CallerEvent, ConnectionKey, VERBS_LANE, relay};
-use crate::world::service::{Authenticated, DataConnection, DataLink, GroupId};
+use crate::world::service::{Authenticated, DataConnection, GroupId};
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 
@@ -39,8 +39,7 @@ impl ServiceThread {
             return self.callers.meet(authenticated, key, &self.watch);
         }
         let Authenticated { stream: socket, mut channel, .. } = authenticated;
-        let link = DataLink::Tcp(socket);
-        self.keep(key, DataConnection { link, keys: channel.take_record_keys() });
+        self.keep(key, DataConnection::Tcp(socket, channel.take_record_keys()));
     }
 
     /// Keeps a data connection until a calling thread takes it.

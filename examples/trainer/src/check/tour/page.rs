@@ -5,12 +5,13 @@
 
 use crate::check::tour::row::{NOTE, TourRow};
 use crate::pipeline_parallel::draw;
+use maypole::schedule::draw::writer::{SvgWriter, escaped};
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em auto;max-width:1100px;color:#222}\
     table{border-collapse:collapse;width:100%}th,td{padding:2px 6px;text-align:right}\
     th:first-child,td:first-child{text-align:left}tr.theory td{color:#777;\
-    border-bottom:1px solid #ddd}.no{color:#fff;background:#b3261e}svg{width:100%}\
+    border-bottom:1px solid #ddd}.no{color:#fff;background:#b3261e}svg{width:100%;height:auto}\
     figcaption{color:#555}";
 
 /// The kinds of memory, their colours, and the values of a row: measured and by theory, in bytes.
@@ -102,30 +103,17 @@ fn memory(out: &mut String, rows: &[TourRow]) {
     let height = 60.0 + row_height * rows.len() as f64;
     *out += "<h2>Memory of rank 0</h2>\n<p>Upper bar: measured; lower bar: theory. Activations and \
              units are the most of a step, and need not come at one time.</p>\n";
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1000 {height}\" font-size=\"12\">"
-    );
+    let mut picture = SvgWriter::page(1000.0, height);
     for (nth, row) in rows.iter().enumerate() {
         let y = 30.0 + row_height * nth as f64;
-        let _ = writeln!(
-            out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}, {}</text>",
-            left - 8.0,
-            y + 15.0,
-            escaped(&row.axis),
-            escaped(&row.mesh)
-        );
+        let name = format!("{}, {}", row.axis, row.mesh);
+        picture.text([left - 8.0, y + 15.0], "text-anchor=end", name);
         for (side, tall) in [(0, 13.0), (1, 6.0)] {
             let y = y + 14.0 * side as f64;
             let mut x = left;
             for (_, colour, values) in kinds(row) {
                 let long = wide * values[side] as f64 / most as f64;
-                let _ = writeln!(
-                    out,
-                    "<rect x=\"{x:.1}\" y=\"{y}\" width=\"{long:.1}\" height=\"{tall}\" \
-                     fill=\"{colour}\"/>"
-                );
+                picture.rect([x, y, long, tall], format_args!("fill={colour}"));
                 x += long;
             }
         }
@@ -133,28 +121,16 @@ fn memory(out: &mut String, rows: &[TourRow]) {
     if let Some(row) = rows.first() {
         let mut x = left;
         for (name, colour, _) in kinds(row) {
-            let _ = writeln!(
-                out,
-                "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
-                 <text x=\"{}\" y=\"17\">{name}</text>",
-                x + 14.0
-            );
+            picture.rect([x, 8.0, 10.0, 10.0], format_args!("fill={colour}"));
+            picture.text([x + 14.0, 17.0], "", name);
             x += 40.0 + 6.5 * name.len() as f64;
         }
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.1} MiB</text></svg>",
-        left + wide,
-        height - 8.0,
-        most as f64 / f64::from(1 << 20)
-    );
+    let most = format!("{:.1} MiB", most as f64 / f64::from(1 << 20));
+    picture.text([left + wide, height - 8.0], "text-anchor=end", most);
+    *out += &picture.finish();
 }
 
 fn total(row: &TourRow, side: usize) -> u64 {
     kinds(row).iter().map(|kind| kind.2[side]).sum()
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -16,6 +16,7 @@ use crate::{names, output};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::draw::writer::escaped;
 use section::CollectiveSection;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -166,11 +167,6 @@ fn three_digits(us: f64) -> String {
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder of --report {}", folder.display()))
-}
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

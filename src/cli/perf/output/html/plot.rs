@@ -1,6 +1,6 @@
 //! One plot as SVG: axes, lines and marks. Refers to no other file.
 
-use std::fmt::Write;
+use maypole::schedule::draw::writer::SvgWriter;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
@@ -135,89 +135,62 @@ impl Plot {
         let near = dots(true).map(|dot| dot.y.max(low / STRETCH).min(high * STRETCH));
         let (least, most) = range(near);
         let y = AxisMap::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n\
-             <clipPath id=\"{id}\"><rect x=\"{LEFT}\" y=\"{TOP}\" \
-             width=\"{}\" height=\"{}\"/></clipPath>\n",
-            super::escaped(&self.title),
-            WIDTH - LEFT - RIGHT,
-            HEIGHT - TOP - BOTTOM,
-        );
+        let picture = format!("role=img aria-label='{}'", self.title);
+        let mut svg = SvgWriter::inline([WIDTH, HEIGHT], picture);
+        svg.element("clipPath", format_args!("id={id}"), |clip| {
+            clip.rect([LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM], "");
+        });
         self.axes(&mut svg, &x, &y);
         for series in &self.series {
-            let _ = write!(svg, "<g class=\"series {}\">", series.class);
-            line(&mut svg, series, &x, &y, id);
-            for dot in &series.points {
-                mark(&mut svg, series.mark, dot, (x.at(dot.x), y.at(dot.y)));
-            }
-            svg += "</g>\n";
+            svg.element("g", format_args!("class='series {}'", series.class), |svg| {
+                line(svg, series, &x, &y, id);
+                for dot in &series.points {
+                    mark(svg, series.mark, dot, (x.at(dot.x), y.at(dot.y)));
+                }
+            });
         }
-        svg + "</svg>\n"
+        svg.finish()
     }
 
-    fn axes(&self, svg: &mut String, x: &AxisMap, y: &AxisMap) {
+    fn axes(&self, svg: &mut SvgWriter, x: &AxisMap, y: &AxisMap) {
         let floor = HEIGHT - BOTTOM;
         let right = WIDTH - RIGHT;
         for tick in x.ticks() {
             let at = x.at(tick);
-            let text = (self.x.tick)(tick);
-            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{floor}\"/>");
-            let _ = writeln!(
-                svg,
-                "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
-                floor + 18.0
-            );
+            svg.path(format_args!("M{at:.1} {TOP}V{floor}"), "class=grid");
+            svg.text([at, floor + 18.0], "text-anchor=middle", (self.x.tick)(tick));
         }
         for tick in y.ticks() {
             let at = y.at(tick);
-            let text = (self.y.tick)(tick);
-            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
-            let left = LEFT - 8.0;
-            let base = at + 4.0;
-            let _ = writeln!(
-                svg,
-                "<text x=\"{left}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
-            );
+            svg.path(format_args!("M{LEFT} {at:.1}H{right}"), "class=grid");
+            svg.text([LEFT - 8.0, at + 4.0], "text-anchor=end", (self.y.tick)(tick));
         }
-        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{floor}H{right}\"/>");
-        let middle = (LEFT + right) / 2.0;
-        let bottom = HEIGHT - 8.0;
-        let label = self.x.label;
-        let _ = writeln!(
-            svg,
-            "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">\
-             {label}</text>"
-        );
-        let middle = (TOP + floor) / 2.0;
-        let label = self.y.label;
-        let _ = writeln!(
-            svg,
-            "<text class=\"label\" transform=\"translate(16 {middle}) rotate(-90)\" \
-             text-anchor=\"middle\">{label}</text>"
-        );
+        svg.path(format_args!("M{LEFT} {TOP}V{floor}H{right}"), "class=axis");
+        let below = [f64::midpoint(LEFT, right), HEIGHT - 8.0];
+        svg.text(below, "class=label text-anchor=middle", self.x.label);
+        svg.upright_text([16.0, f64::midpoint(TOP, floor)], "class=label", self.y.label);
     }
 }
 
-fn line(svg: &mut String, series: &Series, x: &AxisMap, y: &AxisMap, id: &str) {
+fn line(svg: &mut SvgWriter, series: &Series, x: &AxisMap, y: &AxisMap, id: &str) {
     let mut path = String::new();
     for dot in &series.points {
         let verb = if path.is_empty() { 'M' } else { 'L' };
-        let _ = write!(path, "{verb}{:.1} {:.1}", x.at(dot.x), y.at(dot.y));
+        path += &format!("{verb}{:.1} {:.1}", x.at(dot.x), y.at(dot.y));
     }
-    let _ = write!(svg, "<path class=\"line\" clip-path=\"url(#{id})\" d=\"{path}\"/>");
+    svg.path(path, format_args!("class=line clip-path=url(#{id})"));
 }
 
 /// A mark with its tooltip. Series differ in shape, not only in colour. An invisible circle makes
 /// the mark easy to hit.
-fn mark(svg: &mut String, shape: usize, dot: &PlotPoint, (x, y): (f64, f64)) {
+fn mark(svg: &mut SvgWriter, shape: usize, dot: &PlotPoint, (x, y): (f64, f64)) {
     let Some(note) = &dot.note else { return };
-    let note = super::escaped(note);
-    let shape = outline(shape);
-    let _ = write!(
-        svg,
-        "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title>\
-         <circle class=\"hit\" r=\"9\"/><path d=\"{shape}\"/></g>"
-    );
+    let place = format!("class=mark transform='translate({x:.1} {y:.1})'");
+    svg.element("g", place, |svg| {
+        svg.title(note);
+        svg.circle([0.0, 0.0], 9.0, "class=hit");
+        svg.path(outline(shape), "");
+    });
 }
 
 /// The shape of a mark around the origin, as an SVG path.

@@ -1,0 +1,100 @@
+//! The stream between two ranks, over any transport.
+
+use crate::ib::VerbsStream;
+use crate::poll::Interest;
+use crate::simulated::SimulatedStream;
+use crate::stream::{Fault, HEAD, Stream};
+use crate::{EncryptedStream, Mem, Pipe, Tcp};
+use maypole_kernels::{View, ViewMut};
+use std::os::fd::BorrowedFd;
+
+/// A stream of any kind. An enum rather than a trait object, so that short messages cost no
+/// indirect call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyStream {
+    /// Over TCP.
+    Tcp(Tcp),
+    /// Between threads of one process.
+    Mem(Mem),
+    /// Through memory that two processes share.
+    Pipe(Pipe),
+    /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
+    Encrypted(Box<EncryptedStream<Tcp>>),
+    /// Over InfiniBand or RoCE.
+    Verbs(Box<VerbsStream>),
+    /// Over InfiniBand or RoCE, encrypted.
+    EncryptedVerbs(Box<EncryptedStream<VerbsStream>>),
+    /// Over a simulated link, which a seed rules.
+    Simulated(SimulatedStream),
+}
+
+/// Evaluates an expression on the stream of each kind.
+macro_rules! each {
+    ($any:expr, $stream:ident => $value:expr) => {
+        match $any {
+            Self::Tcp($stream) => $value,
+            Self::Mem($stream) => $value,
+            Self::Pipe($stream) => $value,
+            Self::Encrypted($stream) => $value,
+            Self::Verbs($stream) => $value,
+            Self::EncryptedVerbs($stream) => $value,
+            Self::Simulated($stream) => $value,
+        }
+    };
+}
+
+impl AnyStream {
+    /// Returns how many bytes were sent and may be lost if this end is closed now. Zero for streams
+    /// in memory, which outlives this end, and over verbs, where closing waits for what was sent.
+    pub fn unsent(&self) -> usize {
+        match self {
+            Self::Tcp(stream) => stream.unsent(),
+            Self::Mem(_) | Self::Pipe(_) | Self::Verbs(_) | Self::Simulated(_) => 0,
+            Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
+            Self::EncryptedVerbs(stream) => stream.unsent(),
+        }
+    }
+
+    /// Returns true if the stream leads to another process over a connection.
+    pub fn is_connection(&self) -> bool {
+        !matches!(self, Self::Mem(_) | Self::Pipe(_) | Self::Simulated(_))
+    }
+}
+
+impl Stream for AnyStream {
+    #[inline]
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        each!(self, stream => stream.send(head, body, skip))
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
+        each!(self, stream => stream.receive(head, body, skip))
+    }
+
+    fn prepare_to_sleep(&mut self) -> bool {
+        each!(self, stream => stream.prepare_to_sleep())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        each!(self, stream => stream.descriptor())
+    }
+
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        each!(self, stream => stream.interest(reads, writes))
+    }
+
+    fn abandon(&mut self) {
+        each!(self, stream => stream.abandon());
+    }
+
+    fn finish(&mut self) {
+        each!(self, stream => stream.finish());
+    }
+}
