@@ -1,7 +1,7 @@
 //! Failures while requests are in flight. Every request soon gets an error.
 
-use super::spawn::{World, say};
 use super::{LIMIT, mixtures, start_sum};
+use crate::spawn::{World, say};
 use maypole::{Communicator, Error, Local, Operation, Request};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,9 @@ fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     first
 }
 
-pub(super) fn act(role: &str, comm: Communicator) {
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    let comm = Communicator::from_env().unwrap();
     match role {
         "killed" => killed(comm),
         "forks" => forks(comm),
