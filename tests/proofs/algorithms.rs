@@ -1,12 +1,11 @@
 //! Every algorithm does what each of its collectives promises, at every root and in every world up
 //! to 64.
 
+use crate::common::walked::walked;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::{Flaw, verify};
-use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
-use std::collections::HashMap;
+use maypole::schedule::{Placement, Schedule, Step, input, output};
 use std::rc::Rc;
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=64;
@@ -196,56 +195,22 @@ fn a_message_must_land_where_it_fits() {
     assert_eq!(flaw.to_string(), text);
 }
 
-/// The order of additions, with brackets, derived from the steps without the checker's help.
-struct Expressions(HashMap<(usize, Span), Rc<str>>);
-
-impl Expressions {
-    fn put(&mut self, rank: usize, into: Span, what: Rc<str>, reduce: bool) {
-        let what = if reduce { format!("({}+{what})", self.0[&(rank, into)]).into() } else { what };
-        self.0.insert((rank, into), what);
-    }
-}
-
-impl Meaning for Expressions {
-    type Message = Rc<str>;
-
-    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Rc<str> {
-        Rc::clone(&self.0[&(rank, from)])
-    }
-
-    fn receive(
-        &mut self,
-        rank: usize,
-        _: usize,
-        into: Span,
-        _: usize,
-        message: Rc<str>,
-        reduce: bool,
-    ) {
-        self.put(rank, into, message, reduce);
-    }
-
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        let what = Rc::clone(&self.0[&(rank, from)]);
-        self.put(rank, into, what, reduce);
-    }
-}
-
 /// For chunk 7 of three ranks: `((0.7+1.7)+2.7)`, where `1.7` is chunk 7 of rank 1.
 fn plain_loop(ranks: usize, chunk: usize) -> String {
     (1..ranks).fold(format!("0.{chunk}"), |sum, rank| format!("({sum}+{rank}.{chunk})"))
 }
 
-/// The expression of the first output chunk that is not the plain loop.
+/// The order of additions, with brackets, of the first output chunk that is not the plain loop. It
+/// follows from the steps without the checker's help.
 fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
     let world = schedules.len();
     let chunks = schedules[0].chunks;
     let places = (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
     let own = places
         .clone()
-        .map(|(rank, chunk)| ((rank, input(chunk)), format!("{rank}.{chunk}").into()));
-    let mut made = Expressions(own.collect());
-    walk(schedules, Placement::Apart, &mut made).expect("it is proved");
+        .map(|(rank, chunk)| ((rank, input(chunk)), Rc::<str>::from(format!("{rank}.{chunk}"))));
+    let made = walked(schedules, Placement::Apart, own, |a, b| format!("({a}+{b})").into());
+    let made = made.expect("it is proved");
     let held = places.filter(|(rank, chunk)| collective.output(*rank).contains(*chunk));
     held.map(|(rank, chunk)| {
         let ranks = match collective {
@@ -253,7 +218,7 @@ fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String>
             Collective::ExclusiveScan => rank,
             _ => world,
         };
-        (made.0[&(rank, output(chunk))].to_string(), plain_loop(ranks, chunk))
+        (made[&(rank, output(chunk))].to_string(), plain_loop(ranks, chunk))
     })
     .find_map(|(made, plain)| (made != plain).then_some(made))
 }

@@ -4,70 +4,12 @@
 use super::WINDOW;
 use crate::common::SeededRng;
 use crate::common::random::{CHUNKS, Chunks, schedules};
+use crate::common::walked::walked;
 use crate::common::world::{Operation, World};
 use maypole::schedule::collective::Collective;
-use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, input, output, scratch};
 use proptest::prelude::*;
-use std::collections::HashSet;
-
-/// The reference: whole chunks, in the order of the proof, input and output apart.
-struct Reference {
-    /// By rank: input, output, scratch; by chunk.
-    memory: Vec<[Vec<Vec<f32>>; 3]>,
-    /// Scratch that was read before it was written: (rank, chunk).
-    unwritten: HashSet<(usize, usize)>,
-    written: HashSet<(usize, usize)>,
-}
-
-impl Reference {
-    fn chunk(&mut self, rank: usize, span: Span) -> &mut Vec<f32> {
-        &mut self.memory[rank][span.buffer as usize][span.chunk]
-    }
-
-    fn read(&mut self, rank: usize, span: Span) -> Vec<f32> {
-        if span.buffer == Buffer::Scratch && !self.written.contains(&(rank, span.chunk)) {
-            self.unwritten.insert((rank, span.chunk));
-        }
-        self.chunk(rank, span).clone()
-    }
-
-    fn write(&mut self, rank: usize, into: Span, mut value: Vec<f32>, reduce: bool) {
-        if reduce {
-            let mine = self.read(rank, into);
-            value = mine.iter().zip(&value).map(|(a, b)| a + b).collect();
-        }
-        if into.buffer == Buffer::Scratch {
-            self.written.insert((rank, into.chunk));
-        }
-        *self.chunk(rank, into) = value;
-    }
-}
-
-impl Meaning for Reference {
-    type Message = Vec<f32>;
-
-    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Vec<f32> {
-        self.read(rank, from)
-    }
-
-    fn receive(
-        &mut self,
-        rank: usize,
-        _: usize,
-        into: Span,
-        _: usize,
-        message: Vec<f32>,
-        reduce: bool,
-    ) {
-        self.write(rank, into, message, reduce);
-    }
-
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        let value = self.read(rank, from);
-        self.write(rank, into, value, reduce);
-    }
-}
+use std::collections::BTreeSet;
 
 /// Numbers whose sums depend on the order: of very different sizes.
 fn number(rank: usize, at: usize, salt: u64) -> f32 {
@@ -80,36 +22,40 @@ fn numbers(rank: usize, count: usize, salt: u64) -> Vec<f32> {
     (0..count).map(|at| number(rank, at, salt)).collect()
 }
 
-/// The output of every rank, and the chunks of scratch, (rank, chunk), that were read before they
-/// were written.
-type End = (Vec<Vec<f32>>, HashSet<(usize, usize)>);
-
-/// Runs the reference, where `before(rank)` is the content of the output before. `None` if the
-/// schedules do not complete.
+/// The output of every rank in the order of the proof, where `before(rank)` is the content of the
+/// output before. `None` if the schedules do not complete.
 fn reference(
     schedules: &[Schedule],
     layout: &Layout,
     before: impl Fn(usize) -> Vec<f32>,
-) -> Option<End> {
-    let cut = |whole: Vec<f32>| {
-        (0..CHUNKS).map(|chunk| whole[layout.range(chunk)].to_vec()).collect::<Vec<_>>()
-    };
-    let rank = |rank| {
-        [cut(numbers(rank, layout.count(), 0)), cut(before(rank)), cut(vec![0.0; layout.count()])]
-    };
-    let memory = (0..schedules.len()).map(rank).collect();
-    let mut reference = Reference { memory, unwritten: HashSet::new(), written: HashSet::new() };
-    walk(schedules, Placement::Apart, &mut reference).ok()?;
-    let outputs = reference.memory.into_iter().map(|[_, output, _]| output.concat()).collect();
-    Some((outputs, reference.unwritten))
+) -> Option<Vec<Vec<f32>>> {
+    let count = layout.count();
+    let cut = |whole: &[f32], chunk| whole[layout.range(chunk)].to_vec();
+    let own = (0..schedules.len()).flat_map(|rank| {
+        let (mine, before) = (numbers(rank, count, 0), before(rank));
+        (0..CHUNKS).flat_map(move |chunk| {
+            [(input(chunk), cut(&mine, chunk)), (output(chunk), cut(&before, chunk))]
+                .map(|(span, value)| ((rank, span), value))
+        })
+    });
+    let sum = |a: &Vec<f32>, b: Vec<f32>| a.iter().zip(b).map(|(a, b)| a + b).collect();
+    let ends = walked(schedules, Placement::Apart, own, sum).ok()?;
+    let end = |rank| (0..CHUNKS).flat_map(|chunk| ends[&(rank, output(chunk))].clone()).collect();
+    Some((0..schedules.len()).map(end).collect())
 }
 
-/// Makes schedules legal: they may not read scratch before it is written. Adds a write of each
-/// chunk in `unwritten`.
-fn write_scratch_first(schedules: &mut [Schedule], unwritten: &HashSet<(usize, usize)>) {
-    for (rank, chunk) in unwritten {
-        schedules[*rank].steps.insert(0, Step::Copy { from: input(*chunk), into: scratch(*chunk) });
+/// Makes schedules legal: they may not read scratch before it is written. Such a chunk is written
+/// first.
+fn write_scratch_first(schedule: &mut Schedule) {
+    let is_scratch = |span: &Span| span.buffer == Buffer::Scratch;
+    let mut written = BTreeSet::new();
+    let mut missing = BTreeSet::new();
+    for step in &schedule.steps {
+        missing.extend(step.reads().filter(is_scratch).filter(|span| !written.contains(span)));
+        written.extend(step.writes().filter(is_scratch));
     }
+    let copies = missing.into_iter().map(|into| Step::Copy { from: input(into.chunk), into });
+    schedule.steps.splice(0..0, copies);
 }
 
 #[derive(Clone, Debug)]
@@ -146,16 +92,11 @@ impl Case {
     fn expected(&mut self) -> Option<[Vec<Vec<f32>>; 2]> {
         let count = self.operation.layout.count();
         let operation = &mut self.operation;
-        let (_, unwritten) =
-            reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, 1))?;
-        write_scratch_first(&mut operation.schedules, &unwritten);
-        let ends = [1, 0].map(|salt| {
-            let end = reference(&operation.schedules, &operation.layout, |rank| {
-                numbers(rank, count, salt)
-            });
-            end.expect("a copy more changes nothing").0
-        });
-        Some(ends)
+        operation.schedules.iter_mut().for_each(write_scratch_first);
+        let end = |salt| {
+            reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, salt))
+        };
+        Some([end(1)?, end(0)?])
     }
 
     /// Runs the case twice in each placement without a barrier, so that ranks run ahead into the
