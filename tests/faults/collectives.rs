@@ -1,55 +1,14 @@
-//! Failures between real processes. Every rank soon gets an error, which says what happened, where
-//! and why.
+//! Calls that do not match between real processes, ranks that do not join, panics and wrong
+//! arguments: every rank soon gets an error, which says what happened, where and why.
 
-use super::calls::{Call, PAIRS, WAITING};
+use crate::calls::{Call, PAIRS, WAITING};
+use crate::report::{SOON, report};
 use crate::spawn::{Ended, World, say};
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::time::{Duration, Instant};
 
-/// How long a failed call, the calls after it and leaving may take on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
 /// The transports that processes of one host have.
 const WAYS: [&str; 2] = ["shm", "tcp"];
-
-fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::Mismatch { .. } => "mismatch",
-        Error::TimedOut { .. } => "timed out",
-        Error::PeerLost { .. } => "lost",
-        Error::Aborted { .. } => "aborted",
-        Error::Connect { .. } => "connect",
-        _ => "other",
-    }
-}
-
-/// Reports how a rank failed. Asserts that later calls fail, too, and that it leaves in time.
-fn report(mut comm: Communicator, error: &Error, since: Instant) {
-    say("took", since.elapsed().as_millis());
-    say("kind", kind(error));
-    say("error", error);
-    assert_eq!((error.rank(), error.operation().is_some()), (Some(comm.rank()), true), "{error}");
-    let matched = !matches!(error, Error::Mismatch { .. });
-    assert_eq!(
-        error.is_retryable(),
-        matched,
-        "a death or a deadline may pass, a mismatch will not: {error}"
-    );
-    say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
-    let since = Instant::now();
-    for later in [
-        comm.barrier(),
-        comm.all_reduce(&mut [1.0f32], ReduceOp::Sum),
-        comm.split(None, 0).map(drop),
-    ] {
-        assert!(
-            matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()),
-            "{later:?}"
-        );
-    }
-    assert!(since.elapsed() < Duration::from_secs(2), "later calls fail at once");
-    comm.close().unwrap();
-    assert!(since.elapsed() < SOON, "leaving took {:?}", since.elapsed());
-}
 
 /// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
@@ -65,9 +24,6 @@ pub(crate) fn rank_process(role: &str) {
     let since = Instant::now();
     let result = match role {
         "join" => Ok(()),
-        "endless" => for_ever(&mut comm, |comm| Call::Large.make(comm)),
-        "endless broadcast" => for_ever(&mut comm, |comm| comm.broadcast(&mut [7u8; 5000], 0)),
-        "quit" => return comm.close().unwrap(),
         // A rank that only sends may have ended its part. It learns of the failure in the barrier.
         call => {
             (0..3).try_for_each(|_| Call::named(call).make(&mut comm)).and_then(|()| comm.barrier())
@@ -76,18 +32,6 @@ pub(crate) fn rank_process(role: &str) {
     match result {
         Ok(()) => say("error", "none"),
         Err(error) => report(comm, &error, since),
-    }
-}
-
-/// Repeats `call` until it fails, and says when it has worked.
-fn for_ever(
-    comm: &mut Communicator,
-    call: impl Fn(&mut Communicator) -> maypole::Result<()>,
-) -> maypole::Result<()> {
-    call(comm)?;
-    say("ready", "now");
-    loop {
-        call(comm)?;
     }
 }
 
@@ -159,82 +103,6 @@ fn the_text_of_a_mismatch() {
     let golden = "ranks do not match: rank 0 calls all_reduce(100 x f32, sum) as operation 2, but \
                   rank 1 calls all_reduce(100 x f32, max); they differ in operation (sum, max)";
     assert_eq!(texts, [golden; 2]);
-}
-
-/// Kills `victim` while all ranks are in long operations.
-fn kill(world: World, ranks: usize, victim: usize) {
-    let mut running = world.start();
-    running.wait_for("ready", &(0..ranks).collect::<Vec<_>>());
-    running.signal(victim, "KILL");
-    let killed = Instant::now();
-    let ended = running.end();
-    assert!(killed.elapsed() < 2 * SOON, "{:?}", killed.elapsed());
-    for rank in (0..ranks).filter(|rank| *rank != victim) {
-        assert_eq!(ended[rank].code, Some(0), "{ended:#?}");
-        let kind = said(&ended, rank, "kind");
-        let error = said(&ended, rank, "error");
-        let named = error.contains(&format!("lost rank {victim} in "))
-            || error.contains(&format!("rank {victim} died"));
-        assert!(matches!(kind, "lost" | "aborted") && named, "rank {rank}: {error}\n{ended:#?}");
-    }
-}
-
-#[test]
-fn a_process_is_killed() {
-    for way in WAYS {
-        for victim in [0, 1, 2] {
-            kill(World::new("endless", 3).set("MAYPOLE_TRANSPORT", way), 3, victim);
-        }
-    }
-    kill(World::new("endless", 4).hosts(&[0, 0, 1, 1]), 4, 2);
-}
-
-#[test]
-fn a_process_is_stopped() {
-    for way in WAYS {
-        let mut running = World::new("endless", 3)
-            .set("MAYPOLE_TRANSPORT", way)
-            .set("MAYPOLE_TIMEOUT", 5)
-            .start();
-        running.wait_for("ready", &[0, 1, 2]);
-        running.signal(1, "STOP");
-        running.wait_for("error", &[0, 2]);
-        // The stopped rank gets an error, too; its words are not checked.
-        running.signal(1, "CONT");
-        let ranks = running.end();
-        for rank in [0, 2] {
-            let kind = said(&ranks, rank, "kind");
-            let error = said(&ranks, rank, "error");
-            assert!(matches!(kind, "timed out" | "aborted"), "{error}");
-            let blamed = error
-                .contains("rank 1 does not answer: its process is stopped, or has no processor");
-            assert!(blamed, "over {way}, rank {rank}: {error}");
-            assert_eq!(said(&ranks, rank, "culprit"), "1", "over {way}, rank {rank}: {error}");
-            assert!(error.contains("waited 5 s for rank "), "{error}");
-        }
-    }
-}
-
-#[test]
-fn a_rank_leaves_while_others_go_on() {
-    for way in WAYS {
-        for (role, warm) in [("sum", true), ("sum", false), ("endless broadcast", true)] {
-            let mut world =
-                World::new(role, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 30);
-            world = world.set_of(1, "TEST_ROLE", "quit");
-            let ranks = if warm { world.set("TEST_WARM", 1) } else { world }.start().succeed();
-            for rank in [0, 2] {
-                let kind = said(&ranks, rank, "kind");
-                let error = said(&ranks, rank, "error");
-                let named = error.contains("lost rank 1 in ") || error.contains("rank 1 has left");
-                assert!(
-                    matches!(kind, "lost" | "aborted" | "connect") && named,
-                    "{role} over {way}: {error}"
-                );
-                assert!(took(&ranks, rank) < SOON, "{role} over {way}: {:?}", took(&ranks, rank));
-            }
-        }
-    }
 }
 
 #[test]

@@ -8,8 +8,18 @@ mod admission;
 mod calls;
 mod collectives;
 mod deaths;
+mod matrix;
 mod mismatches;
+mod report;
 mod shrinking;
 mod waiting_elsewhere;
 
-spawn::rank_processes!(admission, collectives, deaths, mismatches, shrinking, waiting_elsewhere);
+spawn::rank_processes!(
+    admission,
+    collectives,
+    deaths,
+    matrix,
+    mismatches,
+    shrinking,
+    waiting_elsewhere
+);

@@ -2,8 +2,7 @@
 //! them, and beside every other call.
 
 use crate::common::SeededRng;
-use crate::spawn;
-use crate::spawn::{World, as_told, say};
+use crate::spawn::{World, as_told};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -322,19 +321,6 @@ fn post_many(comm: &mut Communicator) -> Vec<Request<Vec<u8>>> {
 /// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     match role {
-        "killed" => {
-            let mut comm = Communicator::from_env().unwrap();
-            comm.barrier().unwrap();
-            if comm.rank() == 1 {
-                say("ready", "now");
-                std::thread::park_timeout(spawn::LIMIT);
-            }
-            let requests = post_many(&mut comm);
-            say("ready", "now");
-            for request in requests {
-                say("error", request.wait().unwrap_err());
-            }
-        }
         "tags" => {
             let mut comm = Communicator::from_env().unwrap();
             ever_new_tags(&mut comm);
@@ -361,26 +347,6 @@ fn started_messages_between_processes() {
 #[test]
 fn ever_new_tags_take_no_memory() {
     World::new("tags", 2).set("MAYPOLE_TRANSPORT", "shm").start().succeed();
-}
-
-#[test]
-fn a_killed_rank_ends_every_message_that_is_posted_to_it() {
-    for way in ["shm", "tcp"] {
-        let mut running = World::new("killed", 3).set("MAYPOLE_TRANSPORT", way).start();
-        running.wait_for("ready", &[0, 1, 2]);
-        running.signal(1, "KILL");
-        let killed = Instant::now();
-        let ended = running.end();
-        assert!(killed.elapsed() < 2 * SOON, "{:?}", killed.elapsed());
-        for rank in [0, 2] {
-            let errors = ended[rank].said("error");
-            assert_eq!(errors.len(), 6, "{ended:#?}");
-            for error in errors {
-                let named = error.contains("lost rank 1 in ") || error.contains("rank 1 died");
-                assert!(named, "over {way}, rank {rank}: {error}");
-            }
-        }
-    }
 }
 
 #[test]
