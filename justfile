@@ -16,7 +16,7 @@ soundness *tools:
 
 # Updates the golden files, the drawings in the pages of algorithms, and the README.
 bless:
-    UPDATE=1 cargo test --test drawings --test readme --test choices
+    UPDATE=1 cargo test --test pages --test prices
 
 # Measures every collective on this machine.
 perf *arguments:

@@ -1,5 +1,7 @@
 //! A forked child is not the rank: every call on its copy of a communicator is an error, and
 //! nothing that the child does reaches its parent or its parent's peers.
+//!
+//! This is a program of its own, because a fork duplicates the sockets of all tests that run.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -8,7 +10,7 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::{Communicator, Error, Local, Operation, ReduceOp, Request};
 use maypole_transports::fork::in_forked_child;
-use spawn::{World, role};
+use spawn::World;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -216,12 +218,9 @@ fn a_child_of_a_world_of_one_is_not_the_rank() {
     });
 }
 
-/// Runs as a rank process of another test.
-#[test]
-#[ignore = "a rank of another test"]
-fn a_rank_of_another_test() {
-    match role().as_deref() {
-        None => {}
-        Some(_) => forks(Communicator::from_env().unwrap()),
-    }
+/// A rank process of a test of this file.
+fn rank_process(_: &str) {
+    forks(Communicator::from_env().unwrap());
 }
+
+spawn::rank_processes!(self);

@@ -20,7 +20,7 @@
 //! use maypole::{ReduceOp, cuda::{Comm, Id}};                      // after
 //! ```
 //!
-//! A test (`tests/from_nccl`) compiles every call of cudarc's `Comm`, `Group` and `Id` against both.
+//! A test (`tests/gpu/from_nccl`) compiles every call of cudarc's `Comm`, `Group` and `Id` against both.
 //! What differs:
 //!
 //! | | `cudarc::nccl::safe` | `maypole::cuda` |

@@ -52,7 +52,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/execute", "lower schedule", "the executor knows programs, never algorithms"),
     (
-        "src/execute/{cursor,error,moved,observer,polling,record,stream,watcher}",
+        "src/execute/{cursor,error,moved,observer,polling,record,watcher}",
         "",
         "what programs and messages share knows neither of them",
     ),
@@ -180,7 +180,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
 
 /// The modules of a folder that name one another in a circle, and why they stay so.
 pub(crate) const CIRCLES: &[(&str, &str)] = &[
-    ("src/schedule/draw/{shapes,svg}", "a picture is made of shapes, which are as wide as it is"),
     ("transports/src/cuda/{launch,layout}", "a call says by which protocol its room is laid out"),
     (
         "transports/src/ib/{adapter,candidates,device,error,events,library}",

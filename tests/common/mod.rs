@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod random;
+pub(crate) mod walked;
 pub(crate) mod world;
 
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};

@@ -5,13 +5,12 @@
 //! with the plain loop.
 
 use super::number::Number;
+use crate::common::walked::walked;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
-use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Span, input, output};
-use std::collections::HashMap;
+use maypole::schedule::{Placement, input, output};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -27,45 +26,6 @@ impl Tree {
             Self::Rank(rank) => of(*rank),
             Self::Both(left, right) => left.evaluate(op, of).combine(right.evaluate(op, of), op),
         }
-    }
-}
-
-/// The tree of each span, while schedules are walked.
-struct Making(HashMap<(usize, Span), Rc<Tree>>);
-
-impl Making {
-    fn put(&mut self, rank: usize, into: Span, tree: Rc<Tree>, reduce: bool) {
-        let tree = if reduce {
-            Rc::new(Tree::Both(Rc::clone(&self.0[&(rank, into)]), tree))
-        } else {
-            tree
-        };
-        self.0.insert((rank, into), tree);
-    }
-}
-
-impl Meaning for Making {
-    type Message = Rc<Tree>;
-
-    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Rc<Tree> {
-        Rc::clone(&self.0[&(rank, from)])
-    }
-
-    fn receive(
-        &mut self,
-        rank: usize,
-        _: usize,
-        into: Span,
-        _: usize,
-        message: Rc<Tree>,
-        reduce: bool,
-    ) {
-        self.put(rank, into, message, reduce);
-    }
-
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        let tree = Rc::clone(&self.0[&(rank, from)]);
-        self.put(rank, into, tree, reduce);
     }
 }
 
@@ -99,9 +59,10 @@ impl Order {
         let chunks = schedules[0].chunks;
         let own =
             |rank| (0..chunks).map(move |chunk| ((rank, input(chunk)), Rc::new(Tree::Rank(rank))));
-        let mut making = Making((0..world).flat_map(own).collect());
-        walk(&schedules, Placement::Apart, &mut making).unwrap();
-        Self { trees: (0..chunks).map(|chunk| making.0.remove(&(rank, output(chunk)))).collect() }
+        let combine = |left: &Rc<Tree>, right| Rc::new(Tree::Both(Rc::clone(left), right));
+        let own = (0..world).flat_map(own);
+        let mut trees = walked(&schedules, Placement::Apart, own, combine).unwrap();
+        Self { trees: (0..chunks).map(|chunk| trees.remove(&(rank, output(chunk)))).collect() }
     }
 
     /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the

@@ -1,10 +1,14 @@
 //! Ranks that are processes: a test binary executes itself once for each process, and reads the
-//! output of each.
-#![allow(dead_code, reason = "not every test uses all of it")]
+//! output of each. What the processes do are roles. The file that starts a world has its roles in a
+//! function `rank_process`, and `rank_processes!` in `main.rs` lists these files.
+#![allow(dead_code, unused_imports, unused_macros, reason = "not every test uses all of it")]
 
 use maypole::world::bootstrap::JoinConfig;
 use maypole::{Communicator, Transport};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::panic::Location;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -12,15 +16,45 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A limit above everything that the tests take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// The variables of a rank process: what it does, and as which ranks.
+/// The variables of a rank process: what it does, which file knows how, and as which ranks.
 const ROLE: &str = "TEST_ROLE";
+const PART: &str = "TEST_PART";
 const RANKS: &str = "TEST_RANKS";
-/// The name of the ignored test that rank processes run, in every test file.
+/// The name of the ignored test that rank processes run, in every test program.
 const ENTRY: &str = "a_rank_of_another_test";
+
+/// Declares the test that rank processes run. Each module named here has a function
+/// `rank_process`, which does the roles of the worlds that the file of this name starts. If there is
+/// one module, it has the roles of all files.
+macro_rules! rank_processes {
+    ($($part:ident),+ $(,)?) => {
+        #[test]
+        #[ignore = "a rank process of another test"]
+        fn a_rank_of_another_test() {
+            crate::spawn::play(&[$((stringify!($part), $part::rank_process)),+]);
+        }
+    };
+}
+pub(crate) use rank_processes;
+
+/// The function of a file that does a role.
+type RankProcess = fn(&str);
+
+/// In a rank process: does its role.
+pub(crate) fn play(parts: &[(&str, RankProcess)]) {
+    let Some(role) = role() else { return };
+    let part = std::env::var(PART).expect("the test names its file");
+    let found = match parts {
+        [only] => Some(only),
+        _ => parts.iter().find(|(name, _)| *name == part),
+    };
+    found.unwrap_or_else(|| panic!("rank_processes! does not list {part}")).1(&role);
+}
 
 /// A world of processes that is to be started.
 pub(crate) struct World {
     role: String,
+    part: String,
     ranks: usize,
     /// The ranks of each process.
     processes: Vec<Vec<usize>>,
@@ -33,11 +67,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `ranks` processes that do `role`.
+    /// `ranks` processes that do `role`, which is a role of the calling file.
+    #[track_caller]
     pub(crate) fn new(role: &str, ranks: usize) -> Self {
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
+        let file = Path::new(Location::caller().file());
+        let part = file.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         Self {
             role: role.to_owned(),
+            part,
             ranks,
             processes,
             hosts: Vec::new(),
@@ -101,26 +139,11 @@ impl World {
     }
 
     fn command(&self, ranks: &[usize], job: &str, key: &str) -> Command {
-        let program = std::env::current_exe().unwrap();
-        let mut command = match self.starters.iter().find(|(rank, _)| ranks.contains(rank)) {
-            Some((_, starter)) => {
-                let mut command = Command::new(&starter[0]);
-                command.args(&starter[1..]).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
-        command
-            .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-            .stdin(Stdio::null());
-        // The variables of a launcher that runs the tests are not for the rank processes.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("MAYPOLE_")) {
-                command.env_remove(name);
-            }
-        }
+        let starter = self.starters.iter().find(|(rank, _)| ranks.contains(rank));
+        let starter = starter.map_or(&[][..], |(_, starter)| starter);
+        let mut command = process(&self.part, &self.role, starter);
         let list: Vec<_> = ranks.iter().map(usize::to_string).collect();
-        command.env(ROLE, &self.role).env(RANKS, list.join(","));
+        command.env(RANKS, list.join(","));
         command.env("MAYPOLE_RANK", &list[0]).env("MAYPOLE_WORLD", self.ranks.to_string());
         command
             .env("MAYPOLE_ADDRESS", "127.0.0.1")
@@ -137,6 +160,26 @@ impl World {
         }
         command
     }
+}
+
+/// A process that does `role`, which is a role of the file `part`, and has no variables of maypole's.
+/// The command `starter` starts it, if that is not empty.
+pub(crate) fn process(part: &str, role: &str, starter: &[String]) -> Command {
+    let mut words = starter.iter().map(OsString::from).collect::<Vec<_>>();
+    words.push(std::env::current_exe().unwrap().into());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .stdin(Stdio::null());
+    // The variables of a launcher that runs the tests are not for the rank processes.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("MAYPOLE_")) {
+            command.env_remove(name);
+        }
+    }
+    command.env(ROLE, role).env(PART, part);
+    command
 }
 
 /// Sends every line of `stream` to `sender`, and `None` at its end.
@@ -364,12 +407,10 @@ pub(crate) fn as_each_rank(body: impl Fn(Communicator) + Sync) {
     });
 }
 
-/// In a rank process: runs `body` as each of its ranks, over TCP if that is its role. Does nothing
-/// in the test's own process.
-pub(crate) fn as_told(body: impl Fn(Communicator) + Sync) {
-    match role().as_deref() {
-        None => {}
-        Some("tcp") => as_each_rank(|mut comm| body(comm.over(Transport::Tcp).unwrap())),
-        Some(_) => as_each_rank(body),
+/// Runs `body` as each rank of this process, over TCP if that is its role.
+pub(crate) fn as_told(role: &str, body: impl Fn(Communicator) + Sync) {
+    match role {
+        "tcp" => as_each_rank(|mut comm| body(comm.over(Transport::Tcp).unwrap())),
+        _ => as_each_rank(body),
     }
 }

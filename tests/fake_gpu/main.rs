@@ -1,6 +1,7 @@
 //! The code for GPUs over the fake driver of `kernels/cuda/emulated/driver/`, through unmodified
 //! cudarc. Each test starts processes of its own, because a process looks for the driver once.
-//! Nothing here says anything about a real GPU's memory, scheduling or speed.
+//! `kernel` runs the kernel that walks programs alone. Nothing here says anything about a real GPU's
+//! memory, scheduling or speed.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../common/mod.rs"]
@@ -17,6 +18,7 @@ mod endings;
 mod failures;
 mod graphs;
 mod handles;
+mod kernel;
 mod maps;
 mod memory;
 mod modules;
@@ -48,11 +50,11 @@ const ROLES: &[&[(&str, Role)]] = &[
     room::ROLES,
 ];
 
-#[test]
-#[ignore = "a process of the other tests"]
-fn a_rank_of_another_test() {
-    let Some(role) = spawn::role() else { return };
-    let found = ROLES.iter().copied().flatten().find(|(name, _)| *name == role);
+spawn::rank_processes!(self);
+
+/// A process of a test.
+fn rank_process(role: &str) {
+    let found = ROLES.iter().copied().flatten().find(|(name, _)| **name == *role);
     found.unwrap_or_else(|| panic!("there is a role '{role}'")).1();
 }
 

@@ -1,6 +1,6 @@
 //! Ranks that are processes, and one that is killed: the others are told which one.
 
-use crate::spawn::{World, role, say};
+use crate::spawn::{World, say};
 use crate::{alone, stream};
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What a rank process does.
-pub(crate) fn rank_process() {
-    let Some(role) = role() else { return };
+pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     comm.set_timeout(Duration::from_secs(60));
     say("joined", "now");

@@ -13,6 +13,7 @@ mod calls;
 mod deaths;
 mod emulated;
 mod faults;
+mod from_nccl;
 mod links;
 mod messages;
 mod speed;
@@ -22,11 +23,7 @@ use cudarc::driver::CudaStream;
 use maypole::cuda::driver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-#[test]
-#[ignore = "a rank process of the other tests"]
-fn a_rank_of_another_test() {
-    deaths::rank_process();
-}
+spawn::rank_processes!(deaths);
 
 /// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is
 /// no GPU.

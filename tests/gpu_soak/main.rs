@@ -46,13 +46,13 @@ const AT_ONCE: usize = 4;
 /// Seeds of a run of all tests.
 const SEEDS: u64 = 48;
 
-#[test]
-#[ignore = "a process of the other test"]
-fn a_rank_of_another_test() {
-    let Some(role) = spawn::role() else { return };
+spawn::rank_processes!(self);
+
+/// A process of the test.
+fn rank_process(role: &str) {
     let seed = std::env::var(SEED).expect("the test sets it");
     let plan = draw::draw(seed.parse().expect("a seed is a number"), &classes());
-    match role.as_str() {
+    match role {
         "threads" => drop(Communicator::run_local(plan.world, |comm| rank::carry_out(&plan, comm))),
         _ => spawn::as_each_rank(|comm| rank::carry_out(&plan, comm)),
     }

@@ -1,11 +1,16 @@
-//! The parsers of topologies against samples, and against texts with each kind of damage that
-//! pasting does.
+//! What reads files, machines and packed programs: samples, each kind of damage that pasting does,
+//! and arbitrary bytes. Here are the parsers of topologies.
 
 mod answers;
+mod arbitrary;
 mod damage;
+mod detect;
 mod files;
+#[path = "../common/fuzz.rs"]
+mod fuzz;
 mod hostile;
 mod matrices;
+mod packed;
 #[path = "../common/samples.rs"]
 mod samples;
 

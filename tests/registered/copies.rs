@@ -4,7 +4,7 @@
 use super::case::cases;
 use super::common::SeededRng;
 use super::skip;
-use super::spawn::{World, role, say};
+use crate::spawn::{World, say};
 use maypole::schedule::collective::Collective;
 use maypole::tuner::CostTable;
 use maypole::{CallPath, Communicator, Local};
@@ -127,12 +127,12 @@ fn ranks_measure_what_copies_cost_and_agree() {
 }
 
 /// What a rank process of these tests does.
-pub(crate) fn run_as_rank() {
-    match role().as_deref() {
-        Some("one dies while others copy") => copy_until_one_dies(),
-        Some("one gives up while others copy") => copy_from_one_that_gives_up(),
-        Some("one cannot be read") => copy_unless_refused(),
-        _ => {}
+pub(crate) fn rank_process(role: &str) {
+    match role {
+        "one dies while others copy" => copy_until_one_dies(),
+        "one gives up while others copy" => copy_from_one_that_gives_up(),
+        "one cannot be read" => copy_unless_refused(),
+        _ => panic!("there is no role {role}"),
     }
 }
 

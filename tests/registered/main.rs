@@ -39,9 +39,4 @@ fn local(world: usize) -> Local {
     Local::new(world).costs(asking())
 }
 
-#[test]
-#[ignore = "a rank process of the other tests"]
-fn a_rank_of_another_test() {
-    failures::run_as_rank();
-    copies::run_as_rank();
-}
+spawn::rank_processes!(copies, failures);

@@ -1,7 +1,7 @@
 //! Failures while requests are in flight. Every request soon gets an error.
 
-use super::spawn::{World, say};
 use super::{LIMIT, mixtures, start_sum};
+use crate::spawn::World;
 use maypole::{Communicator, Error, Local, Operation, Request};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,12 +29,9 @@ fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     first
 }
 
-pub(super) fn act(role: &str, comm: Communicator) {
-    match role {
-        "killed" => killed(comm),
-        "forks" => forks(comm),
-        _ => panic!("{role}"),
-    }
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(_: &str) {
+    forks(Communicator::from_env().unwrap());
 }
 
 /// Rank 0 forks while its request waits for rank 1, and the child drops its copy of everything.
@@ -70,44 +67,6 @@ fn forks(mut comm: Communicator) {
 fn a_forked_child_that_drops_its_copy_does_no_harm() {
     for transport in ["shm", "tcp"] {
         World::new("forks", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
-}
-
-/// Ranks 0 and 2 of a world of processes queue requests; rank 1 makes one, and then is killed.
-fn killed(mut comm: Communicator) {
-    start_sum(&mut comm, 1, 1000).wait().unwrap();
-    if comm.rank() == 1 {
-        say("ready", "now");
-        std::thread::sleep(LIMIT);
-    }
-    let requests = (0..5).map(|_| start_sum(&mut comm, 1, 100_000)).collect();
-    say("ready", "now");
-    let first = all_fail(requests);
-    say("error", &first);
-    assert!(
-        matches!(first, Error::PeerLost { peer: 1, .. } | Error::Aborted { .. })
-            && first.is_retryable()
-    );
-    let since = Instant::now();
-    assert!(matches!(comm.start((), |comm, ()| comm.barrier()).wait(), Err(Error::Failed { .. })));
-    assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
-    comm.close().unwrap();
-    assert!(since.elapsed() < SOON);
-}
-
-#[test]
-fn a_peer_is_killed_while_requests_are_queued() {
-    for transport in ["shm", "tcp"] {
-        let mut world = World::new("killed", 3).set("MAYPOLE_TRANSPORT", transport).start();
-        world.wait_for("ready", &[0, 1, 2]);
-        let since = Instant::now();
-        world.signal(1, "KILL");
-        let ranks = world.end();
-        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
-        for rank in [0, 2] {
-            assert_eq!(ranks[rank].code, Some(0), "{ranks:?}");
-            assert!(ranks[rank].said("error")[0].contains("rank 1"), "{ranks:?}");
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A rank drops communicators, in the middle of its work or while requests are in flight.
 
-use super::spawn::World;
 use super::{LIMIT, start_sum};
+use crate::spawn::World;
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 /// A limit far below the deadlines of the calls.
 const SOON: Duration = Duration::from_secs(20);
 
-pub(super) fn act(role: &str, comm: Communicator) {
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    let comm = Communicator::from_env().unwrap();
     match role {
         "gives-up-first-group" => gives_up(comm, true),
         "gives-up-second-group" => gives_up(comm, false),

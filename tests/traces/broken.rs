@@ -3,11 +3,11 @@
 use crate::spawn::World;
 use maypole::{Communicator, ReduceOp};
 use serde_json::Value;
-use std::process::Command;
 use std::time::Duration;
 
 /// Makes more calls than are written at once.
-pub(crate) fn much(comm: &mut Communicator) {
+pub(crate) fn rank_process(_: &str) {
+    let mut comm = Communicator::from_env().unwrap();
     for _ in 0..10_000 {
         comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
     }
@@ -31,27 +31,12 @@ fn files_that_cannot_be_written_do_no_harm() {
 fn a_disk_that_fills_ends_the_trace_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
-    let mut command = Command::new("sh");
     // A limit on the size of files, in units of 512 bytes, stands for a small disk.
-    command
-        .args(["-c", "ulimit -f 400; trap '' XFSZ; exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap());
-    command.args([
-        "a_rank_of_another_test",
-        "--exact",
-        "--ignored",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
-    command
-        .env("TEST_ROLE", "much")
-        .env("MAYPOLE_TRACE", &path)
-        .env("MAYPOLE_RANK", "0")
-        .env("MAYPOLE_WORLD", "1");
-    let output = command.env("MAYPOLE_ADDRESS", "127.0.0.1").output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaint}");
-    assert_eq!(complaint.matches("the trace ends early").count(), 1, "{complaint}");
+    let limited = ["sh", "-c", "ulimit -f 400; trap '' XFSZ; exec \"$0\" \"$@\""];
+    let world = World::new("much", 1).by(0, &limited).set("MAYPOLE_TRACE", path.display());
+    let lines = &world.start().succeed()[0].lines;
+    let complaints = lines.iter().filter(|line| line.contains("the trace ends early"));
+    assert_eq!(complaints.count(), 1, "{lines:?}");
     let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert!(file["traceEvents"].is_array());
 }

@@ -9,9 +9,14 @@ const RANKS: usize = 3;
 /// Lengths in bytes: two eager ones, the longest eager one, and one by rendezvous.
 const LENGTHS: [usize; 4] = [0, 5, 16 << 10, 1 << 20];
 
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(_: &str) {
+    talk(&mut Communicator::from_env().unwrap());
+}
+
 /// Sends each length around the ring, calls a barrier, and sends all lengths to all ranks in one
 /// group. Then rank 0 receives from any rank.
-pub(crate) fn talk(comm: &mut Communicator) {
+fn talk(comm: &mut Communicator) {
     let rank = comm.rank();
     let next = (rank + 1) % RANKS;
     let last = (rank + RANKS - 1) % RANKS;

@@ -14,9 +14,14 @@ use std::time::{Duration, Instant};
 const RANKS: usize = 3;
 const COUNT: usize = 100_003;
 
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(_: &str) {
+    everything(&mut Communicator::from_env().unwrap());
+}
+
 /// Makes calls of several collectives and algorithms, with one window and with several, and calls
 /// of a group.
-pub(crate) fn everything(comm: &mut Communicator) {
+fn everything(comm: &mut Communicator) {
     let mut data = vec![1f32; COUNT];
     for (collective, algorithm) in CALLS {
         comm.set_algorithm(Some(algorithm));

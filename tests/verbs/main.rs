@@ -27,15 +27,4 @@ mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
-use maypole::Communicator;
-use spawn::{role, say};
-
-#[test]
-#[ignore = "a rank process of the other tests"]
-fn a_rank_of_another_test() {
-    let Some(role) = role() else { return };
-    match Communicator::from_env() {
-        Err(error) => say("refused", error),
-        Ok(comm) => roles::play(&role, comm),
-    }
-}
+spawn::rank_processes!(roles);

@@ -16,8 +16,12 @@ const SIZES: [usize; 6] = [1, 100, 4096, 64 << 10, 600_000, 8 << 20];
 /// is slow.
 const LARGEST: usize = SIZES.len() - 1;
 
-/// Plays `role`.
-pub(crate) fn play(role: &str, comm: Communicator) {
+/// A rank process.
+pub(crate) fn rank_process(role: &str) {
+    let comm = match Communicator::from_env() {
+        Ok(comm) => comm,
+        Err(error) => return say("refused", error),
+    };
     match role {
         "join" => say("summary", comm.summary().replace('\n', " ")),
         "compare" => compare(comm),

@@ -1,5 +1,5 @@
 // Runs calls on emulated GPUs: reads them from standard input, writes the memory of every rank to
-// standard output. `tests/emulated_gpu/` writes the input. All numbers are 64 bits, little endian.
+// standard output. `tests/fake_gpu/kernel/` writes the input. All numbers are 64 bits, little endian.
 //
 //   type operation seed ranks lanes threads slots slot_bytes protocol calls
 //   publications and calls of every rank before the first call, and `tells_late`

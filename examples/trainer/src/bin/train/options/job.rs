@@ -1,7 +1,7 @@
 //! A run with all its options settled.
 
 use super::survival::OnFailure;
-use maypole_trainer::check::faults::PlantedFault;
+use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;

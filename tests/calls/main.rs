@@ -1,0 +1,30 @@
+//! What calls compute, between threads and between processes, over every kind of link.
+
+#[path = "../common/case.rs"]
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/lengths.rs"]
+mod lengths;
+#[path = "../common/number.rs"]
+mod number;
+#[path = "../common/oracle.rs"]
+mod oracle;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+mod arithmetic;
+mod bools;
+mod collectives;
+mod counters;
+mod counts;
+mod determinism;
+mod erased;
+mod large;
+mod operations;
+mod own_schedules;
+mod random_cases;
+mod values;
+mod variable;
+
+spawn::rank_processes!(collectives, counters, determinism, own_schedules, random_cases, values);

@@ -1,0 +1,294 @@
+//! Compiles the emulator of `kernels/cuda/emulated/` and runs calls on it.
+
+use super::case::{Case, cpu};
+use maypole::lower::DeviceProgram;
+use maypole::schedule::collective::Collective;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// Blocks a rank, and threads a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    pub(crate) lanes: u64,
+    pub(crate) threads: u64,
+}
+
+/// How publications say that they have arrived, as in `program.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Protocol {
+    Simple,
+    LowLatency,
+}
+
+/// How calls run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) grid: Grid,
+    pub(crate) protocol: Protocol,
+    /// Draws the order of events.
+    pub(crate) seed: u64,
+    /// Publications of every rank before the first call.
+    pub(crate) before: u64,
+}
+
+/// What is out of the ordinary in a run. By default nothing: all ranks make all calls, one after the
+/// other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disturbance {
+    /// By rank: the calls that it makes, as many as every rank. All of them if there are no ranks.
+    pub(crate) made: Vec<Vec<usize>>,
+    /// The rank that its host asks to give up, and after how many looks.
+    pub(crate) asked: Option<(usize, u64)>,
+    /// Each rank makes all calls at the same time.
+    pub(crate) at_once: bool,
+    /// Every host has ended all walks of its rank before.
+    pub(crate) refused: bool,
+}
+
+/// Why calls did not end, or not as they should.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Failure {
+    /// All threads waited for one another.
+    Deadlock,
+    /// A rank gave up: its `Status`, and the rank that it names.
+    GaveUp { status: u16, rank: u16 },
+    /// Two threads touched the same bytes, and nothing said who is first.
+    Race(String),
+    /// A rank took the wrong output of a call for a right one.
+    Wrong { call: usize, rank: usize },
+    /// A rank ended a barrier before another one began it.
+    PassedBarrier,
+    /// A rank does not say why it gave up first.
+    CauseLost,
+}
+
+impl Failure {
+    fn gave_up(stderr: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(stderr);
+        let report: u64 = text.trim().parse().unwrap_or_else(|_| panic!("a report, not '{text}'"));
+        Self::GaveUp { status: report as u16, rank: (report >> 16) as u16 }
+    }
+}
+
+/// A compiled emulator, deleted when dropped.
+pub(crate) struct Emulator {
+    folder: TempDir,
+}
+
+/// What chooses the thread that is next.
+const FIBERS: [&str; 2] = ["emulated/fibers.cpp", "emulated/exact.cpp"];
+const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
+/// The exit code of a program in which ThreadSanitizer has seen a race.
+const RACE: i32 = 66;
+
+/// True if the compiler has ThreadSanitizer, and what it makes runs on this machine.
+fn has_thread_sanitizer() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.cpp"), "int main() { return 0; }").unwrap();
+    let compiled = Command::new("c++")
+        .args(["-fsanitize=thread", "empty.cpp", "-o", "empty"])
+        .current_dir(folder.path())
+        .output();
+    compiled.is_ok_and(|output| output.status.success())
+        && Command::new(folder.path().join("empty")).output().is_ok_and(|it| it.status.success())
+}
+
+fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        // Compressed modules of real GPUs are not text.
+        if path.ends_with("ptx") {
+            continue;
+        }
+        let copy = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_folder(&path, &copy, edit),
+            false => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
+        }
+    }
+}
+
+impl Emulator {
+    /// The kernel for all types and operations. `None` if there is no compiler.
+    pub(crate) fn whole() -> Option<&'static Self> {
+        static WHOLE: OnceLock<Option<Emulator>> = OnceLock::new();
+        WHOLE.get_or_init(|| Self::compile(&FIBERS, |text| text)).as_ref()
+    }
+
+    /// Sums of f32 alone, with `edit` applied to the files of the kernel.
+    pub(crate) fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
+        Self::compile(&[&["-DONE_KERNEL"], &FIBERS[..]].concat(), edit)
+    }
+
+    /// As [`edited`](Self::edited), with an OS thread for each thread of the GPU, watched by
+    /// ThreadSanitizer. `None` if there is none.
+    pub(crate) fn watched(edit: impl Fn(String) -> String) -> Option<Self> {
+        has_thread_sanitizer().then(|| Self::compile(&WATCHED, edit)).flatten()
+    }
+
+    fn compile(options: &[&str], edit: impl Fn(String) -> String) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda");
+        copy_folder(&source, folder.path(), &edit);
+        let compiled = Command::new("c++")
+            .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
+            // Flags of lines repeat within a test.
+            .arg("-DFLAG_LOG=8")
+            .args(options)
+            .args(["emulated/main.cpp", "-o", "emulator"])
+            .current_dir(folder.path())
+            .output()
+            .ok()?;
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        Some(Self { folder })
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("emulator")
+    }
+
+    /// Runs cases that share slots, one call after the other. Every output must be that of the executor.
+    pub(crate) fn run(&self, cases: &[Case], machine: Machine) -> Result<(), Failure> {
+        self.run_disturbed(cases, machine, &Disturbance::default())
+    }
+
+    /// Runs cases that share slots. Every output that a rank takes for right must be that of the
+    /// executor.
+    pub(crate) fn run_disturbed(
+        &self,
+        cases: &[Case],
+        machine: Machine,
+        disturbance: &Disturbance,
+    ) -> Result<(), Failure> {
+        let mut child = Command::new(self.program())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let calls = calls(cases, disturbance);
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input(cases, &calls, machine, disturbance);
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        // An emulator that ends early has not read everything.
+        let written = writer.join().unwrap();
+        match output.status.code() {
+            Some(0) => written.unwrap(),
+            Some(3) => return Err(Failure::Deadlock),
+            Some(4) => {}
+            Some(5) => return Err(Failure::PassedBarrier),
+            Some(6) => return Err(Failure::CauseLost),
+            Some(RACE) => {
+                return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
+            }
+            other => panic!("the emulator ended with {other:?}"),
+        }
+        find_wrong(cases, &calls, &output.stdout)?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Failure::gave_up(&output.stderr)),
+        }
+    }
+}
+
+/// By call and rank: the number of the case.
+fn calls(cases: &[Case], disturbance: &Disturbance) -> Vec<Vec<usize>> {
+    let made = &disturbance.made;
+    match made.first() {
+        None => (0..cases.len()).map(|nth| vec![nth; cases[nth].world()]).collect(),
+        Some(first) => {
+            (0..first.len()).map(|nth| made.iter().map(|rank| rank[nth]).collect()).collect()
+        }
+    }
+}
+
+/// Looks for outputs that a rank takes for right and that are not those of the executor.
+fn find_wrong(cases: &[Case], calls: &[Vec<usize>], written: &[u8]) -> Result<(), Failure> {
+    let expected = cpu(cases);
+    let mut rest = written;
+    for (call, ranks) in calls.iter().enumerate() {
+        for (rank, nth) in ranks.iter().enumerate() {
+            let case = &cases[*nth];
+            let memory = case.memory(rank, &case.lower_for_device(rank));
+            let (is_done, others) = rest.split_at(size_of::<u64>());
+            let (mine, others) = others.split_at(memory.bytes.len());
+            rest = others;
+            if is_done != [0; 8] && mine[memory.output] != expected[*nth][rank] {
+                return Err(Failure::Wrong { call, rank });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn number(input: &mut Vec<u8>, number: usize) {
+    input.extend_from_slice(&(number as u64).to_le_bytes());
+}
+
+/// What the emulator reads; `main.cpp` says in which order.
+fn input(
+    cases: &[Case],
+    calls: &[Vec<usize>],
+    machine: Machine,
+    disturbance: &Disturbance,
+) -> Vec<u8> {
+    let Machine { grid, protocol, seed, before } = machine;
+    let mut input = Vec::new();
+    let world = cases[0].world();
+    let slots = cases[0].slots;
+    let packs = slots.bytes.div_ceil(16).div_ceil(grid.lanes as usize);
+    let slot_bytes = 32 * packs * grid.lanes as usize;
+    for word in [
+        cases[0].kind as usize,
+        cases[0].op as usize,
+        seed as usize,
+        world,
+        grid.lanes as usize,
+        grid.threads as usize,
+        slots.count,
+        slot_bytes,
+        (protocol == Protocol::LowLatency) as usize,
+        calls.len(),
+    ] {
+        number(&mut input, word);
+    }
+    number(&mut input, before as usize);
+    let fits = |case: &Case| {
+        let program = case.lower_for_device(0);
+        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
+    };
+    let fits = cases.iter().all(fits);
+    number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
+    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
+    let Disturbance { at_once, refused, .. } = *disturbance;
+    for word in [usize::from(at_once), usize::from(refused), asked, after as usize] {
+        number(&mut input, word);
+    }
+    for ranks in calls {
+        ranks.iter().enumerate().for_each(|(rank, nth)| write_rank(&mut input, &cases[*nth], rank));
+    }
+    input
+}
+
+/// The program and the buffers of one rank.
+fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize) {
+    let program = case.lower_for_device(rank);
+    let memory = case.memory(rank, &program);
+    let device = DeviceProgram::new(&program, rank, memory.places).expect("the kernel can walk it");
+    let idle = vec![0; device.bytes().len()];
+    let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
+    number(input, case.fingerprint_of(rank) as usize);
+    number(input, usize::from(case.operation.collective == Collective::Barrier));
+    number(input, bytes.len());
+    input.extend_from_slice(bytes);
+    number(input, memory.places.input);
+    number(input, memory.places.output);
+    number(input, memory.bytes.len());
+    input.extend_from_slice(&memory.bytes);
+    number(input, program.scratch);
+}

@@ -1,0 +1,99 @@
+//! The kernel with an OS thread for each thread of the GPU, watched by ThreadSanitizer: what a thread
+//! reads is ordered after what another one has written by the kernel's own counters and barriers.
+//! ThreadSanitizer sees pairs of accesses, so a test needs no unlucky order of events.
+
+use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
+use super::mutants::sensitive_cases;
+use crate::skip;
+
+/// Runs the calls of some seeds, and returns the first failure. `None` if nothing can be watched.
+fn first_failure(protocol: Protocol, edit: impl Fn(String) -> String) -> Option<Option<Failure>> {
+    let Some(emulator) = Emulator::watched(edit) else {
+        skip::skipped("there is no C++ compiler with ThreadSanitizer");
+        return None;
+    };
+    for seed in 0..3 {
+        let grid =
+            [Grid { lanes: 2, threads: 2 }, Grid { lanes: 1, threads: 3 }][seed as usize % 2];
+        for calls in sensitive_cases(seed).chunk_by(|a, b| a.slots == b.slots) {
+            let machine = Machine { grid, protocol, seed, before: 0 };
+            if let Err(failure) = emulator.run(calls, machine) {
+                return Some(Some(failure));
+            }
+        }
+    }
+    Some(None)
+}
+
+fn check_is_clean(protocol: Protocol) {
+    let failure = first_failure(protocol, |text| text);
+    assert!(matches!(failure, None | Some(None)), "{}", told(&failure.unwrap()));
+}
+
+fn told(failure: &Option<Failure>) -> String {
+    match failure {
+        Some(Failure::Race(report)) => report.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Replaces text that the files of the kernel contain once.
+fn check_is_a_race(name: &str, from: &str, to: &str) {
+    let edited = std::cell::Cell::new(0);
+    let edit = |text: String| {
+        edited.set(edited.get() + text.matches(from).count());
+        text.replace(from, to)
+    };
+    let Some(failure) = first_failure(Protocol::Simple, edit) else { return };
+    assert_eq!(edited.get(), 1, "{name}: the text to change is in the kernel once");
+    assert!(matches!(failure, Some(Failure::Race(_))), "{name}: {}", told(&failure));
+}
+
+#[test]
+fn publications_with_counters_are_free_of_races_emulated() {
+    check_is_clean(Protocol::Simple);
+}
+
+#[test]
+fn publications_with_flags_are_free_of_races_emulated() {
+    check_is_clean(Protocol::LowLatency);
+}
+
+#[test]
+fn a_publication_without_release_is_a_race_emulated() {
+    check_is_a_race(
+        "a counter that does not order what was written before it",
+        "            release();
+            publish(self.peers[reader]",
+        "            publish(self.peers[reader]",
+    );
+}
+
+#[test]
+fn a_credit_without_release_is_a_race_emulated() {
+    check_is_a_race(
+        "a writer that is told too early, in order of memory",
+        "            release();
+            publish(writer.mailbox",
+        "            publish(writer.mailbox",
+    );
+}
+
+#[test]
+fn a_wait_without_acquire_is_a_race_emulated() {
+    check_is_a_race(
+        "a counter that is read without order",
+        "u64 value = load_acquire(counter);",
+        "u64 value = load_relaxed(counter);",
+    );
+}
+
+#[test]
+fn a_fold_without_its_barrier_is_a_race_emulated() {
+    check_is_a_race(
+        "threads that tell of bytes which other threads still read or write",
+        "    __syncthreads();
+    if (self.lines != OK) return false;",
+        "    if (self.lines != OK) return false;",
+    );
+}

@@ -1,0 +1,334 @@
+//! Calls that do not match, and ranks that come too late: every rank names the same first cause, soon,
+//! and says what it gave up itself. Ranks are threads that share memory, threads joined by streams,
+//! processes that share memory, and processes joined by TCP.
+
+use crate::spawn::{World, say};
+use maypole::algorithms::Algorithm;
+use maypole::{Communicator, Error, Local, ReduceOp, Result};
+use std::time::{Duration, Instant};
+
+/// Far above what naming a mismatch takes, and far below [`TIMEOUT`].
+const SOON: Duration = Duration::from_secs(15);
+/// How long ranks would wait for one another if nothing was found out.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What one rank does.
+type Scenario = fn(Communicator) -> Result<()>;
+
+/// The scenarios that rank processes know by name.
+const SCENARIOS: [(&str, Scenario); 11] = [
+    ("other collective", other_collective),
+    ("other algorithm", other_algorithm),
+    ("other counts", other_counts),
+    ("split against barrier", split_against_barrier),
+    ("split against duplicate", split_against_duplicate),
+    ("each waits for the other", each_waits_for_the_other),
+    ("other root, then a call", other_root_then_a_call),
+    ("other root, then close", other_root_then_close),
+    ("late", late),
+    ("both are root", both_are_root),
+    ("each is root, then close", each_is_root_then_close),
+];
+
+fn sum(comm: &mut Communicator, count: usize) -> Result<()> {
+    comm.all_reduce(&mut vec![1u64; count], ReduceOp::Sum)
+}
+
+fn other_collective(mut comm: Communicator) -> Result<()> {
+    sum(&mut comm, 10)?;
+    match comm.rank() {
+        1 => sum(&mut comm, 1000)?,
+        _ => comm.barrier()?,
+    }
+    comm.barrier()
+}
+
+fn other_algorithm(mut comm: Communicator) -> Result<()> {
+    let ring = comm.rank() == 1;
+    comm.set_algorithm(Some(if ring { Algorithm::Ring } else { Algorithm::OneShot }));
+    sum(&mut comm, 1000)?;
+    comm.barrier()
+}
+
+fn other_counts(mut comm: Communicator) -> Result<()> {
+    let counts = if comm.rank() == 2 { [1, 1, 4] } else { [1, 2, 3] };
+    let mine = vec![1u64; counts[comm.rank()]];
+    comm.all_gather_v(&mine, &mut [0; 6], &counts)?;
+    comm.barrier()
+}
+
+fn split_against_barrier(mut comm: Communicator) -> Result<()> {
+    match comm.rank() {
+        1 => comm.split(Some(0), 0).map(drop),
+        _ => comm.barrier(),
+    }
+}
+
+fn split_against_duplicate(mut comm: Communicator) -> Result<()> {
+    match comm.rank() {
+        2 => comm.duplicate().map(drop),
+        _ => comm.split(Some(0), 0).map(drop),
+    }
+}
+
+/// Ranks 0 and 2 gather and wait for rank 1; rank 1 waits to be given its part of a scatter.
+fn each_waits_for_the_other(mut comm: Communicator) -> Result<()> {
+    match comm.rank() {
+        1 => comm.scatter(&[0u8; 3], &mut [0], 0)?,
+        _ => comm.gather(&[0u8], &mut [0; 3], 0)?,
+    }
+    comm.barrier()
+}
+
+/// Ranks 0 and 1 may get `Ok`, because their parts are done. Rank 2 waits for rank 1, which does
+/// not send.
+fn other_root(comm: &mut Communicator) -> Result<()> {
+    let root = if comm.rank() == 2 { 1 } else { 0 };
+    comm.broadcast(&mut [1u8; 100], root)
+}
+
+fn other_root_then_a_call(mut comm: Communicator) -> Result<()> {
+    other_root(&mut comm)?;
+    comm.barrier()
+}
+
+fn other_root_then_close(mut comm: Communicator) -> Result<()> {
+    other_root(&mut comm)?;
+    comm.close()
+}
+
+/// Waits until this rank, which is in no call, hears that the group has failed.
+fn await_failure(comm: &Communicator) {
+    let start = Instant::now();
+    while comm.status().failure.is_none() {
+        assert!(start.elapsed() < SOON, "this rank never hears of the failure");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
+fn late(mut comm: Communicator) -> Result<()> {
+    comm.barrier()?;
+    match comm.rank() {
+        1 => await_failure(&comm),
+        _ => comm.set_timeout(Duration::from_millis(500)),
+    }
+    sum(&mut comm, 4)
+}
+
+/// Both ranks send, and neither waits for the other.
+fn both_are_root(mut comm: Communicator) -> Result<()> {
+    let root = comm.rank();
+    comm.broadcast(&mut [1u8; 100], root)?;
+    unreachable!("the calls were compared before they ran")
+}
+
+/// Every rank sends, and no rank waits for another one.
+fn each_is_root_then_close(mut comm: Communicator) -> Result<()> {
+    let root = comm.rank();
+    comm.broadcast(&mut [1u8; 100], root)?;
+    comm.close()
+}
+
+/// What a test needs to know of an error.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Told {
+    /// The typed cause, printed with all of its fields.
+    cause: String,
+    /// What the rank gave up.
+    operation: String,
+    sentence: String,
+    took: Duration,
+}
+
+impl Told {
+    fn by(result: Result<()>, took: Duration) -> Option<Self> {
+        let error = result.err()?;
+        let cause = match &error {
+            Error::Mismatch { cause, .. } => format!("{cause:?}"),
+            Error::TimedOut { cause, .. } => format!("{cause:?}"),
+            _ => "no typed cause".to_owned(),
+        };
+        let operation = error.operation().unwrap_or("no call").to_owned();
+        Some(Self { cause, operation, sentence: error.to_string(), took })
+    }
+}
+
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    let scenario = SCENARIOS.iter().find(|(name, _)| *name == role).unwrap().1;
+    let comm = Communicator::from_env().unwrap();
+    let start = Instant::now();
+    if let Some(told) = Told::by(scenario(comm), start.elapsed()) {
+        say("cause", told.cause);
+        say("operation", told.operation);
+        say("sentence", told.sentence);
+        say("took", told.took.as_millis());
+    }
+}
+
+/// Runs the scenario in all ways and returns, for each way, what each of the `world` ranks was told.
+fn run(name: &str, world: usize, checked: bool) -> Vec<(String, Vec<Option<Told>>)> {
+    let scenario = SCENARIOS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let mut all = Vec::new();
+    for (way, hosts) in [("threads", vec![0; world]), ("streams", (0..world).collect())] {
+        let told = Local::new(world).hosts(&hosts).timeout(TIMEOUT).run(|mut comm| {
+            comm.set_checked(checked);
+            let start = Instant::now();
+            Told::by(scenario(comm), start.elapsed())
+        });
+        all.push((format!("{name} by {way}"), told));
+    }
+    for way in ["shm", "tcp"] {
+        let mut world = World::new(name, world)
+            .set("MAYPOLE_TRANSPORT", way)
+            .set("MAYPOLE_TIMEOUT", TIMEOUT.as_secs());
+        if checked {
+            world = world.set("MAYPOLE_CHECK", 1);
+        }
+        let told = world.start().succeed().into_iter().map(|ended| {
+            let one = |tag| ended.said(tag).first().map(|text| (*text).to_owned());
+            let took = Duration::from_millis(one("took")?.parse().unwrap());
+            let cause = one("cause")?;
+            Some(Told { cause, operation: one("operation")?, sentence: one("sentence")?, took })
+        });
+        all.push((format!("{name} over {way}"), told.collect()));
+    }
+    all
+}
+
+/// Asserts that all ranks were told one cause, soon, and returns what rank 0 was told.
+#[track_caller]
+fn one_cause(way: &str, told: &[Option<Told>]) -> Told {
+    let told: Vec<&Told> = told.iter().map(|it| it.as_ref().expect(way)).collect();
+    for it in &told {
+        assert_eq!(it.cause, told[0].cause, "{way}: {told:#?}");
+        assert!(it.took < SOON, "{way}: {told:#?}");
+    }
+    told[0].clone()
+}
+
+#[test]
+fn all_ranks_name_the_same_two_calls_and_what_they_gave_up() {
+    for (way, told) in run("other collective", 3, false) {
+        let cause = one_cause(&way, &told);
+        assert!(cause.sentence.contains("all_reduce(1000 x u64, sum)"), "{way}: {cause:?}");
+        assert!(cause.sentence.contains("calls barrier()"), "{way}: {cause:?}");
+        assert!(cause.cause.contains("CallMismatch { sequence: 1, "), "{way}: {cause:?}");
+        let gave_up = |rank: usize| told[rank].as_ref().unwrap().operation.clone();
+        assert_eq!(gave_up(1), "all_reduce(1000 x u64, sum)", "{way}");
+        for rank in [0, 2] {
+            assert_eq!(gave_up(rank), "barrier()", "{way}");
+        }
+    }
+}
+
+#[test]
+fn calls_that_only_settings_tell_apart() {
+    for (way, told) in run("other algorithm", 3, false) {
+        let cause = one_cause(&way, &told);
+        let differ = cause.sentence.contains("they differ in algorithm (one-shot, ring)")
+            || cause.sentence.contains("they differ in algorithm (ring, one-shot)");
+        assert!(differ, "{way}: {cause:?}");
+    }
+}
+
+#[test]
+fn calls_that_differ_in_the_counts_of_the_ranks() {
+    for (way, told) in run("other counts", 3, false) {
+        let cause = one_cause(&way, &told);
+        let differ = "they differ in counts of the ranks (1 2 3, 1 1 4)";
+        assert!(cause.sentence.contains(differ), "{way}: {cause:?}");
+    }
+}
+
+#[test]
+fn an_exchange_and_a_call_are_told_apart_at_once() {
+    for name in ["split against barrier", "split against duplicate", "each waits for the other"] {
+        for (way, told) in run(name, 3, false) {
+            let cause = one_cause(&way, &told);
+            assert!(cause.sentence.starts_with("ranks do not match: rank "), "{way}: {cause:?}");
+        }
+    }
+}
+
+#[test]
+fn another_root_is_an_error_at_the_next_call_or_at_close() {
+    for name in ["other root, then a call", "other root, then close", "each is root, then close"] {
+        for (way, told) in run(name, 3, false) {
+            let cause = one_cause(&way, &told);
+            assert!(cause.sentence.starts_with("ranks do not match: rank "), "{way}: {cause:?}");
+            assert!(cause.sentence.contains("they differ in root ("), "{way}: {cause:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_comes_after_the_others_gave_up_gets_their_error() {
+    for (way, told) in run("late", 3, false) {
+        let cause = one_cause(&way, &told);
+        assert!(cause.cause.contains("peer: Some(1)"), "{way}: {cause:?}");
+        assert!(cause.cause.contains("culprit: Some(1)"), "{way}: {cause:?}");
+        assert!(cause.sentence.contains("waited 0.5 s for rank 1"), "{way}: {cause:?}");
+    }
+}
+
+#[test]
+fn checked_calls_fail_before_anything_is_sent() {
+    for (way, told) in run("both are root", 2, true) {
+        let cause = one_cause(&way, &told);
+        let expected = "ranks do not match: rank 0 calls broadcast(100 x u8, root 0) as operation \
+                        0, but rank 1 calls broadcast(100 x u8, root 1); they differ in root (0, 1)";
+        assert_eq!(cause.sentence, expected, "{way}");
+    }
+    for (way, told) in run("split against barrier", 3, true) {
+        let cause = one_cause(&way, &told);
+        // The exchange names ranks 0 and 1. On a busy machine ranks 1 and 2 may have asked first.
+        let told = ["calls split()", "calls barrier()"];
+        assert!(told.iter().all(|call| cause.sentence.contains(call)), "{way}: {cause:?}");
+    }
+}
+
+#[test]
+fn checked_calls_that_match_work() {
+    let sums = Local::new(3).timeout(TIMEOUT).run(|mut comm| {
+        comm.set_checked(true);
+        let mut pair = comm.split(Some(comm.rank() as u64 / 2), 0).unwrap().unwrap();
+        let mut data = [0u64; 2];
+        for _ in 0..3 {
+            data = [1, comm.rank() as u64];
+            comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+            pair.barrier().unwrap();
+        }
+        comm.close().unwrap();
+        data
+    });
+    assert_eq!(sums, [[3, 3]; 3]);
+}
+
+/// The call before the mismatch stays `Ok`, and no call after it runs, also on a rank that only
+/// sends.
+#[test]
+fn what_was_ok_stays_ok_and_the_communicator_is_failed_from_the_next_call() {
+    let oks = Local::new(3).timeout(TIMEOUT).run(|mut comm| {
+        let rank = comm.rank();
+        let mut data = [rank as u64];
+        comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+        assert_eq!(data, [3]);
+        // Rank 0 sends its parts without waiting for a peer. The calls of the others do not match.
+        let start = Instant::now();
+        let error = loop {
+            let root = if rank == 2 { 1 } else { 0 };
+            match comm.broadcast(&mut [1u8; 100], root) {
+                Ok(()) => assert!(start.elapsed() < SOON, "rank {rank} goes on sending"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(&error, Error::Mismatch { cause, .. } if cause.sequence == 1), "{error}");
+        for later in [comm.barrier(), comm.send(&[1u8], 0, 0), comm.duplicate().map(drop)] {
+            assert!(matches!(later, Err(Error::Failed { .. })), "{later:?}");
+        }
+        comm.close().is_ok()
+    });
+    assert_eq!(oks.len(), 3);
+}

@@ -1,0 +1,355 @@
+//! Processes and threads die, leave, stop or abort. The other ranks shrink the communicator, go on,
+//! and compute the right sums.
+//!
+//! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
+
+use crate::spawn::{Ended, World, say};
+use maypole::{Communicator, Error, Local, ReduceOp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Worlds with random deaths.
+const ROUNDS: u64 = 8;
+/// How long one of them may take on a busy machine.
+const ROUND_LIMIT: Duration = Duration::from_secs(60);
+/// Calls that the last survivors make.
+const CALLS: usize = 20;
+
+fn rounds() -> u64 {
+    let asked = std::env::var("MAYPOLE_TEST_ROUNDS").ok();
+    asked.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// A random number below `end`, and different in every run.
+fn random(end: u64) -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish() % end
+}
+
+/// One rank that goes on without the dead. Its number in the first world never changes.
+struct Survivor {
+    comm: Communicator,
+    id: u64,
+    /// The first numbers of the ranks of `comm`.
+    ids: Vec<u64>,
+    shrinks: usize,
+}
+
+impl Survivor {
+    fn new(comm: Communicator) -> Self {
+        let id = comm.rank() as u64;
+        let ids = (0..comm.world() as u64).collect();
+        Self { comm, id, ids, shrinks: 0 }
+    }
+
+    /// One sum of `len` elements. Panics if it is wrong.
+    fn sum(&mut self, len: usize) -> maypole::Result<()> {
+        let mut data = vec![1u64 << self.id; len];
+        self.comm.all_reduce(&mut data, ReduceOp::Sum)?;
+        let expected: u64 = self.ids.iter().map(|id| 1u64 << id).sum();
+        assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
+        Ok(())
+    }
+
+    /// Shrinks to the ranks that still exist, until a call works.
+    fn go_on(&mut self) {
+        loop {
+            self.comm = self.comm.shrink().unwrap();
+            self.shrinks += 1;
+            let mut ids = vec![0; self.comm.world()];
+            if self.comm.all_gather(&[self.id], &mut ids).is_ok() {
+                assert_eq!(ids[self.comm.rank()], self.id);
+                assert!(ids.is_sorted() && ids.iter().all(|id| self.ids.contains(id)), "{ids:?}");
+                self.ids = ids;
+                return;
+            }
+        }
+    }
+
+    /// Sums until at most `last` ranks exist, and then [`CALLS`] times more.
+    fn work(&mut self, last: usize) {
+        let mut calls = 0;
+        while calls < CALLS {
+            let len = [1, 100, 30_000][calls % 3];
+            match self.sum(len) {
+                Ok(()) if self.ids.len() <= last => calls += 1,
+                Ok(()) => {}
+                Err(_) => self.go_on(),
+            }
+        }
+    }
+}
+
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    let mut comm = Communicator::from_env().unwrap();
+    comm.barrier().unwrap();
+    say("ready", "now");
+    if let Ok(delay) = std::env::var("TEST_DEATH") {
+        let delay = Duration::from_micros(delay.parse().unwrap());
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            std::process::abort();
+        });
+    }
+    match role {
+        "go on" => go_on(comm),
+        "group" => groups(comm),
+        "patience" => patience(comm),
+        "abort" => abort(comm),
+        other => panic!("there is no role {other}"),
+    }
+}
+
+fn go_on(comm: Communicator) {
+    let last = std::env::var("TEST_SURVIVORS").unwrap().parse().unwrap();
+    let mut survivor = Survivor::new(comm);
+    survivor.work(last);
+    say("ids", format!("{:?}", survivor.ids));
+    say("shrinks", survivor.shrinks);
+    survivor.comm.close().unwrap();
+}
+
+/// The numbers that all survivors have reported, equal on all of them.
+#[track_caller]
+fn survivors(ended: &[Ended], victims: &[usize]) -> String {
+    let alive = (0..ended.len()).filter(|rank| !victims.contains(rank));
+    let mut reports: Vec<&str> = Vec::new();
+    for rank in alive {
+        assert_eq!(ended[rank].code, Some(0), "rank {rank}: {ended:#?}");
+        let ids = ended[rank].said("ids");
+        assert_eq!(ids.len(), 1, "rank {rank}: {ended:#?}");
+        reports.push(ids[0]);
+    }
+    reports.dedup();
+    assert_eq!(reports.len(), 1, "{ended:#?}");
+    reports[0].to_owned()
+}
+
+/// Six ranks, of which one to four die at random moments, some of them while others agree.
+#[test]
+fn survivors_of_random_deaths_compute_the_right_sums() {
+    let mut shrinks = 0;
+    for round in 0..rounds() {
+        let begun = Instant::now();
+        let mut order: Vec<usize> = (0..6).collect();
+        order.sort_by_cached_key(|_| random(1 << 60));
+        let victims = &order[..1 + random(4) as usize];
+        let first = random(20_000);
+        // Close together, so that ranks die while others agree, or one after the other.
+        let spread = if round % 2 == 0 { 5000 } else { 150_000 };
+        let mut world = World::new("go on", 6).set("TEST_SURVIVORS", 6 - victims.len());
+        world = match round % 3 {
+            0 => world.set("MAYPOLE_TRANSPORT", "shm"),
+            1 => world.set("MAYPOLE_TRANSPORT", "tcp"),
+            _ => world.hosts(&[0, 0, 1, 1, 2, 2]),
+        };
+        for victim in victims {
+            world = world.set_of(*victim, "TEST_DEATH", first + random(spread));
+        }
+        let ended = world.start().end();
+        let mut alive: Vec<usize> = order[victims.len()..].to_vec();
+        alive.sort_unstable();
+        assert_eq!(survivors(&ended, victims), format!("{alive:?}"), "round {round}");
+        assert!(begun.elapsed() < ROUND_LIMIT, "round {round} took {:?}", begun.elapsed());
+        shrinks += ended[alive[0]].said("shrinks")[0].parse::<usize>().unwrap();
+    }
+    println!("{} worlds, in which a survivor went on {shrinks} times", rounds());
+}
+
+/// A rank leaves in order, without a failure before.
+#[test]
+fn a_rank_that_has_left_is_not_waited_for() {
+    for leaver in [0, 1] {
+        let worlds = Local::new(3).run(|mut comm| {
+            if comm.rank() == leaver {
+                return Vec::new();
+            }
+            comm.barrier().unwrap_err();
+            let mut survivor = Survivor::new(comm);
+            survivor.go_on();
+            survivor.sum(1000).unwrap();
+            survivor.ids
+        });
+        let alive: Vec<u64> = (0..3).filter(|rank| *rank != leaver as u64).collect();
+        for (rank, ids) in worlds.into_iter().enumerate() {
+            assert_eq!(ids, if rank == leaver { Vec::new() } else { alive.clone() });
+        }
+    }
+}
+
+#[test]
+fn threads_go_on_without_threads_that_panic() {
+    for round in 0..rounds() {
+        let victims: Vec<usize> = (0..5).filter(|_| random(3) == 0).collect();
+        let last = 5 - victims.len();
+        let before = random(200) as usize;
+        let ids = Local::new(5).hosts(&[0, 0, 1, 1, 1]).run(|comm| {
+            let rank = comm.rank();
+            let mut survivor = Survivor::new(comm);
+            if victims.contains(&rank) {
+                let panicked = catch_unwind(AssertUnwindSafe(move || {
+                    (0..before + 10 * rank).try_for_each(|_| survivor.sum(10)).ok();
+                    std::panic::resume_unwind(Box::new("as planned"));
+                }));
+                assert!(panicked.is_err());
+                return None;
+            }
+            survivor.work(last);
+            Some(survivor.ids)
+        });
+        let alive = || (0..5).filter(|rank| !victims.contains(rank)).map(|rank| rank as u64);
+        for ids in ids.into_iter().flatten() {
+            assert_eq!(ids, alive().collect::<Vec<_>>(), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn all_ranks_go_on_if_none_has_failed() {
+    Communicator::run_local(3, |mut comm| {
+        let mut next = comm.shrink().unwrap();
+        assert_eq!((next.rank(), next.world()), (comm.rank(), 3));
+        next.barrier().unwrap();
+        comm.barrier().unwrap();
+    });
+}
+
+/// Even and odd ranks are groups. Rank 2 dies, and each group goes on by itself.
+fn groups(mut world: Communicator) {
+    let me = world.rank();
+    let comm = world.split(Some(me as u64 % 2), -(me as i64)).unwrap().unwrap();
+    drop(world);
+    let mut survivor = Survivor::new(comm);
+    let last = survivor.comm.world() - usize::from(me.is_multiple_of(2));
+    survivor.id = me as u64;
+    survivor.ids = (0..6).rev().filter(|id| id % 2 == me as u64 % 2).collect();
+    while survivor.sum(100).is_ok() {}
+    // The group keeps its order, which is not that of the world.
+    survivor.comm = survivor.comm.shrink().unwrap();
+    survivor.ids.retain(|id| *id != 2);
+    assert_eq!(survivor.comm.world(), last);
+    assert_eq!(survivor.ids[survivor.comm.rank()], me as u64);
+    (0..CALLS).for_each(|_| survivor.sum(1000).unwrap());
+    // A survivor splits and goes on as any communicator does.
+    let rank = survivor.comm.rank();
+    let mut half = survivor.comm.split(Some(rank as u64), 0).unwrap().unwrap();
+    half.barrier().unwrap();
+    say("ids", "done");
+}
+
+#[test]
+fn groups_go_on_each_by_itself() {
+    for way in ["shm", "tcp"] {
+        let world = World::new("group", 6).set("MAYPOLE_TRANSPORT", way);
+        let ended = world.set_of(2, "TEST_DEATH", 50_000).start().end();
+        assert_eq!(survivors(&ended, &[2]), "done");
+    }
+}
+
+/// Calls until the stopped rank makes a call fail. Then shrinks again and again, until all ranks
+/// take part.
+fn patience(comm: Communicator) {
+    let mut survivor = Survivor::new(comm);
+    while survivor.sum(100).is_ok() {}
+    // Rank 0 leads, and has a longer timeout than the others. It must give up before they do all
+    // the same, or they would name rank 0 as the missing rank.
+    let patience = if survivor.comm.rank() == 0 { 20 } else { 2 };
+    survivor.comm.set_timeout(Duration::from_secs(patience));
+    loop {
+        match survivor.comm.shrink() {
+            Ok(next) => {
+                survivor.comm = next;
+                break;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Connect { .. }), "{error}");
+                say("missing", error);
+            }
+        }
+    }
+    survivor.comm.set_timeout(Duration::from_secs(60));
+    survivor.ids.truncate(survivor.comm.world());
+    survivor.sum(100).unwrap();
+    say("ids", format!("{:?}", survivor.ids));
+}
+
+#[test]
+fn a_stopped_rank_is_waited_for_and_named() {
+    for victim in [0, 2] {
+        let world = World::new("patience", 3).set("MAYPOLE_TIMEOUT", 2);
+        let mut running = world.start();
+        running.wait_for("ready", &[0, 1, 2]);
+        running.signal(victim, "STOP");
+        let others: Vec<usize> = (0..3).filter(|rank| *rank != victim).collect();
+        running.wait_for("missing", &others);
+        running.signal(victim, "CONT");
+        let ended = running.end();
+        assert_eq!(survivors(&ended, &[]), "[0, 1, 2]");
+        for rank in others {
+            let missing = ended[rank].said("missing")[0];
+            let text = format!("did not end in time; missing: rank {victim}");
+            assert!(missing.ends_with(&text), "rank {rank}: {missing}");
+        }
+    }
+}
+
+/// All ranks call. Another thread of rank 2 aborts once the test has made a file.
+fn abort(comm: Communicator) {
+    let handle = comm.abort_handle();
+    if comm.rank() == 2 {
+        std::thread::spawn(move || {
+            while !Path::new(&std::env::var("TEST_FILE").unwrap()).exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let begun = Instant::now();
+            handle.abort("enough");
+            assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        });
+    }
+    let mut survivor = Survivor::new(comm);
+    let error = loop {
+        if let Err(error) = survivor.sum(100) {
+            break error;
+        }
+    };
+    say("error", &error);
+    assert_eq!((error.culprit(), error.is_retryable()), (Some(2), false), "{error}");
+    survivor.go_on();
+    survivor.work(3);
+    say("ids", format!("{:?}", survivor.ids));
+}
+
+/// All ranks wait for rank 0, which is stopped and cannot pass anything on.
+#[test]
+fn an_abort_frees_all_waiters_even_without_rank_0() {
+    for way in ["shm", "tcp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("abort");
+        let world = World::new("abort", 4).set("MAYPOLE_TRANSPORT", way);
+        let mut running = world.set("TEST_FILE", file.display()).start();
+        running.wait_for("ready", &[0, 1, 2, 3]);
+        running.signal(0, "STOP");
+        std::fs::write(&file, "now").unwrap();
+        let begun = Instant::now();
+        running.wait_for("error", &[1, 2, 3]);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        // The others are going on; now they learn that rank 0 is gone.
+        running.signal(0, "KILL");
+        let ended = running.end();
+        assert_eq!(survivors(&ended, &[0]), "[1, 2, 3]");
+        for survivor in &ended[1..] {
+            let error = survivor.said("error")[0];
+            assert!(error.ends_with("because rank 2 aborted: enough"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_abort_after_the_end_does_nothing() {
+    let comm = Communicator::local(1).remove(0);
+    let handle = comm.abort_handle();
+    drop(comm);
+    handle.abort("too late");
+}

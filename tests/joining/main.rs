@@ -1,0 +1,16 @@
+//! How a world is made: its variables, the agreement of its ranks, and encrypted links.
+#![cfg(target_os = "linux")]
+
+#[path = "../common/proxy.rs"]
+mod proxy;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+mod bootstrap;
+mod encryption;
+mod variables;
+
+use bootstrap::death;
+use encryption::processes;
+
+spawn::rank_processes!(death, processes, variables);

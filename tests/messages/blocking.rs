@@ -1,0 +1,429 @@
+//! Messages between two ranks: any size, any tag and any order that is allowed, over every kind of
+//! link.
+
+use crate::common::SeededRng;
+use crate::spawn::{World, as_told};
+use maypole::schedule::walk::{Meaning, walk};
+use maypole::schedule::{Placement, Span};
+use maypole::{Communicator, DataType, Element, Error, Local};
+use std::time::{Duration, Instant};
+
+/// Lengths in bytes, around the limit between eager and rendezvous.
+const LENGTHS: [usize; 9] =
+    [0, 1, 7, 4096, 16 << 10, (16 << 10) + 1, 65_521, 1 << 20, (3 << 20) + 5];
+
+/// The bytes of message `number` with `tag` from one rank to another. Any two messages differ.
+fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> {
+    let seed = [from, to, tag as usize, number, len]
+        .iter()
+        .fold(7u64, |seed, it| SeededRng::new(seed ^ *it as u64).next_u64());
+    let mut rng = SeededRng::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+#[track_caller]
+fn expect(comm: &mut Communicator, len: usize, from: usize, tag: u32, number: usize) {
+    let mut came = vec![0u8; len];
+    comm.recv(&mut came, from, tag).unwrap();
+    assert!(
+        came == text(len, from, comm.rank(), tag, number),
+        "{len} bytes from rank {from}, tag {tag}"
+    );
+}
+
+/// Every rank sends to the next one, rank 0 first, every length.
+fn around(comm: &mut Communicator) {
+    let rank = comm.rank();
+    let world = comm.world();
+    let next = (rank + 1) % world;
+    let last = (rank + world - 1) % world;
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let mine = text(len, rank, next, 3, number);
+        if rank == 0 {
+            comm.send(&mine, next, 3).unwrap();
+            expect(comm, len, last, 3, number);
+        } else {
+            expect(comm, len, last, 3, number);
+            comm.send(&mine, next, 3).unwrap();
+        }
+    }
+}
+
+/// Every rank sends many eager messages to every other rank before it receives any. Then it
+/// receives them in another order of ranks and tags, and in the sending order within each tag.
+fn out_of_order(comm: &mut Communicator, rng: &mut SeededRng) {
+    let rank = comm.rank();
+    let world = comm.world();
+    let lens: Vec<usize> = (0..12).map(|_| rng.below(4000)).collect();
+    for to in (0..world).filter(|to| *to != rank) {
+        for (number, len) in lens.iter().enumerate() {
+            let tag = number as u32 % 3;
+            comm.send(&text(*len, rank, to, tag, number), to, tag).unwrap();
+        }
+    }
+    for tag in [2, 0, 1] {
+        for from in (0..world).rev().filter(|from| *from != rank) {
+            for number in (0..lens.len()).filter(|number| *number as u32 % 3 == tag) {
+                expect(comm, lens[number], from, tag, number);
+            }
+        }
+    }
+}
+
+/// Sends more eager messages than there is credit for. The sender goes on once the receiver has
+/// taken some.
+fn more_than_there_is_credit_for(comm: &mut Communicator) {
+    if comm.rank() == 0 {
+        (0..500).for_each(|number| comm.send(&text(1000, 0, 1, 9, number), 1, 9).unwrap());
+        comm.send(&[1u8], 1, 10).unwrap();
+    } else if comm.rank() == 1 {
+        (0..500).for_each(|number| expect(comm, 1000, 0, 9, number));
+        comm.recv(&mut [0u8], 0, 10).unwrap();
+    }
+}
+
+/// Rank 0 receives three messages from every other rank, in the order in which they arrive.
+fn from_any(comm: &mut Communicator, rng: &mut SeededRng) {
+    let rank = comm.rank();
+    let world = comm.world();
+    let lens: Vec<usize> = (0..3 * world).map(|_| rng.below(100_000)).collect();
+    let len = |from: usize, number: usize| lens[number * world + from];
+    if rank > 0 {
+        return (0..3).for_each(|number| {
+            comm.send(&text(len(rank, number), rank, 0, 5, number), 0, 5).unwrap()
+        });
+    }
+    let mut seen = vec![0; world];
+    for _ in 0..3 * (world - 1) {
+        let mut came = vec![0u8; 100_000];
+        let (from, count) = comm.recv_any(&mut came, 5).unwrap();
+        assert!(came[..count] == text(len(from, seen[from]), from, 0, 5, seen[from]));
+        assert!(came[count..].iter().all(|byte| *byte == 0));
+        seen[from] += 1;
+    }
+    assert!(seen[1..].iter().all(|messages| *messages == 3));
+}
+
+/// A rank sends eager messages to itself. A message to itself that would wait for its receive is
+/// refused at once.
+fn to_itself(comm: &mut Communicator) {
+    let rank = comm.rank();
+    for number in 0..3 {
+        comm.send(&text(500, rank, rank, 1, number), rank, 1).unwrap();
+    }
+    (0..3).for_each(|number| expect(comm, 500, rank, 1, number));
+    let error = comm.send(&vec![0u8; 100_000], rank, 1).unwrap_err();
+    assert!(error.is_harmless() && error.to_string().contains("waits for its receive"), "{error}");
+    let mine = text(3 << 20, rank, rank, 2, 0);
+    let mut came = vec![0; 3 << 20];
+    comm.exchange(&mine, rank, &mut came, rank, 2).unwrap();
+    assert!(mine == came);
+}
+
+fn of_type<T: Element + PartialEq>(comm: &mut Communicator, values: [T; 3]) {
+    if comm.rank() == 0 {
+        comm.send(&values, 1, 0).unwrap();
+    } else if comm.rank() == 1 {
+        let mut came = [T::zeroed(); 3];
+        comm.recv(&mut came, 0, 0).unwrap();
+        assert!(came == values);
+    }
+}
+
+/// Collectives and messages do not disturb one another.
+fn between_collectives(comm: &mut Communicator) {
+    let rank = comm.rank();
+    let world = comm.world();
+    for round in 0..20u64 {
+        if rank == 0 {
+            comm.send(&[round; 40], world - 1, 4).unwrap();
+        }
+        let mut sum = [1u64; 1000];
+        comm.all_reduce(&mut sum, maypole::ReduceOp::Sum).unwrap();
+        assert_eq!(sum, [world as u64; 1000]);
+        if rank == world - 1 {
+            let mut came = [0u64; 40];
+            comm.recv(&mut came, 0, 4).unwrap();
+            assert_eq!(came, [round; 40]);
+        }
+    }
+}
+
+fn wrong_ranks_are_refused(comm: &mut Communicator) {
+    let rank = comm.rank();
+    let world = comm.world();
+    let errors = [
+        comm.send(&[0u8], world, 0).unwrap_err(),
+        comm.recv(&mut [0u8], world, 0).unwrap_err(),
+        comm.exchange(&[0u8], 0, &mut [0], world, 0).unwrap_err(),
+        comm.group(|group| group.send(&[0u8], world, 0)).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.is_harmless(), "{error}");
+        let why = format!("rank {world} is not one of the {world} ranks");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("rank {rank}: ")), "{text}");
+        assert!(text.ends_with(&why), "{text}");
+    }
+}
+
+fn everything(mut comm: Communicator) {
+    wrong_ranks_are_refused(&mut comm);
+    to_itself(&mut comm);
+    if comm.world() > 1 {
+        everything_of_several(&mut comm);
+        let mut group =
+            comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
+        if group.world() > 1 {
+            around(&mut group);
+            from_any(&mut group, &mut SeededRng::new(8));
+        }
+        around(&mut comm);
+    }
+    comm.close().unwrap();
+}
+
+fn everything_of_several(comm: &mut Communicator) {
+    around(comm);
+    out_of_order(comm, &mut SeededRng::new(1));
+    more_than_there_is_credit_for(comm);
+    from_any(comm, &mut SeededRng::new(2));
+    of_type(comm, [1.5f32, f32::MIN, 0.0]);
+    of_type(comm, [u64::MAX, 0, 7]);
+    of_type(comm, [-1i16, 2, 3]);
+    between_collectives(comm);
+}
+
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    as_told(role, everything);
+}
+
+#[test]
+fn messages_between_processes() {
+    for way in ["shm", "tcp"] {
+        World::new(way, 3).start().succeed();
+    }
+}
+
+#[test]
+fn encrypted_messages() {
+    World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
+    let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
+    mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();
+}
+
+#[test]
+fn messages_between_hosts() {
+    World::new("mixed", 4).hosts(&[0, 0, 1, 1]).start().succeed();
+}
+
+#[test]
+fn messages_between_threads_and_processes() {
+    World::new("mixed", 4).processes(&[&[0, 2], &[1], &[3]]).start().succeed();
+}
+
+#[test]
+fn messages_between_threads() {
+    for hosts in [&[0][..], &[0, 0], &[0, 0, 0, 0, 0], &[0, 1, 0, 1, 2]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
+    }
+}
+
+/// Ignores what messages carry: the walk then shows only whether all of them are received.
+struct Ignored;
+
+impl Meaning for Ignored {
+    type Message = ();
+    fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
+    fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
+    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+}
+
+#[test]
+fn the_schedules_of_a_group_complete_and_so_does_the_group() {
+    let mut rng = SeededRng::new(41);
+    for world in [1, 2, 5] {
+        // The number of messages from each rank to each rank, itself included.
+        let messages: Vec<usize> = (0..world * world).map(|_| rng.below(4)).collect();
+        let len = |from: usize, to: usize, number: usize| {
+            LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()]
+        };
+        let parts = Communicator::run_local(world, |mut comm| {
+            let rank = comm.rank();
+            let mut part = None;
+            let number = |from: usize, to: usize| 0..messages[from * world + to];
+            let mine: Vec<_> = (0..world)
+                .flat_map(|to| {
+                    number(rank, to)
+                        .map(move |number| (to, text(len(rank, to, number), rank, to, 0, number)))
+                })
+                .collect();
+            let expected: Vec<_> = (0..world)
+                .flat_map(|from| {
+                    number(from, rank).map(move |number| {
+                        (from, text(len(from, rank, number), from, rank, 0, number))
+                    })
+                })
+                .collect();
+            let mut came: Vec<_> =
+                expected.iter().map(|(from, data)| (*from, vec![0u8; data.len()])).collect();
+            comm.group(|group| {
+                mine.iter().try_for_each(|(to, data)| group.send(data, *to, 0))?;
+                came.iter_mut().try_for_each(|(from, data)| group.recv(data, *from, 0))?;
+                part = group.schedule();
+                Ok(())
+            })
+            .unwrap();
+            assert!(came == expected);
+            let part = part.expect("all senders are known");
+            assert_eq!(part.steps.len(), mine.len() + expected.len());
+            part
+        });
+        walk(&parts, Placement::Apart, &mut Ignored).unwrap();
+        let mut broken = parts;
+        if broken[0].steps.pop().is_some() {
+            walk(&broken, Placement::Apart, &mut Ignored).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn a_group_that_receives_from_any_rank_has_no_schedule() {
+    Communicator::run_local(1, |mut comm| {
+        let mine = [1u8];
+        let mut came = [0u8];
+        comm.group(|group| {
+            group.send(&mine, 0, 0)?;
+            assert_eq!(group.schedule().expect("all senders are known").steps.len(), 1);
+            group.recv_any(&mut came, 0)?;
+            assert_eq!(group.schedule(), None);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(came, mine);
+    });
+}
+
+/// Two senders whose messages are already there are served in turn.
+#[test]
+fn a_receive_from_any_rank_takes_turns() {
+    const EACH: usize = 10;
+    Local::new(3).run(|mut comm| {
+        let rank = comm.rank();
+        if rank > 0 {
+            // Eager messages, so that no send waits for its receive.
+            for number in 0..EACH {
+                comm.send(&[number as u64], 0, 4).unwrap();
+            }
+        }
+        comm.barrier().unwrap();
+        if rank > 0 {
+            return;
+        }
+        let mut number = [0u64];
+        let came: Vec<(usize, u64)> =
+            (0..2 * EACH).map(|_| (comm.recv_any(&mut number, 4).unwrap().0, number[0])).collect();
+        let turns = came.windows(2).all(|two| two[0].0 != two[1].0);
+        assert!(turns, "the senders are not served in turn: {came:?}");
+        for sender in [1, 2] {
+            let numbers = came.iter().filter(|(from, _)| *from == sender).map(|(_, it)| *it);
+            assert!(numbers.eq(0..EACH as u64), "{came:?}");
+        }
+    });
+}
+
+/// Probes until there is a message with `tag`, and receives it. Returns the rank that the probe
+/// named, and what the receive returned.
+fn probe_and_receive(
+    comm: &mut Communicator,
+    into: &mut [u64],
+    tag: u32,
+) -> (usize, (usize, usize)) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(rank) = comm.probe_any(tag).unwrap() {
+            // A probe takes nothing, so another one finds the same message.
+            assert_eq!(comm.probe_any(tag).unwrap(), Some(rank));
+            return (rank, comm.recv_any(into, tag).unwrap());
+        }
+        assert!(Instant::now() < deadline, "no message with tag {tag} was found");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_probe_names_the_rank_that_a_receive_from_any_rank_takes() {
+    const LONG: usize = 100_000;
+    Local::new(3).run(|mut comm| {
+        let rank = comm.rank();
+        assert_eq!(comm.probe_any(9).unwrap(), None);
+        let mine = vec![rank as u64; LONG];
+        if rank > 0 {
+            // Two that are sent at once, and one that is sent when its receive has cleared it.
+            comm.send(&mine[..3], 0, 4).unwrap();
+            comm.send(&mine[..3], 0, 4).unwrap();
+            comm.barrier().unwrap();
+            return comm.send(&mine, 0, 4).unwrap();
+        }
+        comm.barrier().unwrap();
+        let mut numbers = vec![0; LONG];
+        let turns: Vec<usize> = (0..6)
+            .map(|_| {
+                let (named, (from, count)) = probe_and_receive(&mut comm, &mut numbers, 4);
+                assert_eq!(named, from);
+                assert!(numbers[..count].iter().all(|it| *it == from as u64));
+                from
+            })
+            .collect();
+        assert_ne!(turns[0], turns[1], "messages of both had arrived: {turns:?}");
+        assert_eq!(comm.probe_any(4).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_probe_tells_that_the_group_has_failed() {
+    Local::new(2).run(|mut comm| {
+        if comm.rank() == 1 {
+            return comm.abort_handle().abort("as planned");
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Ok(come) = comm.probe_any(0) {
+            assert_eq!(come, None);
+            assert!(Instant::now() < deadline, "a probe does not see that the group has failed");
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// A call of one thread waits for the message of another one.
+#[test]
+fn another_thread_starts_messages_while_a_call_waits() {
+    for len in [3, 1 << 20] {
+        Local::new(2).run(|mut comm| {
+            let mut handle = comm.message_handle();
+            if comm.rank() == 1 {
+                let mut data = vec![0u8; len];
+                comm.recv(&mut data, 0, 5).unwrap();
+                assert!(data == vec![5u8; len]);
+                comm.send(&data, 0, 6).unwrap();
+                return comm.barrier().unwrap();
+            }
+            std::thread::scope(|threads| {
+                let waits = threads.spawn(|| comm.barrier().unwrap());
+                let sent = handle.start_send_erased(DataType::U8, vec![5u8; len], 1, 5, |_| {});
+                sent.wait().unwrap();
+                let room = vec![0u8; len];
+                let back = handle.start_recv_erased(DataType::U8, room, Some(1), 6, |_| {});
+                assert!(back.wait().unwrap() == (vec![5u8; len], (1, len)));
+                waits.join().unwrap();
+            });
+            comm.close().unwrap();
+            let late = handle.start_send_erased(DataType::U8, vec![0], 1, 5, |_| {}).wait();
+            assert!(matches!(&late, Err(Error::Invalid { .. })), "{late:?}");
+        });
+    }
+}

@@ -1,0 +1,425 @@
+//! Messages that do not block: matched by their tags, whatever the order in which both ends post
+//! them, and beside every other call.
+
+use crate::common::SeededRng;
+use crate::spawn::{World, as_told};
+use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How long a call that fails may take on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+const LONG: usize = 1 << 20;
+
+fn bytes(len: usize, tag: u32) -> Vec<u8> {
+    (0..len).map(|at| (at as u32 ^ tag.wrapping_mul(77)) as u8).collect()
+}
+
+/// A receive that is posted first and served last holds up neither receives nor sends.
+fn a_posted_receive_holds_nothing_up(comm: &mut Communicator) {
+    for len in [3, LONG] {
+        if comm.rank() == 0 {
+            comm.send(&bytes(len, 2), 1, 2).unwrap();
+            comm.recv(&mut [0u8], 1, 9).unwrap();
+            comm.send(&bytes(len, 1), 1, 1).unwrap();
+        } else if comm.rank() == 1 {
+            let first = comm.start_recv(vec![0u8; len], 0, 1);
+            let mut second = vec![0u8; len];
+            comm.recv(&mut second, 0, 2).unwrap();
+            comm.send(&[1u8], 0, 9).unwrap();
+            assert!(second == bytes(len, 2));
+            assert!(first.wait().unwrap() == bytes(len, 1));
+        }
+    }
+}
+
+/// Tags are received in the reverse of the order in which they were sent.
+fn tags_in_reverse(comm: &mut Communicator) {
+    for (count, len) in [(2, 64 << 10), (2, LONG), (20, 4096), (200, 4096), (20, 64 << 10)] {
+        for blocks in [false, true] {
+            match comm.rank() {
+                0 => {
+                    let start = |tag| comm.start_send(bytes(len, tag), 1, tag);
+                    wait_all((0..count).map(start).collect::<Vec<_>>()).unwrap();
+                }
+                1 if blocks => {
+                    for tag in (0..count).rev() {
+                        let mut data = vec![0u8; len];
+                        comm.recv(&mut data, 0, tag).unwrap();
+                        assert!(data == bytes(len, tag));
+                    }
+                }
+                1 => {
+                    let start = |tag| comm.start_recv(vec![0u8; len], 0, tag);
+                    let came = wait_all((0..count).rev().map(start).collect::<Vec<_>>()).unwrap();
+                    let whole = came.iter().zip((0..count).rev());
+                    assert!(whole.into_iter().all(|(data, tag)| *data == bytes(len, tag)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Messages go on while their rank is in a collective, or waits for another request.
+fn beside_collectives(comm: &mut Communicator) {
+    let mut sent = None;
+    match comm.rank() {
+        0 => sent = Some(comm.start_send(bytes(LONG, 4), 1, 4)),
+        1 => {
+            let mut data = vec![0u8; LONG];
+            comm.recv(&mut data, 0, 4).unwrap();
+            assert!(data == bytes(LONG, 4));
+        }
+        _ => {}
+    }
+    comm.barrier().unwrap();
+    let received = (comm.rank() == 0).then(|| comm.start_recv(vec![0u8; LONG], 1, 5));
+    let sum = comm.start_all_reduce(vec![1u64; 5000], ReduceOp::Sum);
+    if comm.rank() == 1 {
+        // Waits for the reduction that was started before, and then for rank 0.
+        comm.send(&bytes(LONG, 5), 0, 5).unwrap();
+    }
+    assert_eq!(sum.wait().unwrap(), vec![comm.world() as u64; 5000]);
+    sent.map(Request::wait).transpose().unwrap();
+    let came = received.map(Request::wait).transpose().unwrap();
+    assert!(came.is_none_or(|data| data == bytes(LONG, 5)));
+}
+
+/// A job that receives in the background does not hold up a message that is posted meanwhile.
+fn beside_a_request_that_receives(comm: &mut Communicator) {
+    match comm.rank() {
+        0 => {
+            let job = comm.start([0u8], |comm, into| comm.recv(into, 1, 1));
+            comm.start_send(bytes(LONG, 2), 1, 2).wait().unwrap();
+            assert_eq!(job.wait().unwrap(), [8]);
+        }
+        1 => {
+            let mut data = vec![0u8; LONG];
+            comm.recv(&mut data, 0, 2).unwrap();
+            comm.send(&[8u8], 0, 1).unwrap();
+        }
+        _ => {}
+    }
+}
+
+/// A message of another type or length is an error of its receive alone, and later ones arrive.
+fn misfits(comm: &mut Communicator) {
+    for len in [2usize, LONG] {
+        match comm.rank() {
+            0 => {
+                for round in 0..4 {
+                    let data = vec![round as f32; len];
+                    comm.send(&data, 1, 7).unwrap();
+                    comm.start_send(data, 1, 8).wait().unwrap();
+                }
+                comm.start_send(bytes(len, 3), 1, 7).wait().unwrap();
+            }
+            1 => {
+                let told = |takes: String, any: bool, tag: u32| {
+                    let call = if any { "recv_any" } else { "recv" };
+                    format!(
+                        "rank 1: {call}: rank 0 sent {len} x f32 with tag {tag}, but this receive \
+                         takes {takes}; the message is dropped"
+                    )
+                };
+                let check = |error: Error, text: String| {
+                    assert!(matches!(error, Error::Value { rank: 1, peer: 0, .. }), "{error}");
+                    assert!(error.is_harmless());
+                    assert_eq!(error.to_string(), text);
+                };
+                let longer = comm.recv(&mut vec![0f32; len + 1], 0, 7).unwrap_err();
+                check(longer, told(format!("{} x f32", len + 1), false, 7));
+                let shorter = comm.start_recv(vec![0f32; len - 1], 0, 8).wait().unwrap_err();
+                check(shorter, told(format!("{} x f32", len - 1), false, 8));
+                let other = comm.recv(&mut vec![0f64; len / 2], 0, 7).unwrap_err();
+                check(other, told(format!("{} x f64", len / 2), false, 7));
+                let other = comm.start_recv_any(vec![0f64; len], 8).wait().unwrap_err();
+                check(other, told(format!("up to {len} x f64"), true, 8));
+                let mut kept = vec![9f32; len];
+                comm.recv(&mut kept, 0, 7).unwrap();
+                assert_eq!(kept, vec![2.0; len]);
+                let data = comm.start_recv(vec![0f32; len], 0, 8).wait().unwrap();
+                assert_eq!(data, vec![2.0; len]);
+                comm.recv(&mut kept, 0, 7).unwrap();
+                assert_eq!(kept, vec![3.0; len]);
+                let data = comm.start_recv(vec![0f32; len], 0, 8).wait().unwrap();
+                assert_eq!(data, vec![3.0; len]);
+                let mut last = vec![0u8; len];
+                comm.recv(&mut last, 0, 7).unwrap();
+                assert!(last == bytes(len, 3));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Bytes whose type is known at run time are compared by that type, and told in its elements.
+fn erased(comm: &mut Communicator) {
+    if comm.rank() == 0 {
+        let (tell, told) = channel();
+        let sent = move |end: Result<(usize, usize), &Error>| tell.send(end.unwrap()).unwrap();
+        let numbers: Vec<u8> = [1f32, 2.0, 3.0].iter().flat_map(|it| it.to_ne_bytes()).collect();
+        comm.start_send_erased(DataType::F32, numbers.clone(), 1, 31, sent).wait().unwrap();
+        assert_eq!(told.recv().unwrap(), (1, 3));
+        comm.start_send_erased(DataType::F32, numbers, 1, 31, |_| {}).wait().unwrap();
+        comm.start_send_erased(DataType::Bool, vec![0u8, 7, 1], 1, 31, |_| {}).wait().unwrap();
+        let odd = comm.start_send_erased(DataType::F32, [0u8; 3], 1, 31, |end| {
+            assert!(matches!(end, Err(Error::Invalid { .. })));
+        });
+        assert!(matches!(odd.wait(), Err(Error::Invalid { .. })));
+    } else if comm.rank() == 1 {
+        let (tell, told) = channel();
+        let received = move |end: Result<(usize, usize), &Error>| {
+            tell.send(end.unwrap_err().to_string()).unwrap();
+        };
+        let wrong = comm.start_recv_erased(DataType::F64, vec![0u8; 16], Some(0), 31, received);
+        let error = wrong.wait().unwrap_err().to_string();
+        assert!(
+            error.contains("sent 3 x f32 with tag 31, but this receive takes 2 x f64"),
+            "{error}"
+        );
+        assert_eq!(told.recv().unwrap(), error);
+        let (mut came, from) = (vec![0f32; 3], None);
+        let right = comm.start_recv_erased(DataType::F32, vec![0u8; 12], from, 31, |_| {});
+        let (data, arrival) = right.wait().unwrap();
+        came.iter_mut().zip(data.chunks(4)).for_each(|(it, bytes)| {
+            *it = f32::from_ne_bytes(bytes.try_into().unwrap());
+        });
+        assert_eq!((came, arrival), (vec![1.0, 2.0, 3.0], (0, 3)));
+        let bools = comm.start_recv_erased(DataType::Bool, vec![9u8; 3], Some(0), 31, |_| {});
+        assert_eq!(bools.wait().unwrap().0, [0, 1, 1]);
+    }
+}
+
+/// All ranks post random messages to all ranks, each end in an order of its own.
+fn random_posts(comm: &mut Communicator, seed: u64) {
+    let world = comm.world();
+    let me = comm.rank();
+    let mut shared = SeededRng::new(seed);
+    // Each message: its ranks, its tag, its length, and its number among those with its tag.
+    let messages: Vec<(usize, usize, u32, usize)> = (0..60 * world)
+        .map(|_| {
+            let lens = [0, 1, 100, 4096, 16 << 10, 20_000, 70_000];
+            let (from, to) = (shared.below(world), shared.below(world));
+            (from, to, shared.below(5) as u32, lens[shared.below(lens.len())])
+        })
+        .collect();
+    let text = |nth: usize| bytes(messages[nth].3, nth as u32);
+    // The messages of one pair and one tag keep their order. Any other order is drawn.
+    let order = |mine: &dyn Fn(usize) -> bool, rng: &mut SeededRng| {
+        let mut queues: Vec<Vec<usize>> = Vec::new();
+        for nth in (0..messages.len()).filter(|nth| mine(*nth)).rev() {
+            let (from, to, tag, _) = messages[nth];
+            let same = |queue: &&mut Vec<usize>| {
+                let (a, b, c, _) = messages[queue[0]];
+                (a, b, c) == (from, to, tag)
+            };
+            match queues.iter_mut().find(same) {
+                Some(queue) => queue.push(nth),
+                None => queues.push(vec![nth]),
+            }
+        }
+        let mut order = Vec::new();
+        while !queues.is_empty() {
+            let at = rng.below(queues.len());
+            order.extend(queues[at].pop());
+            queues.retain(|queue| !queue.is_empty());
+        }
+        order
+    };
+    let mut rng = SeededRng::new(seed * 1000 + me as u64);
+    let sends = order(&|nth| messages[nth].0 == me, &mut rng);
+    let receives = order(&|nth| messages[nth].1 == me, &mut rng);
+    let mut sent = Vec::new();
+    for nth in sends {
+        let (_, to, tag, _) = messages[nth];
+        sent.push(comm.start_send(text(nth), to, tag));
+    }
+    let mut open = Vec::new();
+    for nth in receives {
+        let (from, _, tag, len) = messages[nth];
+        // A blocking receive may wait for a message to this rank itself, too.
+        if rng.below(3) > 0 {
+            open.push((nth, comm.start_recv(vec![0u8; len], from, tag)));
+            continue;
+        }
+        let mut data = vec![0u8; len];
+        comm.recv(&mut data, from, tag).unwrap();
+        assert!(data == text(nth), "seed {seed}: message {nth}, {:?}", messages[nth]);
+        while !open.is_empty() && rng.below(2) == 0 {
+            let (nth, request) = open.swap_remove(rng.below(open.len()));
+            assert!(request.wait().unwrap() == text(nth), "seed {seed}: {:?}", messages[nth]);
+        }
+    }
+    for (nth, request) in open {
+        assert!(request.wait().unwrap() == text(nth), "seed {seed}: {:?}", messages[nth]);
+    }
+    wait_all(sent).unwrap();
+}
+
+/// Resident memory of this process, in KiB.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// 100,000 messages, each with a tag of its own, leave nothing behind.
+fn ever_new_tags(comm: &mut Communicator) {
+    if comm.rank() > 1 {
+        return;
+    }
+    let other = 1 - comm.rank();
+    let mut before = 0;
+    for batch in 0..1000u32 {
+        if batch == 100 {
+            before = resident();
+        }
+        let tags = batch * 100..(batch + 1) * 100;
+        let sends: Vec<_> =
+            tags.clone().map(|tag| comm.start_send(vec![7u8; 300], other, tag)).collect();
+        let receives = tags.rev().map(|tag| comm.start_recv(vec![0u8; 300], other, tag));
+        wait_all(receives.collect::<Vec<_>>()).unwrap();
+        wait_all(sends).unwrap();
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 4096, "{grown} KiB more after 90,000 messages");
+}
+
+fn everything(mut comm: Communicator) {
+    if comm.world() > 1 {
+        a_posted_receive_holds_nothing_up(&mut comm);
+        tags_in_reverse(&mut comm);
+        beside_collectives(&mut comm);
+        beside_a_request_that_receives(&mut comm);
+        misfits(&mut comm);
+        erased(&mut comm);
+    }
+    for seed in 0..4 {
+        random_posts(&mut comm, seed);
+    }
+    // Requests that nobody waits for go on, and their messages arrive.
+    let other = (comm.rank() + 1) % comm.world();
+    let _detached = comm.start_send(bytes(LONG, 1), other, 77);
+    let last = (comm.rank() + comm.world() - 1) % comm.world();
+    let mut came = vec![0u8; LONG];
+    comm.recv(&mut came, last, 77).unwrap();
+    assert!(came == bytes(LONG, 1));
+    let _left = comm.start_send(bytes(1000, 1), other, 78);
+    let _received = comm.start_recv(vec![0u8; 1000], last, 78);
+    comm.close().unwrap();
+}
+
+/// Several tags are posted both ways to rank 1, which then never sends.
+fn post_many(comm: &mut Communicator) -> Vec<Request<Vec<u8>>> {
+    let sends: Vec<_> = (0..3).map(|tag| comm.start_send(bytes(LONG, tag), 1, tag)).collect();
+    let receives = (0..3).map(|tag| comm.start_recv(vec![0u8; 9], 1, tag));
+    sends.into_iter().chain(receives.collect::<Vec<_>>()).collect()
+}
+
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(role: &str) {
+    match role {
+        "tags" => {
+            let mut comm = Communicator::from_env().unwrap();
+            ever_new_tags(&mut comm);
+            comm.close().unwrap();
+        }
+        _ => as_told(role, everything),
+    }
+}
+
+#[test]
+fn started_messages_between_threads() {
+    for hosts in [&[0][..], &[0, 0], &[0, 1], &[0, 0, 0, 1]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(120)).run(everything);
+    }
+}
+
+#[test]
+fn started_messages_between_processes() {
+    for way in ["shm", "tcp"] {
+        World::new(way, 3).start().succeed();
+    }
+}
+
+#[test]
+fn ever_new_tags_take_no_memory() {
+    World::new("tags", 2).set("MAYPOLE_TRANSPORT", "shm").start().succeed();
+}
+
+#[test]
+fn a_message_that_is_never_sent_ends_all_that_are_posted() {
+    let since = Instant::now();
+    let errors = Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| {
+        if comm.rank() == 1 {
+            std::thread::park_timeout(Duration::from_millis(900));
+            return vec![comm.barrier().unwrap_err()];
+        }
+        let requests = post_many(&mut comm);
+        let mut errors: Vec<_> = requests.into_iter().map(|it| it.wait().unwrap_err()).collect();
+        errors.push(comm.recv(&mut [0u8], 1, 9).unwrap_err());
+        errors
+    });
+    assert!(since.elapsed() < SOON);
+    let first = "rank 0 waited 0.3 s for rank 1 in step 0 of send(1048576 x u8, to rank 1, tag 0)";
+    for error in errors.iter().flatten() {
+        assert!(error.to_string().contains(first), "{error}");
+    }
+    assert_eq!(errors[0][5].operation(), Some("recv(9 x u8, from rank 1, tag 2)"));
+}
+
+#[test]
+fn a_message_behind_a_full_queue_is_an_error_that_says_so() {
+    let errors = Local::new(2).timeout(Duration::from_secs(1)).run(|mut comm| {
+        if comm.rank() == 1 {
+            return comm.recv::<u8>(&mut [], 0, 2999).unwrap_err().to_string();
+        }
+        comm.set_timeout(3 * SOON);
+        let sent: Vec<_> = (0..3000).map(|tag| comm.start_send(Vec::<u8>::new(), 1, tag)).collect();
+        wait_all(sent).unwrap_err().to_string()
+    });
+    let why =
+        "messages with other tags wait for their receives and fill the queue: receive those first";
+    assert!(errors.iter().all(|error| error.contains(why)), "{errors:?}");
+}
+
+#[test]
+fn an_abort_ends_all_that_are_posted() {
+    let errors = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
+        let requests = if comm.rank() == 0 { post_many(&mut comm) } else { Vec::new() };
+        if comm.rank() == 1 {
+            comm.abort("enough");
+        }
+        requests.into_iter().map(|it| it.wait().unwrap_err().to_string()).collect::<Vec<_>>()
+    });
+    assert_eq!(errors[0].len(), 6);
+    assert!(errors[0].iter().all(|it| it.contains("rank 1 aborted: enough")), "{errors:?}");
+}
+
+#[test]
+fn a_communicator_that_is_dropped_completes_its_messages_first() {
+    let came = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
+        let other = 1 - comm.rank();
+        let mut group = comm.duplicate().unwrap();
+        let _detached = group.start_send(bytes(LONG, 6), other, 6);
+        let received = group.start_recv(vec![0u8; LONG], other, 6);
+        drop(group);
+        let came = received.wait().unwrap() == bytes(LONG, 6);
+        comm.barrier().unwrap();
+        came
+    });
+    assert_eq!(came, [true; 2]);
+}
+
+#[test]
+fn wrong_arguments_are_refused_and_do_no_harm() {
+    Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
+        let wrong = comm.start_send(vec![0u8], 2, 0).wait().unwrap_err().to_string();
+        let text = format!("rank {}: start_send: rank 2 is not one of the 2 ranks", comm.rank());
+        assert_eq!(wrong, text);
+        assert!(comm.start_recv(vec![0u8], 7, 0).wait().unwrap_err().is_harmless());
+        comm.barrier().unwrap();
+    });
+}

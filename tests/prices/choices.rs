@@ -1,0 +1,355 @@
+//! The tuner chooses an algorithm that was measured to be the fastest or nearly so. It chooses the
+//! same on every host, and quickly.
+
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::{Boards, Hosts};
+use maypole::topology::StreamLinks;
+use maypole::tuner::{
+    CandidateVerdict, CostTable, Explanation, Plan, PlanOverride, Question, UnsupportedAlgorithm,
+    choose, copied_choice, plan, rows,
+};
+use std::time::Duration;
+
+const TABLE: CostTable = CostTable::BUILT_IN;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+fn chosen(collective: Collective, boards: &Boards, crowding: usize, bytes: usize) -> Plan {
+    plan(&Question { collective, boards, bytes, crowding, gpus: None }, None, &TABLE).unwrap()
+}
+
+fn one_board(world: usize) -> Boards {
+    Boards::new(&vec![0; world])
+}
+
+/// `world` ranks, `each` of them on a board.
+fn boards_of(each: usize, world: usize) -> Boards {
+    Boards::new(&(0..world).map(|rank| rank / each).collect::<Vec<_>>())
+}
+
+/// Whether calls of 16 MiB among 2, 4 and 8 ranks on two cores were faster by copies from process to
+/// process than through slots.
+const COPIED: &[(Collective, [bool; 3])] = &[
+    (Collective::Scatter { root: 0 }, [true; 3]),
+    (Collective::AllToAll, [true; 3]),
+    (Collective::AllGather, [true, false, false]),
+    (Collective::Gather { root: 0 }, [false; 3]),
+    (Collective::Broadcast { root: 0 }, [false; 3]),
+];
+
+/// All-reduce on a machine of two cores, measured: ranks, whether over streams, bytes, and the
+/// fastest algorithm.
+const MEASURED: &[(usize, bool, usize, Algorithm)] = &[
+    (2, false, 8, Algorithm::OneShot),
+    (2, false, KIB, Algorithm::OneShot),
+    (2, false, 4 * KIB, Algorithm::OneShot),
+    (2, false, 16 * KIB, Algorithm::OneShot),
+    (2, false, 64 * KIB, Algorithm::TwoShot),
+    (2, false, 256 * KIB, Algorithm::TwoShot),
+    (2, false, MIB, Algorithm::TwoShot),
+    (2, false, 16 * MIB, Algorithm::TwoShot),
+    (4, false, 8, Algorithm::OneShot),
+    (4, false, 4 * KIB, Algorithm::OneShot),
+    (4, false, 8 * KIB, Algorithm::OneShot),
+    (4, false, 32 * KIB, Algorithm::OneShot),
+    (4, false, 64 * KIB, Algorithm::TwoShot),
+    (4, false, MIB, Algorithm::TwoShot),
+    (4, false, 16 * MIB, Algorithm::TwoShot),
+    (8, false, 8, Algorithm::OneShot),
+    (8, false, 4 * KIB, Algorithm::OneShot),
+    (8, false, 8 * KIB, Algorithm::OneShot),
+    (8, false, 32 * KIB, Algorithm::OneShot),
+    (8, false, 64 * KIB, Algorithm::TwoShot),
+    (8, false, MIB, Algorithm::TwoShot),
+    (8, false, 16 * MIB, Algorithm::TwoShot),
+    (2, true, 8, Algorithm::OneShot),
+    (2, true, 4 * KIB, Algorithm::OneShot),
+    (2, true, 64 * KIB, Algorithm::OneShot),
+    (2, true, MIB, Algorithm::TwoShot),
+    (2, true, 16 * MIB, Algorithm::TwoShot),
+    (4, true, 8, Algorithm::RecursiveDoubling),
+    (4, true, 4 * KIB, Algorithm::RecursiveDoubling),
+    (4, true, 64 * KIB, Algorithm::RecursiveDoubling),
+    (4, true, 256 * KIB, Algorithm::TwoShot),
+    (4, true, MIB, Algorithm::TwoShot),
+    (4, true, 16 * MIB, Algorithm::TwoShot),
+];
+
+#[test]
+fn choices_agree_with_what_was_measured() {
+    let mut wrong = Vec::new();
+    for &(world, streams, bytes, best) in MEASURED {
+        let boards = if streams { Boards::separate(world) } else { one_board(world) };
+        let question = Question {
+            collective: Collective::AllReduce,
+            boards: &boards,
+            bytes,
+            crowding: world.div_ceil(2),
+            gpus: None,
+        };
+        let choice = choose(&question, None, &TABLE).unwrap();
+        let price = |algorithm| {
+            let rows = choice.candidates.iter().filter(|row| row.plan.algorithm == algorithm);
+            rows.map(|row| row.predicted_ns).min().unwrap()
+        };
+        // An algorithm within 25 % of the best may be chosen instead: measurements vary as much.
+        if 4 * price(best) > 5 * price(choice.plan.algorithm) {
+            wrong.push(format!("{best} expected:\n{}", explanation(&question, None)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn many_hosts_do_not_all_talk_to_each_other_at_once() {
+    for world in [48, 64] {
+        for bytes in [256 * KIB, MIB] {
+            let plan = chosen(Collective::AllReduce, &Boards::separate(world), 1, bytes);
+            let few_links = ![Algorithm::OneShot, Algorithm::TwoShot].contains(&plan.algorithm);
+            assert!(few_links, "{world} hosts, {bytes} bytes: {}", plan.algorithm);
+        }
+    }
+}
+
+#[test]
+fn the_root_serves_a_board_itself() {
+    for world in [4, 8] {
+        let plan = chosen(
+            Collective::Broadcast { root: 1 },
+            &one_board(world),
+            world.div_ceil(2),
+            64 * KIB,
+        );
+        assert_eq!(plan.algorithm, Algorithm::Linear, "{world} ranks");
+    }
+}
+
+/// Boards of `world` ranks: one board, a board for each rank, and a board for each pair.
+fn layouts(world: usize) -> [Boards; 3] {
+    [one_board(world), Boards::separate(world), boards_of(2, world)]
+}
+
+#[test]
+fn every_question_has_an_answer_and_prices_grow_with_bytes() {
+    for world in [1, 2, 3, 5, 8] {
+        for boards in layouts(world) {
+            for collective in Collective::all(world - 1) {
+                let mut before = 0;
+                for bytes in [0, 8, 4 * KIB, 64 * KIB, MIB, 64 * MIB] {
+                    let question = Question {
+                        collective,
+                        boards: &boards,
+                        bytes,
+                        crowding: world.div_ceil(2),
+                        gpus: None,
+                    };
+                    let choice = choose(&question, None, &TABLE).unwrap();
+                    assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
+                    assert!(rows(&question, None).contains(&choice.plan));
+                    let best = choice.candidates.iter().map(|one| one.predicted_ns).min().unwrap();
+                    // Windows are uneven and cores take turns, so a price may fall a little as
+                    // bytes grow.
+                    assert!(
+                        best + best / 4 + TABLE.switch / 250 >= before,
+                        "{collective:?} {boards:?} {bytes}: {best} after {before}"
+                    );
+                    before = best;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn private_memory_is_copied_where_that_was_measured_to_be_faster() {
+    for (collective, faster) in COPIED {
+        for (world, faster) in [2, 4, 8].into_iter().zip(faster) {
+            let boards = one_board(world);
+            for bytes in [4 * MIB, 16 * MIB] {
+                let crowding = world / 2;
+                let question = Question {
+                    collective: *collective,
+                    boards: &boards,
+                    bytes,
+                    crowding,
+                    gpus: None,
+                };
+                let choice = copied_choice(&question, &TABLE, |_| true);
+                let is_copied = !choice.candidates.is_empty();
+                assert_eq!(is_copied, *faster, "{collective:?}, {world} ranks: {choice:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn doubled_costs_double_prices() {
+    let mut dear = TABLE;
+    for costs in [&mut dear.tiny, &mut dear.small, &mut dear.chunk, &mut dear.tcp] {
+        (costs.alpha, costs.beta, costs.gamma) = (2 * costs.alpha, 2 * costs.beta, 2 * costs.gamma);
+    }
+    (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
+    for boards in layouts(4) {
+        for bytes in [8, 4 * KIB, MIB] {
+            let question = Question {
+                collective: Collective::AllReduce,
+                boards: &boards,
+                bytes,
+                crowding: 1,
+                gpus: None,
+            };
+            let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
+            let cheap = price(&TABLE);
+            let dear = price(&dear);
+            assert!(dear >= 2 * cheap - 2 && dear <= 2 * cheap + 2, "{dear} is twice {cheap}");
+        }
+    }
+}
+
+#[test]
+fn prices_are_the_same_everywhere() {
+    // Computed once. Every host must compute the same prices, to the last digit.
+    let golden = include_str!("../golden/prices.txt");
+    let mut text = String::new();
+    for (collective, boards, crowding, bytes) in [
+        (Collective::AllReduce, one_board(4), 2, 64 * KIB),
+        (Collective::AllReduce, Boards::separate(4), 1, MIB),
+        (Collective::Broadcast { root: 1 }, boards_of(2, 4), 1, 100_000),
+        (Collective::AllGather, one_board(3), 2, 1000),
+    ] {
+        let question = Question { collective, boards: &boards, bytes, crowding, gpus: None };
+        for one in choose(&question, None, &TABLE).unwrap().candidates {
+            text += &format!(
+                "{} {} {} {}\n",
+                collective.name(),
+                one.plan.algorithm,
+                one.plan.window,
+                one.predicted_ns
+            );
+        }
+    }
+    same(golden, &text, "prices.txt");
+}
+
+#[test]
+fn a_named_algorithm_is_taken_or_refused() {
+    let boards = one_board(4);
+    let question = Question {
+        collective: Collective::AllReduce,
+        boards: &boards,
+        bytes: 8,
+        crowding: 1,
+        gpus: None,
+    };
+    let ring = Some(PlanOverride::from(Algorithm::Ring));
+    let choice = choose(&question, ring, &TABLE).unwrap();
+    assert_eq!(choice.plan.algorithm, Algorithm::Ring);
+    assert!(choice.candidates.iter().any(|one| one.verdict == CandidateVerdict::NotAsked));
+    let odd = Plan { algorithm: Algorithm::Ring, window: 1000 };
+    assert_eq!(plan(&question, Some(odd.into()), &TABLE), Ok(odd));
+    assert_eq!(choose(&question, Some(odd.into()), &TABLE).unwrap().plan, odd);
+    let refusal = choose(&question, Some(Algorithm::Pairwise.into()), &TABLE).unwrap_err();
+    assert_eq!(
+        refusal,
+        UnsupportedAlgorithm { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce }
+    );
+    assert!(
+        refusal
+            .to_string()
+            .starts_with("'pairwise' does not implement all_reduce; these do: ring, tree"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn choosing_is_fast() {
+    // Generous limits, for builds that are not optimized and machines that are busy.
+    let generous = if cfg!(debug_assertions) { 20 } else { 3 };
+    for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
+        for boards in layouts(world) {
+            for collective in Collective::all(0) {
+                let question = Question {
+                    collective,
+                    boards: &boards,
+                    bytes: MIB,
+                    crowding: world / 2,
+                    gpus: None,
+                };
+                let took = (0..3).map(|_| timed(&question)).min().unwrap();
+                assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
+            }
+        }
+    }
+}
+
+/// How long this thread computes for it. The time in which other tests have the core does not count.
+fn timed(question: &Question<'_>) -> Duration {
+    let computed = || {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    };
+    let start = computed();
+    plan(question, None, &TABLE).unwrap();
+    computed() - start
+}
+
+#[test]
+fn large_worlds_are_priced_too() {
+    let boards = boards_of(8, 512);
+    let plan = chosen(Collective::Broadcast { root: 511 }, &boards, 1, MIB);
+    assert!(plan.algorithm.supports(Collective::Broadcast { root: 0 }));
+}
+
+#[test]
+fn absurd_costs_and_sizes_are_priced_too() {
+    let text = "maypole costs 2\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\ncopy A A A\nswitch A\nwake A\n";
+    let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
+    for boards in layouts(8) {
+        for collective in Collective::all(0) {
+            for crowding in [1, 8] {
+                let question =
+                    Question { collective, boards: &boards, bytes: 1 << 50, crowding, gpus: None };
+                let odd = Plan {
+                    algorithm: plan(&question, None, &absurd).unwrap().algorithm,
+                    window: 1 << 45,
+                };
+                choose(&question, Some(odd.into()), &absurd).unwrap();
+            }
+        }
+    }
+}
+
+fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explanation {
+    let hosts = Hosts::new(question.boards.numbers());
+    let links = StreamLinks::undecided();
+    Explanation::new(question, &hosts, &links, wanted, choose(question, wanted, &TABLE), None)
+}
+
+#[test]
+fn explanations_read_like_this() {
+    let boards = boards_of(2, 4);
+    let question = Question {
+        collective: Collective::AllReduce,
+        boards: &boards,
+        bytes: 64 * KIB,
+        crowding: 1,
+        gpus: None,
+    };
+    let texts = [
+        explanation(&question, None).to_string(),
+        explanation(&question, Some(Algorithm::Tree.into())).to_string(),
+        explanation(&question, Some(Algorithm::Binomial.into())).to_string(),
+    ];
+    same(include_str!("../golden/explanation.txt"), &texts.join("\n"), "explanation.txt");
+}
+
+/// Compares with a golden file; `UPDATE=1` writes it instead.
+fn same(golden: &str, text: &str, name: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), text)
+            .unwrap();
+        return;
+    }
+    assert_eq!(golden, text, "tests/golden/{name} differs; UPDATE=1 writes it anew");
+}

@@ -1,0 +1,130 @@
+//! The readers of files: arbitrary texts give an error or a value, and never a panic, a long wait
+//! or much memory. (The fuzz tests of messages are beside the code that reads them.)
+
+use crate::fuzz::Fuzz;
+use maypole::execute::record::TraceFile;
+use maypole::topology::Description;
+use maypole::topology::read::matrix::Matrix;
+use maypole::topology::read::rocm::RocmTables;
+use maypole::topology::read::xml::System;
+use maypole::tuner::CostTable;
+use maypole::tuner::saved::TableLocation;
+use std::fs;
+use std::path::Path;
+
+/// The project's own descriptions of machines whose files end in `ending`.
+fn descriptions(ending: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies");
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.retain(|path| path.extension().is_some_and(|it| it == ending));
+    assert!(!paths.is_empty(), "there are descriptions");
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+/// Reads a description, and computes its summary, its topology and its notes.
+fn describe(text: &str) -> String {
+    match Description::read(text) {
+        Err(error) => error.to_string(),
+        Ok(description) => {
+            let summary = description.summary();
+            let gpus = summary.gpus;
+            if gpus <= 16 {
+                let topology = description.topology();
+                assert!(topology.nodes().len() >= gpus, "each GPU is a node");
+            }
+            description.notes().join("; ")
+        }
+    }
+}
+
+#[test]
+fn fuzz_tables_of_topologies() {
+    let words =
+        ["GPU0", "GPU99999", "X", "NV18", "NV99999999999", "PIX", "SYS", "\t", "NIC0", "mlx5_0"];
+    let fuzz = Fuzz::new("tables").corpus(descriptions("txt")).words(&words).inputs(6000);
+    fuzz.memory(4 << 20, 4000).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let kind = describe(&text);
+        // Each reader alone, whatever the text looks like.
+        let (matrix, rocm) = (Matrix::read(&text).is_ok(), RocmTables::read(&text).is_ok());
+        format!("{kind} {matrix} {rocm}")
+    });
+}
+
+#[test]
+fn fuzz_xml_of_topologies() {
+    let words = [
+        "<system version=\"1\">",
+        "<cpu numaid=\"0\">",
+        "<pci busid=\"0000:01:00.0\" class=\"0x030200\">",
+        "<gpu dev=\"0\"/>",
+        "<nvlink target=\"0000:01:00.0\" count=\"18446744073709551615\" tclass=\"0x030200\"/>",
+        "</pci>",
+        "</cpu>",
+        "</system>",
+        "<!DOCTYPE a [<!ENTITY b \"bbbbbbbbbb\">]>",
+        "&b;",
+        "<a>",
+        "\"",
+    ];
+    let fuzz = Fuzz::new("xml").corpus(descriptions("xml")).words(&words).inputs(6000);
+    fuzz.memory(4 << 20, 4000).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        format!("{} {}", describe(&text), System::read(&text).is_ok())
+    });
+}
+
+#[test]
+fn fuzz_saved_costs() {
+    let corpus = CostTable::BUILT_IN.to_string().into_bytes();
+    let words =
+        ["tiny", "small", "chunk", "tcp", "copy", "switch", "wake", "100000000000", "#", "\n"];
+    let fuzz = Fuzz::new("costs").corpus([corpus]).words(&words).memory(256 << 10, 8);
+    fuzz.run(|bytes| match String::from_utf8_lossy(bytes).parse::<CostTable>() {
+        Err(error) => error.to_string(),
+        Ok(table) => {
+            // Prices do not overflow, whatever the table says.
+            for crowding in [1, 2, 64] {
+                let _ = table.stream(crowding);
+                let _ = table.board(64 << 20, crowding);
+            }
+            "a table".to_owned()
+        }
+    });
+}
+
+#[test]
+fn fuzz_files_of_saved_costs_and_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let costs = folder.path().join("costs");
+    let trace = folder.path().join("trace.json");
+    TraceFile::create(&trace).unwrap();
+    let corpus = [fs::read(&trace).unwrap(), CostTable::BUILT_IN.to_string().into_bytes()];
+    let fuzz = Fuzz::new("files").corpus(corpus).inputs(2000).memory(256 << 10, 16);
+    fuzz.run(move |bytes| {
+        let _keep = &folder;
+        fs::write(&costs, bytes).unwrap();
+        fs::write(&trace, bytes).unwrap();
+        let loaded = TableLocation::File(costs.clone()).load();
+        let file = TraceFile::new(trace.clone(), 0, 0, "a host".to_owned());
+        let appended = file.append("{}");
+        if appended.is_err() {
+            assert!(fs::read(&trace).unwrap() == bytes, "a file that is no trace is left alone");
+        }
+        format!("{:?} {:?}", loaded.map(drop).map_err(|_| ()), appended.map_err(|it| it.kind()))
+    });
+}
+
+/// A long file is refused after as many bytes as a table may have, and a device before the first.
+#[test]
+fn a_file_of_costs_that_never_ends_is_refused() {
+    let load = |path: &Path| TableLocation::File(path.into()).load().unwrap_err().to_string();
+    let error = load(Path::new("/dev/zero"));
+    assert!(error.starts_with("/dev/zero is no regular file"), "{error}");
+    let long = tempfile::NamedTempFile::new().unwrap();
+    long.as_file().set_len(1 << 40).unwrap();
+    let error = load(long.path());
+    assert!(error.contains(" is damaged: it is longer than 4096 bytes"), "{error}");
+}

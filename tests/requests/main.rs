@@ -1,0 +1,37 @@
+//! Requests, the groups that they run in, and what ends them.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/spawn.rs"]
+mod spawn;
+
+mod faults;
+mod leaving;
+mod overlap;
+mod scopes;
+mod splits;
+mod surface;
+
+use maypole::{Communicator, Local, ReduceOp, Request};
+use std::time::Duration;
+
+spawn::rank_processes!(faults, leaving, overlap, scopes, splits);
+
+/// A limit above everything that the tests take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Boards, streams, and both in one communicator.
+fn mixtures() -> [Local; 4] {
+    let streams = Local::new(3).hosts(&[0, 1, 2]).stream_capacity(4096);
+    [
+        Local::new(2),
+        Local::new(4),
+        streams,
+        Local::new(5).hosts(&[0, 0, 1, 1, 1]).stream_capacity(1000),
+    ]
+    .map(|local| local.timeout(LIMIT))
+}
+
+fn start_sum(comm: &mut Communicator, value: u64, count: usize) -> Request<Vec<u64>> {
+    comm.start_all_reduce(vec![value; count], ReduceOp::Sum)
+}

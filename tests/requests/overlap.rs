@@ -1,0 +1,295 @@
+//! Requests: calls that run while their caller does something else, between threads and between
+//! processes.
+
+use super::{LIMIT, mixtures, start_sum};
+use crate::common::SeededRng;
+use crate::spawn::World;
+use maypole::algorithms::Algorithm;
+use maypole::{Communicator, Error, Local, ReduceOp, Request, wait_all};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Instant;
+
+#[test]
+fn several_requests_are_in_flight_and_give_their_own_buffers_back() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let rank = comm.rank() as u64;
+            let world = comm.world() as u64;
+            let sizes = [1, 7, 100_000, 3, 20_000, 0, 512];
+            let buffers: Vec<Vec<u64>> = sizes.iter().map(|count| vec![rank; *count]).collect();
+            let places: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr()).collect();
+            let requests: Vec<_> =
+                buffers.into_iter().map(|it| comm.start_all_reduce(it, ReduceOp::Sum)).collect();
+            // Waits in another order than that of the starts.
+            for (at, request) in requests.into_iter().enumerate().rev() {
+                let sum = request.wait().unwrap();
+                assert_eq!(
+                    (sum.as_ptr(), &sum),
+                    (places[at], &vec![world * (world - 1) / 2; sizes[at]])
+                );
+            }
+        });
+    }
+}
+
+/// Rank 0 does not use the communicator until rank 1 has its result, although the request needs
+/// rank 0.
+fn overlaps(mut comm: Communicator, mut other: Communicator) {
+    for _ in 0..3 {
+        if comm.rank() == 0 {
+            let request = start_sum(&mut comm, 1, 300_000);
+            other.barrier().unwrap();
+            assert_eq!(request.wait().unwrap()[299_999], comm.world() as u64);
+        } else {
+            let mut data = vec![1u64; 300_000];
+            comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+            other.barrier().unwrap();
+        }
+    }
+}
+
+fn duplicated(mut comm: Communicator) {
+    let other = comm.duplicate().unwrap();
+    overlaps(comm, other);
+}
+
+#[test]
+fn requests_go_on_while_their_caller_does_something_else() {
+    mixtures().iter().for_each(|local| drop(local.run(duplicated)));
+}
+
+#[test]
+fn requests_go_on_in_processes() {
+    for transport in ["shm", "tcp"] {
+        World::new("overlap", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
+    }
+    World::new("overlap", 3).hosts(&[0, 0, 1]).start().succeed();
+}
+
+#[test]
+fn a_test_tells_whether_a_request_is_over() {
+    let (go, gone) = channel();
+    let gone = std::sync::Mutex::new(Some(gone));
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        if comm.rank() == 0 {
+            let mut request = start_sum(&mut comm, 1, 10);
+            assert!(!request.test(), "rank 1 has not started it yet");
+            go.send(()).unwrap();
+            let deadline = Instant::now() + LIMIT;
+            while !request.test() {
+                assert!(Instant::now() < deadline);
+                std::thread::yield_now();
+            }
+            assert!(request.test(), "a request that is over stays over");
+            assert_eq!(request.wait().unwrap(), [2; 10]);
+        } else {
+            gone.lock().unwrap().take().unwrap().recv_timeout(LIMIT).unwrap();
+            comm.all_reduce(&mut [1u64; 10], ReduceOp::Sum).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_blocking_call_comes_after_the_requests_before_it() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let world = comm.world() as u64;
+            for round in 0..20 {
+                let mut requests: Vec<_> =
+                    (0..4).map(|at| start_sum(&mut comm, at, 5000)).collect();
+                let mut data = [round];
+                comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+                assert_eq!(data, [round * world]);
+                assert!(requests.iter_mut().all(Request::test));
+                let sums = wait_all(requests).unwrap();
+                sums.iter().zip(0..).for_each(|(sum, at)| assert_eq!(*sum, vec![at * world; 5000]));
+            }
+        });
+    }
+}
+
+/// A buffer that sends its first element when it is dropped.
+struct Noticed(Vec<f32>, Sender<f32>);
+
+impl AsMut<[f32]> for Noticed {
+    fn as_mut(&mut self) -> &mut [f32] {
+        &mut self.0
+    }
+}
+
+impl Drop for Noticed {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0[0]);
+    }
+}
+
+#[test]
+fn a_dropped_request_still_runs_and_its_buffer_is_dropped_afterwards() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let (sender, dropped) = channel();
+            let start = |comm: &mut Communicator| {
+                comm.start_all_reduce(Noticed(vec![1.0; 30_000], sender.clone()), ReduceOp::Sum)
+            };
+            let world = comm.world() as f32;
+            if comm.rank() == 0 {
+                (0..3).for_each(|_| drop(start(&mut comm)));
+            } else {
+                let requests: Vec<_> = (0..3).map(|_| start(&mut comm)).collect();
+                assert!(wait_all(requests).unwrap().iter().all(|sum| sum.0 == [world; 30_000]));
+            }
+            comm.close().unwrap();
+            let values: Vec<_> = (0..3).map(|_| dropped.recv_timeout(LIMIT).unwrap()).collect();
+            assert_eq!(values, [world; 3], "dropped with the result in them");
+        });
+    }
+}
+
+#[test]
+fn a_communicator_waits_for_its_requests_before_it_leaves() {
+    for closes in [true, false] {
+        Local::new(3).timeout(LIMIT).run(|mut comm| {
+            let requests: Vec<_> = (0..3).map(|_| start_sum(&mut comm, 1, 50_000)).collect();
+            if closes {
+                comm.close().unwrap()
+            } else {
+                drop(comm)
+            }
+            for mut request in requests {
+                assert!(request.test());
+                assert_eq!(request.wait().unwrap(), vec![3; 50_000]);
+            }
+        });
+    }
+}
+
+#[test]
+fn settings_take_their_turn_without_waiting() {
+    let (go, gone) = channel();
+    let gone = std::sync::Mutex::new(Some(gone));
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        if comm.rank() == 1 {
+            gone.lock().unwrap().take().unwrap().recv_timeout(LIMIT).unwrap();
+        }
+        let mut requests = Vec::new();
+        for algorithm in [Algorithm::Ring, Algorithm::OneShot, Algorithm::Tree] {
+            comm.set_algorithm(Some(algorithm));
+            comm.set_timeout(LIMIT);
+            assert_eq!(
+                (comm.timeout(), comm.rank() < comm.world(), comm.hosts().numbers()),
+                (LIMIT, true, &[0, 0][..])
+            );
+            requests.push(start_sum(&mut comm, 1, 1000));
+        }
+        if comm.rank() == 0 {
+            // Rank 1 has not started, so no statement above has waited for a request.
+            assert!(!requests.iter_mut().any(Request::test));
+            go.send(()).unwrap();
+        }
+        // The call would not match if the other rank used another algorithm.
+        wait_all(requests).unwrap();
+        assert_eq!(
+            comm.algorithm(
+                maypole::schedule::collective::Collective::AllReduce,
+                1000,
+                maypole::DataType::U64
+            )
+            .unwrap(),
+            Algorithm::Tree
+        );
+    });
+}
+
+#[test]
+fn a_world_of_one_needs_no_thread() {
+    let mut comm = Communicator::local(1).remove(0);
+    let here = std::thread::current().id();
+    let request = comm.start([2.5f32], move |comm, data| {
+        assert_eq!(std::thread::current().id(), here);
+        comm.all_reduce(data, ReduceOp::Avg)
+    });
+    assert_eq!(request.wait().unwrap(), [2.5]);
+    let mut data = [7u8];
+    let sum = comm
+        .scope(|scope| scope.start_all_reduce(&mut data, ReduceOp::Sum).wait().map(|sum| sum[0]));
+    assert_eq!(sum.unwrap(), 7);
+}
+
+#[test]
+fn wrong_arguments_are_reported_by_the_request_and_do_no_harm() {
+    Communicator::run_local(2, |mut comm| {
+        let short = comm.start(([1u8; 3], [0u8; 2]), |comm, (input, output)| {
+            comm.all_reduce_into(input, output, ReduceOp::Sum)
+        });
+        let root = comm.start_broadcast(vec![1u8], 2);
+        let good = start_sum(&mut comm, 1, 4);
+        let error = short.wait().unwrap_err();
+        assert!(matches!(error, Error::Invalid { operation: "all_reduce", .. }), "{error}");
+        assert!(matches!(root.wait(), Err(Error::Invalid { operation: "broadcast", .. })));
+        assert_eq!(good.wait().unwrap(), [2; 4]);
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn random_mixes_of_blocking_calls_and_requests_agree_with_blocking_calls_alone() {
+    for (seed, local) in mixtures().into_iter().enumerate() {
+        local.run(|mut comm| {
+            let mut plain = comm.duplicate().unwrap();
+            let (mut rng, mut mine) =
+                (SeededRng::new(seed as u64), SeededRng::new(comm.rank() as u64 ^ 0x5eed));
+            let mut requests = Vec::new();
+            for _ in 0..60 {
+                let count = 1 + rng.below(3000);
+                let data: Vec<f32> = (0..count).map(|_| mine.below(1 << 20) as f32 / 7.0).collect();
+                let mut expected = data.clone();
+                plain.all_reduce(&mut expected, ReduceOp::Sum).unwrap();
+                // Ranks make the calls in one order, but may wait for requests at other times.
+                match mine.below(4) {
+                    0 => {
+                        let mut data = data;
+                        comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+                        assert_eq!(data, expected);
+                    }
+                    1 => assert_eq!(
+                        comm.start_all_reduce(data, ReduceOp::Sum).wait().unwrap(),
+                        expected
+                    ),
+                    2 => drop(comm.start_all_reduce(data, ReduceOp::Sum)),
+                    _ => requests.push((comm.start_all_reduce(data, ReduceOp::Sum), expected)),
+                }
+                if mine.below(10) == 0 {
+                    requests.drain(..).for_each(|(request, expected)| {
+                        assert_eq!(request.wait().unwrap(), expected)
+                    });
+                }
+            }
+            requests
+                .into_iter()
+                .for_each(|(request, expected)| assert_eq!(request.wait().unwrap(), expected));
+        });
+    }
+}
+
+#[test]
+fn communicators_and_requests_go_to_other_threads() {
+    fn sends<T: Send>() {}
+    sends::<Communicator>();
+    sends::<Request<Vec<f32>>>();
+    Communicator::run_local(2, |mut comm| {
+        let request = start_sum(&mut comm, 1, 10_000);
+        let comm = std::thread::spawn(move || {
+            let _queued = start_sum(&mut comm, 1, 10_000);
+            comm.barrier().unwrap();
+            comm
+        });
+        assert_eq!(std::thread::spawn(move || request.wait().unwrap()[0]).join().unwrap(), 2);
+        // A query that needs the engine waits for it.
+        assert_eq!(comm.join().unwrap().counters().calls["all_reduce"], 2);
+    });
+}
+
+/// A rank process of a test of this file.
+pub(crate) fn rank_process(_: &str) {
+    duplicated(Communicator::from_env().unwrap());
+}
