@@ -112,9 +112,9 @@ pub use comm::{
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
 #[doc(inline)]
 pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
+pub use maypole_kernels::with_type;
 #[doc(inline)]
 pub use status::{RankStatus, StatusHandle};
-pub use maypole_kernels::with_type;
 
 #[cfg(test)]
 #[path = "../tests/common/fuzz.rs"]
