@@ -27,7 +27,7 @@ fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     let mut rng = SeededRng::new(seed.wrapping_mul(1000) + world as u64);
     let mut equal = Vec::new();
     for nth in 0..count {
-        let case = rng.sample(&random_cases(world));
+        let case = rng.sample(&random_cases(world)).in_any_form(&mut rng);
         for (name, comm) in &mut *ways {
             let run = std::panic::AssertUnwindSafe(|| case.run(comm));
             match std::panic::catch_unwind(run) {

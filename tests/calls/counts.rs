@@ -1,14 +1,14 @@
 //! Blocks of any lengths, also of length zero. Schedules name chunks and not counts, so the same
 //! schedules are right for all of them.
 
-use crate::common;
 use crate::common::SeededRng;
+use crate::common::walked::walked;
+use crate::common::world::TIMEOUT;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
-use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, input, output};
+use maypole::schedule::{Buffer, Layout, Placement, Span, input, output};
+use maypole::{Communicator, Error, Local};
 use proptest::prelude::*;
-use std::collections::HashMap;
 
 /// The length of each chunk: equal in the buffers of all ranks, or, for an all-to-all, by sender
 /// and receiver.
@@ -31,61 +31,6 @@ impl Counts {
     }
 }
 
-/// The contents of all spans, as vectors whose lengths are those of their chunks.
-struct Vectors<'a> {
-    counts: &'a Counts,
-    schedules: &'a [Schedule],
-    placement: Placement,
-    memory: HashMap<(usize, Span), Vec<u64>>,
-}
-
-impl Vectors<'_> {
-    fn home(&self, rank: usize, span: Span) -> (usize, Span) {
-        (rank, common::home(span, self.placement))
-    }
-
-    fn read(&self, rank: usize, span: Span) -> Vec<u64> {
-        self.memory[&self.home(rank, span)].clone()
-    }
-
-    fn write(&mut self, rank: usize, into: Span, mut value: Vec<u64>, reduce: bool) {
-        assert_eq!(
-            value.len(),
-            self.counts.of(rank, into, self.schedules[rank].chunks),
-            "rank {rank}, {into}"
-        );
-        if reduce {
-            let before = self.read(rank, into);
-            value = before.iter().zip(value).map(|(a, b)| a.wrapping_add(b)).collect();
-        }
-        self.memory.insert(self.home(rank, into), value);
-    }
-}
-
-impl Meaning for Vectors<'_> {
-    type Message = Vec<u64>;
-
-    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Vec<u64> {
-        self.read(rank, from)
-    }
-
-    fn receive(
-        &mut self,
-        rank: usize,
-        _: usize,
-        into: Span,
-        _: usize,
-        message: Vec<u64>,
-        reduce: bool,
-    ) {
-        self.write(rank, into, message, reduce);
-    }
-
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        self.write(rank, into, self.read(rank, from), reduce);
-    }
-}
-
 /// The input of one rank, one chunk.
 fn numbers(symbol: Symbol, count: usize) -> Vec<u64> {
     let mut rng = SeededRng::new((symbol.rank * 1000 + symbol.chunk) as u64);
@@ -101,32 +46,35 @@ fn check(
 ) {
     let schedules = algorithm.schedules(collective, world).expect("it is in the table");
     let chunks = schedules[0].chunks;
-    let mut vectors = Vectors { counts, schedules: &schedules, placement, memory: HashMap::new() };
-    for (rank, chunk) in (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk))) {
-        if collective.input(rank).contains(chunk) {
-            let count = counts.of(rank, input(chunk), chunks);
-            vectors
-                .memory
-                .insert(vectors.home(rank, input(chunk)), numbers(Symbol { rank, chunk }, count));
+    let places = || (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
+    let own = places().filter(|(rank, chunk)| collective.input(*rank).contains(*chunk));
+    let own = own.map(|(rank, chunk)| {
+        let count = counts.of(rank, input(chunk), chunks);
+        ((rank, input(chunk)), numbers(Symbol { rank, chunk }, count))
+    });
+    let ends = walked(&schedules, placement, own, |a, b| sum(a, &b)).expect("it is proved");
+    for ((rank, span), value) in &ends {
+        if span.buffer != Buffer::Scratch {
+            assert_eq!(value.len(), counts.of(*rank, *span, chunks), "rank {rank}, {span}");
         }
     }
-    walk(&schedules, placement, &mut vectors).expect("it is proved");
-    for (rank, chunk) in (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk))) {
+    for (rank, chunk) in places() {
         if collective.output(rank).contains(chunk) {
             let count = counts.of(rank, output(chunk), chunks);
-            let parts = collective
-                .result(world, rank, chunk)
-                .into_iter()
-                .map(|symbol| numbers(symbol, count));
-            let sum =
-                parts.reduce(|a, b| a.iter().zip(b).map(|(a, b)| a.wrapping_add(b)).collect());
+            let symbols = collective.result(world, rank, chunk).into_iter();
+            let parts = symbols.map(|symbol| numbers(symbol, count));
             assert_eq!(
-                Some(vectors.read(rank, output(chunk))),
-                sum,
+                ends.get(&(rank, output(chunk))),
+                parts.reduce(|a, b| sum(&a, &b)).as_ref(),
                 "{algorithm} {collective:?}, world {world}"
             );
         }
     }
+}
+
+fn sum(a: &[u64], b: &[u64]) -> Vec<u64> {
+    assert_eq!(a.len(), b.len(), "chunks of other lengths are combined");
+    a.iter().zip(b).map(|(a, b)| a.wrapping_add(*b)).collect()
 }
 
 /// The algorithms that implement `collective`.
@@ -198,6 +146,35 @@ proptest! {
                 let counts = Counts::Alike(Layout::even(count, schedule.chunks));
                 check(algorithm, collective, world, &counts, Placement::Apart);
             }
+        }
+    }
+}
+
+#[test]
+fn lengths_that_contradict_one_another_are_refused_everywhere_and_harmless() {
+    let check = |mut comm: Communicator| {
+        let mine = vec![1u32; comm.rank() + usize::from(comm.rank() == 1)];
+        let counts: Vec<usize> = (0..comm.world()).collect();
+        let mut all = vec![0; counts.iter().sum()];
+        let error = comm.gather_v(&mine, &mut all, &counts, 0).unwrap_err();
+        assert!(
+            matches!(&error, Error::Invalid { why, .. } if why.contains("rank 1 has 2 elements")),
+            "{error}"
+        );
+        comm.barrier().unwrap();
+        let (sends, receives) =
+            (vec![1; comm.world()], vec![usize::from(comm.rank() != 0); comm.world()]);
+        let mut output = vec![0u32; receives.iter().sum()];
+        let error =
+            comm.all_to_all_v(&vec![7; comm.world()], &sends, &mut output, &receives).unwrap_err();
+        assert!(error.to_string().contains("which expects 0"), "{error}");
+        comm.barrier().unwrap();
+    };
+    for world in 2..=5 {
+        let apart: Vec<usize> = (0..world).collect();
+        let halves: Vec<usize> = (0..world).map(|rank| rank / 2).collect();
+        for hosts in [vec![0; world], apart, halves] {
+            Local::new(world).hosts(&hosts).timeout(TIMEOUT).run(check);
         }
     }
 }

@@ -4,12 +4,6 @@
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/lengths.rs"]
-mod lengths;
-#[path = "../common/number.rs"]
-mod number;
-#[path = "../common/oracle.rs"]
-mod oracle;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
@@ -25,6 +19,5 @@ mod operations;
 mod own_schedules;
 mod random_cases;
 mod values;
-mod variable;
 
 spawn::rank_processes!(collectives, counters, determinism, own_schedules, random_cases, values);

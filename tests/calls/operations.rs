@@ -57,33 +57,6 @@ fn operation(name: &'static str, commutative: bool, op: Meaning) -> Operation<u6
 }
 
 #[test]
-fn bits_are_combined_on_integers() {
-    let ops: [(ReduceOp, Meaning); 3] = [
-        (ReduceOp::And, |a, b| a & b),
-        (ReduceOp::Or, |a, b| a | b),
-        (ReduceOp::Xor, |a, b| a ^ b),
-    ];
-    for hosts in worlds() {
-        for out in run(&hosts, |mut comm| {
-            for count in COUNTS {
-                for (op, meaning) in ops {
-                    let mut data = numbers(comm.rank(), count);
-                    comm.all_reduce(&mut data, op).unwrap();
-                    assert_eq!(
-                        data,
-                        expected(comm.world(), count, meaning),
-                        "{op}, {count} elements"
-                    );
-                }
-            }
-            comm.close()
-        }) {
-            out.unwrap();
-        }
-    }
-}
-
-#[test]
 fn bits_of_floats_are_refused_and_harm_nothing() {
     fn refused<T: Element>(comm: &mut Communicator, data: &mut [T]) -> String {
         let error = comm.all_reduce(data, ReduceOp::Or).unwrap_err();
@@ -106,37 +79,6 @@ fn names_are_read_back() {
         assert_eq!(op.name().parse(), Ok(op));
     }
     assert!("nand".parse::<ReduceOp>().unwrap_err().to_string().ends_with("avg, and, or, xor"));
-}
-
-#[test]
-fn inputs_are_multiplied_before_they_are_summed() {
-    for hosts in worlds() {
-        run(&hosts, |mut comm| {
-            let rank = comm.rank();
-            let world = comm.world();
-            let op = ReduceOp::PreMulSum(Factor::new(rank as f64 + 2.0));
-            for count in COUNTS {
-                let sum = |at| {
-                    (0..world).fold(0u64, |sum, rank| {
-                        sum.wrapping_add(number(rank, at).wrapping_mul(rank as u64 + 2))
-                    })
-                };
-                let sums: Vec<u64> = (0..count).map(sum).collect();
-                let mut data = numbers(rank, count);
-                comm.all_reduce(&mut data, op).unwrap();
-                assert_eq!(data, sums);
-
-                let input = numbers(rank, count);
-                let mut output = vec![0; count];
-                comm.all_reduce_into(&input, &mut output, op).unwrap();
-                assert_eq!((input, &output), (numbers(rank, count), &sums));
-
-                let mut data = numbers(rank, count);
-                comm.reduce(&mut data, op, world - 1).unwrap();
-                assert_eq!(data, if rank == world - 1 { sums } else { numbers(rank, count) });
-            }
-        });
-    }
 }
 
 #[test]

@@ -2,16 +2,15 @@
 //!
 //! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled. Each group runs its
 //! cases over shared memory and TCP in turns, or over both at once between pretended hosts. A case
-//! that fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo
-//! test --test random_cases`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each
+//! that fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895"
+//! cargo test --test calls`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each
 //! group and transport.
 
-use crate::case::{Case, cases};
+use crate::case::{Case, Form, Lengths, cases, kinds};
 use crate::common::SeededRng;
-use crate::lengths::Lengths;
 use crate::spawn::{Ended, World, say};
 use maypole::algorithms::Algorithm;
-use maypole::{Communicator, DataType, ReduceOp, Transport};
+use maypole::{Communicator, Factor, ReduceOp, Transport};
 use std::collections::HashMap;
 
 const RANKS: usize = 8;
@@ -62,9 +61,10 @@ impl CaseRunner {
     fn run(&mut self, seed: u64) {
         let Self { name, comm, .. } = self;
         let world = comm.world();
-        let case = SeededRng::new(seed).sample(&cases(world));
+        let mut rng = SeededRng::new(seed);
+        let case = rng.sample(&cases(world)).in_any_form(&mut rng);
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.run(comm))).is_err() {
-            panic!("again: TEST_CASE=\"{name} {world} {seed}\" cargo test --test random_cases");
+            panic!("again: TEST_CASE=\"{name} {world} {seed}\" cargo test --test calls");
         }
         if comm.rank() == 0 {
             say("ran", CaseLabel { way: format!("{name} {world}"), case: &case });
@@ -80,16 +80,18 @@ struct CaseLabel<'a> {
 
 impl std::fmt::Display for CaseLabel<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Case { collective, kind, op, lengths, in_place, algorithm, deterministic, .. } =
-            self.case;
-        let form = match lengths {
+        let Case {
+            collective, kind, op, lengths, in_place, algorithm, deterministic, form, ..
+        } = self.case;
+        let blocks = match lengths {
             Lengths::Even(_) if *in_place => "in-place",
             Lengths::Even(_) => "apart",
             Lengths::Blocks(_) | Lengths::Pairs(_) => "variable",
         };
         let algorithm = algorithm.map_or("auto", Algorithm::name);
         let algorithm = if *deterministic { "deterministic" } else { algorithm };
-        write!(f, "{} {} {algorithm} {} {op} {form}", self.way, collective.name(), kind.name())
+        let collective = collective.name();
+        write!(f, "{} {collective} {algorithm} {} {op} {blocks} {form:?}", self.way, kind.name())
     }
 }
 
@@ -155,9 +157,10 @@ fn check_coverage(ended: &[Ended]) {
         }
     }
     let types = drawn(|case| case[4..6].join(" "));
-    for kind in DataType::NUMBERS {
-        let able = ReduceOp::ALL.into_iter().filter(|op| op.supports(kind));
-        for op in able.map(ReduceOp::name).chain(["premul-sum"]) {
+    for kind in kinds() {
+        let scaled = ReduceOp::PreMulSum(Factor::new(1.0));
+        let all = ReduceOp::ALL.into_iter().chain([scaled]);
+        for op in all.filter(|op| op.supports(kind)).map(ReduceOp::name) {
             assert!(
                 types.contains_key(&format!("{} {op}", kind.name())),
                 "{op} of {} was never drawn",
@@ -165,7 +168,7 @@ fn check_coverage(ended: &[Ended]) {
             );
         }
     }
-    let forms = drawn(|case| format!("{} {}", case[2], case[6]));
+    let forms = drawn(|case| format!("{} {} {}", case[2], case[6], case[7]));
     // A barrier has no buffers, a broadcast one, and the five that have blocks have the third form.
-    assert_eq!(forms.len(), 2 * 11 + 5, "{forms:?}");
+    assert_eq!(forms.len(), Form::ALL.len() * (2 * 11 + 5), "{forms:?}");
 }

@@ -1,14 +1,23 @@
-//! One random collective call: its arguments, and what every byte of its buffers must be afterwards.
+//! One random collective call: its arguments, and what every byte of its buffers must be after it.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use super::common::SeededRng;
-use super::lengths::{Lengths, Side, elements, lengths};
-use super::number::Number;
-use super::oracle::Order;
+mod forms;
+mod lengths;
+mod number;
+mod oracle;
+
+pub(crate) use forms::Form;
+pub(crate) use lengths::Lengths;
+
+use crate::common::SeededRng;
+use forms::Call;
+use lengths::{Side, elements, lengths};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{Arena, Communicator, Factor, ReduceOp};
 use maypole::{DataType, bf16, f16};
+pub(crate) use number::Number;
+use oracle::Order;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::ops::{DerefMut, Range};
@@ -27,6 +36,7 @@ pub(crate) struct Case {
     pub(crate) deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
     pub(crate) any: bool,
+    pub(crate) form: Form,
     /// How often the call is made before the results are checked.
     repeats: usize,
     /// Registered memory for most of this rank's buffers. The others, or all without an arena, are
@@ -42,9 +52,14 @@ enum Selection {
     Named(Algorithm),
 }
 
-/// Random calls among `world` ranks.
+/// All types of elements.
+pub(crate) fn kinds() -> Vec<DataType> {
+    DataType::NUMBERS.into_iter().chain([DataType::Bool]).collect()
+}
+
+/// Random calls among `world` ranks, in the typed form.
 pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
-    let call = (0..world, 0..11_usize, select(&DataType::NUMBERS[..]));
+    let call = (0..world, 0..11_usize, select(kinds()));
     let call = call.prop_flat_map(move |(root, nth, kind)| {
         let collective = Collective::all(root)[nth];
         let lengths = lengths(collective, kind.size(), world);
@@ -71,6 +86,7 @@ pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
             },
             deterministic: matches!(selection, Selection::Deterministic),
             any,
+            form: Form::Typed,
             repeats,
             arena: None,
         },
@@ -78,6 +94,12 @@ pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
 }
 
 impl Case {
+    /// The same call in a form that `rng` draws.
+    pub(crate) fn in_any_form(mut self, rng: &mut SeededRng) -> Self {
+        self.form = Form::ALL[rng.below(Form::ALL.len())];
+        self
+    }
+
     /// Makes the calls on `comm` and compares all buffers with what is expected. Returns a hash
     /// that must be equal on all ranks.
     pub(crate) fn run(&self, comm: &mut Communicator) -> u64 {
@@ -101,7 +123,7 @@ impl Case {
             DataType::U16 => self.run_as::<u16>(comm),
             DataType::U32 => self.run_as::<u32>(comm),
             DataType::U64 => self.run_as::<u64>(comm),
-            DataType::Bool => unreachable!("cases are drawn from the number types"),
+            DataType::Bool => self.run_as::<bool>(comm),
         }
     }
 
@@ -140,7 +162,8 @@ fn operations(collective: Collective, kind: DataType) -> impl Strategy<Value = R
     let able: Vec<ReduceOp> = able.filter(|op| !(is_scan && *op == ReduceOp::Avg)).collect();
     let factors = [1.0, 2.0, 3.0].map(|factor| ReduceOp::PreMulSum(Factor::new(factor)));
     let weight = able.len() as u32;
-    prop_oneof![weight => select(able), 1 => select(factors.to_vec())]
+    let scaled = u32::from(factors[0].supports(kind));
+    prop_oneof![weight => select(able), scaled => select(factors.to_vec())]
 }
 
 /// The deterministic mode in one of eight cases. In the others, mostly a named algorithm.
@@ -300,45 +323,15 @@ impl<'a, T: Number> Round<'a, T> {
     }
 
     fn call(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
-        let Case { collective, ref lengths, .. } = *self.place.case;
-        let op = self.place.case.op_of(self.place.rank);
-        let x = &*self.input.slice();
-        let y = self.output.slice();
-        let in_place = self.place.case.in_place();
-        if let Lengths::Blocks(counts) = lengths {
-            return match collective {
-                Collective::Gather { root } => comm.gather_v(x, y, counts, root),
-                Collective::Scatter { root } => comm.scatter_v(x, counts, y, root),
-                Collective::AllGather => comm.all_gather_v(x, y, counts),
-                _ => comm.reduce_scatter_v(x, y, counts, op),
-            };
-        }
-        if let Lengths::Pairs(rows) = lengths {
-            let receives: Vec<usize> = rows.iter().map(|row| row[self.place.rank]).collect();
-            return comm.all_to_all_v(x, &rows[self.place.rank], y, &receives);
-        }
-        match (collective, in_place) {
-            (Collective::Broadcast { root }, _) => comm.broadcast(y, root),
-            (Collective::Reduce { root }, true) => comm.reduce(y, op, root),
-            (Collective::Reduce { root }, false) => comm.reduce_into(x, y, op, root),
-            (Collective::AllReduce, true) => comm.all_reduce(y, op),
-            (Collective::AllReduce, false) => comm.all_reduce_into(x, y, op),
-            (Collective::Gather { root }, true) => comm.gather_in_place(y, root),
-            (Collective::Gather { root }, false) => comm.gather(x, y, root),
-            (Collective::AllGather, true) => comm.all_gather_in_place(y),
-            (Collective::AllGather, false) => comm.all_gather(x, y),
-            (Collective::Scatter { root }, true) => comm.scatter_in_place(y, root),
-            (Collective::Scatter { root }, false) => comm.scatter(x, y, root),
-            (Collective::ReduceScatter, true) => comm.reduce_scatter_in_place(y, op),
-            (Collective::ReduceScatter, false) => comm.reduce_scatter(x, y, op),
-            (Collective::AllToAll, true) => comm.all_to_all_in_place(y),
-            (Collective::AllToAll, false) => comm.all_to_all(x, y),
-            (Collective::Scan, true) => comm.scan(y, op),
-            (Collective::Scan, false) => comm.scan_into(x, y, op),
-            (Collective::ExclusiveScan, true) => comm.exclusive_scan(y, op),
-            (Collective::ExclusiveScan, false) => comm.exclusive_scan_into(x, y, op),
-            (Collective::Barrier, _) => comm.barrier(),
-        }
+        let case = self.place.case;
+        let call = Call {
+            collective: case.collective,
+            op: case.op_of(self.place.rank),
+            lengths: case.lengths.clone(),
+            in_place: case.in_place,
+            rank: self.place.rank,
+        };
+        call.make(case.form, comm, &*self.input.slice(), self.output.slice())
     }
 
     /// Compares every element, also those of the margins.

@@ -90,9 +90,14 @@ pub(crate) fn lengths(collective: Collective, size: usize, world: usize) -> Boxe
     }
 }
 
-/// Nothing, a small number, or a prime.
+/// Nothing, a small number, a prime, or more elements than a slot holds.
 fn small_count() -> impl Strategy<Value = usize> {
-    prop_oneof![2 => Just(0), 5 => select(&LITTLE[..]), 1 => select(&PRIMES[..3])]
+    prop_oneof![
+        40 => Just(0),
+        100 => select(&LITTLE[..]),
+        20 => select(&PRIMES[..3]),
+        1 => Just(20_011),
+    ]
 }
 
 /// A small number, a prime, about a window, or several windows.

@@ -1,11 +1,12 @@
 //! The arithmetic contract, one scalar at a time.
 
+use bytemuck::CheckedBitPattern;
 use maypole::ReduceOp;
 use maypole::{Element, bf16, f16};
 use std::fmt::Debug;
 
 /// A scalar with the arithmetic that collectives must have.
-pub(crate) trait Number: Element + Debug {
+pub(crate) trait Number: Element + CheckedBitPattern + Debug {
     /// An arbitrary value; NaN, infinities and zeros come often.
     fn any(word: u64) -> Self;
     /// A value for which every order of combination by `op` gives the same bits.
@@ -71,6 +72,37 @@ macro_rules! integers {
 }
 
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl Number for bool {
+    fn any(word: u64) -> Self {
+        word & 16 != 0
+    }
+
+    fn gentle(word: u64, _: ReduceOp) -> Self {
+        Self::any(word)
+    }
+
+    fn combine(self, other: Self, op: ReduceOp) -> Self {
+        match op {
+            ReduceOp::And | ReduceOp::Min => self && other,
+            ReduceOp::Or | ReduceOp::Max => self || other,
+            ReduceOp::Xor => self != other,
+            _ => unreachable!("bools have no sum"),
+        }
+    }
+
+    fn prepared(self, _: ReduceOp) -> Self {
+        self
+    }
+
+    fn divide(self, _: usize) -> Self {
+        unreachable!("bools have no average")
+    }
+
+    fn bits(self) -> u64 {
+        self.into()
+    }
+}
 
 /// IEEE 754-2019 minimum or maximum.
 macro_rules! extreme {

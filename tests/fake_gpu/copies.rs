@@ -1,42 +1,16 @@
-//! Copies, and events that order streams.
+//! Events that order streams, and errors of kernels.
 
 use crate::raw::{context, hold};
 use crate::{Role, check};
+use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUresult};
-use cudarc::driver::{CudaSlice, DriverError};
 use std::sync::mpsc;
 
 pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("copies", copy),
     ("orders streams", order),
     ("orders the null stream", order_null),
     ("loses its context", lose),
 ];
-
-fn copy() {
-    let (first, second) = (context(0), context(1));
-    let numbers: Vec<u64> = (0..5001).collect();
-    let near = first.new_stream().unwrap();
-    let far = second.new_stream().unwrap();
-    let mut sent = near.clone_htod(&numbers).unwrap();
-    let mut copied: CudaSlice<u64> = far.alloc_zeros(5001).unwrap();
-    near.synchronize().unwrap();
-    far.memcpy_dtod(&sent, &mut copied).unwrap();
-    assert_eq!(far.clone_dtoh(&copied).unwrap(), numbers);
-    near.memset_zeros(&mut sent).unwrap();
-    assert_eq!(near.clone_dtoh(&sent).unwrap(), vec![0; 5001]);
-    // SAFETY: the memory is written before it is read.
-    let mut pinned = unsafe { second.alloc_pinned::<u64>(5001) }.unwrap();
-    far.memcpy_dtoh(&copied, &mut pinned).unwrap();
-    assert_eq!(pinned.as_slice().unwrap(), numbers);
-}
-
-#[test]
-fn copies_have_all_bytes_emulated() {
-    check("copies", &[]);
-    check("copies", &[("FAKE_CUDA_DELAY", "3000")]);
-    check("copies", &[("FAKE_CUDA_POOLS", "0")]);
-}
 
 fn order() {
     let context = context(0);

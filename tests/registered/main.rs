@@ -6,12 +6,6 @@
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/lengths.rs"]
-mod lengths;
-#[path = "../common/number.rs"]
-mod number;
-#[path = "../common/oracle.rs"]
-mod oracle;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/spawn.rs"]

@@ -10,7 +10,6 @@ mod leaving;
 mod overlap;
 mod scopes;
 mod splits;
-mod surface;
 
 use maypole::{Communicator, Local, ReduceOp, Request};
 use std::time::Duration;

@@ -10,12 +10,6 @@ mod case;
 mod common;
 mod faults;
 mod hangs;
-#[path = "../common/lengths.rs"]
-mod lengths;
-#[path = "../common/number.rs"]
-mod number;
-#[path = "../common/oracle.rs"]
-mod oracle;
 mod program;
 mod replay;
 #[path = "../common/seeds.rs"]

@@ -14,12 +14,6 @@ mod failures;
 mod fake;
 #[path = "../common/fake_verbs.rs"]
 mod fake_verbs;
-#[path = "../common/lengths.rs"]
-mod lengths;
-#[path = "../common/number.rs"]
-mod number;
-#[path = "../common/oracle.rs"]
-mod oracle;
 mod refusals;
 mod roles;
 #[path = "../common/skip.rs"]
