@@ -1,6 +1,6 @@
-//! The arithmetic contract of `maypole::comm::element`, type by type. Every call of `collectives` and
-//! `random_cases` is compared with `Number`, bit by bit, by every algorithm and over every link; here
-//! `Number` is compared with the contract.
+//! The arithmetic contract of `maypole::comm::element`, type by type. Every call of `collectives`
+//! and `random_cases` is compared with `Number`, bit by bit, by every algorithm and over every
+//! link. Here `Number` is compared with the contract.
 //!
 //! Expected results come from wider types and from sorting.
 
@@ -135,8 +135,8 @@ fn extremes<T: Float>(rng: &mut SeededRng) {
     check(&all, ReduceOp::Max, nan.unwrap_or(values[values.len() - 1]));
 }
 
-/// Every step rounds to the element type, once: the exact result fits an `f64`, or the type is that.
-/// A product is rounded before it is added.
+/// Every step rounds to the element type, once: the exact result fits an `f64`, or the type is
+/// that. A product is rounded before it is added.
 fn every_step_rounds<T: Float>(rng: &mut SeededRng) {
     let [a, b] = [(); 2].map(|()| T::any(rng.next_u64()));
     let same = |found: T, exact: f64, what: &str| {

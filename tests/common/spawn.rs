@@ -24,8 +24,8 @@ const RANKS: &str = "TEST_RANKS";
 const ENTRY: &str = "a_rank_of_another_test";
 
 /// Declares the test that rank processes run. Each module named here has a function
-/// `rank_process`, which does the roles of the worlds that the file of this name starts. If there is
-/// one module, it has the roles of all files.
+/// `rank_process`, which does the roles of the worlds that the file of this name starts. If there
+/// is one module, it has the roles of all files.
 macro_rules! rank_processes {
     ($($part:ident),+ $(,)?) => {
         #[test]
@@ -162,8 +162,8 @@ impl World {
     }
 }
 
-/// A process that does `role`, which is a role of the file `part`, and has no variables of maypole's.
-/// The command `starter` starts it, if that is not empty.
+/// A process that does `role`, which is a role of the file `part`, and has no variables of
+/// maypole's. The command `starter` starts it, if that is not empty.
 pub(crate) fn process(part: &str, role: &str, starter: &[String]) -> Command {
     let mut words = starter.iter().map(OsString::from).collect::<Vec<_>>();
     words.push(std::env::current_exe().unwrap().into());

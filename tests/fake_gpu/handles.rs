@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) const ROLES: &[(&str, Role)] = &[
     ("exchanges memory", exchange),
     ("is refused handles", be_refused),
+    ("has no peers", have_no_peers),
     ("sees one device", see_one),
 ];
 
@@ -121,6 +122,25 @@ fn memory_of_pools_and_of_the_same_process_is_refused_emulated() {
     check("is refused handles", &[]);
 }
 
+fn have_no_peers() {
+    use cudarc::driver::sys;
+    let (first, second) = (context(0), context(1));
+    let mut can = -1;
+    // SAFETY: the pointer is valid.
+    crate::raw::result(unsafe { sys::cuDeviceCanAccessPeer(&mut can, 0, 1) }).unwrap();
+    first.bind_to_thread().unwrap();
+    // SAFETY: the context lives.
+    let enable = || crate::raw::result(unsafe { sys::cuCtxEnablePeerAccess(second.cu_ctx(), 0) });
+    if std::env::var("FAKE_CUDA_NO_PEERS").is_ok() {
+        assert_eq!(can, 0);
+        assert_eq!(enable(), Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
+    } else {
+        assert_eq!(can, 1);
+        assert_eq!(enable(), Ok(()));
+        assert_eq!(enable(), Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
+    }
+}
+
 /// Device 2 of the machine is the only one that this process sees.
 fn see_one() {
     let context = context(0);
@@ -133,4 +153,11 @@ fn a_process_sees_the_devices_that_it_is_told_to_emulated() {
     let variables = [("FAKE_CUDA_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", "2,9,1")];
     let Some(ended) = check("sees one device", &variables) else { return };
     assert_eq!(ended.said("uuid"), ["3"]);
+}
+
+#[test]
+fn peers_are_enabled_once_and_only_where_they_are_reachable_emulated() {
+    check("has no peers", &[]);
+    check("has no peers", &[("FAKE_CUDA_NO_PEERS", "0-1")]);
+    check("has no peers", &[("FAKE_CUDA_NO_PEERS", "all")]);
 }
