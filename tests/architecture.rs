@@ -201,19 +201,13 @@ fn the_top_level_is_fixed() {
 
 /// Names of types that stand for two things. No name is to be added.
 const DOUBLE: &[&str] = &[
-    "Arena",
     "Gpu",
     "Group",
     "Launch",
-    "Layout",
     "MessageEnd",
-    "Messages",
     "Posted",
     "Product",
-    "Room",
     "Turns",
-    "Watch",
-    "Workspace",
 ];
 
 #[test]
