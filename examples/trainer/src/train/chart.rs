@@ -181,7 +181,7 @@ mod tests {
         assert!(
             drawn.contains("step 10<")
                 && drawn.contains("step 13<")
-                && drawn.contains("loss &lt;now>")
+                && drawn.contains("loss &lt;now&gt;")
         );
         assert!(curve(&of(0, &[]), "").ends_with("</svg>\n"));
         let span = |kind, start, end| TimeSpan {
