@@ -5,9 +5,7 @@
 //! for in `../shared/topologies`, or in the folder that `TOPOLOGY_SAMPLES` names.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-#[path = "skip.rs"]
-pub(crate) mod skip;
-
+use crate::skip;
 use maypole::topology::PathClass;
 use serde_json::Value;
 use std::fs;

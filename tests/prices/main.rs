@@ -2,6 +2,8 @@
 
 #[path = "../common/samples.rs"]
 mod samples;
+#[path = "../common/skip.rs"]
+mod skip;
 
 mod choices;
 mod formulas;

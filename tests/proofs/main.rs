@@ -5,6 +5,8 @@
 mod common;
 #[path = "../common/samples.rs"]
 mod samples;
+#[path = "../common/skip.rs"]
+mod skip;
 
 mod algorithms;
 mod hierarchies;

@@ -13,6 +13,8 @@ mod matrices;
 mod packed;
 #[path = "../common/samples.rs"]
 mod samples;
+#[path = "../common/skip.rs"]
+mod skip;
 
 use maypole::topology::Description;
 use maypole::topology::read::matrix::Matrix;
