@@ -13,7 +13,7 @@ impl Communicator {
     /// ```
     /// let said = maypole::Communicator::run_local(2, |comm| comm.summary());
     /// assert!(said[0].starts_with("maypole: 2 ranks on 1 host"));
-    /// assert!(said[0].contains("1 pairs by shm, first 0-1; CUDA: not supported"));
+    /// assert!(said[0].contains("1 pairs by shm, first 0-1; CUDA: the buffers are in host memory"));
     /// ```
     pub fn summary(&self) -> String {
         let hosts = self.hosts.count();
