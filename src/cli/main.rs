@@ -33,7 +33,7 @@ const USAGE: u8 = 2;
 /// Collective communication from first principles: run, measure, draw, predict and explain
 /// collectives.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(name = "maypole", version, about)]
 struct Cli {
     #[command(subcommand)]
     command: MaypoleCommand,
