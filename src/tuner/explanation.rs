@@ -277,7 +277,8 @@ impl Explanation {
     fn remark(&self, verdict: CandidateVerdict, is_cheapest: bool) -> &'static str {
         match (verdict, self.wanted) {
             (CandidateVerdict::Chosen, None) if !is_cheapest => {
-                "  chosen: within a sixth of the least, which counts as equal, and first in this table"
+                "  chosen: within a sixth of the least, which counts as equal, and first in this \
+                 table"
             }
             (CandidateVerdict::Chosen, None) => "  chosen",
             (CandidateVerdict::Chosen, Some(_)) => "  asked for",

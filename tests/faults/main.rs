@@ -12,6 +12,7 @@ mod matrix;
 mod mismatches;
 mod report;
 mod shrinking;
+mod status;
 mod waiting_elsewhere;
 
 spawn::rank_processes!(
@@ -21,5 +22,6 @@ spawn::rank_processes!(
     matrix,
     mismatches,
     shrinking,
+    status,
     waiting_elsewhere
 );

@@ -227,8 +227,9 @@ impl SimulateArgs {
             Some(windows) => {
                 ensure!(
                     fits(&windows),
-                    "--windows {windows}: {algorithm} on {} ranks has {all} steps, and {MOST_EVENTS} \
-                     steps times windows are the most that is simulated; ask for --windows {} or fewer",
+                    "--windows {windows}: {algorithm} on {} ranks has {all} steps, and \
+                     {MOST_EVENTS} steps times windows are the most that is simulated; ask for \
+                     --windows {} or fewer",
                     self.ranks,
                     (MOST_EVENTS / all).max(1)
                 );

@@ -53,8 +53,8 @@ pub fn svg(advice: &Advice, title: &str) -> String {
             out.circle([bytes.at(gigabytes), seconds.at(step)], 4.0, fill);
         });
     }
-    let note = "a dot: the fastest way on one mesh (blue: the ten fastest meshes); line: no mesh is \
-                both faster and smaller";
+    let note = "a dot: the fastest way on one mesh (blue: the ten fastest meshes); \
+        line: no mesh is both faster and smaller";
     out.text([LEFT, 38.0], "fill=#666666", note);
     out.finish()
 }
