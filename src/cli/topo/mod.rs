@@ -18,6 +18,7 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::progress::Progress;
 use crate::{output, sizes};
 
 /// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it,
@@ -53,10 +54,13 @@ pub(crate) struct TopoArgs {
 }
 
 pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
+    let progress = Progress::start("classifying the paths between devices");
     let facts = args.facts()?;
     for note in &facts.notes {
         output::complain(format_args!("note: {note}"));
     }
+    let devices = facts.topology.devices().len();
+    progress.at(format_args!("looking for rings and trees of {devices} devices"));
     if let Some(path) = &args.svg {
         output::save("--svg", path, picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {

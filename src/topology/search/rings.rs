@@ -108,10 +108,6 @@ impl LinkWeights {
     fn len(&self) -> usize {
         self.0.len()
     }
-
-    fn of(&self, order: &[usize]) -> u128 {
-        hops(order).map(|(a, b)| self.0[a][b]).sum()
-    }
 }
 
 /// The index of the best class such that a ring of links of that class or better exists. 0 for
@@ -236,34 +232,112 @@ fn joined(weights: &LinkWeights) -> Vec<usize> {
 
 /// Reverses parts of the ring and moves parts elsewhere, as long as that makes the ring better.
 fn improve(weights: &LinkWeights, order: &mut Vec<usize>) {
-    let better =
-        |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
-    while let Some(next) = better(order) {
+    while let Some(next) = RingHops::new(weights, order).better() {
         *order = next;
     }
 }
 
-/// The rings that differ by one exchange.
-fn neighbours(order: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
-    let count = order.len();
-    let parts = move |longest: usize| {
-        (0..count)
-            .flat_map(move |from| (from + 1..=count.min(from + longest)).map(move |to| (from, to)))
-    };
-    let turned = parts(count).filter(|(from, to)| to - from > 1).map(|(from, to)| {
-        let mut next = order.to_vec();
-        next[from..to].reverse();
-        next
-    });
-    let moved = parts(3).flat_map(move |(from, to)| {
-        (0..=count - (to - from)).filter(move |&at| at != from).map(move |at| {
-            let mut rest = order.to_vec();
+/// The hops of a ring, so that an exchange is weighed without making the ring that it leads to.
+struct RingHops<'a> {
+    weights: &'a LinkWeights,
+    order: &'a [usize],
+    /// By place: the weight of the hops from the first device to that place, and of the same hops
+    /// the other way.
+    ahead: Vec<u128>,
+    back: Vec<u128>,
+}
+
+/// The weight of the hops that an exchange brings, and of those that it takes away.
+type WeightChange = (u128, u128);
+
+impl<'a> RingHops<'a> {
+    fn new(weights: &'a LinkWeights, order: &'a [usize]) -> Self {
+        let sums = |weight: &dyn Fn(usize, usize) -> u128| {
+            let mut sum = 0;
+            let hops = order.windows(2).map(|pair| {
+                sum += weight(pair[0], pair[1]);
+                sum
+            });
+            [0].into_iter().chain(hops).collect()
+        };
+        let ahead = sums(&|a, b| weights.0[a][b]);
+        let back = sums(&|a, b| weights.0[b][a]);
+        Self { weights, order, ahead, back }
+    }
+
+    fn weight(&self, from: usize, to: usize) -> u128 {
+        self.weights.0[from][to]
+    }
+
+    /// The devices before and behind the part `from..to`, and those at its ends.
+    fn ends(&self, from: usize, to: usize) -> [usize; 4] {
+        let count = self.order.len();
+        let at = |place: usize| self.order[place % count];
+        [at(from + count - 1), at(from), at(to - 1), at(to)]
+    }
+
+    /// The part `from..to` is reversed.
+    fn turned(&self, from: usize, to: usize) -> WeightChange {
+        let [before, first, last, behind] = self.ends(from, to);
+        let brought = self.back[to - 1] - self.back[from];
+        let taken = self.ahead[to - 1] - self.ahead[from];
+        if to - from == self.order.len() {
+            return (brought + self.weight(first, last), taken + self.weight(last, first));
+        }
+        let brought = brought + self.weight(before, last) + self.weight(first, behind);
+        (brought, taken + self.weight(before, first) + self.weight(last, behind))
+    }
+
+    /// The part `from..to` is taken out, and put before place `at` of the rest.
+    fn moved(&self, from: usize, to: usize, at: usize) -> WeightChange {
+        let [before, first, last, behind] = self.ends(from, to);
+        let count = self.order.len() - (to - from);
+        let rest = |place: usize| {
+            let place = place % count;
+            self.order[if place < from { place } else { place + (to - from) }]
+        };
+        let (left, right) = (rest(at + count - 1), rest(at));
+        let closed = self.weight(before, behind);
+        let brought = closed + self.weight(left, first) + self.weight(last, right);
+        let opened = self.weight(left, right);
+        (brought, self.weight(before, first) + self.weight(last, behind) + opened)
+    }
+
+    /// The first ring that is better by one exchange.
+    fn better(&self) -> Option<Vec<usize>> {
+        let is_better = |(brought, taken): WeightChange| brought < taken;
+        let turned = turns(self.order.len()).find(|&(from, to)| is_better(self.turned(from, to)));
+        if let Some((from, to)) = turned {
+            let mut next = self.order.to_vec();
+            next[from..to].reverse();
+            return Some(next);
+        }
+        let moved =
+            moves(self.order.len()).find(|&(from, to, at)| is_better(self.moved(from, to, at)));
+        moved.map(|(from, to, at)| {
+            let mut rest = self.order.to_vec();
             let part: Vec<usize> = rest.drain(from..to).collect();
             rest.splice(at..at, part);
             rest
         })
-    });
-    turned.chain(moved)
+    }
+}
+
+fn parts(count: usize, longest: usize) -> impl Iterator<Item = (usize, usize)> {
+    let from = move |from| (from + 1..=count.min(from + longest)).map(move |to| (from, to));
+    (0..count).flat_map(from)
+}
+
+fn turns(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    parts(count, count).filter(|(from, to)| to - from > 1)
+}
+
+/// Parts of up to three devices, and where they go.
+fn moves(count: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    parts(count, 3).flat_map(move |(from, to)| {
+        let places = (0..=count - (to - from)).filter(move |&at| at != from);
+        places.map(move |at| (from, to, at))
+    })
 }
 
 #[cfg(test)]
@@ -365,6 +439,30 @@ mod tests {
             let mut sorted: Vec<usize> = (0..count).collect();
             sorted.sort_by_key(|&device| place[device]);
             assert_eq!(kinds(&links, &found.order), kinds(&links, &sorted));
+        }
+    }
+
+    /// Links differ by direction.
+    #[test]
+    fn an_exchange_is_weighed_as_the_ring_that_it_leads_to() {
+        let links = RandomNumbers(11).links(7, 5);
+        let weights = LinkWeights::new(&links);
+        let of = |order: &[usize]| hops(order).map(|(a, b)| weights.0[a][b]).sum::<u128>();
+        let order = [3, 0, 6, 1, 5, 2, 4];
+        let ring = RingHops::new(&weights, &order);
+        let is_right = |next: &[usize], (brought, taken): WeightChange| {
+            assert_eq!(of(&order) + brought, of(next) + taken, "{next:?}");
+        };
+        for (from, to) in turns(order.len()) {
+            let mut next = order;
+            next[from..to].reverse();
+            is_right(&next, ring.turned(from, to));
+        }
+        for (from, to, at) in moves(order.len()) {
+            let mut next = order.to_vec();
+            let part: Vec<usize> = next.drain(from..to).collect();
+            next.splice(at..at, part);
+            is_right(&next, ring.moved(from, to, at));
         }
     }
 
