@@ -222,7 +222,8 @@ impl SimulateArgs {
             algorithm.schedules(collective, self.ranks).expect("the algorithm implements it");
         let steps = schedules.iter().map(|schedule| schedule.steps.len()).max().unwrap_or(0);
         let all: usize = schedules.iter().map(|schedule| schedule.steps.len()).sum();
-        let fits = |windows: &usize| all.saturating_mul(*windows) <= MOST_EVENTS;
+        // One window is always simulated.
+        let fits = |windows: &usize| *windows == 1 || all.saturating_mul(*windows) <= MOST_EVENTS;
         let candidates = match self.windows {
             Some(windows) => {
                 ensure!(
@@ -235,11 +236,7 @@ impl SimulateArgs {
                 );
                 vec![windows]
             }
-            // One window is always simulated.
-            None => [1, 2, 4, 8, 16, 32, 64]
-                .into_iter()
-                .filter(|windows| *windows == 1 || fits(windows))
-                .collect(),
+            None => [1, 2, 4, 8, 16, 32, 64].into_iter().filter(fits).collect(),
         };
         if self.windows.is_none() && candidates.len() < 7 {
             output::complain(format_args!(

@@ -146,6 +146,10 @@ fn a_search_over_windows_ends_in_seconds_and_says_what_it_left_out() {
         said.contains("note: ring on 128 ranks has 81280 steps: only up to 32 windows"),
         "{said}"
     );
+    let refused = run("simulate all-reduce -n 1024 -a ring --windows 2");
+    assert!(text(&refused.stderr).contains("ask for --windows 1 or fewer"), "{refused:?}");
+    let largest = run("simulate all-reduce -n 1024 -a ring --windows 1");
+    assert!(largest.status.success(), "{}", text(&largest.stderr));
 }
 
 #[test]
