@@ -1,14 +1,10 @@
-//! Operations that the user brings.
+//! How a call combines elements: a built-in operation, or one that the user brings.
 
-use crate::comm::Communicator;
-use crate::element::{Element, Loan, lend};
-use crate::engine::calls::call::{CollectiveCall, Reduction};
-use crate::engine::calls::counts::CallCount;
-use crate::engine::settings::CallSettings;
-use crate::error::Result;
+use crate::element::{Element, ReduceOp};
+use crate::engine::calls::call::Reduction;
 use crate::schedule::collective::Collective;
 use bytemuck::Pod;
-use maypole_kernels::{CustomReducer, View, ViewMut};
+use maypole_kernels::CustomReducer;
 use std::marker::PhantomData;
 
 /// A way to combine elements that the user brings.
@@ -20,7 +16,9 @@ use std::marker::PhantomData;
 /// with the same panic.
 ///
 /// All ranks pass the same operation. The calls of different ranks are compared by its name and by
-/// whether it commutes.
+/// whether it commutes. A call of an operation that does not commute is refused with
+/// [`Error::Invalid`](crate::Error::Invalid) if the algorithm that was named does not keep the order
+/// of the ranks.
 ///
 /// ```
 /// use maypole::{Communicator, Operation};
@@ -31,17 +29,23 @@ use std::marker::PhantomData;
 /// });
 /// let all = Communicator::run_local(3, |mut comm| {
 ///     let mut x = [[2, -7, 5][comm.rank()]];
-///     comm.all_reduce_with(&mut x, &longest).unwrap();
+///     comm.all_reduce(&mut x, &longest).unwrap();
 ///     x
 /// });
 /// assert_eq!(all, [[-7]; 3]);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Operation<T> {
+    function: UserFunction,
+    elements: PhantomData<fn(T)>,
+}
+
+/// The function of an [`Operation`], on bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct UserFunction {
     name: &'static str,
     commutative: bool,
-    custom: CustomReducer,
-    elements: PhantomData<fn(T)>,
+    pub(crate) reducer: CustomReducer,
 }
 
 impl<T: Element> Operation<T> {
@@ -55,157 +59,120 @@ impl<T: Element> Operation<T> {
     where
         T: Pod,
     {
-        Self { name, commutative, custom: CustomReducer::new(combine), elements: PhantomData }
+        let reducer = CustomReducer::new(combine);
+        Self { function: UserFunction { name, commutative, reducer }, elements: PhantomData }
     }
 
     /// The name, equal on all ranks.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.function.name
     }
 
     /// True if ranks may be combined in any order.
     pub fn is_commutative(&self) -> bool {
-        self.commutative
+        self.function.commutative
+    }
+}
+
+/// How a call combines elements of type `T`: a [`ReduceOp`], or an [`Operation`] of the user's. Both
+/// [become](IntoOp) one.
+#[derive(Debug)]
+pub struct Op<'a, T> {
+    pub(crate) kind: OpKind<'a>,
+    elements: PhantomData<fn(T)>,
+}
+
+/// What an [`Op`] is, whatever the type of its elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OpKind<'a> {
+    BuiltIn(ReduceOp),
+    User(&'a UserFunction),
+}
+
+impl<T> Op<'_, T> {
+    /// The operation of calls that combine nothing.
+    pub(crate) const NONE: Self = Self::built_in(ReduceOp::Sum);
+
+    const fn built_in(op: ReduceOp) -> Self {
+        Self { kind: OpKind::BuiltIn(op), elements: PhantomData }
     }
 
-    fn call(
-        &self,
-        settings: &CallSettings,
-        collective: Collective,
-        count: usize,
-        in_place: bool,
-    ) -> CollectiveCall {
-        CollectiveCall {
-            collective,
-            kind: T::DATA_TYPE,
-            op: Reduction::Custom { name: self.name, commutative: self.commutative },
-            count: CallCount::Even(count),
-            deterministic: settings.is_deterministic_for(collective),
-            in_place,
+    /// The same operation, for a request.
+    pub(crate) fn to_owned(self) -> OwnedOp {
+        match self.kind {
+            OpKind::BuiltIn(op) => OwnedOp::BuiltIn(op),
+            OpKind::User(function) => OwnedOp::User(function.clone()),
         }
     }
 }
 
-impl Communicator {
-    /// [`all_reduce`](Self::all_reduce) by an operation of the user's.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `op` does not commute and the algorithm that
-    /// was named does not keep the order of the ranks; else as every call.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let call = op.call(self.engine.get().settings(), Collective::AllReduce, data.len(), true);
-        let mut loan = lend(data);
-        let view = loan.view();
-        self.engine.get_mut().call_custom(call, &op.custom, view.as_view(), view)
+impl OpKind<'_> {
+    /// The operation of calls that combine nothing.
+    pub(crate) const NONE: Self = Self::BuiltIn(ReduceOp::Sum);
+
+    /// What `collective` uses of the operation.
+    #[inline]
+    pub(crate) fn used_by(self, collective: Collective) -> Self {
+        if collective.reduces() { self } else { Self::NONE }
     }
 
-    /// [`all_reduce_into`](Self::all_reduce_into) by an operation of the user's.
-    ///
-    /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
-    /// if the lengths differ.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn all_reduce_into_with<T: Element>(
-        &mut self,
-        input: &[T],
-        output: &mut [T],
-        op: &Operation<T>,
-    ) -> Result<()> {
-        self.check_len("all_reduce", "output", output.len(), input.len())?;
-        let call = op.call(self.engine.get().settings(), Collective::AllReduce, input.len(), false);
-        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), lend(output).view())
+    /// What all ranks must agree on.
+    #[inline]
+    pub(crate) fn reduction(self) -> Reduction {
+        match self {
+            Self::BuiltIn(op) => op.into(),
+            Self::User(UserFunction { name, commutative, .. }) => {
+                Reduction::Custom { name, commutative: *commutative }
+            }
+        }
     }
+}
 
-    /// [`reduce`](Self::reduce) by an operation of the user's.
-    ///
-    /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
-    /// if there is no such root.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn reduce_with<T: Element>(
-        &mut self,
-        data: &mut [T],
-        op: &Operation<T>,
-        root: usize,
-    ) -> Result<()> {
-        self.check_root("reduce", root)?;
-        let count = data.len();
-        let at_root = self.rank() == root;
-        let mut loan = lend(data);
-        let view = loan.view();
-        let output = if at_root { view } else { ViewMut::EMPTY };
-        let call =
-            op.call(self.engine.get().settings(), Collective::Reduce { root }, count, at_root);
-        self.engine.get_mut().call_custom(call, &op.custom, view.as_view(), output)
+/// An [`Op`] that a request keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedOp {
+    BuiltIn(ReduceOp),
+    User(UserFunction),
+}
+
+impl OwnedOp {
+    pub(crate) fn lend<T>(&self) -> Op<'_, T> {
+        let kind = match self {
+            Self::BuiltIn(op) => OpKind::BuiltIn(*op),
+            Self::User(function) => OpKind::User(function),
+        };
+        Op { kind, elements: PhantomData }
     }
+}
 
-    /// [`reduce_into`](Self::reduce_into) by an operation of the user's.
-    ///
-    /// # Errors
-    /// As [`reduce_with`](Self::reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the
-    /// root's lengths differ.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn reduce_into_with<T: Element>(
-        &mut self,
-        input: &[T],
-        output: &mut [T],
-        op: &Operation<T>,
-        root: usize,
-    ) -> Result<()> {
-        self.check_root("reduce", root)?;
-        let mut loan = self.at_root("reduce", root, output, input.len())?;
-        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
-        let call =
-            op.call(self.engine.get().settings(), Collective::Reduce { root }, input.len(), false);
-        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), output)
+/// What becomes the [`Op`] of a call on elements of type `T`: a [`ReduceOp`], or `&operation`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot combine elements of type `{T}`",
+    label = "this is no operation on elements of type `{T}`",
+    note = "a call takes a `ReduceOp`, or `&operation` with an `Operation<{T}>`"
+)]
+pub trait IntoOp<'a, T> {
+    /// The operation.
+    fn into_op(self) -> Op<'a, T>;
+}
+
+impl<'a, T> IntoOp<'a, T> for ReduceOp {
+    #[inline]
+    fn into_op(self) -> Op<'a, T> {
+        Op::built_in(self)
     }
+}
 
-    /// [`reduce_scatter`](Self::reduce_scatter) by an operation of the user's.
-    ///
-    /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
-    /// if the input has another length.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn reduce_scatter_with<T: Element>(
-        &mut self,
-        input: &[T],
-        output: &mut [T],
-        op: &Operation<T>,
-    ) -> Result<()> {
-        self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
-        let call =
-            op.call(self.engine.get().settings(), Collective::ReduceScatter, output.len(), false);
-        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), lend(output).view())
+impl<'a, T> IntoOp<'a, T> for &'a Operation<T> {
+    #[inline]
+    fn into_op(self) -> Op<'a, T> {
+        Op { kind: OpKind::User(&self.function), elements: PhantomData }
     }
+}
 
-    /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
-    ///
-    /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
-    /// if the length is no multiple of the world.
-    ///
-    /// # Panics
-    /// If `op` panics. The communicator has then failed.
-    pub fn reduce_scatter_in_place_with<T: Element>(
-        &mut self,
-        data: &mut [T],
-        op: &Operation<T>,
-    ) -> Result<()> {
-        let count = self.block_count("reduce_scatter", data.len())?;
-        let mut loan = lend(data);
-        let (whole, mine) = self.blocks(loan.view());
-        let call = op.call(self.engine.get().settings(), Collective::ReduceScatter, count, true);
-        self.engine.get_mut().call_custom(call, &op.custom, whole.as_view(), mine)
+impl<'a, T> IntoOp<'a, T> for Op<'a, T> {
+    #[inline]
+    fn into_op(self) -> Self {
+        self
     }
 }

@@ -1,6 +1,6 @@
 //! How many elements each rank has: one number for all ranks, or a number for each.
 //!
-//! `gather_v`, `scatter_v` and `all_to_all_v` know their counts only at the root or pairwise. A
+//! A gather, a scatter and an all-to-all know unequal counts only at the root or pairwise. A
 //! small all-gather tells them to all ranks before the schedule runs. So every algorithm serves,
 //! and counts that contradict one another are the same harmless error on every rank.
 
