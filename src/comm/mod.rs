@@ -16,16 +16,14 @@ pub use crate::requests::request::{Request, wait_all};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 pub use crate::{element, error, status};
-pub use api::buffers::{
-    AnyElement, AnySlice, AnySliceMut, Apart, CallBuffers, InPlace, IntoBuffers, IntoInput,
-    IntoOutput, OwnedBuffers,
-};
+pub use api::buffers::{Apart, CallBuffers, InPlace, IntoBuffers, OwnedBuffers};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::operation::{IntoOp, Op, Operation};
 pub use api::requests::message_handle::MessageHandle;
 pub use api::requests::scope::Scope;
 pub use api::settings::Within;
+pub use api::slices::{AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput};
 pub use join::Admissions;
 pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};

@@ -143,6 +143,37 @@ fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, m
         (&place[..mine.start], &place[mine.end..]),
         (&whole[..mine.start], &whole[mine.end..])
     );
+    check_scans_blocks_and_requests(comm, op, count, meaning);
+}
+
+fn check_scans_blocks_and_requests(
+    comm: &mut Communicator,
+    op: &Operation<u64>,
+    count: usize,
+    meaning: Meaning,
+) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let input = numbers(rank, count);
+    let mut total = input.clone();
+    comm.scan(&mut total, op).unwrap();
+    assert_eq!(total, expected(rank + 1, count, meaning));
+    let mut before = vec![7; count];
+    comm.exclusive_scan((&input, &mut before), op).unwrap();
+    let expected_before = if rank == 0 { vec![7; count] } else { expected(rank, count, meaning) };
+    assert_eq!(before, expected_before);
+
+    let counts: Vec<usize> = (0..world).map(|rank| count + 2 * rank).collect();
+    let start: usize = counts[..rank].iter().sum();
+    let whole = numbers(rank, counts.iter().sum());
+    let mut block = vec![0; counts[rank]];
+    comm.reduce_scatter((&whole, &counts, &mut block), op).unwrap();
+    assert_eq!(block, expected(world, whole.len(), meaning)[start..][..counts[rank]]);
+
+    let apart = comm.start_all_reduce((input.clone(), vec![0; count]), op);
+    let in_place = comm.start_all_reduce(input.clone(), op);
+    let result = expected(world, count, meaning);
+    assert_eq!(apart.wait().unwrap(), (input, result.clone()));
+    assert_eq!(in_place.wait().unwrap(), result);
 }
 
 #[test]

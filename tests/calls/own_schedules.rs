@@ -7,7 +7,7 @@ use crate::spawn::{World, as_each_rank};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Schedule, Step, input, output};
-use maypole::{Communicator, Error, Factor, Local, ReduceOp, Transport};
+use maypole::{Communicator, Error, Factor, Local, Operation, ReduceOp, Transport};
 use std::time::{Duration, Instant};
 
 /// A star: rank 0 receives the vectors of all ranks in rank order, and sends the sum to all ranks.
@@ -59,6 +59,12 @@ fn stars(comm: &mut Communicator) {
             .unwrap();
         assert!(data == sum);
     }
+    let remember = Operation::new("decimal places", false, |left: &[u64], right: &mut [u64]| {
+        left.iter().zip(right).for_each(|(left, right)| *right += 10 * left);
+    });
+    let mut digits = [rank as u64 + 1; 5];
+    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut digits, &remember).unwrap();
+    assert_eq!(digits, [(1..=world as u64).fold(0, |number, digit| 10 * number + digit); 5]);
     let mut mean = [rank as f32; 3];
     comm.run(|rank| star(world, rank), Collective::AllReduce, &mut mean, ReduceOp::Avg).unwrap();
     assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);

@@ -1,6 +1,9 @@
 //! What a call is given: memory to read, memory to write, and the lengths of blocks.
 
-use crate::element::{DataType, Element, Written};
+use crate::comm::api::slices::{
+    AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
+};
+use crate::element::Element;
 use crate::engine::calls::lengths::BufferLengths;
 use maypole_kernels::{View, ViewMut};
 use std::marker::PhantomData;
@@ -96,13 +99,87 @@ impl<'a, T> CallBuffers<'a, T> {
 ///
 /// # Messages of the compiler
 ///
+/// What the compiler says first about a wrong argument. A forgotten `&mut`, for which the notes name
+/// the forms that a call takes:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let x = [1.0f32; 4];
+/// // error: `&[f32; 4]` cannot be the buffers of a call
+/// comm.all_reduce(&x, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// A `Vec` instead of what it lends:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, v) = ([1.0f32; 4], vec![1.0f32; 4]);
+/// // error: `(&[f32; 4], Vec<f32>)` cannot be the buffers of a call
+/// comm.all_reduce((&x, v), maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
 /// Elements of two types:
 ///
 /// ```compile_fail,E0277
-/// # use maypole::{Communicator, ReduceOp};
-/// # fn rank(comm: &mut Communicator, input: [f32; 4], mut output: [f64; 4]) {
-/// comm.all_reduce((&input, &mut output), ReduceOp::Sum);
-/// # }
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut z) = ([1.0f32; 4], [1.0f64; 4]);
+/// // error: the trait bound `[f32; 4]: AsRef<[f64]>` is not satisfied
+/// comm.all_reduce((&x, &mut z), maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// An operation on other elements, and none at all:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (mut x, first) = ([1.0f32; 4], |_: &[f64], _: &mut [f64]| ());
+/// // error: `&Operation<f64>` cannot combine elements of type `f32`
+/// comm.all_reduce(&mut x, &maypole::Operation::new("first", false, first)).unwrap();
+/// ```
+///
+/// ```compile_fail,E0061
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// // error: this method takes 2 arguments but 1 argument was supplied: provide `op`
+/// comm.all_reduce(&mut x).unwrap();
+/// ```
+///
+/// Counts of another type than `usize`, and counts in place:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut y) = ([1.0f32; 4], [1.0f32; 4]);
+/// // error: the trait bound `[i32; 1]: AsRef<[usize]>` is not satisfied
+/// comm.all_gather((&x, &mut y, &[4i32])).unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut y = [1.0f32; 4];
+/// // error: `(&mut [f32; 4], &[usize; 1])` cannot be the buffers of a call
+/// comm.all_gather((&mut y, &[4usize])).unwrap();
+/// ```
+///
+/// A slice that an earlier call has taken; the compiler proposes `&mut *slice`:
+///
+/// ```compile_fail,E0382
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut y = [1.0f32; 4];
+/// let slice = &mut y[..2];
+/// comm.all_reduce(slice, maypole::ReduceOp::Sum).unwrap();
+/// // error: use of moved value: `slice`
+/// comm.all_reduce(slice, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// An operation that the type does not have, counts that are missing, and blocks of a wrong length are
+/// known at run time alone, and are [`Error::Invalid`](crate::Error::Invalid):
+///
+/// ```
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// let error = comm.all_reduce(&mut x, maypole::ReduceOp::Or).unwrap_err();
+/// assert!(error.to_string().ends_with("'or' works on the bits of integers, not on f32"));
+/// let error = comm.all_gather((&x[..1], &mut [0.0; 3])).unwrap_err();
+/// assert!(error.to_string().ends_with("the output has 3 elements and needs 1"));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the buffers of a call",
@@ -191,172 +268,6 @@ impl<'a> IntoBuffers<'a, AnyElement> for AnySliceMut<'a> {
 impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
     fn into_buffers(self) -> CallBuffers<'a, AnyElement> {
         CallBuffers::new(Some(self.0), self.1)
-    }
-}
-
-/// Elements of type `T` that a call reads: `&input`, or an [`AnySlice`].
-#[diagnostic::on_unimplemented(
-    message = "a call cannot read `{Self}`",
-    label = "this lends no elements to read",
-    note = "lend a slice, an array, a `Vec` or another `AsRef<[T]>`: `&input`"
-)]
-pub trait IntoInput<'a, T> {
-    /// The elements.
-    fn into_input(self) -> AnySlice<'a>;
-}
-
-impl<'a, T: Element, A: AsRef<[T]> + ?Sized> IntoInput<'a, T> for &'a A {
-    #[inline]
-    fn into_input(self) -> AnySlice<'a> {
-        let elements = self.as_ref();
-        AnySlice {
-            kind: T::DATA_TYPE,
-            count: elements.len(),
-            bytes: View::of(elements),
-            is_bool_bytes: false,
-            flaw: None,
-        }
-    }
-}
-
-impl<'a, T: Element, A: AsRef<[T]> + ?Sized> IntoInput<'a, T> for &'a mut A {
-    #[inline]
-    fn into_input(self) -> AnySlice<'a> {
-        (&*self).into_input()
-    }
-}
-
-impl<'a> IntoInput<'a, AnyElement> for AnySlice<'a> {
-    fn into_input(self) -> Self {
-        self
-    }
-}
-
-/// Elements of type `T` that a call writes: `&mut output`, or an [`AnySliceMut`].
-#[diagnostic::on_unimplemented(
-    message = "a call cannot write to `{Self}`",
-    label = "this lends no elements to write",
-    note = "lend a slice, an array, a `Vec` or another `AsMut<[T]>`: `&mut output`"
-)]
-pub trait IntoOutput<'a, T> {
-    /// The elements.
-    fn into_output(self) -> AnySliceMut<'a>;
-}
-
-impl<'a, T: Element, B: AsMut<[T]> + ?Sized> IntoOutput<'a, T> for &'a mut B {
-    #[inline]
-    fn into_output(self) -> AnySliceMut<'a> {
-        let elements = self.as_mut();
-        AnySliceMut {
-            kind: T::DATA_TYPE,
-            count: elements.len(),
-            memory: T::written(elements),
-            flaw: None,
-        }
-    }
-}
-
-impl<'a> IntoOutput<'a, AnyElement> for AnySliceMut<'a> {
-    fn into_output(self) -> Self {
-        self
-    }
-}
-
-/// Stands for a type of elements that is known at run time: see [`AnySlice`].
-#[derive(Clone, Copy, Debug)]
-pub enum AnyElement {}
-
-/// Elements that a call reads, whose type is known at run time: those of another language.
-///
-/// ```
-/// use maypole::{AnySlice, AnySliceMut, Communicator, DataType, ReduceOp};
-/// let sums = Communicator::run_local(2, |mut comm| {
-///     let mut bytes = [0; 3];
-///     let input = AnySlice::new(DataType::U8, &[1, 2, 3]);
-///     let output = AnySliceMut::new(DataType::U8, &mut bytes);
-///     comm.all_reduce((input, output), ReduceOp::Sum).unwrap();
-///     bytes
-/// });
-/// assert_eq!(sums, [[2, 4, 6]; 2]);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct AnySlice<'a> {
-    pub(crate) kind: DataType,
-    count: usize,
-    bytes: View<'a>,
-    /// True for `bool`s of which every byte but 0 is true.
-    is_bool_bytes: bool,
-    pub(crate) flaw: Option<SliceFlaw>,
-}
-
-impl<'a> AnySlice<'a> {
-    /// The elements of type `kind` that lie in `bytes`. They begin at a multiple of their size. Of
-    /// `bool`s, every byte but 0 is true. A call refuses bytes that are no elements.
-    pub fn new(kind: DataType, bytes: &'a [u8]) -> Self {
-        Self {
-            kind,
-            count: bytes.len() / kind.size(),
-            bytes: View::of(bytes),
-            is_bool_bytes: kind == DataType::Bool,
-            flaw: SliceFlaw::of(kind, bytes),
-        }
-    }
-
-    /// Calls `work` with the bytes.
-    #[inline(always)]
-    pub(crate) fn read<R>(self, work: impl FnOnce(View<'_>) -> R) -> R {
-        if !self.is_bool_bytes {
-            return work(self.bytes);
-        }
-        let mut bytes = self.bytes.to_vec();
-        Written::BoolBytes(&mut bytes).write(|bytes| work(bytes.as_view()))
-    }
-}
-
-/// Elements that a call writes, whose type is known at run time: see [`AnySlice`].
-#[derive(Debug)]
-pub struct AnySliceMut<'a> {
-    pub(crate) kind: DataType,
-    count: usize,
-    pub(crate) memory: Written<'a>,
-    pub(crate) flaw: Option<SliceFlaw>,
-}
-
-impl<'a> AnySliceMut<'a> {
-    /// The elements of type `kind` that lie in `bytes`: as [`AnySlice::new`].
-    pub fn new(kind: DataType, bytes: &'a mut [u8]) -> Self {
-        Self {
-            kind,
-            count: bytes.len() / kind.size(),
-            flaw: SliceFlaw::of(kind, bytes),
-            memory: match kind {
-                DataType::Bool => Written::BoolBytes(bytes),
-                _ => Written::Elements(ViewMut::of(bytes)),
-            },
-        }
-    }
-}
-
-/// Why bytes are not the elements of a call.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(crate) enum SliceFlaw {
-    #[error("a buffer does not begin at a multiple of {0} bytes: copy it to one that does")]
-    Start(usize),
-    #[error("{bytes} bytes are no whole number of elements of {size} bytes")]
-    Length { bytes: usize, size: usize },
-    #[error("the input has elements of {}, and the output of {}", .0.name(), .1.name())]
-    Kinds(DataType, DataType),
-}
-
-impl SliceFlaw {
-    fn of(kind: DataType, bytes: &[u8]) -> Option<Self> {
-        let size = kind.size();
-        if !bytes.len().is_multiple_of(size) {
-            return Some(Self::Length { bytes: bytes.len(), size });
-        }
-        // No bytes are no elements, wherever they are said to begin.
-        let is_aligned = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(size);
-        (!is_aligned).then_some(Self::Start(size))
     }
 }
 

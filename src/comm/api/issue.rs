@@ -2,8 +2,9 @@
 //! how long they must be, follows from the [`Collective`].
 
 use crate::comm::Communicator;
-use crate::comm::api::buffers::{CallBuffers, SliceFlaw};
+use crate::comm::api::buffers::CallBuffers;
 use crate::comm::api::operation::{Op, OpKind};
+use crate::comm::api::slices::SliceFlaw;
 use crate::element::{DataType, ReduceOp};
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::CallCount;

@@ -12,5 +12,6 @@ mod registered;
 pub(crate) mod requests;
 mod schedules;
 pub(crate) mod settings;
+pub(crate) mod slices;
 mod values;
 mod variable;
