@@ -74,7 +74,7 @@ pub trait Element: NoUninit + Zeroable + Send + Sync + sealed::Writable {
 }
 
 pub(crate) mod sealed {
-    use super::Written;
+    use crate::element::Written;
 
     /// An element type whose slices can be written as bytes.
     pub trait Writable: Sized + 'static {

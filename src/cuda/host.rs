@@ -2,7 +2,7 @@
 
 use super::exchange::DeviceMessage;
 use super::rank::DeviceRank;
-use crate::comm::api::slices::{AnySlice, AnySliceMut};
+use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;

@@ -1,11 +1,10 @@
 //! The one path from the buffers of a collective to its call.
 
 use super::comm::Comm;
-use crate::comm::api::operation::OpKind;
+use crate::comm::api::arguments::operation::OpKind;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::counts::CallCount;
-use crate::engine::calls::lengths::BufferLengths;
+use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::Result;
 use crate::schedule::collective::{Collective, HeldChunks};
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};

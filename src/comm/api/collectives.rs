@@ -1,8 +1,8 @@
 //! The collectives.
 
 use crate::comm::Communicator;
-use crate::comm::api::buffers::IntoBuffers;
-use crate::comm::api::operation::{IntoOp, Op};
+use crate::comm::api::arguments::buffers::IntoBuffers;
+use crate::comm::api::arguments::operation::{IntoOp, Op};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
 

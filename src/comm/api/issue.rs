@@ -2,13 +2,12 @@
 //! how long they must be, follows from the [`Collective`].
 
 use crate::comm::Communicator;
-use crate::comm::api::buffers::CallBuffers;
-use crate::comm::api::operation::{Op, OpKind};
-use crate::comm::api::slices::SliceFlaw;
+use crate::comm::api::arguments::buffers::CallBuffers;
+use crate::comm::api::arguments::operation::{Op, OpKind};
+use crate::comm::api::arguments::slices::SliceFlaw;
 use crate::element::{DataType, ReduceOp};
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::counts::CallCount;
-use crate::engine::calls::lengths::BufferLengths;
+use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::{Error, Result};
 use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::{View, ViewMut};

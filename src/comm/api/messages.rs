@@ -1,7 +1,7 @@
 //! Sending and receiving: messages between two ranks, and several of them at once.
 
 use crate::comm::Communicator;
-use crate::comm::api::slices::{AnySliceMut, IntoInput, IntoOutput};
+use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
 use crate::element::Element;
 use crate::engine::Engine;
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! Running schedules that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::api::buffers::IntoBuffers;
-use crate::comm::api::operation::IntoOp;
+use crate::comm::api::arguments::buffers::IntoBuffers;
+use crate::comm::api::arguments::operation::IntoOp;
 use crate::engine::calls::counts::CallCount;
 use crate::error::Result;
 use crate::schedule::Schedule;

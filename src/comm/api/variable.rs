@@ -7,10 +7,9 @@
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::comm::api::operation::OpKind;
+use crate::comm::api::arguments::operation::OpKind;
 use crate::element::DataType;
-use crate::engine::calls::counts::{CallCount, RankCounts};
-use crate::engine::calls::lengths::{BufferLengths, check_len};
+use crate::engine::calls::counts::{BufferLengths, CallCount, RankCounts, check_len};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};

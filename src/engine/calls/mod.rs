@@ -4,7 +4,6 @@
 pub(crate) mod call;
 pub(super) mod choice;
 pub(crate) mod counts;
-pub(crate) mod lengths;
 pub(super) mod order;
 mod prepare;
 pub(super) mod prepared;

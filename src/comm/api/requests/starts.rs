@@ -2,8 +2,8 @@
 //! for a communicator, whose requests own their buffers, and for a scope, whose requests may have
 //! borrowed them. Every other call is queued with `start`.
 
-use crate::comm::api::buffers::OwnedBuffers;
-use crate::comm::api::operation::{IntoOp, Op};
+use crate::comm::api::arguments::buffers::OwnedBuffers;
+use crate::comm::api::arguments::operation::{IntoOp, Op};
 use crate::comm::{Communicator, Request, Scope};
 use crate::schedule::collective::Collective;
 
@@ -58,7 +58,7 @@ macro_rules! starts {
             buffers: B,
             op: Op<'_, T>,
         ) -> Request<B> {
-            let op = op.to_owned();
+            let op = op.into_owned();
             self.start(buffers, move |comm, buffers| {
                 comm.issue(collective, buffers.buffers(), op.lend())
             })

@@ -98,7 +98,7 @@ impl<T> Op<'_, T> {
     }
 
     /// The same operation, for a request.
-    pub(crate) fn to_owned(self) -> OwnedOp {
+    pub(crate) fn into_owned(self) -> OwnedOp {
         match self.kind {
             OpKind::BuiltIn(op) => OwnedOp::BuiltIn(op),
             OpKind::User(function) => OwnedOp::User(function.clone()),

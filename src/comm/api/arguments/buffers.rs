@@ -1,10 +1,10 @@
 //! What a call is given: memory to read, memory to write, and the lengths of blocks.
 
-use crate::comm::api::slices::{
+use crate::comm::api::arguments::slices::{
     AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
 };
 use crate::element::Element;
-use crate::engine::calls::lengths::BufferLengths;
+use crate::engine::calls::counts::BufferLengths;
 use maypole_kernels::{View, ViewMut};
 use std::marker::PhantomData;
 
