@@ -19,7 +19,7 @@ mod connect;
 pub(crate) mod device;
 mod failure;
 mod groups;
-mod health;
+pub(crate) mod health;
 pub(crate) mod limits;
 pub(crate) mod observers;
 mod registered;
@@ -27,7 +27,6 @@ pub(crate) mod settings;
 mod watcher;
 
 use crate::control::Control;
-use crate::control::forked::ForkedControl;
 use crate::element::Factor;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
@@ -82,19 +81,9 @@ impl Engine {
         Self::of_process(OwnerProcess::current(), rank, boards, control, conditions)
     }
 
-    /// The engine that a child has, which was forked from the process `owner` while that process
-    /// used the engine in another thread. Every call of it returns
-    /// [`Error::Forked`](crate::Error::Forked).
-    pub(crate) fn of_parent(
-        owner: OwnerProcess,
-        rank: usize,
-        boards: Boards,
-        conditions: RunConditions,
-    ) -> Self {
-        Self::of_process(owner, rank, boards, Arc::new(ForkedControl::default()), conditions)
-    }
-
-    fn of_process(
+    /// The engine of a rank that is the process `owner`. In a child that was forked from it, every call
+    /// returns [`Error::Forked`](crate::Error::Forked).
+    pub(crate) fn of_process(
         owner: OwnerProcess,
         rank: usize,
         boards: Boards,
