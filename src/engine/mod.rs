@@ -31,7 +31,8 @@ use crate::element::Factor;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
-use crate::engine::calls::prepared::{PreparedCall, PreparedCalls, ProgramKey, ProgramSource};
+use crate::engine::calls::kept::PreparedCalls;
+use crate::engine::calls::prepared::{PreparedCall, ProgramKey, ProgramSource};
 use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::engine::calls::user_schedules::UserSchedules;
 use crate::engine::conditions::RunConditions;
@@ -229,7 +230,7 @@ impl Engine {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
-        if self.calls.at(self.calls.current()).asking.is_some() {
+        if self.calls.at(self.calls.current()).asks() {
             return self.perform_asking(call, factor, input, output);
         }
         match self.observers {
@@ -250,7 +251,7 @@ impl Engine {
         self.health.enter();
         let prepared = self.calls.at(at);
         let buffers = self.calls.buffers(at, factor, input, output);
-        let done = self.executor.run(&prepared.program, &prepared.reducer, &buffers);
+        let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
         self.finish(at, call, output, done)
     }
 
@@ -268,7 +269,7 @@ impl Engine {
         }
         self.health.exit();
         let prepared = self.calls.at_mut(at);
-        prepared.runs += 1;
+        prepared.staged.runs += 1;
         if let Some(divisor) = prepared.divisor {
             divide(output, call.kind, divisor);
         }
@@ -301,7 +302,7 @@ impl Engine {
     }
 
     fn set_current(&mut self, at: usize) {
-        let asks = self.calls.at(at).asking.is_some();
+        let asks = self.calls.at(at).asks();
         let slow = self.observers.is_some() || self.settings.is_checked() || asks;
         self.calls.set_current(at, slow);
     }
