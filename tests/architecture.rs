@@ -244,6 +244,25 @@ fn folders_of_the_upper_rooms_have_at_most_12_files() {
     }
 }
 
+/// Cargo packs no crate with a dependency that has a path alone, and what is installed has no
+/// debug information.
+#[test]
+fn crates_can_be_packed_and_releases_are_stripped() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let workspace = read("Cargo.toml");
+    let (_, members) = workspace.split_once("members = [").unwrap();
+    let (members, _) = members.split_once(']').unwrap();
+    let members = members.split(',').map(|member| member.trim().trim_matches('"'));
+    for file in members.chain(["."]).map(|member| format!("{member}/Cargo.toml")) {
+        for line in read(&file).lines().filter(|line| line.contains("{ path = ")) {
+            assert!(line.contains("version = "), "{file}: {line}: name a version, too");
+        }
+    }
+    let (_, release) = workspace.split_once("[profile.release]").unwrap();
+    let strip = "\nstrip = \"debuginfo\"\n";
+    assert!(release.contains(strip), "release builds are twice as large without{strip}");
+}
+
 #[test]
 fn files_are_short() {
     for (file, code) in ["src", "transports/src", "kernels/src", "examples/trainer"]

@@ -207,8 +207,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             let (offset, len) = push.extent.window(k);
             peers[push.peer as usize].mapped().output.slice(offset, len)
         });
-        let places: ArrayVec<ViewMut<'_>, { MAX_RANKS + 1 }> =
-            own.into_iter().chain(pushed).collect();
+        let mut places = ArrayVec::<ViewMut<'_>, { MAX_RANKS + 1 }>::new();
+        own.into_iter().chain(pushed).for_each(|place| places.push(place));
         if places.is_empty() {
             return;
         }
@@ -225,8 +225,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 from => unreachable!("{from:?} is no place in registered memory"),
             }
         };
-        let views: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
-            sources.iter().map(view).collect();
+        let mut views = ArrayVec::<View<'_>, { crate::lower::MAX_SOURCES }>::new();
+        sources.iter().for_each(|source| views.push(view(source)));
         match self.program.past_caches {
             true if self.stores_past_caches(fold, &views) || !pushes.is_empty() => {
                 combine_past_caches(self.reducer, &places, &views);
