@@ -13,8 +13,9 @@
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::engine::health::check_process;
 use crate::engine::limits::LONGEST;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::messages::MessageDeadline;
 use crate::requests::messages::driver::{DrivenMessages, Messages};
 use crate::requests::progress::{EngineBorrower, Progress};
@@ -228,10 +229,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
 
     /// Refuses to go on in a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
-        match self.is_forked() {
-            false => Ok(()),
-            true => Err(Error::Forked { rank: self.rank }),
-        }
+        check_process(self.owner, self.rank)
     }
 
     #[cold]
@@ -241,9 +239,9 @@ impl<C: EngineBorrower> EngineHandle<C> {
             false => self.progress().recall(),
             // The thread that has the engine runs in the parent.
             true => {
-                let Self { owner, rank, conditions, boards, .. } = self;
-                let engine = Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone());
-                Box::new(engine)
+                let (boards, conditions) = (self.boards.clone(), self.conditions.clone());
+                let control = Arc::clone(&self.control);
+                Box::new(Engine::of_process(self.owner, self.rank, boards, control, conditions))
             }
         })
     }

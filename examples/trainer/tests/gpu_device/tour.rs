@@ -2,14 +2,14 @@
 
 use crate::fake::over_fake;
 use crate::{command::train, gpu};
-use maypole_kernels::cuda::layers::ProductKernels;
-use maypole_kernels::memory::counting::CountingAllocator;
 use maypole_trainer::check::tour::list;
 use maypole_trainer::check::tour::meshes::MeshCheck;
 use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
+use maypole_trainer_kernels::counting::CountingAllocator;
+use maypole_trainer_kernels::layers::ProductKernels;
 use std::process::Command;
 
 /// The rows of the tour count memory.
