@@ -348,7 +348,7 @@ impl Engine {
         };
         let measured = |path: CallPath| {
             let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));
-            times.fold(MeasuredTime::default(), MeasuredTime::and)
+            times.fold(MeasuredTime::default(), MeasuredTime::merged)
         };
         chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
     }

@@ -37,8 +37,8 @@ pub(crate) struct EngineHandle<C> {
     pub(crate) control: Arc<dyn Control>,
     /// The messages of this rank, which need no engine.
     pub(crate) messages: Arc<Messages>,
-    /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
-    /// can wait for it.
+    /// The engine. Empty while the thread of requests has it. A read through `&self` waits until it is
+    /// returned and stores it here, hence the cell.
     here: OnceCell<Box<Engine>>,
     /// The thread that runs requests, from the first request on.
     progress: Option<Progress<C>>,

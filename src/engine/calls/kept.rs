@@ -82,7 +82,7 @@ impl PreparedCalls {
         }
         if grown_for_a_dropped_call {
             let all = self.calls.iter().map(|kept| kept.need);
-            self.workspace.shrink(all.fold(call.need, WorkspaceNeed::and));
+            self.workspace.shrink(all.fold(call.need, WorkspaceNeed::max));
         }
         let at = self.calls.len();
         self.places.insert(call.key(), at, bytes);

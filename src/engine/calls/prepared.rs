@@ -119,8 +119,9 @@ impl PreparedCall {
 
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
     pub(in crate::engine) fn exposes(&self) -> (bool, bool) {
-        let of =
-            |it: &CallProgram| it.program.in_place.as_ref().map_or((false, false), |it| it.exposes);
+        let of = |it: &CallProgram| {
+            it.program.registered.as_ref().map_or((false, false), |it| it.exposes)
+        };
         self.reaching().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
