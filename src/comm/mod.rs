@@ -99,11 +99,13 @@ impl Communicator {
     }
 
     /// Returns this rank, from 0 to `world - 1`.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.engine.rank
     }
 
     /// Returns the number of ranks.
+    #[inline]
     pub fn world(&self) -> usize {
         self.engine.boards.world()
     }

@@ -1,15 +1,19 @@
 //! Reads the status of a rank from what its calls have noted.
 
 use super::{GroupStatus, NetworkStatus, PendingOperation, RankStatus, RecentCalls};
-use crate::control::forked::ForkedControl;
 use crate::control::{Control, ControlSnapshot};
 use crate::world::calls::GroupActivity;
+use crate::world::service::Status;
 use std::time::{Instant, SystemTime};
 
 /// What the rank of `control` is doing.
 pub(crate) fn status(control: &dyn Control) -> RankStatus {
-    let ControlSnapshot { rank, world, groups, network, cause } = control.snapshot();
-    let waits = control.alarm().has_foreground_wait();
+    status_of(control.snapshot(), control.alarm().has_foreground_wait())
+}
+
+/// `waits`: a thread of the process waits for a request.
+fn status_of(snapshot: ControlSnapshot, waits: bool) -> RankStatus {
+    let ControlSnapshot { rank, world, groups, network, cause } = snapshot;
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RankStatus {
         rank,
@@ -30,7 +34,9 @@ pub(crate) fn status(control: &dyn Control) -> RankStatus {
 /// The status in a forked child, which is not the rank.
 pub(crate) fn status_of_child(rank: usize, world: usize) -> RankStatus {
     let failure = Some("the communicator was created before fork".to_owned());
-    RankStatus { rank, world, failure, ..status(&ForkedControl::default()) }
+    let network = Status::default();
+    let nothing = ControlSnapshot { rank, world, groups: Vec::new(), network, cause: None };
+    RankStatus { failure, ..status_of(nothing, false) }
 }
 
 /// `waits`: a thread of the process waits for a request.

@@ -142,6 +142,7 @@ impl Communicator {
         whole.slice(self.rank() * bytes, bytes)
     }
 
+    #[inline]
     pub(crate) fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {
         if root < self.world() {
             return Ok(());

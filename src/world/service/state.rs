@@ -10,9 +10,9 @@ use crate::world::VerbsAccess;
 use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
-use maypole_transports::Alarm;
 use maypole_transports::secure::{JobSecret, Purpose};
 use maypole_transports::watch::Waker;
+use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::ops::RangeInclusive;
@@ -38,7 +38,7 @@ pub(crate) struct ServiceContext {
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
     /// The process that runs the service thread.
-    process: u32,
+    owner: OwnerProcess,
     state: Mutex<ServiceState>,
     changed: Condvar,
 }
@@ -121,7 +121,7 @@ impl ServiceContext {
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
-            process: std::process::id(),
+            owner: OwnerProcess::current(),
             state: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -146,7 +146,7 @@ impl ServiceContext {
     /// True in a forked child, which has no service thread, and whose descriptors belong to its
     /// parent.
     pub(crate) fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        !self.owner.is_current()
     }
 
     /// Changes the state, and wakes all threads that wait for a change.
