@@ -85,16 +85,13 @@ impl Comm {
         };
         let [reads, writes] = self.uses(collective);
         let in_place = input.is_none() && reads && writes;
-        let (input, output) = match input {
-            Some(input) => (input, output),
-            None => {
-                let own = |held| match held {
-                    // One buffer for both is the whole.
-                    HeldChunks::One(_) if in_place => self.own_block(output),
-                    _ => output,
-                };
-                (own(collective.input(self.rank())), own(collective.output(self.rank())))
-            }
+        let held = (collective.input(self.rank()), collective.output(self.rank()));
+        let (input, output) = match (input, held) {
+            (Some(input), _) => (input, output),
+            // One buffer for both is the whole.
+            (None, (HeldChunks::One(_), HeldChunks::All)) => (self.own_block(output), output),
+            (None, (HeldChunks::All, HeldChunks::One(_))) => (output, self.own_block(output)),
+            (None, _) => (output, output),
         };
         let input = if reads { input } else { Lent::EMPTY };
         let output = if writes { output } else { Lent::EMPTY };

@@ -122,16 +122,16 @@ impl Communicator {
         let (brings, keeps) = (collective.input(self.rank()), collective.output(self.rank()));
         let [has_input, has_output] = [brings, keeps].map(|held| held != HeldChunks::Nothing);
         let in_place = input.is_none() && has_input && has_output;
-        let (input, output) = match input {
-            Some(input) => (input, output),
-            None => {
-                let own = |held| match held {
-                    // One buffer for both is the whole.
-                    HeldChunks::One(_) if in_place => self.own_block(output),
-                    _ => output,
-                };
-                (own(brings).as_view(), own(keeps))
+        let (input, output) = match (input, brings, keeps) {
+            (Some(input), ..) => (input, output),
+            // One buffer for both is the whole.
+            (None, HeldChunks::One(_), HeldChunks::All) => {
+                (self.own_block(output).as_view(), output)
             }
+            (None, HeldChunks::All, HeldChunks::One(_)) => {
+                (output.as_view(), self.own_block(output))
+            }
+            (None, ..) => (output.as_view(), output),
         };
         let settings = self.engine.get().settings();
         let call = CollectiveCall {
@@ -168,13 +168,14 @@ impl Communicator {
         whole.slice(self.rank() * bytes, bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {
-        if root < self.world() {
-            return Ok(());
-        }
-        Err(self
-            .invalid(operation, format!("root {root} is not one of the {} ranks", self.world())))
+        if root < self.world() { Ok(()) } else { Err(self.no_root(operation, root)) }
+    }
+
+    #[cold]
+    fn no_root(&self, operation: &'static str, root: usize) -> Error {
+        self.invalid(operation, format!("root {root} is not one of the {} ranks", self.world()))
     }
 
     #[cold]
