@@ -5,13 +5,13 @@ use crate::control::departures::Departures;
 use crate::control::error::ControlError;
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
-use crate::control::{Control, ControlSnapshot, Straggler, SurvivingGroup};
+use crate::control::{Control, Straggler, SurvivingGroup};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
-use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, Contribution, GroupId, Status};
+use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
+use crate::world::service::{Cause, Contribution, GroupId};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::sync::Arc;
@@ -84,14 +84,9 @@ impl Control for ForkedControl {
         cause
     }
 
-    fn snapshot(&self) -> ControlSnapshot {
-        ControlSnapshot {
-            rank: 0,
-            world: 0,
-            groups: Vec::new(),
-            network: Status::default(),
-            cause: None,
-        }
+    fn status(&self) -> RankStatus {
+        let failure = Some(FORKED.to_owned());
+        RankStatus { failure, ..RankStatus::of((0, 0), &[], false, None) }
     }
 
     fn abort(&self, _: &str) {}

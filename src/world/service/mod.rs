@@ -18,6 +18,7 @@ mod acceptor;
 mod cause;
 mod connection;
 mod coordinator;
+mod diagnosis;
 mod direct;
 mod error;
 mod failing;
@@ -30,17 +31,18 @@ mod thread;
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
 pub(in crate::world) use direct::read_message;
 pub use error::ServiceError;
-pub use progress::{Diagnosis, ProgressReport, ProgressTable};
+pub use progress::ProgressTable;
 pub(crate) use shrink::{Attendee, Entry, EntryError, Newcomers, ServiceBase};
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
 use crate::world::VerbsAccess;
 pub use crate::world::calls::GroupId;
-use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
@@ -69,20 +71,6 @@ const GROUPS_IN_GOODBYE: usize = 4;
 const RUNS_IN_GOODBYE: usize = 16;
 /// How long rank 0 may take to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Counters and states of the control plane.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Status {
-    /// Connections that were refused because they did not prove the job's key.
-    pub refused: u64,
-    /// Connections that have not proved the job's key yet.
-    pub half_open: usize,
-    /// Ranks that said goodbye.
-    pub left: Vec<usize>,
-    /// Ranks that were silent for 10 s or more. Rank 0 knows all of them, other ranks only rank 0.
-    pub silent: Vec<usize>,
-}
 
 /// One rank's handle on the control plane of its world. Any thread may use it.
 ///
@@ -308,18 +296,17 @@ impl Service {
         };
         let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, answered);
         self.shared.update(|state| state.questions.remove(&token));
-        activity.compare(peer, &answer??)
+        activity.calls().compare(&answer??)
     }
 
-    /// The counters and states of the control plane.
-    pub fn status(&self) -> Status {
-        let state = self.shared.state();
-        Status {
-            refused: state.refused,
-            half_open: state.half_open,
-            left: state.left.keys().copied().collect(),
-            silent: state.silent.clone(),
-        }
+    /// What this rank does in all of its groups.
+    pub fn status(&self) -> RankStatus {
+        self.shared.status(None)
+    }
+
+    /// What the control plane has seen.
+    pub fn network(&self) -> NetworkStatus {
+        self.shared.state().network()
     }
 
     /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until the
@@ -337,9 +324,8 @@ impl Service {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         self.shared.update(|state| state.leaving = true);
-        let groups = self.shared.progress.open_groups().into_iter().take(GROUPS_IN_GOODBYE);
-        let calls =
-            groups.map(|(group, activity)| (group, activity.excerpt(u64::MAX, RUNS_IN_GOODBYE)));
+        let groups = self.shared.progress.activities(None).into_iter().take(GROUPS_IN_GOODBYE);
+        let calls = groups.map(|activity| activity.status(false, u64::MAX, RUNS_IN_GOODBYE));
         let calls = calls.collect();
         self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls, patient });
         // Rank 0 serves the others until they have left, also after a failure.

@@ -3,11 +3,11 @@
 
 mod left_groups;
 
-use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
+use super::message::{AskedRank, ControlRequest, ExchangePurpose, ExchangeRound, StatusQuestion};
 use super::shrink::ShrinkCalls;
-use super::{Cause, DataConnection, GroupId, ProgressReport, ProgressTable, ServiceError};
+use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::VerbsAccess;
-use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
+use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
 use maypole_transports::Alarm;
@@ -74,7 +74,7 @@ pub(crate) struct ServiceState {
     pub(crate) left_groups: LeftGroups,
     pub(crate) next_question: u64,
     /// Questions about calls that a thread waits for, and the answers that have come.
-    pub(crate) questions: HashMap<u64, Option<Option<CallExcerpt>>>,
+    pub(crate) questions: HashMap<u64, Option<Option<GroupStatus>>>,
     /// Connections that were refused because they did not prove the job's key.
     pub(crate) refused: u64,
     pub(crate) half_open: usize,
@@ -91,6 +91,15 @@ pub(crate) struct ServiceState {
 }
 
 impl ServiceState {
+    pub(crate) fn network(&self) -> NetworkStatus {
+        NetworkStatus {
+            refused: self.refused,
+            half_open: self.half_open,
+            left: self.left.keys().copied().collect(),
+            silent: self.silent.clone(),
+        }
+    }
+
     /// Keeps the first of `cause` and the known cause; true if that is `cause`.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
         let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
@@ -127,9 +136,16 @@ impl ServiceContext {
         })
     }
 
-    /// What this rank does, for ranks that ask about `group`.
-    pub(crate) fn report(&self, group: GroupId) -> ProgressReport {
-        self.progress.report(group, self.alarm.has_foreground_wait())
+    /// What this rank does in all of its groups or, for a rank that waits in the group `about`, in those
+    /// that can explain that wait.
+    pub(crate) fn status(&self, about: Option<GroupId>) -> RankStatus {
+        let groups = self.progress.activities(about);
+        let waits = self.alarm.has_foreground_wait();
+        let this = (self.rank, self.peers.len().max(1));
+        let status = RankStatus::of(this, &groups, waits, about);
+        let state = self.state();
+        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
+        RankStatus { network: state.network(), failure, ..status }
     }
 
     /// What the data connections of this world are for.
@@ -256,8 +272,8 @@ impl ServiceContext {
             WaitTarget::Rank(rank) => AskedRank::World(activity.members()[rank]),
             WaitTarget::MissingMembers => AskedRank::Missing,
         };
-        let question = CallQuestion { token, group, end: activity.pulse().begun() };
-        self.request(ControlRequest::AskCalls { of, question });
+        let question = StatusQuestion { token, group, end: activity.pulse().begun() };
+        self.request(ControlRequest::AskStatus { of, question });
     }
 }
 

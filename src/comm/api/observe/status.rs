@@ -1,7 +1,8 @@
 //! What a rank is doing, for people and tools that look for the reason of a hang.
 
 use crate::comm::Communicator;
-use crate::status::collect;
+use crate::control::Control;
+use crate::control::forked::ForkedControl;
 use crate::status::{RankStatus, StatusHandle};
 
 impl Communicator {
@@ -27,8 +28,11 @@ impl Communicator {
     /// ```
     pub fn status(&self) -> RankStatus {
         match self.engine.is_forked() {
-            false => collect::status(&*self.engine.control),
-            true => collect::status_of_child(self.rank(), self.world()),
+            false => self.engine.control.status(),
+            true => {
+                let status = ForkedControl::default().status();
+                RankStatus { rank: self.rank(), world: self.world(), ..status }
+            }
         }
     }
 

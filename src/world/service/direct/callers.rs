@@ -137,8 +137,8 @@ impl Caller {
         }
         // A process that wanted to join asks differently, and has its answer already.
         match decode(bytes)? {
-            PeerQuestion::Progress(group) => {
-                self.control.push(&PeerAnswer::Progress(shared.report(group)));
+            PeerQuestion::Status(group) => {
+                self.control.push(&PeerAnswer::Status(Box::new(shared.status(Some(group)))));
                 None
             }
             PeerQuestion::Failed(cause) => {

@@ -2,9 +2,10 @@
 //! asked rank answers, even if its calling threads are busy. So a rank learns who holds the others
 //! up also if rank 0 is stopped, and no rank that could have answered is accused.
 
-use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
+use crate::world::calls::RankStatus;
+use crate::world::service::message::{MAX_MESSAGE, decode, encode};
 use crate::world::service::state::ServiceContext;
-use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Service};
+use crate::world::service::{AskError, Cause, Diagnosis, GroupId, Service};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
@@ -23,8 +24,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 /// What one rank asks or tells another.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerQuestion {
-    /// Asks for the progress report about a group.
-    Progress(GroupId),
+    /// Asks what the rank does, because the asking rank waits for it in this group.
+    Status(GroupId),
     /// Tells the least cause that the asking rank knows, because rank 0 may not.
     Failed(Cause),
 }
@@ -32,21 +33,10 @@ pub(in crate::world::service) enum PeerQuestion {
 /// The answer to a [`PeerQuestion`].
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerAnswer {
-    /// The progress report that was asked for.
-    Progress(ProgressReport),
+    /// The status that was asked for.
+    Status(Box<RankStatus>),
     /// The cause was taken.
     Heard,
-}
-
-/// Why a question has no answer.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum AskError {
-    /// The kernel of the rank's host has accepted the connection, but the rank has not answered.
-    Silent,
-    /// Nothing accepts connections at the rank's address, for this reason.
-    Unreachable(String),
-    /// The time was over before the rank could be asked properly.
-    NoTime,
 }
 
 impl Service {
@@ -55,21 +45,21 @@ impl Service {
     /// the chain, and no others. Takes at most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         let deadline = Instant::now() + CHAIN_TIME;
-        let ask = |rank, group| self.ask_progress(group, rank, deadline);
+        let ask = |rank, group| self.ask_status(group, rank, deadline);
         Diagnosis::follow(group, peer, ask)
     }
 
-    fn ask_progress(
+    fn ask_status(
         &self,
         group: GroupId,
         rank: usize,
         deadline: Instant,
-    ) -> Result<ProgressReport, AskError> {
+    ) -> Result<RankStatus, AskError> {
         if rank == self.rank() {
-            return Ok(self.shared.report(group));
+            return Ok(self.shared.status(Some(group)));
         }
-        match self.shared.ask_peer(rank, &PeerQuestion::Progress(group), deadline)? {
-            PeerAnswer::Progress(report) => Ok(report),
+        match self.shared.ask_peer(rank, &PeerQuestion::Status(group), deadline)? {
+            PeerAnswer::Status(status) => Ok(*status),
             PeerAnswer::Heard => Err(AskError::Silent),
         }
     }
@@ -130,7 +120,7 @@ impl ServiceContext {
         let mut sealed = Vec::new();
         channel.seal(&encode(question), &mut sealed);
         timed.write_all(&sealed)?;
-        let answer = read_message(&mut timed, &mut channel, MAX_JOIN_MESSAGE)?;
+        let answer = read_message(&mut timed, &mut channel, MAX_MESSAGE)?;
         decode(&answer).ok_or(SecureError::UnknownProtocol)
     }
 }
