@@ -4,6 +4,7 @@ use super::protocol::{JoinRefusal, JoinReply, JoinRequest, VERSION};
 use crate::fuzz::Fuzz;
 use crate::world::peer::Peer;
 use crate::world::service::message::{decode, encode};
+use crate::world::service::{AgreedWorld, Attendee};
 
 fn peer() -> Peer {
     Peer {
@@ -33,9 +34,10 @@ fn requests_to_join() {
 
 #[test]
 fn answers_to_a_request() {
+    let attendee = Attendee { peer: peer(), report: vec![3; 40], wish: None };
     let corpus = [
         encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
-        encode(&JoinReply::Welcome { session: [1; 16], peers: vec![peer(); 3] }),
+        encode(&JoinReply::Welcome(AgreedWorld { session: [1; 16], attendees: vec![attendee; 3] })),
         encode(&JoinReply::Refused(JoinRefusal::OutOfRange { rank: 9, world: 3 })),
         encode(&JoinReply::Invited),
     ];
@@ -43,7 +45,7 @@ fn answers_to_a_request() {
         let kind = |reply| match reply {
             JoinReply::OtherVersion(_) => "another version",
             JoinReply::Refused(_) => "refused",
-            JoinReply::Welcome { .. } => "welcome",
+            JoinReply::Welcome(_) => "welcome",
             JoinReply::Invited => "invited",
         };
         decode(bytes).map_or("nothing", kind).to_owned()

@@ -30,17 +30,17 @@ mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
-pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
-pub(in crate::world) use direct::read_message;
 pub use error::ServiceError;
 pub use progress::ProgressTable;
-pub(crate) use shrink::{Attendee, Entry, EntryError, Newcomers, ServiceBase};
+pub(crate) use shrink::{
+    AgreedWorld, Attendee, Entry, EntryError, Newcomers, ServiceBase, ServiceSettings, scope_of,
+};
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
-use crate::world::VerbsAccess;
 pub use crate::world::calls::GroupId;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
@@ -53,7 +53,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -85,13 +84,8 @@ pub struct Service {
 /// What a service is made of once its rank has joined.
 pub(crate) struct ServiceStart {
     pub(crate) rank: usize,
-    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) timeout: Duration,
-    pub(crate) encrypt: bool,
-    /// The ports that this rank may listen on; `None` lets the kernel choose.
-    pub(crate) data_ports: Option<RangeInclusive<u16>>,
-    pub(crate) verbs: Arc<VerbsAccess>,
+    pub(crate) settings: ServiceSettings,
     pub(crate) watch: Watch,
     pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
@@ -110,13 +104,9 @@ impl fmt::Debug for LateAnswer {
 
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, secret, peers, timeout, encrypt, data_ports, .. } = start;
-        let ServiceStart { watch, acceptor, controls, late_answer, verbs, .. } = start;
+        let ServiceStart { rank, peers, settings, watch, acceptor, controls, late_answer } = start;
         let hosts = number_hosts(&peers);
-        let mut shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
-        shared.data_ports = data_ports;
-        shared.verbs = verbs;
-        let shared = Arc::new(shared);
+        let shared = Arc::new(ServiceContext::new(rank, peers, settings)?);
         let service_thread =
             ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls, late_answer)?;
         let thread = std::thread::Builder::new()
@@ -128,8 +118,10 @@ impl Service {
     /// A world of one.
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = JobSecret { key: [0; 32], job: String::new(), session: [0; 16] };
+        let verbs = Arc::default();
+        let settings = ServiceSettings { secret, timeout, encrypt: false, data_ports: None, verbs };
         Ok(Self {
-            shared: Arc::new(ServiceContext::new(0, secret, Vec::new(), timeout, false)?),
+            shared: Arc::new(ServiceContext::new(0, Vec::new(), settings)?),
             hosts: vec![0],
             thread: Mutex::new(None),
         })

@@ -4,18 +4,16 @@
 mod left_groups;
 
 use super::message::{AskedRank, ControlRequest, ExchangePurpose, ExchangeRound, StatusQuestion};
-use super::shrink::ShrinkCalls;
+use super::shrink::{ServiceSettings, ShrinkCalls};
 use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
-use crate::world::VerbsAccess;
 use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
 use maypole_transports::Alarm;
-use maypole_transports::secure::{JobSecret, Purpose};
+use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,14 +24,8 @@ const CALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
-    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) timeout: Duration,
-    /// Data connections are encrypted.
-    pub(crate) encrypt: bool,
-    /// The ports that this rank may listen on; `None` lets the kernel choose.
-    pub(crate) data_ports: Option<RangeInclusive<u16>>,
-    pub(crate) verbs: Arc<VerbsAccess>,
+    pub(crate) settings: ServiceSettings,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
@@ -114,19 +106,13 @@ impl ServiceState {
 impl ServiceContext {
     pub(crate) fn new(
         rank: usize,
-        secret: JobSecret,
         peers: Vec<Peer>,
-        timeout: Duration,
-        encrypt: bool,
+        settings: ServiceSettings,
     ) -> io::Result<Self> {
         Ok(Self {
             rank,
-            secret,
             peers,
-            timeout,
-            encrypt,
-            data_ports: None,
-            verbs: Arc::default(),
+            settings,
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
@@ -150,7 +136,7 @@ impl ServiceContext {
 
     /// What the data connections of this world are for.
     pub(crate) fn data_purpose(&self) -> Purpose {
-        if self.encrypt { Purpose::EncryptedData } else { Purpose::Data }
+        if self.settings.encrypt { Purpose::EncryptedData } else { Purpose::Data }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {

@@ -131,7 +131,7 @@ impl Caller {
     /// Answers a message of the peer.
     fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
         if let Some(meeting) = &mut self.meeting {
-            let (answer, made) = meeting.hear(decode(bytes)?, &shared.verbs);
+            let (answer, made) = meeting.hear(decode(bytes)?, &shared.settings.verbs);
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }

@@ -12,7 +12,6 @@ mod verbs;
 pub(super) use callers::{CallerEvent, Callers};
 pub(super) use data_link::DataConnection;
 pub use data_link::DataPath;
-pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};
 pub(super) use relay::relay;
 use verbs::VerbsMeeting;

@@ -3,15 +3,13 @@
 //! up also if rank 0 is stopped, and no rank that could have answered is accused.
 
 use crate::world::calls::RankStatus;
-use crate::world::service::message::{MAX_MESSAGE, decode, encode};
+use crate::world::service::connection::{DialedLink, is_timeout};
+use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::state::ServiceContext;
 use crate::world::service::{AskError, Cause, Diagnosis, GroupId, Service};
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
-use maypole_transports::sockets::set_tcp_options;
+use maypole_transports::secure::{Binding, Purpose, SecureError};
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 /// How long one rank may take to answer.
@@ -87,7 +85,7 @@ impl ServiceContext {
                 SecureError::Refused if Instant::now() + BETWEEN_ATTEMPTS < until => {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                SecureError::Io(error) if !is_timeout(&error) => {
+                SecureError::Io(_) if !is_timeout(&error) => {
                     return Err(AskError::Unreachable(error.to_string()));
                 }
                 _ if was_given_time => return Err(AskError::Silent),
@@ -102,12 +100,9 @@ impl ServiceContext {
         question: &PeerQuestion,
         until: Instant,
     ) -> Result<PeerAnswer, SecureError> {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let Some(there) = self.peers.get(peer) else {
             return Err(io::Error::from(ErrorKind::NotFound).into());
         };
-        let mut stream = TcpStream::connect_timeout(&there.listen, left)?;
-        set_tcp_options(&stream, self.timeout)?;
         let binding = Binding {
             purpose: Purpose::Question,
             group: [0; 2],
@@ -115,37 +110,10 @@ impl ServiceContext {
             initiator: self.rank as u32,
             responder: peer as u32,
         };
-        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
-        let mut channel = initiate(&mut timed, &self.secret, &binding)?;
-        let mut sealed = Vec::new();
-        channel.seal(&encode(question), &mut sealed);
-        timed.write_all(&sealed)?;
-        let answer = read_message(&mut timed, &mut channel, MAX_MESSAGE)?;
-        decode(&answer).ok_or(SecureError::UnknownProtocol)
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
-}
-
-/// Waits for one message of at most `maximum` bytes.
-///
-/// # Errors
-/// If the connection ends or its deadline passes before that, or the bytes are no message.
-pub(in crate::world) fn read_message(
-    timed: &mut DeadlineSocket<'_, TcpStream>,
-    channel: &mut Channel,
-    maximum: usize,
-) -> Result<Vec<u8>, SecureError> {
-    let mut bytes = [0; 4096];
-    loop {
-        if let Some(message) = channel.open(maximum)? {
-            return Ok(message);
-        }
-        match timed.read(&mut bytes)? {
-            0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            read => channel.receive(&bytes[..read]),
-        }
+        let secret = &self.settings.secret;
+        let silence = self.settings.timeout;
+        let mut link = DialedLink::dial(there.listen, silence, (secret, &binding), until)?;
+        link.send(question, until)?;
+        link.receive(MAX_MESSAGE, until)
     }
 }

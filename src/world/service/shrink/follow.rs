@@ -3,13 +3,10 @@
 use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
 use super::{Member, UnreachableSince};
-use crate::world::service::message::{MAX_MESSAGE, decode, encode};
-use crate::world::service::{ControlConnection, SILENCE_LIMIT, read_message};
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
-use maypole_transports::sockets::set_tcp_options;
-use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
+use crate::world::service::message::MAX_MESSAGE;
+use crate::world::service::{ControlConnection, DialedLink, SILENCE_LIMIT, is_timeout};
+use maypole_transports::secure::{Binding, Purpose, SecureError};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// How long one attempt to connect to the leader may take.
@@ -34,17 +31,61 @@ pub(super) enum Followed {
     TimedOut(Vec<usize>),
 }
 
-/// A connection to the leader.
-struct LeaderLink {
-    stream: TcpStream,
-    channel: Channel,
+/// How listening to a leader ended.
+pub(super) enum Heard {
+    /// The proposal for which the listener was ready holds.
+    Committed(Proposal),
+    /// The leader had decided before.
+    Decided(Proposal),
+    /// The leader does not exist any more, or has left the group.
+    Gone,
+    /// The leader must not wait any longer. These ranks are missing.
+    TimedOut(Vec<usize>),
+    /// The listener's own deadline has passed.
+    Late,
+    /// The connection has ended. The leader may still exist.
+    Lost(SecureError),
 }
 
-/// What is known after one connection to the leader has ended.
-enum LinkEnd {
-    /// The leader may still exist.
-    Lost,
-    Over(Followed),
+/// Does what the leader at the other end of `link` says, until the connection ends or the leader has
+/// decided. `prepared` is the last proposal that this process was ready for. `is_ended`: the leader's
+/// process is known to have ended.
+pub(super) fn obey(
+    link: &mut DialedLink,
+    prepared: &mut Option<Proposal>,
+    deadline: Instant,
+    is_ended: impl Fn() -> bool,
+) -> Heard {
+    loop {
+        // What the leader sent before its process ended has arrived by the time that the end is
+        // known.
+        let ended = is_ended();
+        match link.receive(MAX_MESSAGE, deadline.min(Instant::now() + CHECK_INTERVAL)) {
+            Ok(LeaderMessage::Prepare(proposal)) => {
+                let ready = FollowerMessage::Ready(proposal.ballot);
+                *prepared = Some(proposal);
+                if let Err(error) = link.send(&ready, deadline) {
+                    return Heard::Lost(error);
+                }
+            }
+            Ok(LeaderMessage::Commit(ballot)) => {
+                let committed = prepared.take_if(|proposal| proposal.ballot == ballot);
+                let unknown = || Heard::Lost(SecureError::UnknownProtocol);
+                return committed.map_or_else(unknown, Heard::Committed);
+            }
+            Ok(LeaderMessage::Decided(proposal)) => return Heard::Decided(proposal),
+            Ok(LeaderMessage::Gone) => return Heard::Gone,
+            Ok(LeaderMessage::TimedOut(missing)) => {
+                // The leader has given its proposals up.
+                *prepared = None;
+                return Heard::TimedOut(missing);
+            }
+            Err(error) if !is_timeout(&error) => return Heard::Lost(error),
+            Err(_) if ended => return Heard::Gone,
+            Err(_) if Instant::now() >= deadline => return Heard::Late,
+            Err(_) => {}
+        }
+    }
 }
 
 impl Member<'_> {
@@ -56,10 +97,15 @@ impl Member<'_> {
                 return Followed::Gone;
             }
             match self.call_leader(leader) {
-                Ok(link) => {
+                Ok(mut link) => {
                     unreachable.reached();
-                    if let LinkEnd::Over(followed) = self.listen_to(leader, link, prepared) {
-                        return followed;
+                    match self.listen_to(leader, &mut link, prepared) {
+                        Heard::Committed(proposal) => return committed(proposal, link),
+                        Heard::Decided(proposal) => return Followed::Decided(proposal),
+                        Heard::Gone => return Followed::Gone,
+                        Heard::TimedOut(missing) => return Followed::TimedOut(missing),
+                        Heard::Late => return Followed::TimedOut(vec![leader]),
+                        Heard::Lost(_) => {}
                     }
                 }
                 Err(SecureError::WrongKey) => return Followed::LeftBehind,
@@ -74,16 +120,11 @@ impl Member<'_> {
         }
     }
 
-    /// Connects to `leader`, and says hello.
-    fn call_leader(&self, leader: usize) -> Result<LeaderLink, SecureError> {
+    fn call_leader(&self, leader: usize) -> Result<DialedLink, SecureError> {
         let until = self.deadline.min(Instant::now() + ATTEMPT);
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let shared = &self.service.shared;
-        let mut stream = TcpStream::connect_timeout(&shared.peers[leader].listen, left)?;
-        set_tcp_options(&stream, SILENCE_LIMIT)?;
-        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
-        let channel = initiate(&mut timed, &shared.secret, &self.binding(leader, FOLLOWER))?;
-        Ok(LeaderLink { stream, channel })
+        let proof = (&shared.settings.secret, &self.binding(leader, FOLLOWER));
+        DialedLink::dial(shared.peers[leader].listen, SILENCE_LIMIT, proof, until)
     }
 
     /// How long the leader may wait for other members. What is left then is for its answer.
@@ -102,85 +143,28 @@ impl Member<'_> {
         }
     }
 
-    /// Does what the leader says, until the connection ends or the leader has decided.
+    /// Says hello, and does what the leader says.
     fn listen_to(
         &self,
         leader: usize,
-        mut link: LeaderLink,
+        link: &mut DialedLink,
         prepared: &mut Option<Proposal>,
-    ) -> LinkEnd {
-        let (own, prepared_for) = (Box::new(self.own.clone()), prepared.clone());
-        let hello =
-            FollowerMessage::Hello { own, prepared: prepared_for, patience: self.patience() };
-        if link.send(&hello, self.deadline).is_err() {
-            return LinkEnd::Lost;
-        }
-        loop {
-            // What the leader sent before its process ended has arrived by the time that the end is
-            // known.
-            let ended = self.is_known_ended(leader);
-            let message = match link.receive(self.deadline.min(Instant::now() + CHECK_INTERVAL)) {
-                Ok(message) => message,
-                Err(error) if is_timeout(&error) => {
-                    if ended {
-                        return LinkEnd::Over(Followed::Gone);
-                    }
-                    if Instant::now() >= self.deadline {
-                        return LinkEnd::Over(Followed::TimedOut(vec![leader]));
-                    }
-                    continue;
-                }
-                Err(_) => return LinkEnd::Lost,
-            };
-            match message {
-                LeaderMessage::Prepare(proposal) => {
-                    let ready = FollowerMessage::Ready(proposal.ballot);
-                    *prepared = Some(proposal);
-                    if link.send(&ready, self.deadline).is_err() {
-                        return LinkEnd::Lost;
-                    }
-                }
-                LeaderMessage::Commit(ballot) => {
-                    let committed = prepared.take_if(|proposal| proposal.ballot == ballot);
-                    let Some(proposal) = committed else { return LinkEnd::Lost };
-                    let control = ControlConnection::new(link.stream, link.channel);
-                    return LinkEnd::Over(match control {
-                        Ok(control) => Followed::Committed(proposal, Box::new(control)),
-                        Err(_) => Followed::Decided(proposal),
-                    });
-                }
-                LeaderMessage::Decided(proposal) => {
-                    return LinkEnd::Over(Followed::Decided(proposal));
-                }
-                LeaderMessage::Gone => return LinkEnd::Over(Followed::Gone),
-                LeaderMessage::TimedOut(missing) => {
-                    // The leader has given its proposals up.
-                    *prepared = None;
-                    return LinkEnd::Over(Followed::TimedOut(missing));
-                }
-            }
+    ) -> Heard {
+        let (own, patience) = (Box::new(self.own.clone()), self.patience());
+        let hello = FollowerMessage::Hello { own, prepared: prepared.clone(), patience };
+        match link.send(&hello, self.deadline) {
+            Ok(()) => obey(link, prepared, self.deadline, || self.is_known_ended(leader)),
+            Err(error) => Heard::Lost(error),
         }
     }
 }
 
-impl LeaderLink {
-    fn send(&mut self, message: &FollowerMessage, deadline: Instant) -> Result<(), SecureError> {
-        let mut sealed = Vec::new();
-        self.channel.seal(&encode(message), &mut sealed);
-        DeadlineSocket { socket: &mut self.stream, deadline }.write_all(&sealed)?;
-        Ok(())
+/// The connection by which `proposal` was committed becomes the control connection.
+fn committed(proposal: Proposal, link: DialedLink) -> Followed {
+    match ControlConnection::new(link.stream, link.channel) {
+        Ok(control) => Followed::Committed(proposal, Box::new(control)),
+        Err(_) => Followed::Decided(proposal),
     }
-
-    fn receive(&mut self, deadline: Instant) -> Result<LeaderMessage, SecureError> {
-        let mut timed = DeadlineSocket { socket: &mut self.stream, deadline };
-        let message = read_message(&mut timed, &mut self.channel, MAX_MESSAGE)?;
-        decode(&message).ok_or(SecureError::UnknownProtocol)
-    }
-}
-
-pub(super) fn is_timeout(error: &SecureError) -> bool {
-    let waited = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
-    matches!(error, SecureError::Io(error) if waited(error.kind()))
 }
 
 /// True if the rank does not exist any more, as `error` of an attempt to connect shows.
