@@ -11,7 +11,6 @@
 //! code: the board and the streams, whose protocols say who may touch which bytes when, take theirs
 //! in unsafe code.
 
-pub mod counting;
 mod past_caches;
 mod shared;
 

@@ -7,7 +7,6 @@
 
 pub(crate) mod departures;
 pub(crate) mod error;
-pub(crate) mod forked;
 pub(crate) mod links;
 pub(crate) mod processes;
 pub(crate) mod threads;

@@ -1,6 +1,5 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
-use super::programs::MessagePrograms;
 use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::element::DataType;
 use crate::engine::Engine;
@@ -85,8 +84,8 @@ impl DeviceRank {
                 false => self.exchange_through_host(messages),
             };
         }
-        let known = &self.messages.as_ref().expect(IS_CONNECTED).by_length;
-        if is_captured && messages.iter().any(|it| !known.contains(&it.key())) {
+        let known = self.messages.as_mut().expect(IS_CONNECTED);
+        if is_captured && messages.iter().any(|it| known.get(it.key()).is_none()) {
             let why = "exchange messages of these lengths once before they are captured in a graph: \
                        their programs have to be copied to the GPU";
             return Err(self.comm.invalid("send", why.to_owned()));
@@ -144,8 +143,8 @@ impl DeviceRank {
     ) -> std::result::Result<Arc<DeviceCode>, String> {
         let key = message.key();
         let shape = self.board().shapes().messages;
-        let MessagePrograms { by_length, shelf } = self.messages.as_mut().expect(IS_CONNECTED);
-        if let Some(code) = by_length.get(&key) {
+        let known = self.messages.as_mut().expect(IS_CONNECTED);
+        if let Some(code) = known.get(key) {
             return Ok(Arc::clone(code));
         }
         let slots = DeviceSlots { bytes: shape.bytes, count: shape.slots as usize };
@@ -153,9 +152,7 @@ impl DeviceRank {
         let places = BufferPlaces { input: 0, output: 0 };
         let packed = DeviceProgram::new(&program, usize::from(!message.sends), places);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
-        let code = Arc::new(shelf.load(packed.bytes()).map_err(|it| it.to_string())?);
-        by_length.put(key, Arc::clone(&code));
-        Ok(code)
+        known.add(key, packed.bytes()).map_err(|error| error.to_string())
     }
 }
 

@@ -5,11 +5,9 @@ use super::programs::{Prepared, ProgramRoom};
 use super::rank::{DeviceRank, Made};
 use crate::engine::agree::named_call;
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::device::DeviceLowered;
 use crate::error::Result;
-use crate::lower::DeviceProgram;
 use crate::tuner::Plan;
-use maypole_transports::cuda::{DeviceCode, Room};
+use maypole_transports::cuda::{DeviceCode, DeviceError};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -49,43 +47,27 @@ impl DeviceRank {
     }
 
     fn prepare(&mut self, call: CollectiveCall) -> Result<Prepared> {
-        let engine = self.comm.engine.get();
-        let (plan, longest) = engine.plan_on_device(call, &self.machine)?;
-        let (room, slots) = plan::room(self.board().shapes(), longest);
-        let plan = Plan { window: slots.bytes, ..plan };
-        let lowered = engine.lower_on_device(call, plan, slots, &self.machine);
-        let fingerprint = lowered.program.fingerprint;
-        let made = self.load(call, room, lowered);
-        let prepared =
-            made.map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))?;
-        Ok(Prepared { fingerprint: (fingerprint ^ fingerprint >> 32) as u32, ..prepared })
+        let (plan, longest) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
+        self.load(call, plan, longest)
+            .map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))
     }
 
-    fn load(&mut self, call: CollectiveCall, room: Room, lowered: DeviceLowered) -> Made<Prepared> {
-        let program = &lowered.program;
-        let me = self.comm.rank();
-        let packed = DeviceProgram::new(program, me, lowered.places)
-            .ok_or("its folds cut the same bytes into different parts")?;
-        let kernel = self.walk(call).map_err(|error| error.to_string())?;
-        let code = DeviceCode::load(&self.stream, packed.bytes()).map_err(|it| it.to_string())?;
+    /// Lowers `call`, whose longest chunk has `longest` bytes, and copies its program to the GPU.
+    fn load(&mut self, call: CollectiveCall, plan: Plan, longest: usize) -> Made<Prepared> {
+        let said = |error: DeviceError| error.to_string();
+        let (room, slots) = plan::room(self.board().shapes(), longest);
+        let plan = Plan { window: slots.bytes, ..plan };
+        let (lowered, packed) =
+            self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
+        let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
+        let kernel = self.walk(call).map_err(said)?;
+        let code = DeviceCode::load(&self.stream, packed.bytes()).map_err(said)?;
         if lowered.divisor.is_some() || call.op.scales() {
-            self.map(call.kind).map_err(|error| error.to_string())?;
+            self.map(call.kind).map_err(said)?;
         }
-        let scales = program.stages_input || call.op.scales();
-        let staging = if scales { lowered.input } else { 0 };
-        self.scratch.grow(program.scratch).map_err(|error| error.to_string())?;
-        self.staging.grow(staging).map_err(|error| error.to_string())?;
-        Ok(Prepared {
-            code,
-            room,
-            kernel,
-            stages_input: program.stages_input,
-            input: lowered.input,
-            scratch: program.scratch,
-            divisor: lowered.divisor,
-            record: lowered.record,
-            fingerprint: (lowered.fingerprint ^ lowered.fingerprint >> 32) as u32,
-            algorithm: lowered.algorithm,
-        })
+        let stages = lowered.stages_input || call.op.scales();
+        self.scratch.grow(lowered.scratch).map_err(said)?;
+        self.staging.grow(if stages { lowered.input } else { 0 }).map_err(said)?;
+        Ok(Prepared { code, room, kernel, lowered })
     }
 }

@@ -1,14 +1,11 @@
 //! Programs in the memory of a GPU, and those that graphs keep.
 
-use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::recent::RecentlyUsed;
-use crate::world::calls::CallRecord;
+use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
-use lru::LruCache;
 use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// A call that has a program on the GPU.
@@ -16,21 +13,13 @@ pub(super) struct Prepared {
     pub(super) code: DeviceCode,
     pub(super) room: Room,
     pub(super) kernel: CudaFunction,
-    pub(super) record: Arc<CallRecord>,
-    pub(super) stages_input: bool,
-    /// Bytes of this rank's input.
-    pub(super) input: usize,
-    /// Bytes of working memory.
-    pub(super) scratch: usize,
-    pub(super) divisor: Option<u64>,
-    pub(super) fingerprint: u32,
-    pub(super) algorithm: Algorithm,
+    pub(super) lowered: DeviceLowered,
 }
 
 impl Prepared {
     /// Bytes that it takes while it is kept.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.code.bytes() + self.record.memory()
+        size_of::<Self>() + self.code.bytes() + self.lowered.record.memory()
     }
 }
 
@@ -156,13 +145,14 @@ impl Captured {
 }
 
 /// Most programs of messages that are kept, and as many that graphs have captured.
-const MOST_MESSAGES: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+const MOST_MESSAGES: usize = 256;
 
 /// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program
 /// may wait for nothing.
 pub(super) struct MessagePrograms {
-    pub(super) by_length: LruCache<(u64, bool), Arc<DeviceCode>>,
-    pub(super) shelf: CodeShelf,
+    /// Each counts as one.
+    by_length: RecentlyUsed<(u64, bool), Arc<DeviceCode>>,
+    shelf: CodeShelf,
 }
 
 impl MessagePrograms {
@@ -171,8 +161,26 @@ impl MessagePrograms {
     /// # Errors
     /// If there is no memory for them.
     pub(super) fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DeviceError> {
-        let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES.get())?;
-        Ok(Self { by_length: LruCache::new(MOST_MESSAGES), shelf })
+        let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES)?;
+        Ok(Self { by_length: RecentlyUsed::default(), shelf })
+    }
+
+    /// The program of messages of this length, for this end.
+    pub(super) fn get(&mut self, key: (u64, bool)) -> Option<&Arc<DeviceCode>> {
+        self.by_length.get(&key)
+    }
+
+    /// Copies the program `bytes` to the GPU and keeps it, in the place of the one that was not used for the
+    /// longest time.
+    pub(super) fn add(
+        &mut self,
+        key: (u64, bool),
+        bytes: &[u8],
+    ) -> std::result::Result<Arc<DeviceCode>, DeviceError> {
+        let code = Arc::new(self.shelf.load(bytes)?);
+        while self.by_length.evict(1, MOST_MESSAGES).is_some() {}
+        self.by_length.insert(key, Arc::clone(&code), 1);
+        Ok(code)
     }
 }
 

@@ -165,8 +165,8 @@ impl DeviceRank {
         // The product is in the staging buffer, so the call is not in place.
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
         let prepared = self.prepared(call, is_captured)?;
-        self.last = Some(prepared.algorithm);
-        let number = self.comm.engine.get_mut().begin_on_device(&prepared.record)?;
+        self.last = Some(prepared.lowered.algorithm);
+        let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
         let started = self.start(&prepared, call, number, is_captured, factor, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
@@ -273,13 +273,14 @@ impl DeviceRank {
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let said = |error: DeviceError| error.to_string();
+        let lowered = &prepared.lowered;
         let patience = self.patience();
-        let stages = factor.is_some() || prepared.stages_input;
+        let stages = factor.is_some() || lowered.stages_input;
         let (staging, scratch) = match is_captured {
             true => {
                 // Both begin as aligned as the whole.
-                let staged = if stages { prepared.input.next_multiple_of(256) } else { 0 } as u64;
-                let bytes = staged as usize + prepared.scratch;
+                let staged = if stages { lowered.input.next_multiple_of(256) } else { 0 } as u64;
+                let bytes = staged as usize + lowered.scratch;
                 let memory = self.captured.make_memory(bytes, &self.stream).map_err(said)?;
                 (memory.slice(0..staged), memory.slice(staged..memory.bytes()))
             }
@@ -288,13 +289,13 @@ impl DeviceRank {
         let board = self.board.as_mut().expect(IS_CONNECTED);
         let mut from = input;
         if let Some(factor) = factor {
-            from = staging.slice(0..prepared.input as u64);
+            from = staging.slice(0..lowered.input as u64);
             let scalar = factor.scalar(call.kind).ok_or_else(|| {
                 format!("{} cannot hold the factor {}", call.kind.name(), factor.value())
             })?;
             board.scale(&self.maps[&call.kind], from, input, scalar).map_err(said)?;
-        } else if prepared.stages_input {
-            from = staging.slice(0..prepared.input as u64);
+        } else if lowered.stages_input {
+            from = staging.slice(0..lowered.input as u64);
             board.copy(from, input).map_err(said)?;
         }
         let device_call = DeviceCall {
@@ -304,12 +305,12 @@ impl DeviceRank {
             output,
             scratch,
             // Another rank that does not capture the call makes another one.
-            fingerprint: prepared.fingerprint ^ u32::from(is_captured),
+            fingerprint: lowered.fingerprint ^ u32::from(is_captured),
             patience,
             number,
         };
         board.launch(&prepared.kernel, &[device_call]).map_err(said)?;
-        if let Some(divisor) = prepared.divisor {
+        if let Some(divisor) = lowered.divisor {
             board.divide(&self.maps[&call.kind], output, divisor).map_err(said)?;
         }
         Ok(())

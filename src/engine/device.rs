@@ -11,7 +11,9 @@ use crate::engine::failure::FailedWait;
 use crate::engine::health::Health;
 use crate::error::{Error, Result};
 use crate::execute::{LinkError, Unexpected};
-use crate::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower_for_device};
+use crate::lower::{
+    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_device,
+};
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
@@ -33,17 +35,17 @@ pub(crate) struct DeviceMachine {
     links: DeviceLinks,
 }
 
-/// A call that was lowered for the memory of a GPU.
+/// A call that was lowered for the memory of a GPU, but for its program.
 #[derive(Debug)]
 pub(crate) struct DeviceLowered {
-    pub(crate) program: Program,
     pub(crate) algorithm: Algorithm,
-    pub(crate) fingerprint: u64,
+    pub(crate) fingerprint: u32,
     pub(crate) record: Arc<CallRecord>,
+    pub(crate) stages_input: bool,
     /// Bytes of this rank's input.
     pub(crate) input: usize,
-    /// Where its buffers begin in memory that they may share.
-    pub(crate) places: BufferPlaces,
+    /// Bytes of working memory.
+    pub(crate) scratch: usize,
     /// What this rank divides its result by.
     pub(crate) divisor: Option<u64>,
 }
@@ -177,14 +179,15 @@ impl Engine {
         }
     }
 
-    /// Lowers `call` by `plan` for mailboxes with these `slots`.
+    /// Lowers `call` by `plan` for mailboxes with these `slots`. There is no program if its folds cut the
+    /// same bytes into different parts.
     pub(crate) fn lower_on_device(
         &self,
         call: CollectiveCall,
         plan: Plan,
         slots: DeviceSlots,
         machine: &DeviceMachine,
-    ) -> DeviceLowered {
+    ) -> (DeviceLowered, Option<DeviceProgram>) {
         let world = self.boards.world();
         let counts = self.calls.counts();
         let schedules = machine.schedules(plan.algorithm, call.collective);
@@ -221,15 +224,16 @@ impl Engine {
                 output: start(output, &layout) * element,
             },
         };
-        DeviceLowered {
-            program,
+        let lowered = DeviceLowered {
             algorithm: plan.algorithm,
-            fingerprint,
+            fingerprint: (program.fingerprint ^ program.fingerprint >> 32) as u32,
             record: Arc::new(CallRecord { bytes, ..record }),
+            stages_input: program.stages_input,
             input: held(input, &layout) * element,
-            places,
+            scratch: program.scratch,
             divisor: self.divisor(call),
-        }
+        };
+        (lowered, DeviceProgram::new(&program, self.rank, places))
     }
 
     /// Begins the operation that `record` describes, and returns its number.

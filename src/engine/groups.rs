@@ -31,7 +31,7 @@ impl Engine {
         group
     }
 
-    /// Records what carries bytes now.
+    /// Records the transport that now carries bytes between its ranks.
     pub(crate) fn set_transport(&mut self, transport: Transport) {
         self.conditions.transport = Some(transport);
     }

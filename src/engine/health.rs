@@ -62,10 +62,7 @@ impl Health {
 
     /// Refuses to go on in a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
-        match self.owner.is_current() {
-            true => Ok(()),
-            false => Err(Error::Forked { rank: self.rank }),
-        }
+        check_process(self.owner, self.rank)
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -378,6 +375,11 @@ impl Health {
         self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
         error
     }
+}
+
+/// Refuses to go on in a child that was forked from `owner`, the process that is rank `rank`.
+pub(crate) fn check_process(owner: OwnerProcess, rank: usize) -> Result<()> {
+    if owner.is_current() { Ok(()) } else { Err(Error::Forked { rank }) }
 }
 
 /// True if the same program may succeed another time.

@@ -19,7 +19,7 @@ mod connect;
 pub(crate) mod device;
 mod failure;
 mod groups;
-mod health;
+pub(crate) mod health;
 pub(crate) mod limits;
 pub(crate) mod observers;
 mod registered;
@@ -27,12 +27,12 @@ pub(crate) mod settings;
 mod watcher;
 
 use crate::control::Control;
-use crate::control::forked::ForkedControl;
 use crate::element::Factor;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
-use crate::engine::calls::prepared::{PreparedCall, PreparedCalls, ProgramKey, ProgramSource};
+use crate::engine::calls::kept::PreparedCalls;
+use crate::engine::calls::prepared::{PreparedCall, ProgramKey, ProgramSource};
 use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::engine::calls::user_schedules::UserSchedules;
 use crate::engine::conditions::RunConditions;
@@ -82,19 +82,9 @@ impl Engine {
         Self::of_process(OwnerProcess::current(), rank, boards, control, conditions)
     }
 
-    /// The engine that a child has, which was forked from the process `owner` while that process
-    /// used the engine in another thread. Every call of it returns
-    /// [`Error::Forked`](crate::Error::Forked).
-    pub(crate) fn of_parent(
-        owner: OwnerProcess,
-        rank: usize,
-        boards: Boards,
-        conditions: RunConditions,
-    ) -> Self {
-        Self::of_process(owner, rank, boards, Arc::new(ForkedControl::default()), conditions)
-    }
-
-    fn of_process(
+    /// The engine of a rank that is the process `owner`. In a child that was forked from it, every call
+    /// returns [`Error::Forked`](crate::Error::Forked).
+    pub(crate) fn of_process(
         owner: OwnerProcess,
         rank: usize,
         boards: Boards,
@@ -240,7 +230,7 @@ impl Engine {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
-        if self.calls.at(self.calls.current()).asking.is_some() {
+        if self.calls.at(self.calls.current()).asks() {
             return self.perform_asking(call, factor, input, output);
         }
         match self.observers {
@@ -261,7 +251,7 @@ impl Engine {
         self.health.enter();
         let prepared = self.calls.at(at);
         let buffers = self.calls.buffers(at, factor, input, output);
-        let done = self.executor.run(&prepared.program, &prepared.reducer, &buffers);
+        let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
         self.finish(at, call, output, done)
     }
 
@@ -279,7 +269,7 @@ impl Engine {
         }
         self.health.exit();
         let prepared = self.calls.at_mut(at);
-        prepared.runs += 1;
+        prepared.staged.runs += 1;
         if let Some(divisor) = prepared.divisor {
             divide(output, call.kind, divisor);
         }
@@ -312,7 +302,7 @@ impl Engine {
     }
 
     fn set_current(&mut self, at: usize) {
-        let asks = self.calls.at(at).asking.is_some();
+        let asks = self.calls.at(at).asks();
         let slow = self.observers.is_some() || self.settings.is_checked() || asks;
         self.calls.set_current(at, slow);
     }
@@ -358,7 +348,7 @@ impl Engine {
         };
         let measured = |path: CallPath| {
             let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));
-            times.fold(MeasuredTime::default(), MeasuredTime::and)
+            times.fold(MeasuredTime::default(), MeasuredTime::merged)
         };
         chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
     }

@@ -186,11 +186,12 @@ pub(super) fn run_recorded(
     sequence: u64,
 ) -> std::result::Result<(), Box<ExecuteError>> {
     let recorder = observers.and_then(Observers::recording);
-    match (recorder, &prepared.notes) {
+    let program = &prepared.staged.program;
+    match (recorder, &prepared.staged.notes) {
         (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
-            executor.run_observed(&prepared.program, &prepared.reducer, buffers, it)
+            executor.run_observed(program, &prepared.reducer, buffers, it)
         }),
-        _ => executor.run(&prepared.program, &prepared.reducer, buffers),
+        _ => executor.run(program, &prepared.reducer, buffers),
     }
 }
 

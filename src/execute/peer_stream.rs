@@ -317,6 +317,12 @@ mod tests {
         bodies
     }
 
+    /// As many messages leave together as prices count.
+    #[test]
+    fn what_leaves_together_is_what_is_priced() {
+        assert_eq!(TOGETHER, SHORT_MESSAGES_TOGETHER as usize * (LONGEST_AHEAD - HEAD));
+    }
+
     proptest! {
         /// Whatever leaves together, and however little of it at a time.
         #[test]

@@ -5,7 +5,7 @@
 
 use super::run::{ProgramRun, failed};
 use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
-use crate::lower::{Drain, Fold, FoldSource, InPlaceAccess, Program, Push, SourceLocation};
+use crate::lower::{Drain, Fold, FoldSource, Program, Push, RegisteredAccess, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
@@ -79,7 +79,7 @@ impl Executor {
         peers: &[PeerMemory<'_>],
         observer: O,
     ) -> Result<(), Box<ExecuteError>> {
-        let access = program.in_place.as_deref().expect("a program for registered memory");
+        let access = program.registered.as_deref().expect("a program for registered memory");
         if self.uncounted.take().is_some() {
             self.count_consumed();
         }
@@ -88,10 +88,10 @@ impl Executor {
         // The peers whose memory was copied, one bit each, and is not known to be what it was.
         let mut unchecked = 0;
         in_clock_order(program, |fold, k| {
-            run.step_in_place(access, peers, &mut unchecked, fold, k)
+            run.step_registered(access, peers, &mut unchecked, fold, k)
         })?;
         run.check_copies(program.folds.len(), peers, &mut unchecked)?;
-        run.end_in_place(access)?;
+        run.end_registered(access)?;
         // The end of a call is a position of its own: a rank that sends no message has an end, too.
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
             *position += total + END;
@@ -102,9 +102,9 @@ impl Executor {
 
 impl<O: RunObserver> ProgramRun<'_, '_, O> {
     /// Executes window `k` of fold `at`.
-    fn step_in_place(
+    fn step_registered(
         &mut self,
-        access: &InPlaceAccess,
+        access: &RegisteredAccess,
         peers: &[PeerMemory<'_>],
         unchecked: &mut u64,
         at: usize,
@@ -127,14 +127,14 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 *unchecked |= 1 << source.peer;
                 self.copy_from_process(at, fold, source, process, k)?;
             }
-            None => self.combine_in_place(fold, sources, pushes, peers, k),
+            None => self.combine_registered(fold, sources, pushes, peers, k),
         }
         if fold.audience != 0 {
             // Nobody is told of bytes that may be wrong.
             self.check_copies(at, peers, unchecked)?;
             self.announce(at, k, fold)?;
         }
-        self.consumed_in_place(sources, k);
+        self.consumed_registered(sources, k);
         self.observer.folded(at, k);
         Ok(())
     }
@@ -194,7 +194,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 
     /// Stores the combination of the sources wherever the fold says.
-    fn combine_in_place(
+    fn combine_registered(
         &self,
         fold: &Fold,
         sources: &[FoldSource],
@@ -207,8 +207,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             let (offset, len) = push.extent.window(k);
             peers[push.peer as usize].mapped().output.slice(offset, len)
         });
-        let places: ArrayVec<ViewMut<'_>, { MAX_RANKS + 1 }> =
-            own.into_iter().chain(pushed).collect();
+        let mut places = ArrayVec::<ViewMut<'_>, { MAX_RANKS + 1 }>::new();
+        own.into_iter().chain(pushed).for_each(|place| places.push(place));
         if places.is_empty() {
             return;
         }
@@ -225,8 +225,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 from => unreachable!("{from:?} is no place in registered memory"),
             }
         };
-        let views: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
-            sources.iter().map(view).collect();
+        let mut views = ArrayVec::<View<'_>, { crate::lower::MAX_SOURCES }>::new();
+        sources.iter().for_each(|source| views.push(view(source)));
         match self.program.past_caches {
             true if self.stores_past_caches(fold, &views) || !pushes.is_empty() => {
                 combine_past_caches(self.reducer, &places, &views);
@@ -249,7 +249,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 
     /// Tells the writers of the sources that this rank has read them.
-    fn consumed_in_place(&self, sources: &[FoldSource], k: u32) {
+    fn consumed_registered(&self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| is_announced(source)) {
             let peer = source.peer as usize;
@@ -260,7 +260,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Tells all ranks that this one is done with their memory, and waits until they are done with
     /// this rank's.
-    fn end_in_place(&mut self, access: &InPlaceAccess) -> Result<(), Box<ExecuteError>> {
+    fn end_registered(&mut self, access: &RegisteredAccess) -> Result<(), Box<ExecuteError>> {
         let executor = &*self.executor;
         let ends = executor.positions.iter().zip(&self.program.totals).map(|(p, t)| p + t + END);
         for (peer, end) in ends.enumerate().filter(|(peer, _)| *peer != executor.me) {

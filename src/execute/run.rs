@@ -118,7 +118,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             SourceLocation::Stream => executor.streams.staged(source.peer as usize, len),
             _ => unreachable!("refused above"),
         };
-        let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(view).collect();
+        // `collect` is a call that returns a copy of the whole array; these pushes are not.
+        let mut views = ArrayVec::<View<'_>, MAX_SOURCES>::new();
+        sources.iter().for_each(|source| views.push(view(source)));
         let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
         let slot = if fold.audience != 0 { executor.slot(publication) } else { None };
         match (into, slot) {

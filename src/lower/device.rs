@@ -61,7 +61,7 @@ impl DeviceProgram {
     /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds cut the
     /// same bytes into different parts.
     pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
-        if !program.streams.is_empty() || program.in_place.is_some() {
+        if !program.streams.is_empty() || program.registered.is_some() {
             return None;
         }
         if crosses_lanes(touches(program, places)) {

@@ -77,7 +77,7 @@ impl<'a> Emitter<'a> {
             fingerprint: self.request.fingerprint,
             streams: self.links(),
             longest_staged: lists.longest_staged,
-            in_place: None,
+            registered: None,
             numberings,
             totals,
         }

@@ -38,8 +38,8 @@ pub use device::{BufferPlaces, DeviceProgram};
 use emit::Emitter;
 use folds::SpanIndex;
 pub use program::{
-    Drain, Extent, Flush, Fold, FoldSource, InPlaceAccess, InPlaceFold, MAX_SOURCES, Numbering,
-    Program, Push, SourceLocation, StreamLink,
+    Drain, Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push,
+    RegisteredAccess, RegisteredFold, SourceLocation, StreamLink,
 };
 pub use registered::{RegisteredProgram, lower_registered};
 pub use strategy::DeviceSlots;

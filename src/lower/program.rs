@@ -254,16 +254,17 @@ pub struct Program {
     pub streams: Box<[StreamLink]>,
     /// Bytes of the longest message that a stream brings to be folded rather than stored.
     pub longest_staged: usize,
-    /// What a program besides does that runs on registered memory.
-    pub in_place: Option<Box<InPlaceAccess>>,
+    /// How it reaches the registered memory of other ranks. `None` if all bytes go through slots and
+    /// streams.
+    pub registered: Option<Box<RegisteredAccess>>,
 }
 
 /// The part of a program that reaches other ranks' registered memory. Publications of such a
 /// program have no payload: they say that bytes are ready, or that they have been written.
 #[derive(Clone, Debug, Default)]
-pub struct InPlaceAccess {
+pub struct RegisteredAccess {
     /// By fold: `pushes[p.0..p.1]` and `drains[d.0..d.1]`.
-    pub of_folds: Box<[InPlaceFold]>,
+    pub of_folds: Box<[RegisteredFold]>,
     /// Places that folds write to besides their own.
     pub pushes: Box<[Push]>,
     /// Publications whose readers must be done before a fold may store.
@@ -277,9 +278,9 @@ pub struct InPlaceAccess {
     pub awaited_at_end: Box<[u32]>,
 }
 
-/// The ranges of one fold in the lists of [`InPlaceAccess`].
+/// The ranges of one fold in the lists of [`RegisteredAccess`].
 #[derive(Clone, Copy, Debug)]
-pub struct InPlaceFold {
+pub struct RegisteredFold {
     /// The range of pushes.
     pub pushes: (u32, u32),
     /// The range of drains.
@@ -330,12 +331,12 @@ impl Program {
             + size_of_val(&*self.numberings)
             + size_of_val(&*self.totals)
             + size_of_val(&*self.streams)
-            + self.in_place.as_ref().map_or(0, |access| access.bytes())
+            + self.registered.as_ref().map_or(0, |access| access.bytes())
             + numberings.map(Numbering::bytes).sum::<usize>()
     }
 }
 
-impl InPlaceAccess {
+impl RegisteredAccess {
     /// Bytes of its lists, and its own.
     fn bytes(&self) -> usize {
         size_of::<Self>()

@@ -25,7 +25,7 @@ impl Program {
         let mut traffic =
             ProgramTraffic { to_locals: locals, to_streams: streams, ..ProgramTraffic::default() };
         self.folds.iter().for_each(|fold| self.count(fold, &mut traffic));
-        if let Some(access) = &self.in_place {
+        if let Some(access) = &self.registered {
             traffic.to_locals.iter_mut().zip(&access.lent).for_each(|(read, lent)| *read += lent);
         }
         traffic

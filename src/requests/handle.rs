@@ -13,8 +13,9 @@
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::engine::health::check_process;
 use crate::engine::limits::LONGEST;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::messages::MessageDeadline;
 use crate::requests::messages::driver::{DrivenMessages, Messages};
 use crate::requests::progress::{EngineBorrower, Progress};
@@ -36,8 +37,8 @@ pub(crate) struct EngineHandle<C> {
     pub(crate) control: Arc<dyn Control>,
     /// The messages of this rank, which need no engine.
     pub(crate) messages: Arc<Messages>,
-    /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
-    /// can wait for it.
+    /// The engine. Empty while the thread of requests has it. A read through `&self` waits until it is
+    /// returned and stores it here, hence the cell.
     here: OnceCell<Box<Engine>>,
     /// The thread that runs requests, from the first request on.
     progress: Option<Progress<C>>,
@@ -228,10 +229,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
 
     /// Refuses to go on in a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
-        match self.is_forked() {
-            false => Ok(()),
-            true => Err(Error::Forked { rank: self.rank }),
-        }
+        check_process(self.owner, self.rank)
     }
 
     #[cold]
@@ -241,9 +239,9 @@ impl<C: EngineBorrower> EngineHandle<C> {
             false => self.progress().recall(),
             // The thread that has the engine runs in the parent.
             true => {
-                let Self { owner, rank, conditions, boards, .. } = self;
-                let engine = Engine::of_parent(*owner, *rank, boards.clone(), conditions.clone());
-                Box::new(engine)
+                let (boards, conditions) = (self.boards.clone(), self.conditions.clone());
+                let control = Arc::clone(&self.control);
+                Box::new(Engine::of_process(self.owner, self.rank, boards, control, conditions))
             }
         })
     }

@@ -82,7 +82,7 @@ impl MeasuredTime {
     }
 
     /// The runs of both together.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn merged(self, other: Self) -> Self {
         match (self.runs, other.runs) {
             (0, _) => other,
             (_, 0) => self,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CRATES: &[(&str, &str)] = &[
     ("kernels/src", "maypole_kernels"),
     ("transports/src", "maypole_transports"),
+    ("examples/trainer/kernels/src", "maypole_trainer_kernels"),
     ("examples/trainer/src", "maypole_trainer"),
     ("src", "maypole"),
 ];

@@ -13,7 +13,16 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
     ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),
     ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
-    ("examples/trainer/src", "src kernels/src transports/src", "the trainer stands on the library"),
+    (
+        "examples/trainer/kernels/src",
+        "kernels/src",
+        "layers on a GPU and the counting of bytes know neither ranks nor models",
+    ),
+    (
+        "examples/trainer/src",
+        "examples/trainer/kernels/src kernels/src src transports/src",
+        "the trainer stands on the library",
+    ),
     (
         "src/schedule",
         "",
@@ -194,7 +203,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "streams and threads are the ends of the network that makes them",
     ),
     (
-        "kernels/src/cuda/layers/{call,machine,product}",
+        "examples/trainer/kernels/src/layers/{call,machine,product}",
         "a product is a part of the machine that starts it",
     ),
 ];

@@ -1,14 +1,16 @@
-//! The fake driver of `kernels/cuda/emulated/driver/`: compiles it, and gives a child process the
+//! The fake driver of `tests/fake_gpu/driver/`: compiles it, and gives a child process the
 //! environment in which CUDA is that driver.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use crate::skip;
 use maypole_kernels::DataType;
+use maypole_kernels::cuda::MODULES;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// Compilations that run at the same time.
@@ -24,27 +26,44 @@ const OPTIONS: [&str; 8] = [
     "-fvisibility=hidden",
 ];
 
+/// Kernels that the driver runs besides those of the library.
+#[derive(Default)]
+pub(crate) struct OtherKernels {
+    /// C++ files, each with a `KernelTable`.
+    pub(crate) sources: Vec<PathBuf>,
+    /// Folders of the files that these include.
+    pub(crate) folders: Vec<PathBuf>,
+    /// The names of the modules that have these kernels, and their PTX.
+    pub(crate) modules: Vec<(String, String)>,
+}
+
 /// A folder with the driver as `libcuda.so.1`. Drivers that lack a function are made from the same
 /// objects.
 pub(crate) struct FakeDriver {
     folder: PathBuf,
+    objects: Vec<PathBuf>,
     /// Deletes the folder of a driver that only one test uses.
     _owned: Option<TempDir>,
 }
 
 impl FakeDriver {
-    /// The whole driver, compiled once for the same sources. `None`, and a line that the calling
-    /// test is skipped, if there is no C++ compiler.
+    /// The driver with the kernels of the library: as [`with`](Self::with).
     pub(crate) fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
-        let driver = DRIVER.get_or_init(|| {
-            let folder = compiled()?;
-            Some(Self { folder, _owned: None })
-        });
-        if driver.is_none() {
-            skip::skipped("there is no C++ compiler: 'c++' cannot be started");
-        }
-        driver.as_ref()
+        or_skipped(DRIVER.get_or_init(|| Self::made(OtherKernels::default())).as_ref())
+    }
+
+    /// The driver with other kernels besides, compiled once for the same sources. `None`, and a
+    /// line that the calling test is skipped, if there is no C++ compiler.
+    pub(crate) fn with(others: OtherKernels) -> Option<Self> {
+        or_skipped(Self::made(others))
+    }
+
+    fn made(others: OtherKernels) -> Option<Self> {
+        let parts = Parts::new(others);
+        let folder = parts.compiled()?;
+        let objects = parts.objects(&folder);
+        Some(Self { folder, objects, _owned: None })
     }
 
     /// The same driver without this function, as an older driver.
@@ -54,8 +73,9 @@ impl FakeDriver {
         fs::write(&hidden, format!("{{ local: {function}; }};\n")).unwrap();
         let mut script = OsString::from("-Wl,--version-script=");
         script.push(&hidden);
-        link(&self.folder.join("objects"), owned.path(), Some(script));
-        Self { folder: owned.path().to_owned(), _owned: Some(owned) }
+        link(&self.objects, owned.path(), Some(script));
+        let objects = self.objects.clone();
+        Self { folder: owned.path().to_owned(), objects, _owned: Some(owned) }
     }
 
     /// `LD_LIBRARY_PATH` of a process that uses this driver.
@@ -73,6 +93,14 @@ impl FakeDriver {
     }
 }
 
+/// Tells that the calling test is skipped if there is no driver.
+fn or_skipped<T>(driver: Option<T>) -> Option<T> {
+    if driver.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    driver
+}
+
 /// FNV-1a with 64 bits, as `driver/modules.cpp` computes it.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -80,112 +108,125 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The names of the modules whose kernels have the same names, by the hashes of their texts.
-fn modules() -> String {
-    let line = |name: String| {
-        let text = maypole_kernels::cuda::ptx(&name).expect("every type of numbers has a module");
-        format!("    {{{:#x}ull, \"{name}\"}},\n", hash(text.as_bytes()))
-    };
-    let maps = DataType::NUMBERS.into_iter().map(|kind| format!("map_{}", kind.name()));
-    maps.chain(["layers_f32", "layers_f64"].map(str::to_owned)).map(line).collect()
+/// The folder of the repository.
+pub(crate) fn repository() -> &'static Path {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let found = folders.find(|folder| folder.join("tests/fake_gpu").is_dir());
+    found.expect("the repository has the fake driver")
 }
 
-fn source() -> PathBuf {
-    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let found = folders.map(|folder| folder.join("kernels/cuda")).find(|folder| folder.is_dir());
-    found.expect("the repository has the kernels")
-}
-
-/// All files of the driver that are compiled.
-fn sources() -> Vec<PathBuf> {
-    let emulated = source().join("emulated");
-    let mut files: Vec<PathBuf> = fs::read_dir(emulated.join("driver"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|kind| kind == "cpp"))
-        .collect();
+/// The files of a folder, in the order of their names.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
     files.sort();
-    // The largest first, so that all compilers end at about the same time.
-    files.sort_by_key(|path| !path.ends_with("walks.cpp"));
-    files.extend([emulated.join("fibers.cpp"), emulated.join("live.cpp")]);
     files
 }
 
-/// A hash of everything that the driver is made of.
-fn fingerprint(version: &Output) -> u64 {
-    let mut all = [version.stdout.as_slice(), modules().as_bytes()].concat();
-    for folder in ["", "layers", "emulated", "emulated/driver"] {
-        let mut files: Vec<PathBuf> = fs::read_dir(source().join(folder))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.is_file())
-            .collect();
-        files.sort();
-        files.iter().for_each(|path| all.extend(fs::read(path).unwrap()));
-    }
-    all.extend(OPTIONS.concat().as_bytes());
-    hash(&all)
+/// What a driver is made of.
+struct Parts {
+    /// The files that are compiled.
+    sources: Vec<PathBuf>,
+    /// Folders of the files that these include.
+    folders: Vec<PathBuf>,
+    /// The names of the modules whose kernels have the same names, by the hashes of their texts.
+    modules: String,
 }
 
-/// The folder of the compiled driver. It is kept for later runs of the tests, under a name that
-/// changes with the sources. Test processes that compile it at the same time each make one, and the
-/// first that is done wins.
-fn compiled() -> Option<PathBuf> {
-    let version = Command::new("c++").arg("--version").output().ok()?;
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let folder = kept.join(format!("fake-driver-{:016x}", fingerprint(&version)));
-    if folder.is_dir() {
-        return Some(folder);
+impl Parts {
+    fn new(others: OtherKernels) -> Self {
+        let tests = repository().join("tests/fake_gpu");
+        let mut sources = files(&tests.join("driver"));
+        sources.retain(|path| path.extension().is_some_and(|kind| kind == "cpp"));
+        // The largest first, so that all compilers end at about the same time.
+        sources.sort_by_key(|path| !path.ends_with("walks.cpp"));
+        sources.extend(["fibers.cpp", "live.cpp"].map(|name| tests.join("emulated").join(name)));
+        sources.extend(others.sources);
+        let own = [repository().join("kernels/cuda"), tests];
+        let maps = DataType::NUMBERS.into_iter().map(|kind| {
+            let name = format!("map_{}", kind.name());
+            let text = MODULES.ptx(&name).expect("every type of numbers has a module");
+            (name, text)
+        });
+        let line = |(name, text): (String, String)| {
+            format!("    {{{:#x}ull, \"{name}\"}},\n", hash(text.as_bytes()))
+        };
+        let modules = maps.chain(others.modules).map(line).collect();
+        Self { sources, folders: own.into_iter().chain(others.folders).collect(), modules }
     }
-    fs::create_dir_all(kept).unwrap();
-    let made = tempfile::tempdir_in(kept).unwrap();
-    let objects = made.path().join("objects");
-    fs::create_dir(&objects).unwrap();
-    fs::write(objects.join("modules.inc"), modules()).unwrap();
-    compile(&objects);
-    link(&objects, made.path(), None);
-    if fs::rename(made.path(), &folder).is_ok() {
-        // It has another name now, so it is not deleted.
-        let _ = made.keep();
+
+    /// A hash of everything.
+    fn fingerprint(&self, version: &Output) -> u64 {
+        let mut all = [version.stdout.as_slice(), self.modules.as_bytes()].concat();
+        let tests = repository().join("tests/fake_gpu");
+        let more = ["driver", "emulated"].map(|name| tests.join(name));
+        for path in self.folders.iter().chain(&more).flat_map(|folder| files(folder)) {
+            all.extend(fs::read(path).unwrap());
+        }
+        all.extend(OPTIONS.concat().as_bytes());
+        hash(&all)
     }
-    Some(folder)
+
+    /// The folder of the compiled driver. It is kept for later runs of the tests, under a name that
+    /// changes with the sources. Test processes that compile it at the same time each make one, and
+    /// the first that is done wins.
+    fn compiled(&self) -> Option<PathBuf> {
+        let version = Command::new("c++").arg("--version").output().ok()?;
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = kept.join(format!("fake-driver-{:016x}", self.fingerprint(&version)));
+        if folder.is_dir() {
+            return Some(folder);
+        }
+        fs::create_dir_all(kept).unwrap();
+        let made = tempfile::tempdir_in(kept).unwrap();
+        self.compile(made.path());
+        link(&self.objects(made.path()), made.path(), None);
+        if fs::rename(made.path(), &folder).is_ok() {
+            // It has another name now, so it is not deleted.
+            let _ = made.keep();
+        }
+        Some(folder)
+    }
+
+    /// Where the objects are below `folder`.
+    fn objects(&self, folder: &Path) -> Vec<PathBuf> {
+        let names = self.sources.iter().map(|path| path.file_name().unwrap());
+        names.map(|name| folder.join("objects").join(name).with_extension("o")).collect()
+    }
+
+    fn compile(&self, folder: &Path) {
+        let objects = folder.join("objects");
+        fs::create_dir(&objects).unwrap();
+        fs::write(objects.join("modules.inc"), &self.modules).unwrap();
+        let folders = self.folders.iter().chain([&objects]);
+        let folders: Vec<&Path> = folders.flat_map(|path| [Path::new("-I"), path]).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(file) = self.sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut compiler = Command::new("c++");
+                compiler.args(OPTIONS).args(["-pthread", "-c"]).args(&folders).arg(file);
+                check(&compiler.current_dir(&objects).output().unwrap());
+            }
+        };
+        std::thread::scope(|threads| {
+            (0..COMPILERS).for_each(|_| {
+                threads.spawn(work);
+            });
+        });
+    }
 }
 
 fn check(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn compile(objects: &Path) {
-    let files = sources();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        while let Some(file) = files.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            let compiled = Command::new("c++")
-                .args(OPTIONS)
-                .args(["-pthread", "-c", "-I"])
-                .arg(objects)
-                .arg(file)
-                .current_dir(objects)
-                .output();
-            check(&compiled.unwrap());
-        }
-    };
-    std::thread::scope(|threads| {
-        (0..COMPILERS).for_each(|_| {
-            threads.spawn(work);
-        });
-    });
-}
-
 /// Links the objects to `libcuda.so.1` in `folder`, with the other name under which it is looked
 /// for.
-fn link(objects: &Path, folder: &Path, option: Option<OsString>) {
-    let files = sources();
-    let object = |path: &PathBuf| objects.join(path.file_name().unwrap()).with_extension("o");
+fn link(objects: &[PathBuf], folder: &Path, option: Option<OsString>) {
     let linked = Command::new("c++")
         .args(["-shared", "-pthread", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete"])
         .args(option)
-        .args(files.iter().map(object))
+        .args(objects)
         .arg("-o")
         .arg(folder.join("libcuda.so.1"))
         .output();

@@ -21,3 +21,14 @@ pub(crate) fn skipped(reason: impl Display) {
         opened.write_all(line.as_bytes()).unwrap();
     }
 }
+
+/// True if the calling test, which takes minutes, is left out: it says so, and how to run it. The
+/// environment variable `TESTS=all` runs such tests too.
+#[allow(dead_code, reason = "most programs have no such test")]
+pub(crate) fn takes_minutes() -> bool {
+    let left_out = std::env::var_os("TESTS").is_none_or(|which| which != "all");
+    if left_out {
+        skipped("it takes minutes; TESTS=all runs it, and so does .ci/run --all");
+    }
+    left_out
+}

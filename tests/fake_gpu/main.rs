@@ -1,4 +1,4 @@
-//! The code for GPUs over the fake driver of `kernels/cuda/emulated/driver/`, through unmodified
+//! The code for GPUs over the fake driver of `tests/fake_gpu/driver/`, through unmodified
 //! cudarc. Each test starts processes of its own, because a process looks for the driver once.
 //! `kernel` runs the kernel that walks programs alone. Nothing here says anything about a real
 //! GPU's memory, scheduling or speed.

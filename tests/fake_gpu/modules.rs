@@ -17,7 +17,7 @@ fn load_text(context: &Arc<CudaContext>, text: &str) -> Result<(), DriverError> 
 
 fn load() {
     let context = context(0);
-    let text = cuda::ptx("walk_f32_sum").unwrap();
+    let text = cuda::MODULES.ptx("walk_f32_sum").unwrap();
     let refused = |code| Err(DriverError(code));
     for broken in ["", "no PTX", &text.replace(".version", ".vers"), &text.replace(".target", "")] {
         let loaded = load_text(&context, broken);
@@ -27,7 +27,7 @@ fn load() {
     let loaded = load_text(&context, &newer);
     assert_eq!(loaded, refused(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
     assert_eq!(load_text(&context, &text), Ok(()));
-    let error = cuda::load_kernel(&context, "walk_f32_sum", "walk_f32_product").unwrap_err();
+    let error = cuda::MODULES.load(&context, "walk_f32_sum", "walk_f32_product").unwrap_err();
     let expected =
         "loading kernel 'walk_f32_product': CUDA_ERROR_NOT_FOUND (named symbol not found)";
     assert_eq!(error.to_string(), expected);
@@ -41,7 +41,7 @@ fn broken_modules_and_missing_kernels_are_refused_emulated() {
 fn launch() {
     let context = context(0);
     let stream = context.new_stream().unwrap();
-    let kernel = cuda::load_kernel(&context, "walk_f32_sum", "walk_f32_sum").unwrap();
+    let kernel = cuda::MODULES.load(&context, "walk_f32_sum", "walk_f32_sum").unwrap();
     assert_eq!(kernel.max_threads_per_block(), Ok(512));
     assert_eq!(kernel.occupancy_max_active_blocks_per_multiprocessor(512, 0, None), Ok(1));
     let (one, two) = (0u64, 0u64);

@@ -1,5 +1,5 @@
 //! Collectives on a GPU: the bits of the executor. Without a GPU, these tests are skipped, and one
-//! test runs them all over the fake driver of `kernels/cuda/emulated/driver/`.
+//! test runs them all over the fake driver of `tests/fake_gpu/driver/`.
 #![cfg(target_os = "linux")]
 
 #[path = "../common/fake_gpu.rs"]

@@ -1,6 +1,7 @@
 //! The tuner chooses an algorithm that was measured to be the fastest or nearly so. It chooses the
 //! same on every host, and quickly.
 
+use crate::large_worlds;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
@@ -285,13 +286,7 @@ fn choosing_is_fast() {
 
 /// How long this thread computes for it. The time in which other tests have the core does not count.
 fn timed(question: &Question<'_>) -> Duration {
-    let computed = || {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
-    };
-    let start = computed();
-    plan(question, None, &TABLE).unwrap();
-    computed() - start
+    large_worlds::timed(|| plan(question, None, &TABLE).unwrap()).1
 }
 
 #[test]

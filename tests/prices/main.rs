@@ -7,5 +7,6 @@ mod skip;
 
 mod choices;
 mod formulas;
+mod large_worlds;
 mod predictions;
 mod rings;

@@ -316,7 +316,7 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
     .unwrap();
     for it in &operation.programs {
         let program = &it.program;
-        let access = program.in_place.as_ref().unwrap();
+        let access = program.registered.as_ref().unwrap();
         assert!(it.allows_in_place);
         assert_eq!(program.totals[..], [u64::from(program.windows); 4]);
         assert_eq!(access.pushes.len(), 3);

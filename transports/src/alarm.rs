@@ -37,6 +37,7 @@ impl Alarm {
 
     /// Returns true once the alarm is raised. All writes before [`raise`](Self::raise) are visible
     /// then.
+    #[inline]
     pub fn raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
@@ -69,6 +70,7 @@ impl Alarm {
     }
 
     /// Returns true while a [foreground wait](Self::begin_foreground_wait) lasts.
+    #[inline]
     pub fn has_foreground_wait(&self) -> bool {
         self.foreground_waits.load(Ordering::Relaxed) > 0
     }

@@ -1,5 +1,7 @@
 """Wrong arguments harm nobody, and every failure names its rank."""
 
+import ast
+import pathlib
 import signal
 import subprocess
 import sys
@@ -48,6 +50,26 @@ def test_wrong_arguments_are_refused_and_do_no_harm():
         comm.barrier()
 
     maypole.run_threads(2, rank)
+
+
+def test_the_stub_lists_the_names_that_there_are():
+    stub = ast.parse((pathlib.Path(maypole.__file__).parent / "__init__.pyi").read_text())
+    lists = {
+        node.targets[0].id: set(ast.literal_eval(node.value.slice))
+        for node in stub.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)
+    }
+
+    def rank(comm):
+        array = np.zeros(1)
+        for call, names in ((lambda: comm.start("?", array), "_Collective"), (lambda: comm.all_reduce(array, "?"), "_Op")):
+            with pytest.raises(maypole.MaypoleError) as caught:
+                call()
+            assert set(str(caught.value).rpartition("pass one of ")[2].split(", ")) == lists[names]
+
+    maypole.run_threads(1, rank)
+    methods = {node.name: node.args.args for node in ast.walk(stub) if isinstance(node, ast.FunctionDef)}
+    takes = {name: {it.arg: ast.unparse(it.annotation) for it in of if it.annotation} for name, of in methods.items()}
+    assert takes["start"]["name"] == takes["explain"]["name"] == "_Collective" and takes["start"]["op"] == "_Op"
 
 
 def test_a_mismatch_is_told_on_every_rank():

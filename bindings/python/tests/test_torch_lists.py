@@ -32,6 +32,25 @@ def test_lists_of_unequal_lengths():
     """)
 
 
+def test_errors_count_elements_of_the_tensors_type():
+    said = run(2, """
+        def told(call):
+            try:
+                call()
+                raise SystemExit("nothing was said")
+            except RuntimeError as error:
+                print(error, flush=True)
+
+        told(lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(2)))
+        # This one is sent, and its other end is longer.
+        told(lambda: dist.broadcast(torch.ones(2 + rank), 0) or dist.barrier())
+        os._exit(0)
+    """)
+    for own, between in (text.splitlines() for text in said):
+        assert "the output has 3 elements and needs 4" in own, own
+        assert "broadcast(2 x f32, root 0)" in between and "broadcast(3 x f32, root 0)" in between, between
+
+
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64"])
 def test_reductions_of_unsigned_numbers(name):
     run(2, f"""

@@ -2,7 +2,7 @@
 //! [`scale`](crate::scale) compute them.
 
 use super::driver::CudaError;
-use super::modules::load_kernel;
+use super::modules::MODULES;
 use crate::{DataType, Scalar};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
@@ -31,8 +31,8 @@ impl MapKernels {
     /// If `kind` is [`DataType::Bool`], which has no arithmetic.
     pub fn load(context: &Arc<CudaContext>, kind: DataType) -> Result<Self, CudaError> {
         let module = format!("map_{}", kind.name());
-        let divide = load_kernel(context, &module, "divide_elements")?;
-        let scale = load_kernel(context, &module, "scale_elements")?;
+        let divide = MODULES.load(context, &module, "divide_elements")?;
+        let scale = MODULES.load(context, &module, "scale_elements")?;
         Ok(Self { kind, divide, scale })
     }
 

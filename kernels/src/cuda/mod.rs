@@ -3,10 +3,9 @@
 //! A program needs the driver alone, and only when it asks for a GPU: [`driver`] looks for it.
 
 mod driver;
-pub mod layers;
 mod map;
 mod modules;
 
 pub use driver::{CudaError, Driver, Unavailable, driver};
 pub use map::MapKernels;
-pub use modules::{WALK_THREADS, load_kernel, load_walk, ptx, walk_module};
+pub use modules::{MODULES, Modules, WALK_THREADS, load_walk, walk_module};

@@ -11,12 +11,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 macro_rules! modules {
     ($($name:literal)*) => {
-        &[$(($name, include_bytes!(concat!("../../cuda/ptx/", $name, ".ptx.gz")))),*]
+        Modules(&[$(($name, include_bytes!(concat!("../../cuda/ptx/", $name, ".ptx.gz")))),*])
     };
 }
 
-/// Names and compressed PTX, which `.ci/ptx` writes.
-const MODULES: &[(&str, &[u8])] = modules! {
+/// The modules of this crate.
+pub const MODULES: Modules = modules! {
     "walk_f16_sum" "walk_f16_product" "walk_f16_min" "walk_f16_max"
     "walk_bf16_sum" "walk_bf16_product" "walk_bf16_min" "walk_bf16_max"
     "walk_f32_sum" "walk_f32_product" "walk_f32_min" "walk_f32_max"
@@ -36,24 +36,81 @@ const MODULES: &[(&str, &[u8])] = modules! {
     "map_f16" "map_bf16" "map_f32" "map_f64"
     "map_i8" "map_i16" "map_i32" "map_i64"
     "map_u8" "map_u16" "map_u32" "map_u64"
-    "layers_f32" "layers_f64"
 };
 
-/// Returns the PTX of a module; `None` if there is no module of that name.
+/// Compiled kernels: the names of modules, and their compressed PTX.
 ///
 /// ```
-/// use maypole_kernels::cuda::{ptx, walk_module};
+/// use maypole_kernels::cuda::{MODULES, walk_module};
 /// use maypole_kernels::{BinaryOp, DataType};
 /// let module = walk_module(DataType::F32, BinaryOp::Sum).unwrap();
-/// assert!(ptx(&module).unwrap().contains(".entry walk_f32_sum"));
+/// assert!(MODULES.ptx(&module).unwrap().contains(".entry walk_f32_sum"));
 /// ```
-pub fn ptx(module: &str) -> Option<String> {
-    let (_, compressed) = MODULES.iter().find(|(name, _)| *name == module)?;
-    let mut text = String::new();
-    GzDecoder::new(*compressed)
-        .read_to_string(&mut text)
-        .expect("the modules were compressed when they were made");
-    Some(text)
+#[derive(Clone, Copy, Debug)]
+pub struct Modules(&'static [(&'static str, &'static [u8])]);
+
+impl Modules {
+    /// Modules of these names. Each is PTX that was compressed by gzip.
+    pub const fn new(modules: &'static [(&'static str, &'static [u8])]) -> Self {
+        Self(modules)
+    }
+
+    /// Returns the PTX of a module; `None` if there is no module of that name.
+    ///
+    /// # Panics
+    /// If the module was not compressed by gzip.
+    pub fn ptx(self, module: &str) -> Option<String> {
+        let (_, compressed) = self.0.iter().find(|(name, _)| *name == module)?;
+        let mut text = String::new();
+        GzDecoder::new(*compressed)
+            .read_to_string(&mut text)
+            .expect("the modules were compressed when they were made");
+        Some(text)
+    }
+
+    /// Returns the kernel `kernel` of `module` in a context. If the module is not loaded there, the
+    /// driver compiles it for the GPU, which takes a fraction of a second, and keeps the result in a
+    /// cache of its own. While it loads, it may wait for all kernels of the GPU to end.
+    ///
+    /// # Errors
+    /// [`CudaError`] if the driver refuses the module.
+    ///
+    /// # Panics
+    /// If there is no such module.
+    pub fn load(
+        self,
+        context: &Arc<CudaContext>,
+        module: &str,
+        kernel: &str,
+    ) -> Result<CudaFunction, CudaError> {
+        let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
+        // The functions below ask the context of the thread.
+        context.bind_to_thread().map_err(failed)?;
+        let function = self.load_module(context, module)?.load_function(kernel).map_err(failed)?;
+        // The driver may put off loading until the kernel is needed: now.
+        function.num_regs().map_err(failed)?;
+        function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
+        Ok(function)
+    }
+
+    fn load_module(
+        self,
+        context: &Arc<CudaContext>,
+        name: &str,
+    ) -> Result<Arc<CudaModule>, CudaError> {
+        let key = (context.cu_ctx() as usize, name.to_owned());
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = loaded.get(&key).and_then(Weak::upgrade) {
+            return Ok(module);
+        }
+        let text = self.ptx(name).unwrap_or_else(|| panic!("there is no module '{name}'"));
+        let module = context
+            .load_module(Ptx::from_src(text))
+            .map_err(|error| CudaError::new(format!("loading module '{name}'"), error))?;
+        loaded.retain(|_, module| module.strong_count() > 0);
+        loaded.insert(key, Arc::downgrade(&module));
+        Ok(module)
+    }
 }
 
 /// Returns the name of the module, and of its kernel, that combines elements of `kind` by `op`;
@@ -96,34 +153,10 @@ type Loaded = HashMap<(usize, String), Weak<CudaModule>>;
 /// The modules of this process. Ranks that are threads share them.
 static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
 
-/// Returns the kernel `kernel` of `module` in a context. If the module is not loaded there, the
-/// driver compiles it for the GPU, which takes a fraction of a second, and keeps the result in a
-/// cache of its own. While it loads, it may wait for all kernels of the GPU to end.
-///
-/// # Errors
-/// [`CudaError`] if the driver refuses the module.
-///
-/// # Panics
-/// If there is no such module.
-pub fn load_kernel(
-    context: &Arc<CudaContext>,
-    module: &str,
-    kernel: &str,
-) -> Result<CudaFunction, CudaError> {
-    let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
-    // The functions below ask the context of the thread.
-    context.bind_to_thread().map_err(failed)?;
-    let function = load_module(context, module)?.load_function(kernel).map_err(failed)?;
-    // The driver may put off loading until the kernel is needed: now.
-    function.num_regs().map_err(failed)?;
-    function.occupancy_max_active_blocks_per_multiprocessor(1, 0, None).map_err(failed)?;
-    Ok(function)
-}
-
 /// Threads of a block of a kernel that walks programs.
 pub const WALK_THREADS: u32 = 512;
 
-/// Returns the kernel of `module` that walks programs: as [`load_kernel`]. A multiprocessor has room for
+/// Returns the kernel of `module` that walks programs: as [`Modules::load`]. A multiprocessor has room for
 /// one of its blocks.
 ///
 /// # Errors
@@ -133,7 +166,7 @@ pub const WALK_THREADS: u32 = 512;
 /// If there is no such module.
 pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
     let what = || format!("loading kernel '{module}'");
-    let function = load_kernel(context, module, module)?;
+    let function = MODULES.load(context, module, module)?;
     let fitting = function.occupancy_max_active_blocks_per_multiprocessor(WALK_THREADS, 0, None);
     match fitting.map_err(|error| CudaError::new(what(), error))? {
         0 => {
@@ -142,21 +175,6 @@ pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunctio
         }
         _ => Ok(function),
     }
-}
-
-fn load_module(context: &Arc<CudaContext>, name: &str) -> Result<Arc<CudaModule>, CudaError> {
-    let key = (context.cu_ctx() as usize, name.to_owned());
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(module) = loaded.get(&key).and_then(Weak::upgrade) {
-        return Ok(module);
-    }
-    let text = ptx(name).unwrap_or_else(|| panic!("there is no module '{name}'"));
-    let module = context
-        .load_module(Ptx::from_src(text))
-        .map_err(|error| CudaError::new(format!("loading module '{name}'"), error))?;
-    loaded.retain(|_, module| module.strong_count() > 0);
-    loaded.insert(key, Arc::downgrade(&module));
-    Ok(module)
 }
 
 #[cfg(test)]
@@ -171,7 +189,7 @@ mod tests {
                     assert!(!op.supports(kind));
                     continue;
                 };
-                let text = ptx(&module).unwrap();
+                let text = MODULES.ptx(&module).unwrap();
                 assert!(text.contains(&format!(".entry {module}(")), "{module}");
             }
         }

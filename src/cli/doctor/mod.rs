@@ -76,10 +76,22 @@ impl Finding {
         Self { severity: Severity::Problem, what, text: text.into(), fix: Some(fix.into()) }
     }
 
-    fn line(&self) -> String {
+    /// The line of the finding, and one of its fix, in lines of at most `width` columns where words
+    /// allow it.
+    fn lines(&self, width: usize) -> String {
         let Self { severity, what, text, fix } = self;
-        let fix = fix.as_ref().map(|fix| format!("\n{:26}fix: {fix}", "")).unwrap_or_default();
-        format!("{:8} {what:16} {text}{fix}", severity.name())
+        let head = format!("{:8} {what:16} ", severity.name());
+        let columns = " ".repeat(head.len());
+        let wrapped = |head: &str, text: &str| {
+            let options = textwrap::Options::new(width)
+                .initial_indent(head)
+                .subsequent_indent(&columns)
+                .word_splitter(textwrap::WordSplitter::NoHyphenation)
+                .break_words(false);
+            textwrap::fill(text, options) + "\n"
+        };
+        let fix = fix.iter().map(|fix| wrapped(&columns, &format!("fix: {fix}")));
+        std::iter::once(wrapped(&head, text)).chain(fix).collect()
     }
 
     fn json(&self) -> Value {
@@ -111,7 +123,10 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         let report = json!({ "version": version, "worst": worst.name(), "findings": all });
         output::print_line(report)?;
     } else {
-        let lines = findings.iter().map(|finding| finding.line() + "\n");
+        // A file or a pipe has no width.
+        let size = console::Term::stdout().size_checked();
+        let width = size.map_or(usize::MAX, |(_, columns)| columns.into());
+        let lines = findings.iter().map(|finding| finding.lines(width));
         output::print(lines.collect::<String>())?;
     }
     Ok(if worst == Severity::Problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -123,12 +138,25 @@ mod tests {
 
     #[test]
     fn a_line_shows_the_severity_and_the_fix() {
-        assert_eq!(Finding::ok("cores", "8").line(), "ok       cores            8");
-        let line = Finding::problem("key", "it is a link", "name the file").line();
+        let lines = |finding: Finding| finding.lines(usize::MAX);
+        assert_eq!(lines(Finding::ok("cores", "8")), "ok       cores            8\n");
         assert_eq!(
-            line,
-            "problem  key              it is a link\n                          fix: name the file"
+            lines(Finding::problem("key", "it is a link", "name the file")),
+            "problem  key              it is a link\n                          fix: name the file\n"
         );
         assert!(Severity::Problem > Severity::Warning && Severity::Warning > Severity::Ok);
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_the_columns() {
+        let finding =
+            Finding::ok("interfaces", "lo 127.0.0.1, eth0 192.0.2.2, eth0 fe80::fc:ff:fe00:1");
+        let lines = finding.lines(50);
+        let expected = [
+            "ok       interfaces       lo 127.0.0.1, eth0",
+            "                          192.0.2.2, eth0",
+            "                          fe80::fc:ff:fe00:1",
+        ];
+        assert!(lines.lines().eq(expected), "{lines}");
     }
 }

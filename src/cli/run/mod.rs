@@ -55,17 +55,14 @@ use supervise::{Patience, Supervisor};
 /// stopped too, also those in a session of their own (`setsid`). If the launcher itself is killed by
 /// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
 ///
-/// With --replace, the others are left alone when a rank has failed: they go on without it, and a
-/// process is started in its place. It finds MAYPOLE_NEWCOMER=1 and, as all ranks do,
-/// MAYPOLE_ADMISSION_PORT in its environment, and enters when they admit it. The program has to do
-/// that (`Communicator::shrink` and `admit`). A newcomer that waits for MAYPOLE_TIMEOUT and gives up is
-/// replaced, too, and does not count. Before any rank has joined, the process is no newcomer but that
-/// rank itself, for which the others wait.
-///
-/// The job is then at its end when a rank ends with code 0, and succeeds if all that run then end with
-/// code 0, too; else the exit code is that of the first that does not. Ranks that failed before do not
-/// decide the exit code: the last line tells of them. When only processes are left that were not
-/// admitted, nobody can admit them: they get SIGTERM after the grace period.
+/// With --replace, the other ranks go on when one has failed, and a process is started in its place.
+/// That process finds MAYPOLE_NEWCOMER=1 and MAYPOLE_ADMISSION_PORT in its environment, and the
+/// program has to admit it (`Communicator::shrink` and `admit`). If a rank fails before all have
+/// joined, it is started again as that rank, and the others wait for it. A newcomer that gives up
+/// after MAYPOLE_TIMEOUT is replaced as well; this uses up none of the N replacements. The job
+/// succeeds if all ranks that are left end with code 0; else the exit code is that of the first that
+/// does not. Ranks that were lost before do not change it; the last line names them. When all ranks
+/// have ended, newcomers that were not admitted get SIGTERM after the grace period.
 ///
 /// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
 /// have done, and end by themselves.
@@ -109,12 +106,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     failure_grace: Duration,
 
-    /// When a rank has failed, let the others go on, and start a process in its place, at most so many
+    /// When a rank has failed, let the others go on, and start a process in its place, at most N
     /// times; after that the others go on alone.
     #[arg(long, value_name = "N", conflicts_with_all = ["restarts", "failure_grace"])]
     replace: Option<u32>,
 
-    /// Start all ranks again when one has failed, at most so many times.
+    /// Start all ranks again when one has failed, at most N times.
     #[arg(long, value_name = "N", default_value_t = 0)]
     restarts: u32,
 

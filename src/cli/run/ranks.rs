@@ -23,7 +23,7 @@ use crate::output::OutputError;
 
 /// An event that the launcher waits for.
 pub(super) enum LaunchEvent {
-    /// The process that was started as number so many ended.
+    /// A process ended: its index in the order of starts, and how.
     Ended(usize, ProcessEnd),
     /// A process of this group has joined other ranks.
     Joined(u32),

@@ -322,6 +322,7 @@ impl Communicator {
         }
     }
 
+    #[inline]
     pub(crate) fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {
         if root < self.world() {
             return Ok(());

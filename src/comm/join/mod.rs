@@ -160,6 +160,7 @@ impl Communicator {
     /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Mismatch`] if a rank makes
     /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
+        self.engine.check_process()?;
         let boards = transport.boards(&self.hosts).map_err(Error::wrong_setting)?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
             true => {

@@ -163,6 +163,7 @@ impl HostLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::transport::RefusalReason;
     use proptest::prelude::*;
 
     fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
@@ -193,6 +194,22 @@ mod tests {
         assert_eq!(world.boards.numbers(), [0, 1]);
         assert!(JoinedWorld::of(grown(&[&newcomer])).is_err());
         assert!(JoinedWorld::of(grown(&[&old, &vec![7]])).is_err());
+    }
+
+    /// Two cores on each host.
+    fn report_of_two_cores() -> JoinReport {
+        let cores = UsableCores::from_bytes(&[0, 0, 1].map(u32::to_le_bytes).concat());
+        JoinReport { cores, ..report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)) }
+    }
+
+    #[test]
+    fn a_rank_waits_by_the_load_of_its_own_host() {
+        let reports = vec![report_of_two_cores().to_bytes(); 3];
+        let world = JoinedWorld::of(GrownWorld { hosts: vec![0, 1, 1], reports, kept: vec![1] });
+        let limit = Duration::from_secs(1);
+        let links = StreamLinks::Tcp(RefusalReason::Forbidden);
+        let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;
+        assert_eq!(format!("{waiting:?}"), format!("{:?}", Waiting::new(2, 2, limit)));
     }
 
     #[test]

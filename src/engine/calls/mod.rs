@@ -4,10 +4,10 @@
 pub(crate) mod call;
 pub(super) mod choice;
 pub(crate) mod counts;
+pub(super) mod kept;
 pub(super) mod order;
 mod prepare;
 pub(super) mod prepared;
-pub(super) mod reaching;
 pub(crate) mod recent;
 pub(crate) mod report;
 pub(super) mod user_schedules;

@@ -5,8 +5,8 @@ use crate::element::ReduceOp;
 use crate::engine::Engine;
 use crate::engine::calls::call::{CollectiveCall, Reduction, held};
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::prepared::{PreparedCall, ProgramSource};
-use crate::engine::calls::reaching::AskingCall;
+use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource};
+use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::error::Result;
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
@@ -28,12 +28,6 @@ pub(in crate::engine) struct LoweringLabel {
     pub(in crate::engine) fingerprint: u64,
     /// What the program is found by, besides its call.
     pub(in crate::engine) source: ProgramSource,
-}
-
-/// A program, and how it cuts the whole into chunks.
-struct LoweredCall {
-    layout: Layout,
-    program: Program,
 }
 
 impl Engine {
@@ -75,7 +69,7 @@ impl Engine {
         call: CollectiveCall,
         algorithm: Algorithm,
         label: LoweringLabel,
-    ) -> Option<LoweredCall> {
+    ) -> Option<(Layout, Program)> {
         let symmetry = algorithm.symmetry(call.collective, self.boards.world())?;
         if self.boards.is_shared() {
             return None;
@@ -86,13 +80,14 @@ impl Engine {
         })
     }
 
+    /// The program of `call`, and how it cuts the whole into chunks.
     fn lower_by(
         &self,
         call: CollectiveCall,
         schedules: &[Schedule],
         label: LoweringLabel,
         lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<Program>,
-    ) -> Option<LoweredCall> {
+    ) -> Option<(Layout, Program)> {
         let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
         let input = LoweringInput {
             collective: call.collective,
@@ -105,25 +100,24 @@ impl Engine {
         };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program = lower(&input, self.rank, placement)?;
-        Some(LoweredCall { layout, program })
+        Some((layout, program))
     }
 
     /// Connects the ranks that the program names, and keeps it. Returns its place.
     fn connect_lowered(
         &mut self,
         call: CollectiveCall,
-        lowered: LoweredCall,
+        (layout, program): (Layout, Program),
         label: LoweringLabel,
     ) -> Result<usize> {
-        let LoweredCall { layout, program } = lowered;
-        let element = call.kind.size();
-        let record = Arc::new(self.record_of(call, label, layout.count() * element));
+        let bytes = layout.count() * call.kind.size();
+        let record = Arc::new(self.record_of(call, label, bytes));
         self.connect_for(&record, &program)?;
-        let asking = match label.source {
+        let [registered, copied] = match label.source {
             ProgramSource::Table(_) => self.prepare_asking(call, &record)?,
-            ProgramSource::User(_) => None,
+            ProgramSource::User(_) => [None, None],
         };
-        let need = self.workspace_need(call, &layout, &program, asking.as_deref());
+        let need = self.workspace_need(call, &layout, &program, [&registered, &copied]);
         if !self.executor.streams().reserve(&program) {
             return Err(self.no_memory(&call.to_string(), program.longest_staged));
         }
@@ -135,18 +129,30 @@ impl Engine {
             call,
             plan: self.settings.plan(),
             source: label.source,
-            algorithm: label.algorithm,
-            measured: MeasuredTime::default(),
-            runs: 0,
             record,
+            staged: self.call_program(call, label.algorithm, bytes, program, true),
+            registered,
+            copied,
+            path: CallPath::Staged,
             reducer: reducer(call).into(),
             need,
-            asking,
             divisor: self.divisor(call),
-            notes: self.notes(call, label.algorithm, layout.count() * element, &program),
-            program,
         };
         Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
+    }
+
+    /// A program of `call`, whose vector or blocks have `bytes` bytes.
+    pub(in crate::engine) fn call_program(
+        &self,
+        call: CollectiveCall,
+        algorithm: &'static str,
+        bytes: usize,
+        program: Program,
+        allows_in_place: bool,
+    ) -> CallProgram {
+        let notes = self.notes(call, algorithm, bytes, &program);
+        let measured = MeasuredTime::default();
+        CallProgram { algorithm, program, allows_in_place, runs: 0, measured, notes }
     }
 
     /// The working memory of `call`, by whichever program it runs.
@@ -155,14 +161,15 @@ impl Engine {
         call: CollectiveCall,
         layout: &Layout,
         program: &Program,
-        asking: Option<&AskingCall>,
+        reaching: [&Option<Box<CallProgram>>; 2],
     ) -> WorkspaceNeed {
         let needs_staging = program.stages_input || call.op.scales();
         let staging = match needs_staging {
             true => held(call.collective.input(self.rank), layout) * call.kind.size(),
             false => 0,
         };
-        let scratch = asking.map_or(0, AskingCall::scratch).max(program.scratch);
+        let reaching = reaching.into_iter().flatten().map(|it| it.program.scratch);
+        let scratch = reaching.fold(program.scratch, usize::max);
         WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }
 

@@ -19,8 +19,8 @@ pub(in crate::engine) struct WorkspaceNeed {
 }
 
 impl WorkspaceNeed {
-    /// What serves both.
-    pub(super) fn and(self, other: Self) -> Self {
+    /// The need of a workspace that serves both programs.
+    pub(super) fn max(self, other: Self) -> Self {
         Self {
             scratch: self.scratch.max(other.scratch),
             staging: self.staging.max(other.staging),
@@ -117,7 +117,7 @@ mod tests {
         assert!(!workspace.grow(need(1 << 62, 0)) && !workspace.grow(need(0, usize::MAX)));
         assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
         assert!(workspace.is_due_to(need(5 * SMALL, 0)) && !workspace.is_due_to(need(SMALL, 0)));
-        workspace.shrink(need(5 * SMALL, 100).and(need(100, 2 * SMALL)));
+        workspace.shrink(need(5 * SMALL, 100).max(need(100, 2 * SMALL)));
         assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
         workspace.shrink(need(100, 200));
         assert_eq!((workspace.scratch.len(), workspace.staging.len()), (100, 200));

@@ -5,8 +5,8 @@ use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::prepared::PreparedCalls;
-use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
+use crate::engine::calls::kept::PreparedCalls;
+use crate::engine::calls::prepared::{CallProgram, PreparedCall};
 use crate::engine::calls::report::CallPath;
 use crate::engine::observers::{Observers, run_recorded};
 use crate::error::Result;
@@ -40,9 +40,7 @@ impl Engine {
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
-        let prepared = self.calls.at(at);
-        let ways = prepared.asking.as_deref().expect("the call asks");
-        let mine = announcement(&self.registrations, ways, call, input, output);
+        let mine = announcement(&self.registrations, self.calls.at(at), call, input, output);
         let guard = SeverOnFailure::of(&self.registrations, mine, input, output);
         let mut run = AskingRun {
             executor: &mut self.executor,
@@ -88,7 +86,7 @@ impl AskingRun<'_> {
         let prepared = calls.at(self.at);
         let all = self.ask(asking, prepared.record.fingerprint, mine)?;
         let path = path_of(&all);
-        match prepared.asking.as_ref().and_then(|ways| ways.program(path)) {
+        match prepared.program(path).filter(|_| path != CallPath::Staged) {
             Some(program) => self.reach(program, &peers(registrations, &all), input, output)?,
             None => self.keep_staged(factor, input, output)?,
         }
@@ -117,7 +115,7 @@ impl AskingRun<'_> {
     /// Runs the call by a program that reaches the buffers of `peers`.
     fn reach(
         &mut self,
-        reaching: &ReachingProgram,
+        reaching: &CallProgram,
         peers: &[PeerMemory<'_>],
         input: View<'_>,
         output: ViewMut<'_>,
@@ -151,15 +149,16 @@ impl AskingRun<'_> {
 /// The announcement of this rank.
 fn announcement(
     registrations: &Registrations,
-    ways: &AskingCall,
+    prepared: &PreparedCall,
     call: CollectiveCall,
     input: View<'_>,
     output: ViewMut<'_>,
 ) -> Announcement {
-    let serves =
-        |path: CallPath| ways.program(path).is_some_and(|it| !call.in_place || it.allows_in_place);
+    let serves = |path: CallPath| {
+        prepared.program(path).is_some_and(|it| !call.in_place || it.allows_in_place)
+    };
     let is_readable = serves(CallPath::Copied);
-    let exposed = ways.exposes();
+    let exposed = prepared.exposes();
     let buffers = [(input, exposed.0), (output.as_view(), exposed.1)];
     match buffers.map(|(view, is_exposed)| registrations.ticket_if(is_exposed, view)) {
         [Some(input), Some(output)] => Announcement {

@@ -5,39 +5,38 @@ use super::announcement::ANNOUNCEMENT;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::reaching::{AskingCall, ReachingProgram};
+use crate::engine::calls::prepared::CallProgram;
 use crate::error::Result;
 use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Layout, Placement};
-use crate::tuner::{self, Candidate, MeasuredTime, Question, ReachingChoice};
+use crate::tuner::{self, Candidate, Question, ReachingChoice};
 use crate::world::calls::CallRecord;
 
 impl Engine {
-    /// How `call` runs if it asks all ranks where its buffers lie; `None` if it never asks, because
-    /// that takes longer than it saves. Equal on all ranks, which all prepare the call.
+    /// How `call` runs on registered memory and by copies, for which it asks all ranks where its buffers
+    /// lie; `None` where that takes longer than it saves. Equal on all ranks, which all prepare the call.
     pub(in crate::engine) fn prepare_asking(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
-    ) -> Result<Option<Box<AskingCall>>> {
+    ) -> Result<[Option<Box<CallProgram>>; 2]> {
         if call.op.scales() {
-            return Ok(None);
+            return Ok([None, None]);
         }
-        let mut ways = AskingCall::default();
+        let (mut registered, mut copied) = (None, None);
         if !self.registrations.is_empty() {
             let choice = self.chooser().reaching(call, ReachedMemory::Registered);
-            ways.registered = self.best_reaching(call, &choice, ReachedMemory::Registered);
+            registered = self.best_reaching(call, &choice, ReachedMemory::Registered);
         }
         if self.registrations.copies.objection().is_none() {
-            ways.copied = self.prepare_copying(call, record)?;
+            copied = self.prepare_copying(call, record)?;
         }
-        if ways.programs().next().is_none() {
-            return Ok(None);
+        if registered.is_some() || copied.is_some() {
+            self.make_asking();
         }
-        self.make_asking();
-        Ok(Some(Box::new(ways)))
+        Ok([registered, copied].map(|program| program.map(Box::new)))
     }
 
     /// How `call` copies; `None` if copies do not pay or cannot be made.
@@ -45,7 +44,7 @@ impl Engine {
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
-    ) -> Result<Option<ReachingProgram>> {
+    ) -> Result<Option<CallProgram>> {
         let best = |engine: &Self| {
             let choice = engine.chooser().reaching(call, ReachedMemory::Copied);
             engine.best_reaching(call, &choice, ReachedMemory::Copied)
@@ -66,8 +65,8 @@ impl Engine {
         call: CollectiveCall,
         choice: &ReachingChoice,
         access: ReachedMemory,
-    ) -> Option<ReachingProgram> {
-        let mut chosen: Option<ReachingProgram> = None;
+    ) -> Option<CallProgram> {
+        let mut chosen: Option<CallProgram> = None;
         for candidate in &choice.candidates {
             if let Some(lowered) = self.lower_reaching(call, candidate, access) {
                 let serves_all = lowered.allows_in_place;
@@ -87,7 +86,7 @@ impl Engine {
         call: CollectiveCall,
         candidate: &Candidate,
         access: ReachedMemory,
-    ) -> Option<ReachingProgram> {
+    ) -> Option<CallProgram> {
         let plan = candidate.plan;
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
         let world = self.boards.world();
@@ -104,10 +103,8 @@ impl Engine {
         };
         let RegisteredProgram { program, allows_in_place } =
             lower_registered(&input, self.rank, access)?;
-        let algorithm = plan.algorithm.name();
-        let notes = self.notes(call, algorithm, layout.count() * element, &program);
-        let measured = MeasuredTime::default();
-        Some(ReachingProgram { algorithm, program, allows_in_place, runs: 0, measured, notes })
+        let bytes = layout.count() * element;
+        Some(self.call_program(call, plan.algorithm.name(), bytes, program, allows_in_place))
     }
 
     /// Lowers the program by which ranks tell each other about their buffers.

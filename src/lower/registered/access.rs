@@ -24,7 +24,7 @@ enum Access {
 /// All ranks' folds on memory that others reach by `access`, if `placement` is the placement of
 /// every rank; `None` if a result is passed on that lies in no such memory, or bytes are combined
 /// that can only be copied.
-pub(super) fn reach_in_place(
+pub(super) fn reach_registered(
     schedules: &[Schedule],
     placement: Placement,
     access: ReachedMemory,

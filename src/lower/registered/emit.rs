@@ -3,7 +3,7 @@
 use super::fold::{FoldId, ReachFold, ReachSource};
 use crate::lower::LoweringInput;
 use crate::lower::program::{
-    Drain, Extent, Fold, FoldSource, InPlaceAccess, InPlaceFold, Numbering, Program, Push,
+    Drain, Extent, Fold, FoldSource, Numbering, Program, Push, RegisteredAccess, RegisteredFold,
     SourceLocation,
 };
 use crate::schedule::collective::HeldChunks;
@@ -25,7 +25,7 @@ pub(super) struct ReachEmitter<'a> {
 struct ReachLists {
     folds: Vec<Fold>,
     sources: Vec<FoldSource>,
-    of_folds: Vec<InPlaceFold>,
+    of_folds: Vec<RegisteredFold>,
     pushes: Vec<Push>,
     drains: Vec<Drain>,
     scratch: usize,
@@ -61,7 +61,7 @@ impl ReachEmitter<'_> {
             fingerprint: self.request.fingerprint,
             streams: Box::default(),
             longest_staged: 0,
-            in_place: Some(Box::new(InPlaceAccess {
+            registered: Some(Box::new(RegisteredAccess {
                 of_folds: lists.of_folds.into(),
                 pushes: lists.pushes.into(),
                 drains: lists.drains.into(),
@@ -93,7 +93,7 @@ impl ReachEmitter<'_> {
             nth: self.nth((self.me, *read)),
             stage: self.stages[self.me][*read],
         }));
-        lists.of_folds.push(InPlaceFold {
+        lists.of_folds.push(RegisteredFold {
             pushes: (pushes, lists.pushes.len() as u32),
             drains: (drains, lists.drains.len() as u32),
         });

@@ -26,7 +26,7 @@ use super::LoweringInput;
 use super::program::Program;
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Span};
-use access::reach_in_place;
+use access::reach_registered;
 use emit::ReachEmitter;
 use fold::ReachFold;
 use stages::pipelined;
@@ -35,16 +35,18 @@ use trial::ReachTrial;
 /// A program that runs on registered memory.
 #[derive(Clone, Debug)]
 pub struct RegisteredProgram {
-    /// The program. It has an [`in_place`](Program::in_place).
+    /// The program, whose [`registered`](Program::registered) is there.
     pub program: Program,
     /// True if ranks may also call with one buffer as input and output. Equal on all ranks.
     pub allows_in_place: bool,
 }
 
 /// Lowers the schedule of rank `me` for memory that other ranks reach by `access`. A window may have
-/// any length. `None` if the schedules cannot run so: a rank passes on what it keeps in scratch, or
-/// combines what it can only copy, ranks would wait for one another, or they do not all share one
-/// board.
+/// any length.
+///
+/// `None` if the schedules cannot run so, for one of these reasons: a rank passes on what it keeps in
+/// scratch; a rank combines what it can only copy; the program would deadlock; the ranks do not all
+/// share one board.
 ///
 /// Whether there is a program is equal on all ranks.
 ///
@@ -81,7 +83,7 @@ fn completing(
     placement: Placement,
     access: ReachedMemory,
 ) -> Option<StagedFolds> {
-    let all = reach_in_place(request.schedules, placement, access)?;
+    let all = reach_registered(request.schedules, placement, access)?;
     if placement == Placement::InPlace && all.iter().any(|folds| reads_overwritten(folds)) {
         return None;
     }

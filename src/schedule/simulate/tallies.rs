@@ -45,8 +45,8 @@ pub(super) fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usi
 }
 
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
-pub(super) fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
-    let mut looks = vec![0u64; world];
+pub(super) fn polled(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
+    let mut polled = vec![0u64; world];
     // Nodes are in the order of their ranks. By peer: the last rank that listens to it.
     let mut listener = vec![usize::MAX; world];
     for node in &graph.nodes {
@@ -54,8 +54,8 @@ pub(super) fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: us
             && !machine.near(from, node.rank)
             && std::mem::replace(&mut listener[from], node.rank) != node.rank
         {
-            looks[node.rank] += 1;
+            polled[node.rank] += 1;
         }
     }
-    looks.into_iter().map(|streams| streams.saturating_sub(FEW)).collect()
+    polled.into_iter().map(|streams| streams.saturating_sub(FEW)).collect()
 }

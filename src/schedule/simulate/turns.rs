@@ -3,7 +3,7 @@
 use super::SHORT_MESSAGES_TOGETHER;
 use super::event::{CoreEvent, TimedEvent};
 use super::machine::{MachineModel, RunTime};
-use super::tallies::{carriers, looks, room, unread};
+use super::tallies::{carriers, polled, room, unread};
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,23 +41,25 @@ pub(super) struct Turns<'a> {
     machine: &'a MachineModel<'a>,
     length: RunLength,
     /// By node: the first message with the same content.
-    carrier: Vec<u32>,
+    original: Vec<u32>,
     waits: Vec<u32>,
-    since: Vec<u64>,
-    /// By publication: whether it is on the board, and the cores that have read it.
+    /// By node: the earliest time at which it can run, as far as it is known.
+    available: Vec<u64>,
+    /// By publication: whether it is on the board.
     published: Vec<bool>,
-    warm: Vec<u64>,
+    /// By publication: one bit for each core that has read it.
+    cached_by: Vec<u64>,
     cores: Vec<Core>,
     /// By rank: nodes that are ready to run.
-    could: Vec<BinaryHeap<Reverse<u32>>>,
+    ready: Vec<BinaryHeap<Reverse<u32>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
-    looks: Vec<u64>,
+    polled: Vec<u64>,
     /// By the two ranks of a stream, from and to: when the receiver last read from it.
     reads: Vec<u64>,
     /// By call and rank: the number of its nodes that have not ended, and the nodes of the next
     /// call that wait for them.
-    left: Vec<u32>,
-    held: Vec<Vec<u32>>,
+    unfinished: Vec<u32>,
+    blocked: Vec<Vec<u32>>,
     /// By window and rank: receives that have not yet read what the rank published, and messages
     /// that wait for a slot.
     unread: Vec<u32>,
@@ -86,29 +88,29 @@ impl<'a> Turns<'a> {
         }
         let count = world.div_ceil(machine.crowding.max(1));
         let ranks_of = |core| (core..world).step_by(count).collect();
-        let mut left = vec![0; calls * world];
-        graph.nodes.iter().for_each(|node| left[node.rank] += windows as u32);
-        (world..left.len()).for_each(|at| left[at] = left[at - world]);
+        let mut unfinished = vec![0; calls * world];
+        graph.nodes.iter().for_each(|node| unfinished[node.rank] += windows as u32);
+        (world..unfinished.len()).for_each(|at| unfinished[at] = unfinished[at - world]);
         let unread = unread(graph, machine, world).repeat(calls * windows);
         Self {
             graph,
             machine,
             length,
-            held: vec![Vec::new(); left.len()],
-            left,
+            blocked: vec![Vec::new(); unfinished.len()],
+            unfinished,
             full: vec![Vec::new(); unread.len()],
             unread,
             room: room(graph, machine, world),
-            carrier: carriers(graph),
-            since: vec![0; waits.len()],
+            original: carriers(graph),
+            available: vec![0; waits.len()],
             published: vec![false; waits.len()],
-            warm: vec![0; waits.len()],
+            cached_by: vec![0; waits.len()],
             waits,
             cores: (0..count)
                 .map(|core| Core { ranks: ranks_of(core), current: 0, busy: false, worked: 0 })
                 .collect(),
-            could: vec![BinaryHeap::new(); world],
-            looks: looks(graph, machine, world),
+            ready: vec![BinaryHeap::new(); world],
+            polled: polled(graph, machine, world),
             reads: vec![0; world * world],
             events: BinaryHeap::new(),
             end: 0,
@@ -125,7 +127,7 @@ impl<'a> Turns<'a> {
                 CoreEvent::Ready(id) if self.is_free(id) => self.done(id, now),
                 CoreEvent::Ready(id) => {
                     let rank = self.node(id).rank;
-                    self.could[rank].push(Reverse(id as u32));
+                    self.ready[rank].push(Reverse(id as u32));
                     let core = rank % self.cores.len();
                     if !self.cores[core].busy {
                         self.turn(core, now);
@@ -153,13 +155,14 @@ impl<'a> Turns<'a> {
     fn turn(&mut self, at: usize, now: u64) {
         let core = &mut self.cores[at];
         let turns = core.ranks.len();
-        let could =
-            |turn: &usize| !self.could[core.ranks[(core.current + turn) % turns]].is_empty();
-        let next = (0..turns).find(could);
+        let has_ready =
+            |turn: &usize| !self.ready[core.ranks[(core.current + turn) % turns]].is_empty();
+        let next = (0..turns).find(has_ready);
         core.busy = next.is_some();
         let Some(turn) = next else { return };
         core.current = (core.current + turn) % turns;
-        let Reverse(id) = self.could[core.ranks[core.current]].pop().expect("it could");
+        let Reverse(id) =
+            self.ready[core.ranks[core.current]].pop().expect("its queue is not empty");
         let id = id as usize;
         let start = now + turn as u64 * self.machine.switch;
         let end = start + self.takes(id, at, start);
@@ -218,7 +221,7 @@ impl<'a> Turns<'a> {
     fn receives(&mut self, id: usize, from: usize, start: u64) -> u64 {
         let node = self.node(id);
         let link = self.machine.link(from, node.rank);
-        let alone = link.take + self.looks[node.rank] * link.look;
+        let alone = link.take + self.polled[node.rank] * link.look;
         let chunks = node.moves() as u64;
         if self.length.bytes > self.machine.ahead {
             return chunks * alone;
@@ -227,7 +230,7 @@ impl<'a> Turns<'a> {
         let read = &mut self.reads[from * self.length.world + node.rank];
         let ahead = alone * AHEAD.0 / AHEAD.1;
         // What has come after the last read is read now.
-        match self.since[message] > *read {
+        match self.available[message] > *read {
             true => {
                 *read = start;
                 alone + (chunks - 1) * ahead
@@ -241,15 +244,15 @@ impl<'a> Turns<'a> {
     fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
         let nodes = self.graph.nodes.len();
         let publication = self.publication(id - id % nodes + self.node(id).takes);
-        let warm = self.warm[publication] & bit(core) != 0 && !self.machine.reads_again;
-        self.warm[publication] |= bit(core);
+        let warm = self.cached_by[publication] & bit(core) != 0 && !self.machine.reads_again;
+        self.cached_by[publication] |= bit(core);
         if warm { cold * WARM.0 / WARM.1 } else { cold }
     }
 
     /// The first message with the content of message `id`.
     fn publication(&self, id: usize) -> usize {
         let nodes = self.graph.nodes.len();
-        id - id % nodes + self.carrier[id % nodes] as usize
+        id - id % nodes + self.original[id % nodes] as usize
     }
 
     /// `id` ends at `time`. A receive waits until its message has arrived.
@@ -264,7 +267,7 @@ impl<'a> Turns<'a> {
             StepKind::Receive { .. } | StepKind::Local { .. } => time,
         };
         // From now on, this is the time at which a message can be seen.
-        self.since[id] = seen;
+        self.available[id] = seen;
         let graph = self.graph;
         for next in graph.within.of(at).iter().map(|next| *next as usize) {
             let taken = graph.nodes[next].takes == at
@@ -285,7 +288,7 @@ impl<'a> Turns<'a> {
     }
 
     fn tell(&mut self, id: usize, time: u64) {
-        self.since[id] = self.since[id].max(time);
+        self.available[id] = self.available[id].max(time);
         self.waits[id] -= 1;
         if self.waits[id] == 0 {
             self.offer(id);
@@ -298,8 +301,8 @@ impl<'a> Turns<'a> {
         let RunLength { world, windows, .. } = self.length;
         let call = id / (windows * self.graph.nodes.len());
         let before = call.checked_sub(1).map(|call| call * world + self.node(id).rank);
-        match before.filter(|&before| self.left[before] > 0) {
-            Some(before) => self.held[before].push(id as u32),
+        match before.filter(|&before| self.unfinished[before] > 0) {
+            Some(before) => self.blocked[before].push(id as u32),
             None => self.offer_slot(id),
         }
     }
@@ -316,7 +319,7 @@ impl<'a> Turns<'a> {
         {
             Some(before) => self.full[before].push(id as u32),
             None => {
-                let ready = TimedEvent::new(self.since[id], CoreEvent::Ready(id));
+                let ready = TimedEvent::new(self.available[id], CoreEvent::Ready(id));
                 self.events.push(Reverse(ready));
             }
         }
@@ -329,7 +332,7 @@ impl<'a> Turns<'a> {
         if self.unread[at] == 0 {
             for id in std::mem::take(&mut self.full[at]) {
                 let id = id as usize;
-                self.since[id] = self.since[id].max(time);
+                self.available[id] = self.available[id].max(time);
                 self.offer_slot(id);
             }
         }
@@ -337,11 +340,11 @@ impl<'a> Turns<'a> {
 
     /// A rank has done one more node of a call.
     fn one_less(&mut self, at: usize, time: u64) {
-        self.left[at] -= 1;
-        if self.left[at] == 0 {
-            for id in std::mem::take(&mut self.held[at]) {
+        self.unfinished[at] -= 1;
+        if self.unfinished[at] == 0 {
+            for id in std::mem::take(&mut self.blocked[at]) {
                 let id = id as usize;
-                self.since[id] = self.since[id].max(time);
+                self.available[id] = self.available[id].max(time);
                 self.offer(id);
             }
         }

@@ -23,7 +23,8 @@ fn requests_to_join() {
     let request =
         JoinRequest { world: 4, equal, peer: peer(), nonce, wish: None, report: Vec::new() };
     let newcomer = JoinRequest { wish: Some(1), report: vec![3; 40], ..request.clone() };
-    let corpus = [request.encode(), newcomer.encode(), encode(&"0.0.1"), encode(&VERSION)];
+    let sent = |request: &JoinRequest| encode(&(VERSION, request));
+    let corpus = [sent(&request), sent(&newcomer), encode(&"0.0.1"), encode(&VERSION)];
     Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
         match JoinRequest::decode(bytes) {
             None => "nothing".to_owned(),

@@ -4,9 +4,7 @@
 use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, settings};
 use super::protocol::JoinRequest;
 use super::{JoinConfig, JoinError};
-use crate::world::service::{
-    ControlConnection, DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of,
-};
+use crate::world::service::{DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of};
 use maypole_transports::secure::{Binding, JobSecret, Purpose, SecureError};
 use std::io;
 use std::net::SocketAddr;
@@ -42,7 +40,7 @@ pub(super) fn join_root(
     world.attendees[0].peer.listen = address;
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
-    let controls = [(0, ControlConnection::new(link.stream, link.channel)?)].into();
+    let controls = [(0, link.into_control()?)].into();
     let grown = GrownWorld::of(&world);
     Ok((settings.start(config.rank, world, listener, controls)?, grown))
 }

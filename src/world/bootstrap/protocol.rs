@@ -3,7 +3,7 @@
 
 use super::{JoinConfig, JoinError};
 use crate::world::peer::Peer;
-use crate::world::service::message::{MAX_MESSAGE, decode, encode};
+use crate::world::service::message::{MAX_MESSAGE, decode};
 use crate::world::service::{AgreedWorld, Attendee, DialedLink};
 use maypole_transports::random;
 use maypole_transports::secure::SecureError;
@@ -154,12 +154,8 @@ impl JoinRequest {
         link: &mut DialedLink,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
-        link.send_bytes(&self.encode(), deadline)?;
+        link.send(&(VERSION, self), deadline)?;
         link.receive(MAX_MESSAGE, deadline)
-    }
-
-    pub(super) fn encode(&self) -> Vec<u8> {
-        [encode(&VERSION), encode(self)].concat()
     }
 
     /// The version, and the request if the version is ours. `None` if not even a version is there.
@@ -212,6 +208,7 @@ fn namespace(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::service::message::encode;
     use proptest::prelude::*;
 
     fn request(world: usize, equal: &[(&str, &str)]) -> JoinRequest {

@@ -42,16 +42,15 @@ pub(super) struct Visitor {
     pub(super) request: Option<JoinRequest>,
 }
 
-/// What a visitor has sent: its request, and its end.
-pub(super) struct Visit {
-    pub(super) number: u64,
-    pub(super) rank: usize,
-    pub(super) message: Option<Vec<u8>>,
-    pub(super) end: Option<&'static str>,
+/// Why a connection was closed.
+pub(super) enum TurnedAway {
+    /// Its process differs from this rank in something that must be equal.
+    Differs(Differences),
+    /// There is no place for it.
+    Refused(JoinRefusal),
+    /// The process that said to be this rank did so.
+    Gone(usize, &'static str),
 }
-
-/// The answer to a process that may not join, and in what it differs from rank 0.
-pub(super) type Rejection = (JoinReply, Option<Differences>);
 
 impl Visitor {
     fn is_late(&self, now: Instant) -> bool {
@@ -83,30 +82,30 @@ impl Reception {
         requests.chain(self.acceptor.deadline()).min()
     }
 
-    /// Closes the connections whose time is over. Returns those that have proved the key.
-    pub(super) fn expire(&mut self, now: Instant, watch: &Watch) -> Vec<Visitor> {
+    /// Closes the connections whose time is over.
+    pub(super) fn expire(&mut self, now: Instant, watch: &Watch) -> Vec<TurnedAway> {
         self.acceptor.expire(now, watch);
         let late = self.visitors.iter().filter(|(_, visitor)| visitor.is_late(now));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
-        late.into_iter().filter_map(|number| self.dismiss(number, None, watch)).collect()
+        let gone = |number| self.dismiss(number, "sent no join request", watch);
+        late.into_iter().filter_map(gone).collect()
     }
 
-    /// Closes a connection after this answer.
-    pub(super) fn dismiss(
-        &mut self,
-        number: u64,
-        reply: Option<&JoinReply>,
-        watch: &Watch,
-    ) -> Option<Visitor> {
+    fn dismiss(&mut self, number: u64, why: &'static str, watch: &Watch) -> Option<TurnedAway> {
         let mut visitor = self.visitors.remove(&number)?;
         watch.remove(&visitor.control.stream);
-        reply.into_iter().for_each(|reply| visitor.control.push(reply));
         visitor.control.finish();
-        Some(visitor)
+        Some(TurnedAway::Gone(visitor.rank, why))
     }
 
-    /// Handles the event of `number`: takes a new connection, or what one has sent.
-    pub(super) fn event(&mut self, number: u64, watch: &Watch) -> Option<Visit> {
+    /// Handles the event of `number`: takes a new connection, or what one has sent. `judge` says
+    /// whether there is a place for a process that agrees with this rank and said to be this one.
+    pub(super) fn event(
+        &mut self,
+        number: u64,
+        watch: &Watch,
+        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
+    ) -> Option<TurnedAway> {
         let number = match number {
             ACCEPTOR.. => {
                 let authenticated = self.acceptor.ready(number, watch)?;
@@ -117,15 +116,24 @@ impl Reception {
         };
         let visitor = self.visitors.get_mut(&number)?;
         let (messages, ended) = visitor.control.read(MAX_JOIN_MESSAGE);
-        let (rank, message) = (visitor.rank, messages.into_iter().next());
-        let end = ended.map(|_| "went away while the others were joining");
-        Some(match visitor.request.is_some() && message.is_some() {
-            false => Visit { number, rank, message, end },
-            true => {
-                let end = Some("sent a second message while joining");
-                Visit { number, rank, message: None, end }
+        if let Some(message) = messages.first() {
+            if visitor.request.is_some() {
+                return self.dismiss(number, "sent a second message while joining", watch);
             }
-        })
+            let rank = visitor.rank;
+            let examined = self.examine(rank, message, judge);
+            let visitor = self.visitors.get_mut(&number)?;
+            match examined {
+                Ok(request) => visitor.request = Some(request),
+                Err((reply, why)) => {
+                    visitor.control.push(&reply);
+                    self.dismiss(number, "", watch);
+                    return Some(why);
+                }
+            }
+            self.drop_older(number, watch);
+        }
+        ended.and_then(|_| self.dismiss(number, "went away while the others were joining", watch))
     }
 
     fn add(&mut self, authenticated: Authenticated, watch: &Watch) -> Option<u64> {
@@ -143,21 +151,39 @@ impl Reception {
         Some(number)
     }
 
-    /// The request of `rank` in `message`, if its sender agrees with this rank on everything that must
-    /// be equal.
-    pub(super) fn examine(&self, rank: usize, message: &[u8]) -> Result<JoinRequest, Rejection> {
+    /// The request in `message` of a process that said to be `rank`, if it may join. Else the answer to
+    /// it, and the reason.
+    fn examine(
+        &self,
+        rank: usize,
+        message: &[u8],
+        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
+    ) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
         let (version, request) = JoinRequest::decode(message).unwrap_or_default();
         let Some(request) = request else {
             // It may not understand more than that.
             let differences = Differences::of_version(rank, VERSION, &version);
-            return Err((JoinReply::OtherVersion(VERSION.to_owned()), Some(differences)));
+            let reply = JoinReply::OtherVersion(VERSION.to_owned());
+            return Err((reply, TurnedAway::Differs(differences)));
         };
-        match Differences::between(&self.own, rank, &request) {
-            None => Ok(request),
-            Some(differences) => {
-                let refusal = JoinRefusal::Differs(differences.clone());
-                Err((JoinReply::Refused(refusal), Some(differences)))
-            }
+        let rank = request.wish.unwrap_or(rank);
+        if let Some(differences) = Differences::between(&self.own, rank, &request) {
+            let refusal = JoinRefusal::Differs(differences.clone());
+            return Err((JoinReply::Refused(refusal), TurnedAway::Differs(differences)));
+        }
+        let refused = |refusal: JoinRefusal| {
+            (JoinReply::Refused(refusal.clone()), TurnedAway::Refused(refusal))
+        };
+        judge(self, rank, &request).map_err(refused).map(|()| request)
+    }
+
+    /// Closes the connection that the process of visitor `number` made before.
+    fn drop_older(&mut self, number: u64, watch: &Watch) {
+        let nonce = |visitor: &Visitor| Some(visitor.request.as_ref()?.nonce);
+        let own = self.visitors.get(&number).and_then(nonce);
+        let mut older = self.visitors.iter().filter(|(at, it)| **at < number && nonce(it) == own);
+        if let Some(number) = older.next().map(|(number, _)| *number) {
+            self.dismiss(number, "", watch);
         }
     }
 }
@@ -191,7 +217,7 @@ mod tests {
                 assert!(Instant::now() < deadline, "nobody has come");
                 watch.wait(&mut numbers, Duration::from_secs(1)).unwrap();
                 for number in numbers.drain(..) {
-                    reception.event(number, &watch);
+                    reception.event(number, &watch, |_, _, _| Ok(()));
                 }
             }
             dialed.join().unwrap()
@@ -199,7 +225,7 @@ mod tests {
         assert_eq!(reception.ready(), 0);
         assert!(reception.expire(Instant::now(), &watch).is_empty());
         let late = reception.expire(Instant::now() + REQUEST_TIMEOUT, &watch);
-        assert_eq!(late.iter().map(|visitor| visitor.rank).collect::<Vec<_>>(), [1]);
+        assert!(matches!(late[..], [TurnedAway::Gone(1, "sent no join request")]));
         assert!(reception.visitors.is_empty());
         drop(link);
     }

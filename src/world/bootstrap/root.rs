@@ -2,7 +2,7 @@
 
 use super::addresses::{PORT, listen_as_root, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
-use super::reception::{Reception, Rejection, Visit, Visitor};
+use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError};
 use crate::world::peer::Peer;
 use crate::world::service::message::encode;
@@ -51,78 +51,34 @@ impl RankAdmission<'_> {
                 return Err(self.give_up());
             }
             for late in self.reception.expire(now, &self.watch) {
-                self.notes.push(format!("rank {} sent no join request", late.rank));
+                self.note(late)?;
             }
             let until = self.reception.deadline().map_or(deadline, |until| until.min(deadline));
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
-                if let Some(visit) = self.reception.event(number, &self.watch) {
-                    self.take(visit)?;
+                let judge = |reception: &Reception, rank, request: &JoinRequest| {
+                    judge(reception, self.config.world, rank, request)
+                };
+                if let Some(away) = self.reception.event(number, &self.watch, judge) {
+                    self.note(away)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes what a connection has sent: its join request, or its end.
-    fn take(&mut self, visit: Visit) -> Result<(), JoinError> {
-        let Visit { number, rank, message, end } = visit;
-        if let Some(message) = message
-            && let Err(rejection) = self.examine(number, rank, &message)
-        {
-            return self.refuse(number, rejection);
-        }
-        if let Some(why) = end {
-            self.dismiss(number, why);
-        }
-        Ok(())
-    }
-
-    /// Accepts the join request `message` of `rank`, or says why it cannot be accepted.
-    fn examine(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Rejection> {
-        let world = self.config.world;
-        let request = self.reception.examine(rank, message)?;
-        let this_rank = |refusal| Err((JoinReply::Refused(refusal), None));
-        if rank == 0 {
-            return this_rank(duplicate(0, &self.reception.own.peer));
-        }
-        if rank >= world {
-            return this_rank(JoinRefusal::OutOfRange { rank, world });
-        }
-        let holder = self.reception.visitors.iter().find_map(|(number, visitor)| {
-            let request = visitor.request.as_ref().filter(|_| visitor.rank == rank)?;
-            Some((*number, request))
-        });
-        if let Some((old, accepted)) = holder {
-            if accepted.nonce != request.nonce {
-                return this_rank(duplicate(rank, &accepted.peer));
+    /// Notes why a connection was closed. A difference between two ranks fails both of them, and so
+    /// the world.
+    fn note(&mut self, away: TurnedAway) -> Result<(), JoinError> {
+        self.notes.push(match away {
+            TurnedAway::Differs(differences) => {
+                self.refuse_all(&JoinRefusal::Differs(differences.clone()));
+                return Err(JoinError::Differs(differences));
             }
-            self.dismiss(old, "connected again");
-        }
-        let visitor = self.reception.visitors.get_mut(&number);
-        visitor.expect("its message was just read").request = Some(request);
+            TurnedAway::Refused(refusal) => JoinError::refused(refusal, Duration::ZERO).to_string(),
+            TurnedAway::Gone(rank, why) => format!("rank {rank} {why}"),
+        });
         Ok(())
-    }
-
-    /// Refuses one rank. A difference between two ranks fails both of them, and so the world.
-    fn refuse(&mut self, number: u64, rejection: Rejection) -> Result<(), JoinError> {
-        let (reply, differences) = rejection;
-        self.reception.dismiss(number, Some(&reply), &self.watch);
-        if let Some(differences) = differences {
-            self.refuse_all(&JoinRefusal::Differs(differences.clone()));
-            return Err(JoinError::Differs(differences));
-        }
-        if let JoinReply::Refused(refusal) = reply {
-            self.notes.push(JoinError::refused(refusal, Duration::ZERO).to_string());
-        }
-        Ok(())
-    }
-
-    /// Drops a connection without an answer.
-    fn dismiss(&mut self, number: u64, why: &str) {
-        if let Some(visitor) = self.reception.dismiss(number, None, &self.watch) {
-            self.notes.push(format!("rank {} {why}", visitor.rank));
-        }
     }
 
     fn refuse_all(&mut self, refusal: &JoinRefusal) {
@@ -179,6 +135,27 @@ impl RankAdmission<'_> {
             late_answer,
         })?;
         Ok((service, grown))
+    }
+}
+
+/// Whether `rank` of `world` may join by `request`: it exists, and no other process has joined as it.
+fn judge(
+    reception: &Reception,
+    world: usize,
+    rank: usize,
+    request: &JoinRequest,
+) -> Result<(), JoinRefusal> {
+    if rank == 0 {
+        return Err(duplicate(0, &reception.own.peer));
+    }
+    if rank >= world {
+        return Err(JoinRefusal::OutOfRange { rank, world });
+    }
+    let joined = reception.visitors.values().filter(|visitor| visitor.rank == rank);
+    let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
+    match others.find(|joined| joined.nonce != request.nonce) {
+        Some(joined) => Err(duplicate(rank, &joined.peer)),
+        None => Ok(()),
     }
 }
 

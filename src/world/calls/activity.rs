@@ -356,3 +356,30 @@ impl GroupActivity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_a_member_has_left_before_is_missed() {
+        let call = Arc::new(CallRecord::new(1, "barrier()"));
+        let [here, gone] = [0, 1].map(|me| GroupActivity::new(GroupId::WORLD, vec![0, 1], me));
+        for activity in [&here, &gone] {
+            activity.begin(0, &call);
+            activity.pulse().exit(0);
+        }
+        assert!(!gone.status(false, 2, 64).left);
+        gone.leave();
+        let told = gone.status(false, 2, 64);
+        assert!(told.left);
+        here.pulse().enter(1);
+        assert_eq!(here.missed_operation(2, &told), None, "it does not wait yet");
+        here.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
+        let missed = MissedOperation { sequence: 1, call: "barrier()".to_owned() };
+        assert_eq!(here.missed_operation(2, &told), Some(missed));
+        // A rank that has begun the operation takes part in it.
+        gone.pulse().enter(1);
+        assert_eq!(here.missed_operation(2, &gone.status(false, 2, 64)), None);
+    }
+}

@@ -41,23 +41,19 @@ impl DialedLink {
         Ok(Self { stream, channel })
     }
 
+    /// The same connection, which never blocks from now on.
+    pub(crate) fn into_control(self) -> io::Result<ControlConnection> {
+        ControlConnection::new(self.stream, self.channel)
+    }
+
     /// Sends `message`.
     pub(crate) fn send<T: Serialize>(
         &mut self,
         message: &T,
         deadline: Instant,
     ) -> Result<(), SecureError> {
-        self.send_bytes(&encode(message), deadline)
-    }
-
-    /// Sends a message that is encoded already.
-    pub(crate) fn send_bytes(
-        &mut self,
-        message: &[u8],
-        deadline: Instant,
-    ) -> Result<(), SecureError> {
         let mut sealed = Vec::new();
-        self.channel.seal(message, &mut sealed);
+        self.channel.seal(&encode(message), &mut sealed);
         Ok(DeadlineSocket { socket: &mut self.stream, deadline }.write_all(&sealed)?)
     }
 

@@ -314,6 +314,25 @@ mod tests {
     }
 
     #[test]
+    fn a_patient_goodbye_is_confirmed_once_the_others_tell_that_they_have_done_as_much() {
+        let mut root = Coordinator::new(2);
+        let now = Instant::now();
+        let calls = vec![GroupStatus::default()];
+        let said = root.request(1, ControlRequest::Goodbye { last: 3, calls, patient: true }, now);
+        assert!(!said.iter().any(|(_, notice)| matches!(notice, Notice::Farewell)));
+        let asked = root.pass(root.deadline().unwrap());
+        let [(0, Notice::AskStatus { asker: None, question })] = asked[..] else {
+            panic!("{asked:?}")
+        };
+        let mut tell = |completed| {
+            let status = Some(GroupStatus { completed, ..GroupStatus::default() });
+            root.request(0, ControlRequest::TellStatus { to: None, question, status }, now)
+        };
+        assert!(tell(2).is_empty());
+        assert!(matches!(tell(3)[..], [(1, Notice::Farewell)]));
+    }
+
+    #[test]
     fn a_round_completes_in_the_order_of_its_members() {
         let mut root = Coordinator::new(4);
         let now = Instant::now();

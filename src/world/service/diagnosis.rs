@@ -274,6 +274,9 @@ mod tests {
             "rank 2 is outside the library after 7 operations, the last of them barrier()"
         );
         assert_eq!(said(3), "rank 3 is in barrier() (operation 7)");
+        let busy = [inside(Some(1)), inside(Some(3))];
+        let through = |rank: usize, _| Ok(busy.get(rank).unwrap_or(&statuses[3]).clone());
+        assert_eq!(Diagnosis::follow(WORLD, 0, through).culprit(), Some(3));
         assert_eq!(
             said(4),
             "rank 4 does not answer: its process is stopped, or has no processor; whom it awaits \

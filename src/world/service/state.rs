@@ -9,9 +9,9 @@ use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
-use maypole_transports::Alarm;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
+use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct ServiceContext {
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
     /// The process that runs the service thread.
-    process: u32,
+    owner: OwnerProcess,
     state: Mutex<ServiceState>,
     changed: Condvar,
 }
@@ -116,7 +116,7 @@ impl ServiceContext {
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
-            process: std::process::id(),
+            owner: OwnerProcess::current(),
             state: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -148,7 +148,7 @@ impl ServiceContext {
     /// True in a forked child, which has no service thread, and whose descriptors belong to its
     /// parent.
     pub(crate) fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        !self.owner.is_current()
     }
 
     /// Changes the state, and wakes all threads that wait for a change.

@@ -1,4 +1,4 @@
-//! Compiles the emulator of `kernels/cuda/emulated/` and runs calls on it.
+//! Compiles the emulator of `tests/fake_gpu/emulated/` and runs calls on it.
 
 use super::case::{Case, cpu};
 use maypole::lower::DeviceProgram;
@@ -100,14 +100,10 @@ fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        // Compressed modules of real GPUs are not text.
-        if path.ends_with("ptx") {
-            continue;
-        }
-        let copy = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy_folder(&path, &copy, edit),
-            false => std::fs::write(copy, edit(std::fs::read_to_string(&path).unwrap())).unwrap(),
+        // The folder within has compressed modules of real GPUs.
+        if path.is_file() {
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(to.join(path.file_name().unwrap()), edit(text)).unwrap();
         }
     }
 }
@@ -132,14 +128,15 @@ impl Emulator {
 
     fn compile(options: &[&str], edit: impl Fn(String) -> String) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda");
-        copy_folder(&source, folder.path(), &edit);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        copy_folder(&root.join("kernels/cuda"), folder.path(), &edit);
+        copy_folder(&root.join("tests/fake_gpu/emulated"), &folder.path().join("emulated"), &edit);
         let compiled = Command::new("c++")
             .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
             // Flags of lines repeat within a test.
             .arg("-DFLAG_LOG=8")
             .args(options)
-            .args(["emulated/main.cpp", "-o", "emulator"])
+            .args(["-I.", "emulated/main.cpp", "-o", "emulator"])
             .current_dir(folder.path())
             .output()
             .ok()?;

@@ -115,7 +115,7 @@ struct LocalParts {
     audiences: usize,
     /// Ranks that meet in the room.
     members: usize,
-    /// Those of the rank that the parts are of.
+    /// The mailbox of this rank.
     ours: Mailbox,
 }
 

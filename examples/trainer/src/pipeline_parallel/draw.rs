@@ -112,7 +112,7 @@ fn shade(pass: PassKind, stage: usize) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::plan::PipelineSchedule;
+    use crate::pipeline_parallel::plan::{PipelineSchedule, StagePass};
     use crate::pipeline_parallel::trace::{equal_stages, simulate};
 
     fn trace(schedule: PipelineSchedule) -> PipelineTrace {
@@ -134,6 +134,28 @@ mod tests {
         let dots = |line: &str| line.matches('.').count();
         let idle: usize = drawn.lines().map(dots).sum::<usize>() - 2 * 27;
         assert_eq!(idle, 2 * 3);
+    }
+
+    /// One pass over the spans, and not one for each line.
+    #[test]
+    fn a_picture_of_many_ranks_takes_little_time() {
+        let computed = || -> u64 {
+            let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            text.split(' ').next().unwrap().parse().unwrap()
+        };
+        let ranks = 50_000;
+        let op = StagePass { pass: PassKind::Forward, micro: 0, chunk: 0 };
+        let span = |at: usize| {
+            let start = (at % 4) as f64;
+            PassSpan { rank: at / 4, op, start, end: start + 1.0, work: 1.0 }
+        };
+        let spans = (0..4 * ranks).map(span).collect();
+        let trace = PipelineTrace { ranks, chunks: 1, spans };
+        let start = computed();
+        let drawn = text(&trace, 4);
+        let took = (computed() - start) / 1_000_000;
+        assert_eq!(drawn.lines().count(), ranks);
+        assert!(took < 2000, "{took} ms");
     }
 
     #[test]

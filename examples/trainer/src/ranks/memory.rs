@@ -2,12 +2,12 @@
 //!
 //! Weights, gradients and the optimizer's state stay from step to step, so their bytes are the
 //! lengths of their buffers. Activations and units are freed within a step. The code that allocates
-//! them names their kind, and the [allocator](maypole_kernels::memory::counting) counts their
+//! them names their kind, and the [allocator](maypole_trainer_kernels::counting) counts their
 //! bytes, on the thread of the rank. In a program without that allocator [`counted`] is false.
 //!
 //! What is sharded, which collective runs where: nothing here. Cost: that of the allocator.
 
-use maypole_kernels::memory::counting;
+use maypole_trainer_kernels::counting;
 
 /// A kind of memory that is allocated and freed within a step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -4,7 +4,7 @@ use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::gpu::GpuDevice;
 use crate::tensor::math::Real;
 use maypole_kernels::cuda::driver;
-use maypole_kernels::cuda::layers::{Float, Gpu, ProductKernels};
+use maypole_trainer_kernels::layers::{Float, Gpu, ProductKernels};
 use std::sync::Arc;
 
 /// The device of each rank.

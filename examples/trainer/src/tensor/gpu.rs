@@ -12,7 +12,7 @@
 //! of a device return no error. So the first failure is kept, later calls do nothing, and
 //! [`Device::failure`] tells what happened. A step asks for it before it updates weights.
 //!
-//! Kernels and launches are in the crate `maypole-kernels`, in `cuda::layers`.
+//! Kernels and launches are in the crate `maypole-trainer-kernels`, in `layers`.
 
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
@@ -20,12 +20,12 @@ use crate::tensor::math::Real;
 use crate::tensor::norm::{EPSILON, NormInputs};
 use crate::tensor::rotary::{Rotation, Turn};
 use maypole_kernels::cuda::CudaError;
-use maypole_kernels::cuda::layers::attention::{self, AttentionShape};
-use maypole_kernels::cuda::layers::elements::{self, Turns};
-use maypole_kernels::cuda::layers::embed::{self, TokenSlices, TokensByLine};
-use maypole_kernels::cuda::layers::norm::{self, NormGradients, NormSlices};
-use maypole_kernels::cuda::layers::product::{DeviceMatrix, Product};
-use maypole_kernels::cuda::layers::{Float, LayerCall, Machine, loss};
+use maypole_trainer_kernels::layers::attention::{self, AttentionShape};
+use maypole_trainer_kernels::layers::elements::{self, Turns};
+use maypole_trainer_kernels::layers::embed::{self, TokenSlices, TokensByLine};
+use maypole_trainer_kernels::layers::norm::{self, NormGradients, NormSlices};
+use maypole_trainer_kernels::layers::product::{DeviceMatrix, Product};
+use maypole_trainer_kernels::layers::{Float, LayerCall, Machine, loss};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 

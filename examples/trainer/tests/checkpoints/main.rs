@@ -1,6 +1,6 @@
 //! Checkpoints: written, damaged, resumed, read on other meshes.
 
-use maypole_kernels::memory::counting::CountingAllocator;
+use maypole_trainer_kernels::counting::CountingAllocator;
 
 /// A test measures the memory that a rank holds while it reads.
 #[global_allocator]

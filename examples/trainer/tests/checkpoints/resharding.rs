@@ -4,7 +4,6 @@
 use crate::support::{Task, alone, mesh, router, text};
 use half::bf16;
 use maypole::Communicator;
-use maypole_kernels::memory::counting;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -15,6 +14,7 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::worker::Worker;
+use maypole_trainer_kernels::counting;
 use std::fs;
 use std::path::Path;
 

@@ -1,13 +1,13 @@
 //! The layers that are compared: every method of the trait, with shapes that are no multiples of a
 //! block, on numbers that are equal in every run.
 
-use maypole_kernels::cuda::layers::Float;
 use maypole_trainer::tensor::attention::Heads;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::tensor::norm::NormInputs;
 use maypole_trainer::tensor::random::{centred, random};
 use maypole_trainer::tensor::rotary::{Rotation, Turn};
+use maypole_trainer_kernels::layers::Float;
 
 /// A type that both the processor and a GPU compute with.
 pub(crate) trait Number: Real + Float {

@@ -1,7 +1,7 @@
 //! `train run --device cuda`, where there is a GPU.
 
 use crate::gpu;
-use maypole_kernels::cuda::layers::ProductKernels;
+use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,8 +1,10 @@
 //! A GPU that is a program of this machine: compiles the kernels of layers for the processor, and
 //! runs each launch as fibers.
 
-use maypole_kernels::cuda::layers::{Launch, LaunchWord, Machine};
-use maypole_kernels::cuda::{CudaError, ptx};
+use crate::fake_gpu::repository;
+use maypole_kernels::cuda::CudaError;
+use maypole_trainer_kernels::layers::MODULES;
+use maypole_trainer_kernels::layers::{Launch, LaunchWord, Machine};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,8 +17,17 @@ pub(crate) struct Emulator {
     folder: TempDir,
 }
 
+/// The kernels of layers.
+pub(crate) fn kernels() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda")
+}
+
+/// What runs these kernels on the processor.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu_device/emulated")
+}
+
 fn copy_folder(from: &Path, to: &Path, edit: &dyn Fn(String) -> String) {
-    std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let copy = to.join(path.file_name().unwrap());
@@ -37,13 +48,13 @@ impl Emulator {
     /// The kernels, with `edit` applied to each of their files.
     pub(crate) fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/cuda");
-        for part in ["layers", "emulated"] {
-            copy_folder(&source.join(part), &folder.path().join(part), &edit);
-        }
+        copy_folder(&kernels(), folder.path(), &edit);
+        let machine = repository().join("tests/fake_gpu");
         let compiled = Command::new("c++")
             .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
-            .args(["emulated/layers.cpp", "emulated/fibers.cpp", "emulated/exact.cpp"])
+            .args([Path::new("-I."), Path::new("-I"), &machine])
+            .arg(sources().join("program.cpp"))
+            .args(["fibers.cpp", "exact.cpp"].map(|name| machine.join("emulated").join(name)))
             .args(["-o", "emulator"])
             .current_dir(folder.path())
             .output()
@@ -99,10 +110,11 @@ impl EmulatedGpu {
     }
 }
 
-/// The number of parameters that the compiled kernel has, which the library contains.
+/// The number of parameters that the compiled kernel has, which the crate contains.
 fn parameters(launch: &Launch) -> usize {
-    static COMPILED: LazyLock<[(&str, String); 2]> =
-        LazyLock::new(|| ["layers_f32", "layers_f64"].map(|name| (name, ptx(name).unwrap())));
+    static COMPILED: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
+        ["layers_f32", "layers_f64"].map(|name| (name, MODULES.ptx(name).unwrap()))
+    });
     let (_, text) = COMPILED.iter().find(|(name, _)| *name == launch.module()).unwrap();
     let (_, entry) = text.split_once(&format!(".entry {}(", launch.kernel())).unwrap();
     entry.split(')').next().unwrap().matches(".param").count()

@@ -3,12 +3,12 @@
 use crate::command::train;
 use crate::support::{SEED, Task, mesh, text};
 use maypole::{Communicator, Error};
-use maypole_kernels::cuda::layers::{Launch, Machine};
 use maypole_kernels::cuda::{CudaError, driver};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::worker::Worker;
+use maypole_trainer_kernels::layers::{Launch, Machine};
 use std::ops::Range;
 use std::sync::Arc;
 

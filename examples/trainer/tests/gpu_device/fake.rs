@@ -1,8 +1,10 @@
-//! The same over the fake driver of `kernels/cuda/emulated/driver/`: everything from the command
+//! The same over the fake driver of `tests/fake_gpu/driver/`: everything from the command
 //! line to the launch of a kernel is the code for a real GPU, and only the driver is another.
 
 use crate::command::train;
-use crate::fake_gpu::FakeDriver;
+use crate::emulator;
+use crate::fake_gpu::{FakeDriver, OtherKernels};
+use maypole_trainer_kernels::layers::MODULES;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -11,7 +13,13 @@ pub(crate) fn over_fake<'a>(
     command: &'a mut Command,
     variables: &[(&str, &str)],
 ) -> Option<&'a mut Command> {
-    let driver = FakeDriver::get()?;
+    let modules =
+        ["layers_f32", "layers_f64"].map(|name| (name.to_owned(), MODULES.ptx(name).unwrap()));
+    let driver = FakeDriver::with(OtherKernels {
+        sources: vec![emulator::sources().join("layers.cpp")],
+        folders: vec![emulator::kernels(), emulator::sources()],
+        modules: modules.into(),
+    })?;
     // Whatever the machine's own GPUs are used for.
     let command = driver.set(command).env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
     Some(command.envs(variables.iter().copied()))

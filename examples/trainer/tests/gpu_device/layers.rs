@@ -3,9 +3,9 @@
 use crate::cases::{self, Case, Number, Results};
 use crate::emulator::Emulator;
 use crate::{emulated, gpu};
-use maypole_kernels::cuda::layers::{Machine, ProductKernels};
 use maypole_trainer::tensor::device::{CpuDevice, Device};
 use maypole_trainer::tensor::gpu::GpuDevice;
+use maypole_trainer_kernels::layers::{Machine, ProductKernels};
 
 /// How far the results of a GPU are from the processor's, as a multiple of what is tolerated.
 /// Infinite, if a result is not a number.

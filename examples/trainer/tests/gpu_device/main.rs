@@ -22,7 +22,7 @@ mod tour;
 mod training;
 
 use emulator::Emulator;
-use maypole_kernels::cuda::layers::{Gpu, ProductKernels};
+use maypole_trainer_kernels::layers::{Gpu, ProductKernels};
 
 /// The emulator, unless there is no C++ compiler.
 fn emulated() -> Option<&'static Emulator> {

@@ -1,10 +1,10 @@
 //! The speed of matrix products on a GPU, and of the copies that every layer makes.
 
 use crate::gpu;
-use maypole_kernels::cuda::layers::product::{DeviceMatrix, Product};
-use maypole_kernels::cuda::layers::{Float, Gpu, LayerCall, Machine, ProductKernels};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::gpu::GpuDevice;
+use maypole_trainer_kernels::layers::product::{DeviceMatrix, Product};
+use maypole_trainer_kernels::layers::{Float, Gpu, LayerCall, Machine, ProductKernels};
 use std::time::Instant;
 
 /// Products in a row that are timed.

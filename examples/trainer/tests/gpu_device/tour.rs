@@ -2,14 +2,14 @@
 
 use crate::fake::over_fake;
 use crate::{command::train, gpu};
-use maypole_kernels::cuda::layers::ProductKernels;
-use maypole_kernels::memory::counting::CountingAllocator;
 use maypole_trainer::check::tour::list;
 use maypole_trainer::check::tour::meshes::MeshCheck;
 use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
+use maypole_trainer_kernels::counting::CountingAllocator;
+use maypole_trainer_kernels::layers::ProductKernels;
 use std::process::Command;
 
 /// The rows of the tour count memory.
@@ -69,6 +69,9 @@ fn a_mistake_on_a_gpu_fails_its_row() {
 
 #[test]
 fn the_meshes_of_the_tour_pass_over_the_fake_driver_emulated() {
+    if crate::skip::takes_minutes() {
+        return;
+    }
     let mut tests = Command::new(std::env::current_exe().unwrap());
     // Not this test itself: it would start itself again and again.
     tests.args(["tour::", "--skip", "emulated", "--nocapture"]).env_remove("SKIPPED_TESTS");
@@ -94,6 +97,9 @@ fn over_fake_driver(arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn the_command_tours_on_a_gpu_emulated() {
+    if crate::skip::takes_minutes() {
+        return;
+    }
     let row = ["tour", "--device", "cuda", "--only", "sums overlapped", "--steps", "1"];
     let Some(printed) = over_fake_driver(&row) else { return };
     assert!(printed.starts_with("rank 0 computes layers on GPU 0, Emulated GPU"), "{printed}");
@@ -104,6 +110,9 @@ fn the_command_tours_on_a_gpu_emulated() {
 /// Layers that ran on the processor instead would not notice the device.
 #[test]
 fn a_device_that_fails_ends_a_tour_and_a_measurement_with_its_reason_emulated() {
+    if crate::skip::takes_minutes() {
+        return;
+    }
     let lines: [&[&str]; 3] = [
         &["tour", "--only", "tensor, 257", "--steps", "1"],
         &["tour", "--only", "sums overlapped", "--steps", "1"],
@@ -147,6 +156,9 @@ fn search_over_fake(ranks: &str, variables: &[(&str, &str)]) -> Option<(bool, St
 
 #[test]
 fn the_command_searches_on_gpus_emulated() {
+    if crate::skip::takes_minutes() {
+        return;
+    }
     let Some((done, printed, errors)) = search_over_fake("2", &[]) else { return };
     assert!(done, "{printed}{errors}");
     assert!(printed.contains("rank 0 computes layers on GPU 0, Emulated GPU"), "{printed}");

@@ -5,12 +5,12 @@ use crate::cases::Number;
 use crate::support::{Run, SEED, Task, alone, mesh, router, train, train_by};
 use crate::{emulated, gpu};
 use half::bf16;
-use maypole_kernels::cuda::layers::{Machine, ProductKernels};
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer_kernels::layers::{Machine, ProductKernels};
 use std::sync::Arc;
 
 /// In `f64`, the greatest relative difference of a loss and the greatest difference of a weight:

@@ -1,6 +1,6 @@
 //! Derivatives, norms, precision, and what theory says of bytes.
 
-use maypole_kernels::memory::counting::CountingAllocator;
+use maypole_trainer_kernels::counting::CountingAllocator;
 
 /// The tour compares the memory that ranks hold.
 #[global_allocator]

@@ -1,7 +1,7 @@
 //! Text that streams from a folder: the same rows as from memory, in little memory, and no wrong
 //! row whatever happens to its files.
 
-use maypole_kernels::memory::counting::CountingAllocator;
+use maypole_trainer_kernels::counting::CountingAllocator;
 
 /// Counts the memory of each rank.
 #[global_allocator]

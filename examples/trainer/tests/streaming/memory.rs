@@ -2,7 +2,6 @@
 
 use crate::support::Task;
 use maypole::Communicator;
-use maypole_kernels::memory::counting;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::bpe::Bpe;
@@ -12,6 +11,7 @@ use maypole_trainer::train::stream::prepare::prepare;
 use maypole_trainer::train::stream::sources::Sources;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
+use maypole_trainer_kernels::counting;
 use std::fs;
 
 const MIB: i64 = 1 << 20;

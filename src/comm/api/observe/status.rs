@@ -1,8 +1,6 @@
 //! What a rank is doing, for people and tools that look for the reason of a hang.
 
 use crate::comm::Communicator;
-use crate::control::Control;
-use crate::control::forked::ForkedControl;
 use crate::status::{RankStatus, StatusHandle};
 
 impl Communicator {
@@ -30,8 +28,9 @@ impl Communicator {
         match self.engine.is_forked() {
             false => self.engine.control.status(),
             true => {
-                let status = ForkedControl::default().status();
-                RankStatus { rank: self.rank(), world: self.world(), ..status }
+                let failure = Some("the communicator was created before fork".to_owned());
+                let here = (self.rank(), self.world());
+                RankStatus { failure, ..RankStatus::of(here, &[], false, None) }
             }
         }
     }

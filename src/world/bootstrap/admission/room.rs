@@ -3,7 +3,7 @@
 
 use super::super::addresses::{ADMISSION_PORT, listen_as_root, settings};
 use super::super::protocol::{JoinRefusal, JoinReply, JoinRequest};
-use super::super::reception::{Reception, Visit, Visitor};
+use super::super::reception::{Reception, Visitor};
 use super::super::{JoinConfig, JoinError};
 use crate::world::service::{Attendee, Newcomers, ServiceBase};
 use maypole_transports::secure::Purpose;
@@ -148,31 +148,12 @@ impl SharedRoom {
 impl RoomState {
     /// Takes a new visitor, or what one has sent: its request, or its end.
     fn event(&mut self, number: u64, watch: &Watch) {
-        let Some(Visit { number, message, end, .. }) = self.reception.event(number, watch) else {
-            return;
-        };
-        if let Some(message) = message {
-            match self.examine(&message) {
-                Ok(request) => {
-                    let visitor = self.reception.visitors.get_mut(&number);
-                    visitor.expect("it was just read").request = Some(request);
-                }
-                Err(reply) => drop(self.reception.dismiss(number, Some(&reply), watch)),
+        let one_host = self.one_host;
+        self.reception.event(number, watch, |reception, _, request| {
+            match one_host && request.peer.host != reception.own.peer.host {
+                true => Err(JoinRefusal::OtherHost),
+                false => Ok(()),
             }
-        }
-        if end.is_some() {
-            self.reception.dismiss(number, None, watch);
-        }
-    }
-
-    /// The request in `message`, or the answer that refuses it.
-    fn examine(&self, message: &[u8]) -> Result<JoinRequest, JoinReply> {
-        let wish = |(_, request): (String, Option<JoinRequest>)| request?.wish;
-        let wish = JoinRequest::decode(message).and_then(wish).unwrap_or(0);
-        let request = self.reception.examine(wish, message).map_err(|(reply, _)| reply)?;
-        if self.one_host && request.peer.host != self.reception.own.peer.host {
-            return Err(JoinReply::Refused(JoinRefusal::OtherHost));
-        }
-        Ok(request)
+        });
     }
 }

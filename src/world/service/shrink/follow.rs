@@ -4,7 +4,7 @@ use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
 use super::{Member, UnreachableSince};
 use crate::world::service::message::MAX_MESSAGE;
-use crate::world::service::{ControlConnection, DialedLink, SILENCE_LIMIT, is_timeout};
+use crate::world::service::{DialedLink, SILENCE_LIMIT, is_timeout};
 use maypole_transports::secure::{Binding, Purpose, SecureError};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -19,43 +19,32 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How following one leader ended.
 pub(super) enum Followed {
-    /// The proposal holds. The connection is to rank 0 of the new world.
-    Committed(Proposal, Box<ControlConnection>),
+    /// The proposal for which the follower was ready holds.
+    Committed(Proposal),
     /// The leader had decided before.
     Decided(Proposal),
     /// The leader does not exist any more, or has left the group.
     Gone,
     /// The leader is in another session: the others went on without this rank.
     LeftBehind,
-    /// The deadline passed. These ranks are missing.
-    TimedOut(Vec<usize>),
-}
-
-/// How listening to a leader ended.
-pub(super) enum Heard {
-    /// The proposal for which the listener was ready holds.
-    Committed(Proposal),
-    /// The leader had decided before.
-    Decided(Proposal),
-    /// The leader does not exist any more, or has left the group.
-    Gone,
     /// The leader must not wait any longer. These ranks are missing.
     TimedOut(Vec<usize>),
-    /// The listener's own deadline has passed.
+    /// The follower's own deadline has passed.
     Late,
-    /// The connection has ended. The leader may still exist.
-    Lost(SecureError),
 }
 
 /// Does what the leader at the other end of `link` says, until the connection ends or the leader has
 /// decided. `prepared` is the last proposal that this process was ready for. `is_ended`: the leader's
 /// process is known to have ended.
+///
+/// # Errors
+/// How the connection has ended. The leader may still exist.
 pub(super) fn obey(
     link: &mut DialedLink,
     prepared: &mut Option<Proposal>,
     deadline: Instant,
     is_ended: impl Fn() -> bool,
-) -> Heard {
+) -> Result<Followed, SecureError> {
     loop {
         // What the leader sent before its process ended has arrived by the time that the end is
         // known.
@@ -64,57 +53,54 @@ pub(super) fn obey(
             Ok(LeaderMessage::Prepare(proposal)) => {
                 let ready = FollowerMessage::Ready(proposal.ballot);
                 *prepared = Some(proposal);
-                if let Err(error) = link.send(&ready, deadline) {
-                    return Heard::Lost(error);
-                }
+                link.send(&ready, deadline)?;
             }
             Ok(LeaderMessage::Commit(ballot)) => {
                 let committed = prepared.take_if(|proposal| proposal.ballot == ballot);
-                let unknown = || Heard::Lost(SecureError::UnknownProtocol);
-                return committed.map_or_else(unknown, Heard::Committed);
+                return committed.map(Followed::Committed).ok_or(SecureError::UnknownProtocol);
             }
-            Ok(LeaderMessage::Decided(proposal)) => return Heard::Decided(proposal),
-            Ok(LeaderMessage::Gone) => return Heard::Gone,
+            Ok(LeaderMessage::Decided(proposal)) => return Ok(Followed::Decided(proposal)),
+            Ok(LeaderMessage::Gone) => return Ok(Followed::Gone),
             Ok(LeaderMessage::TimedOut(missing)) => {
                 // The leader has given its proposals up.
                 *prepared = None;
-                return Heard::TimedOut(missing);
+                return Ok(Followed::TimedOut(missing));
             }
-            Err(error) if !is_timeout(&error) => return Heard::Lost(error),
-            Err(_) if ended => return Heard::Gone,
-            Err(_) if Instant::now() >= deadline => return Heard::Late,
+            Err(error) if !is_timeout(&error) => return Err(error),
+            Err(_) if ended => return Ok(Followed::Gone),
+            Err(_) if Instant::now() >= deadline => return Ok(Followed::Late),
             Err(_) => {}
         }
     }
 }
 
 impl Member<'_> {
-    /// Follows `leader`. `prepared` is the last proposal that this rank was ready for.
-    pub(super) fn follow(&self, leader: usize, prepared: &mut Option<Proposal>) -> Followed {
+    /// Follows `leader`. `prepared` is the last proposal that this rank was ready for. Also returns the
+    /// last connection to the leader.
+    pub(super) fn follow(
+        &self,
+        leader: usize,
+        prepared: &mut Option<Proposal>,
+    ) -> (Followed, Option<DialedLink>) {
         let mut unreachable = UnreachableSince::default();
         loop {
             if self.is_known_gone(leader) {
-                return Followed::Gone;
+                return (Followed::Gone, None);
             }
             match self.call_leader(leader) {
                 Ok(mut link) => {
                     unreachable.reached();
-                    match self.listen_to(leader, &mut link, prepared) {
-                        Heard::Committed(proposal) => return committed(proposal, link),
-                        Heard::Decided(proposal) => return Followed::Decided(proposal),
-                        Heard::Gone => return Followed::Gone,
-                        Heard::TimedOut(missing) => return Followed::TimedOut(missing),
-                        Heard::Late => return Followed::TimedOut(vec![leader]),
-                        Heard::Lost(_) => {}
+                    if let Ok(followed) = self.listen_to(leader, &mut link, prepared) {
+                        return (followed, Some(link));
                     }
                 }
-                Err(SecureError::WrongKey) => return Followed::LeftBehind,
-                Err(error) if is_gone(&error, &mut unreachable) => return Followed::Gone,
+                Err(SecureError::WrongKey) => return (Followed::LeftBehind, None),
+                Err(error) if is_gone(&error, &mut unreachable) => return (Followed::Gone, None),
                 Err(error) => tracing::debug!(leader, %error, "the leader does not answer"),
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Followed::TimedOut(vec![leader]);
+                return (Followed::Late, None);
             }
             std::thread::sleep(left.min(BETWEEN_ATTEMPTS));
         }
@@ -149,21 +135,11 @@ impl Member<'_> {
         leader: usize,
         link: &mut DialedLink,
         prepared: &mut Option<Proposal>,
-    ) -> Heard {
+    ) -> Result<Followed, SecureError> {
         let (own, patience) = (Box::new(self.own.clone()), self.patience());
         let hello = FollowerMessage::Hello { own, prepared: prepared.clone(), patience };
-        match link.send(&hello, self.deadline) {
-            Ok(()) => obey(link, prepared, self.deadline, || self.is_known_ended(leader)),
-            Err(error) => Heard::Lost(error),
-        }
-    }
-}
-
-/// The connection by which `proposal` was committed becomes the control connection.
-fn committed(proposal: Proposal, link: DialedLink) -> Followed {
-    match ControlConnection::new(link.stream, link.channel) {
-        Ok(control) => Followed::Committed(proposal, Box::new(control)),
-        Err(_) => Followed::Decided(proposal),
+        link.send(&hello, self.deadline)?;
+        obey(link, prepared, self.deadline, || self.is_known_ended(leader))
     }
 }
 
@@ -187,4 +163,54 @@ fn is_end_or_timeout(kind: ErrorKind) -> bool {
             | ErrorKind::ConnectionReset
             | ErrorKind::BrokenPipe
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::{AgreedWorld, Ballot};
+    use super::*;
+    use maypole_transports::secure::{JobSecret, respond};
+    use std::net::TcpListener;
+
+    /// Both ends of a connection: the follower's, and the leader's.
+    fn pair(deadline: Instant) -> (DialedLink, DialedLink) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = JobSecret { key: [7; 32], job: "pair".to_owned(), session: [0; 16] };
+        let (purpose, group, lane) = (Purpose::Shrink, [0; 2], FOLLOWER);
+        let binding = Binding { purpose, group, lane, initiator: 1, responder: 0 };
+        std::thread::scope(|threads| {
+            let leader = threads.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (_, channel) = respond(&mut stream, &secret).unwrap();
+                DialedLink { stream, channel }
+            });
+            let proof = (&secret, &binding);
+            let here = DialedLink::dial(address, SILENCE_LIMIT, proof, deadline).unwrap();
+            (here, leader.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_follower_remembers_a_proposal_until_its_leader_gives_up() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (mut here, mut leader) = pair(deadline);
+        let ballot = Ballot { leader: 0, number: 1 };
+        let world = AgreedWorld { session: [1; 16], attendees: Vec::new() };
+        let proposal = Proposal { ballot, members: vec![0], world };
+        let mut prepared = None;
+        leader.send(&LeaderMessage::Prepare(proposal.clone()), deadline).unwrap();
+        leader.send(&LeaderMessage::TimedOut(vec![2]), deadline).unwrap();
+        let followed = obey(&mut here, &mut prepared, deadline, || false);
+        assert!(matches!(followed, Ok(Followed::TimedOut(missing)) if missing == [2]));
+        assert!(prepared.is_none());
+        let said = leader.receive(MAX_MESSAGE, deadline);
+        assert!(matches!(said, Ok(FollowerMessage::Ready(said)) if said == ballot));
+        assert!(matches!(obey(&mut here, &mut prepared, deadline, || true), Ok(Followed::Gone)));
+        // A leader that dies may have committed it.
+        leader.send(&LeaderMessage::Prepare(proposal), deadline).unwrap();
+        drop(leader);
+        assert!(obey(&mut here, &mut prepared, deadline, || false).is_err());
+        assert!(prepared.is_some_and(|proposal| proposal.ballot == ballot));
+    }
 }

@@ -237,19 +237,25 @@ impl Member<'_> {
             if leader == self.rank() {
                 return Leader::new(self, gone, prepared).map_err(refused)?.run();
             }
-            match self.follow(leader, &mut prepared) {
-                Followed::Committed(proposal, control) => {
-                    return Ok(Agreed::Committed(proposal, [(0, *control)].into()));
+            let missing = match self.follow(leader, &mut prepared) {
+                (Followed::Committed(proposal), link) => {
+                    // The connection becomes that to rank 0 of the new world.
+                    let control = link.and_then(|link| link.into_control().ok());
+                    return Ok(match control {
+                        Some(control) => Agreed::Committed(proposal, [(0, control)].into()),
+                        None => Agreed::Inherited(proposal),
+                    });
                 }
-                Followed::Decided(proposal) => return Ok(Agreed::Inherited(proposal)),
-                Followed::Gone => {
+                (Followed::Decided(proposal), _) => return Ok(Agreed::Inherited(proposal)),
+                (Followed::Gone, _) => {
                     gone.insert(leader);
+                    continue;
                 }
-                Followed::LeftBehind => return Err(self.left_behind()),
-                Followed::TimedOut(missing) => {
-                    return Err(ServiceError::TimedOut { what: WHAT, missing });
-                }
-            }
+                (Followed::LeftBehind, _) => return Err(self.left_behind()),
+                (Followed::TimedOut(missing), _) => missing,
+                (Followed::Late, _) => vec![leader],
+            };
+            return Err(ServiceError::TimedOut { what: WHAT, missing });
         }
     }
 

@@ -2,9 +2,9 @@
 //! the leader has decided or is gone.
 
 use super::agreement::Proposal;
-use super::follow::{Heard, obey};
+use super::follow::{Followed, obey};
 use super::{GrownWorld, ServiceBase, Survivors, refused, scope_of};
-use crate::world::service::{ControlConnection, DialedLink, Service, ServiceError};
+use crate::world::service::{DialedLink, Service, ServiceError};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::Instant;
@@ -37,8 +37,7 @@ impl Entry {
         let failed = |error: std::io::Error| EntryError::Failed(refused(error));
         let mut controls = BTreeMap::new();
         if committed {
-            let DialedLink { stream, channel } = self.link;
-            controls.insert(0, ControlConnection::new(stream, channel).map_err(failed)?);
+            controls.insert(0, self.link.into_control().map_err(failed)?);
         }
         let grown = GrownWorld::of(&proposal.world);
         let places = grown.kept.clone();
@@ -64,18 +63,18 @@ impl Entry {
     fn await_world(&mut self, deadline: Instant) -> Result<(Proposal, bool), EntryError> {
         let mut prepared = None;
         match obey(&mut self.link, &mut prepared, deadline, || false) {
-            Heard::Committed(proposal) => Ok((proposal, true)),
-            Heard::Lost(error) => {
-                let in_doubt = prepared.map(|proposal| (proposal, false));
-                in_doubt.ok_or_else(|| EntryError::NotTaken(error.to_string()))
-            }
-            Heard::Late => {
+            Ok(Followed::Committed(proposal)) => Ok((proposal, true)),
+            Ok(Followed::Late) => {
                 let (what, missing) = (super::WHAT, Vec::new());
                 Err(EntryError::Failed(ServiceError::TimedOut { what, missing }))
             }
-            Heard::Decided(_) | Heard::Gone | Heard::TimedOut(_) => {
+            Ok(_) => {
                 let why = "the ranks could not agree to take this process".to_owned();
                 Err(EntryError::NotTaken(why))
+            }
+            Err(error) => {
+                let in_doubt = prepared.map(|proposal| (proposal, false));
+                in_doubt.ok_or_else(|| EntryError::NotTaken(error.to_string()))
             }
         }
     }

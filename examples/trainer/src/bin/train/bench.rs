@@ -1,11 +1,11 @@
 //! `train bench`.
 
 use crate::output;
-use maypole_kernels::cuda::layers::ProductKernels;
 use maypole_trainer::check::bench::measure;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer::train::setup::Setup;
+use maypole_trainer_kernels::layers::ProductKernels;
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {

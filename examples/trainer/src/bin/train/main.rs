@@ -13,8 +13,8 @@ mod search;
 mod tour;
 
 use clap::Parser;
-use maypole_kernels::memory::counting::CountingAllocator;
 use maypole_trainer::faults::PlantedFault;
+use maypole_trainer_kernels::counting::CountingAllocator;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 

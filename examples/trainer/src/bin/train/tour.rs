@@ -3,11 +3,11 @@
 use crate::output;
 use crate::output::files;
 use anyhow::{Error, anyhow};
-use maypole_kernels::cuda::layers::ProductKernels;
 use maypole_trainer::check::tour::page::html;
 use maypole_trainer::check::tour::row::{NOTE, heading};
 use maypole_trainer::check::tour::{TourSettings, checks};
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
+use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
 use std::time::Instant;
 

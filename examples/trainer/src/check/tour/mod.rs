@@ -69,7 +69,7 @@ impl AxisCheck {
     ///
     /// # Panics
     /// If the program does not count its memory: it needs a
-    /// [`CountingAllocator`](maypole_kernels::memory::counting::CountingAllocator).
+    /// [`CountingAllocator`](maypole_trainer_kernels::counting::CountingAllocator).
     pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {

@@ -251,6 +251,8 @@ impl PlotQuantity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::measure::limits::tests::example as limit;
+    use crate::perf::output::prediction::TunerPrediction;
     use crate::perf::output::row::tests::example;
 
     fn row(asked: Option<Algorithm>, ran: Algorithm, count: usize) -> PerfRow {
@@ -289,5 +291,21 @@ mod tests {
         for name in ["auto", "ring", "one-shot"] {
             assert!(legend.contains(&format!("</svg>{name}</label>")), "{name}: {legend}");
         }
+    }
+
+    #[test]
+    fn a_prediction_that_is_faster_than_the_limit_is_not_drawn() {
+        let ring = Some(Algorithm::Ring);
+        let mut rows = [row(ring, Algorithm::Ring, 2), row(ring, Algorithm::Ring, 1 << 18)];
+        for (row, us) in rows.iter_mut().zip([50.0, 70.0]) {
+            row.prediction = Some(TunerPrediction { us, choice: Algorithm::Ring });
+        }
+        let limits = [MachineLimit { points: vec![(1.0, 60.0), (1e9, 60.0)], ..limit() }];
+        let section = CollectiveSection::new(&rows, &limits, Collective::AllReduce);
+        let plot = section.plot(PerfTransport::Shm, PlotQuantity::Time);
+        let mut lines = plot.series.iter();
+        let predicted = lines.find(|series| series.class.ends_with("predicted")).unwrap();
+        let sizes: Vec<f64> = predicted.points.iter().map(|point| point.x).collect();
+        assert_eq!(sizes, [f64::from(1 << 20)]);
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::options::TrainingJob;
 use crate::output;
-use maypole_kernels::memory::counting;
 use maypole_trainer::check::memory::{FULL, RankMemory};
 use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::worker::Worker;
+use maypole_trainer_kernels::counting;
 
 /// From now on the allocator counts what this thread allocates for rank `rank`.
 pub(super) fn count(rank: usize) {

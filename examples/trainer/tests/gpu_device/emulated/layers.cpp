@@ -1,8 +1,8 @@
-// The kernels of layers.
+// The kernels of layers, for the fake driver of `tests/fake_gpu/driver/`.
 #define EMULATED
-#include "../layers.h"
+#include "layers.h"
 
-#include "kernels.h"
+#include "driver/kernels.h"
 
 namespace fake {
 namespace {
@@ -31,13 +31,7 @@ template <auto Kernel> void run(void** addresses) {
 
 const Kernel LAYERS[] = {LAYER_KERNELS(SINGLE) LAYER_KERNELS(TWICE)};
 
-}
+const KernelTable TABLE(LAYERS);
 
-const Kernel* layer_kernel(const char* name, const char* module) {
-    for (const Kernel& kernel : LAYERS) {
-        if (strcmp(kernel.name, name) == 0 && strcmp(kernel.module, module) == 0) return &kernel;
-    }
-    return nullptr;
 }
-
 }

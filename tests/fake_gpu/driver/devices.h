@@ -1,6 +1,6 @@
 // Devices, their primary contexts, and the context of each thread.
 #pragma once
-#include "../fibers.h"
+#include "emulated/fibers.h"
 #include "driver.h"
 
 #include <atomic>

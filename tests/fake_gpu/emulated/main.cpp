@@ -18,7 +18,7 @@
 // ended a barrier before another one began it; 6 a rank does not say why it gave up first.
 
 #define EMULATED
-#include "../walk.cu"
+#include "walk.cu"
 
 #include <cstdio>
 #include <cstdlib>

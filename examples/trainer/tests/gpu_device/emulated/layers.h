@@ -1,6 +1,6 @@
 // The kernels of layers for both types of numbers, and what a launch gives them.
 #pragma once
-#include "../layers/layer.h"
+#include "layer.h"
 
 #include <cstring>
 #include <utility>
@@ -9,12 +9,12 @@ namespace layers {
 
 namespace single {
 #define REAL float
-#include "../layers/all.cu"
+#include "all.cu"
 #undef REAL
 }
 namespace twice {
 #define REAL double
-#include "../layers/all.cu"
+#include "all.cu"
 #undef REAL
 }
 

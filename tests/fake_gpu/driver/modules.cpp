@@ -59,12 +59,18 @@ int load(void** made, const std::string& text) {
 
 const Kernel* find_kernel(const Module& module, const char* name) {
     const char* of = name_of(module);
-    const Kernel* kernel = walk_kernel(name);
-    if (!kernel) kernel = map_kernel(name, of);
-    return kernel ? kernel : layer_kernel(name, of);
+    for (const KernelTable* table = KernelTable::all; table; table = table->next) {
+        for (const Kernel* kernel = table->first; kernel < table->first + table->count; kernel++) {
+            bool is_in = !kernel->module || strcmp(kernel->module, of) == 0;
+            if (is_in && strcmp(kernel->name, name) == 0) return kernel;
+        }
+    }
+    return nullptr;
 }
 
 }
+
+const KernelTable* KernelTable::all = nullptr;
 
 Handles<Module>& modules() { return immortal<Handles<Module>>(); }
 Handles<Function>& functions() { return immortal<Handles<Function>>(); }

@@ -23,8 +23,18 @@ struct Kernel {
     bool runs_whole_blocks = false;
 };
 
-const Kernel* walk_kernel(const char* name);
-const Kernel* map_kernel(const char* name, const char* module);
-const Kernel* layer_kernel(const char* name, const char* module);
+// The kernels of one file. The driver finds those of all files that are linked to it.
+struct KernelTable {
+    const Kernel* first;
+    size_t count;
+    const KernelTable* next;
+
+    template <size_t N> explicit KernelTable(const Kernel (&kernels)[N])
+        : first(kernels), count(N), next(all) {
+        all = this;
+    }
+
+    static const KernelTable* all;
+};
 
 }

@@ -4,7 +4,7 @@ use super::call::DeviceSlice;
 use super::elements::rows;
 use super::machine::{Float, Launch, Machine};
 use super::norm::ROW_THREADS;
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// Computes the loss of each token, and in place of `logits`, a row for each token, their gradient
 /// times `weight`. The row of a target that is not less than its length stays as it is, and its

@@ -7,7 +7,7 @@ use super::call::DeviceSlice;
 use super::machine::{Float, Launch, Machine};
 use super::norm::ROW_THREADS;
 use super::product::{Batch, DeviceMatrix, Product};
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// The shape of attention.
 #[derive(Clone, Copy, Debug)]

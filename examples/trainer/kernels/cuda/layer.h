@@ -7,7 +7,7 @@
 
 #ifdef EMULATED
 #include <cmath>
-#include "../emulated/fibers.h"
+#include "emulated/fibers.h"
 
 #define DEVICE static inline
 #define KERNEL(name, threads) static void name

@@ -4,7 +4,7 @@
 use super::call::DeviceSlice;
 use super::elements::{columns, rows};
 use super::machine::{Float, Launch, Machine};
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// Threads of a block that computes one row, as in `sums.h`.
 pub(super) const ROW_THREADS: u32 = 128;

@@ -7,7 +7,7 @@
 //! `unsafe`:
 //!
 //! ```
-//! use maypole_kernels::memory::counting::{self, CountingAllocator};
+//! use maypole_trainer_kernels::counting::{self, CountingAllocator};
 //!
 //! #[global_allocator]
 //! static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,8 +1,8 @@
 //! Slices of the host as places in a GPU's memory, for one call of a layer.
 
 use super::machine::Machine;
-use crate::cuda::CudaError;
 use bytemuck::{AnyBitPattern, NoUninit, cast_slice, cast_slice_mut};
+use maypole_kernels::cuda::CudaError;
 use std::marker::PhantomData;
 use std::ops::Range;
 

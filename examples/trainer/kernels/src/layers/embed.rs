@@ -3,7 +3,7 @@
 use super::call::DeviceSlice;
 use super::elements::{each, rows};
 use super::machine::{Float, Machine};
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// `x += table[ids]`, a row for each of `ids`. The first line of `table` is number `first`; an id
 /// whose line is not in `table` adds nothing.

@@ -2,8 +2,8 @@
 
 use super::call::DeviceSlice;
 use super::product::Product;
-use crate::cuda::CudaError;
 use bytemuck::Pod;
+use maypole_kernels::cuda::CudaError;
 use std::ops::Range;
 
 /// A type of numbers that layers compute with: `f32` or `f64`.

@@ -1,6 +1,6 @@
 // `walk.cu` for every type and operation that has a module.
 #define EMULATED
-#include "../../walk.cu"
+#include "walk.cu"
 
 #include "kernels.h"
 
@@ -44,13 +44,7 @@ const Kernel WALKS[] = {
 #endif
 };
 
-}
+const KernelTable TABLE(WALKS);
 
-const Kernel* walk_kernel(const char* name) {
-    for (const Kernel& kernel : WALKS) {
-        if (strcmp(kernel.name, name) == 0) return &kernel;
-    }
-    return nullptr;
 }
-
 }

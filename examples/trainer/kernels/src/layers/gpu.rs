@@ -1,14 +1,14 @@
 //! A GPU as a machine for layers, by its driver.
 
+use super::MODULES;
 use super::blas::Blas;
 use super::machine::{Launch, Machine};
 use super::product::Product;
-use crate::cuda::driver::{CudaError, Unavailable, driver};
-use crate::cuda::modules::load_kernel;
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PinnedHostSlice,
     PushKernelArg,
 };
+use maypole_kernels::cuda::{CudaError, Unavailable, driver};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -140,7 +140,7 @@ impl Gpu {
         if let Some(function) = self.functions.get(&key) {
             return Ok(function.clone());
         }
-        let function = load_kernel(self.context(), launch.module(), launch.kernel())?;
+        let function = MODULES.load(self.context(), launch.module(), launch.kernel())?;
         self.functions.insert(key, function.clone());
         Ok(function)
     }

@@ -2,7 +2,7 @@
 
 use super::call::DeviceSlice;
 use super::machine::{Float, Launch, Machine};
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// Threads of a block, as in `product.cu`.
 const THREADS: u32 = 256;

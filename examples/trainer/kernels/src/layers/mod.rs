@@ -1,5 +1,4 @@
-//! The layers of a transformer on a GPU, forward and backward, by the kernels of
-//! `kernels/cuda/layers`.
+//! The layers of a transformer on a GPU, forward and backward, by the kernels in `cuda/`.
 //!
 //! A [`Machine`] is a GPU's memory and its kernels: [`Gpu`] is one, and tests have another, which
 //! runs the same kernels on the processor. A [`LayerCall`] gives slices of the host places in that
@@ -26,6 +25,14 @@ mod machine;
 pub mod norm;
 pub mod product;
 
+use maypole_kernels::cuda::Modules;
+
 pub use call::{DeviceSlice, LayerCall};
 pub use gpu::{Gpu, ProductKernels};
 pub use machine::{Float, Launch, LaunchWord, Machine};
+
+/// The compiled kernels for both types of numbers, which `.ci/ptx` writes.
+pub const MODULES: Modules = Modules::new(&[
+    ("layers_f32", include_bytes!("../../cuda/ptx/layers_f32.ptx.gz")),
+    ("layers_f64", include_bytes!("../../cuda/ptx/layers_f64.ptx.gz")),
+]);

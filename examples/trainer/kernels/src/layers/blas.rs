@@ -2,11 +2,11 @@
 
 use super::machine::Float;
 use super::product::{MatrixPlace, Product};
-use crate::cuda::CudaError;
 use cudarc::cublas::sys::cublasOperation_t;
 use cudarc::cublas::{CudaBlas, result};
 use cudarc::driver::CudaStream;
 use libloading::Library;
+use maypole_kernels::cuda::CudaError;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};

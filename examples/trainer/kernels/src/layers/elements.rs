@@ -2,7 +2,7 @@
 
 use super::call::DeviceSlice;
 use super::machine::{Float, Launch, Machine};
-use crate::cuda::CudaError;
+use maypole_kernels::cuda::CudaError;
 
 /// Threads of a block of an element-wise kernel.
 const THREADS: u32 = 256;

@@ -1,4 +1,4 @@
-// A driver for tests: a `libcuda.so.1` that runs the kernels of this folder on a CPU. The whole
+// A driver for tests: a `libcuda.so.1` that runs the project's kernels on a CPU. The whole
 // Rust code for GPUs runs over it unchanged, in one process or in several.
 //
 // Devices are numbers, their memory is memory of the host, and a stream is an OS thread with a

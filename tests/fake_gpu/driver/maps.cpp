@@ -1,6 +1,6 @@
 // `map.cu` for every type.
 #define EMULATED
-#include "../../map.cu"
+#include "map.cu"
 
 #include "kernels.h"
 
@@ -31,13 +31,7 @@ const Kernel MAPS[] = {
     MAP("map_u8", U8) MAP("map_u16", U16) MAP("map_u32", U32) MAP("map_u64", U64)
 };
 
-}
+const KernelTable TABLE(MAPS);
 
-const Kernel* map_kernel(const char* name, const char* module) {
-    for (const Kernel& kernel : MAPS) {
-        if (strcmp(kernel.name, name) == 0 && strcmp(kernel.module, module) == 0) return &kernel;
-    }
-    return nullptr;
 }
-
 }

@@ -1,0 +1,248 @@
+//! The calls of a communicator that have programs.
+//!
+//! Calls keep their programs, so that a call that is repeated only runs. A program that calls with
+//! ever new lengths would keep ever more of them, so programs have a budget in bytes: before one is
+//! added, those that were not used for the longest time are dropped until it fits. Each rank does
+//! this by itself. Dropping a program is a local fact like placement: no other rank notices, because
+//! a program that is made again is the same.
+
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
+use crate::engine::calls::prepared::{PreparedCall, ProgramKey};
+use crate::engine::calls::recent::RecentlyUsed;
+use crate::engine::calls::report::{Counters, ProgramCache};
+use crate::engine::calls::workspace::{Workspace, WorkspaceNeed};
+use crate::execute::Buffers;
+use crate::tuner::PlanOverride;
+use maypole_kernels::{Scalar, View, ViewMut};
+
+/// Stands for no call.
+const NONE: usize = usize::MAX;
+
+/// All prepared calls of a communicator, and which of them was made last.
+#[derive(Debug)]
+pub(crate) struct PreparedCalls {
+    calls: Vec<PreparedCall>,
+    /// The place of each call in `calls`.
+    places: RecentlyUsed<ProgramKey, usize>,
+    counts: InternedCounts,
+    workspace: Workspace,
+    /// The call made last, or [`NONE`] if the next one must be looked up.
+    current: usize,
+    /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
+    fast: usize,
+    /// The bytes and messages of calls that were dropped.
+    past: Counters,
+    /// Programs that were made so far, and those that were dropped to make room.
+    lowered: u64,
+    evicted: u64,
+}
+
+impl PreparedCalls {
+    /// No calls yet, of a group of `world` ranks.
+    pub(in crate::engine) fn new(world: usize) -> Self {
+        Self {
+            calls: Vec::new(),
+            places: RecentlyUsed::default(),
+            counts: InternedCounts::default(),
+            workspace: Workspace::default(),
+            current: NONE,
+            fast: NONE,
+            past: Counters::new(world),
+            lowered: 0,
+            evicted: 0,
+        }
+    }
+
+    /// The place of the call of `key`, if it has a program. It counts as used now.
+    pub(in crate::engine) fn find(&mut self, key: ProgramKey) -> Option<usize> {
+        self.places.get(&key).copied()
+    }
+
+    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    pub(in crate::engine) fn reserve(&mut self, need: WorkspaceNeed) -> bool {
+        self.workspace.grow(need)
+    }
+
+    /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First
+    /// drops those that were not used for the longest time, until all take at most `budget` bytes.
+    /// `locals` are the ranks of this rank's board.
+    pub(in crate::engine) fn add(
+        &mut self,
+        call: PreparedCall,
+        budget: usize,
+        locals: &[usize],
+    ) -> usize {
+        self.counts.retain(call.call.count);
+        let bytes = call.bytes(&self.counts);
+        let mut grown_for_a_dropped_call = false;
+        while let Some(oldest) = self.places.evict(bytes, budget) {
+            grown_for_a_dropped_call |= self.workspace.is_due_to(self.calls[oldest].need);
+            self.remove(oldest, locals);
+        }
+        if grown_for_a_dropped_call {
+            let all = self.calls.iter().map(|kept| kept.need);
+            self.workspace.shrink(all.fold(call.need, WorkspaceNeed::max));
+        }
+        let at = self.calls.len();
+        self.places.insert(call.key(), at, bytes);
+        self.calls.push(call);
+        self.lowered += 1;
+        at
+    }
+
+    /// Drops the call at `at`, which is no longer in `places`. The last call takes its place.
+    fn remove(&mut self, at: usize, locals: &[usize]) {
+        let gone = self.calls.swap_remove(at);
+        gone.count(locals, &mut self.past);
+        self.counts.release(gone.call.count);
+        self.evicted += 1;
+        if let Some(moved) = self.calls.get(at) {
+            self.places.replace(&moved.key(), at);
+        }
+        let last = self.calls.len();
+        for place in [&mut self.current, &mut self.fast] {
+            *place = match *place {
+                place if place == at => NONE,
+                place if place == last => at,
+                place => place,
+            };
+        }
+    }
+
+    pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = &PreparedCall> {
+        self.calls.iter()
+    }
+
+    /// The programs that are kept, and those that were made and dropped, under a budget of `budget`
+    /// bytes.
+    pub(in crate::engine) fn cache(&self, budget: usize) -> ProgramCache {
+        ProgramCache {
+            lowered: self.lowered,
+            evicted: self.evicted,
+            kept: self.places.len(),
+            bytes: self.places.bytes(),
+            budget,
+        }
+    }
+
+    /// The memory that the call at `at` works on, from `input` to `output`.
+    ///
+    /// # Panics
+    /// If there is no such call.
+    #[inline(always)]
+    pub(in crate::engine) fn buffers<'a>(
+        &'a self,
+        at: usize,
+        factor: Option<Scalar>,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
+        self.workspace.buffers(self.calls[at].need, factor, input, output)
+    }
+
+    /// The memory of a call that stages nothing.
+    pub(in crate::engine) fn unstaged<'a>(
+        &'a self,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
+        self.workspace.buffers(WorkspaceNeed::default(), None, input, output)
+    }
+
+    /// # Panics
+    /// If there is no such call.
+    #[inline(always)]
+    pub(in crate::engine) fn at(&self, at: usize) -> &PreparedCall {
+        &self.calls[at]
+    }
+
+    /// # Panics
+    /// If there is no such call.
+    #[inline(always)]
+    pub(in crate::engine) fn at_mut(&mut self, at: usize) -> &mut PreparedCall {
+        &mut self.calls[at]
+    }
+
+    /// True if the call at `at` is `call` under `plan`.
+    #[inline(always)]
+    fn is_at(&self, at: usize, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
+        self.calls.get(at).is_some_and(|prepared| prepared.call == call && prepared.plan == plan)
+    }
+
+    /// True if `call` under `plan` was made last.
+    #[inline(always)]
+    pub(in crate::engine) fn is_current(
+        &self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+    ) -> bool {
+        self.is_at(self.current, call, plan)
+    }
+
+    /// True if `call` under `plan` was made last and calls are not observed. Then it may run at
+    /// once.
+    #[inline(always)]
+    pub(in crate::engine) fn is_fast(
+        &self,
+        call: CollectiveCall,
+        plan: Option<PlanOverride>,
+    ) -> bool {
+        self.is_at(self.fast, call, plan)
+    }
+
+    /// The place of the call made last, for which [`is_fast`](Self::is_fast) was true.
+    #[inline(always)]
+    pub(in crate::engine) fn fast(&self) -> usize {
+        self.fast
+    }
+
+    /// The place of the call made last.
+    pub(in crate::engine) fn current(&self) -> usize {
+        self.current
+    }
+
+    /// The call made last, unless the next one must be looked up.
+    pub(in crate::engine) fn last(&self) -> Option<&PreparedCall> {
+        self.calls.get(self.current)
+    }
+
+    /// Makes the call at `at` the current one.
+    pub(in crate::engine) fn set_current(&mut self, at: usize, observed: bool) {
+        self.current = at;
+        self.fast = if observed { NONE } else { at };
+    }
+
+    /// Makes sure that the next call is looked up, and recorded for peers that ask.
+    pub(in crate::engine) fn forget_current(&mut self) {
+        self.current = NONE;
+        self.fast = NONE;
+    }
+
+    /// Drops all prepared calls. `locals` are the ranks of this rank's board.
+    pub(in crate::engine) fn clear(&mut self, locals: &[usize]) {
+        while let Some(oldest) = self.places.evict(usize::MAX, 0) {
+            self.remove(oldest, locals);
+        }
+        self.calls = Vec::new();
+        self.places = RecentlyUsed::default();
+        self.workspace = Workspace::default();
+    }
+
+    /// What collectives have moved. `locals` are the ranks of this rank's board.
+    pub(in crate::engine) fn counters(&self, locals: &[usize]) -> Counters {
+        let mut counters = self.past.clone();
+        self.calls.iter().for_each(|prepared| prepared.count(locals, &mut counters));
+        counters
+    }
+
+    /// The counts that calls have named.
+    pub(in crate::engine) fn counts(&self) -> &InternedCounts {
+        &self.counts
+    }
+
+    /// The name of `counts`, by which calls are compared. It is good for the next call.
+    pub(in crate::engine) fn intern(&mut self, counts: RankCounts) -> CallCount {
+        self.counts.intern(counts)
+    }
+}
