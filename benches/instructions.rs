@@ -87,7 +87,7 @@ fn call(comm: &mut Communicator, name: &str) {
     let mut data = std::hint::black_box([1.0f32; 2]);
     let done = match name.as_bytes() {
         b"all-reduce" => comm.all_reduce(&mut data, ReduceOp::Sum),
-        b"all-gather" => comm.all_gather_in_place(&mut data),
+        b"all-gather" => comm.all_gather(&mut data),
         b"broadcast" => comm.broadcast(&mut data, 0),
         _ => comm.barrier(),
     };

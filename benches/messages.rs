@@ -85,10 +85,10 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
 fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Duration> {
     let start = Instant::now();
     if comm.rank() == 0 {
-        (0..messages).try_for_each(|_| comm.send(data, 1, 0))?;
+        (0..messages).try_for_each(|_| comm.send(&*data, 1, 0))?;
         comm.recv(&mut [0u8], 1, 1)?;
     } else {
-        (0..messages).try_for_each(|_| comm.recv(data, 0, 0))?;
+        (0..messages).try_for_each(|_| comm.recv(&mut *data, 0, 0))?;
         comm.send(&[0u8], 0, 1)?;
     }
     Ok(start.elapsed())
@@ -100,11 +100,11 @@ fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
     let turns = 8;
     for _ in 0..turns {
         if comm.rank() == 0 {
-            comm.send(data, 1, 0)?;
-            comm.recv(data, 1, 0)?;
+            comm.send(&*data, 1, 0)?;
+            comm.recv(&mut *data, 1, 0)?;
         } else {
-            comm.recv(data, 0, 0)?;
-            comm.send(data, 0, 0)?;
+            comm.recv(&mut *data, 0, 0)?;
+            comm.send(&*data, 0, 0)?;
         }
     }
     Ok(start.elapsed() / turns)

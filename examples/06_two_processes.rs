@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let world = comm.world();
 
     let mut seen = vec![0; world];
-    comm.all_gather(&[std::process::id()], &mut seen)?;
+    comm.all_gather((&[std::process::id()], &mut seen))?;
     println!("I am rank {rank} of {world}; the ranks are processes {seen:?}");
 
     let mut gradients = vec![rank as f32 + 1.0; 1 << 20];

@@ -17,11 +17,11 @@ fn main() {
 
         // The lengths are gathered first, in blocks of equal length.
         let mut lengths = vec![0; world];
-        comm.all_gather(&[WORDS[rank].len() as u64], &mut lengths)
+        comm.all_gather((&[WORDS[rank].len() as u64], &mut lengths))
             .expect("all ranks call the same");
         let lengths: Vec<usize> = lengths.iter().map(|length| *length as usize).collect();
         let mut everything = vec![0; lengths.iter().sum()];
-        comm.all_gather_v(WORDS[rank].as_bytes(), &mut everything, &lengths)
+        comm.all_gather((WORDS[rank].as_bytes(), &mut everything, &lengths))
             .expect("all ranks call the same");
         assert_eq!(String::from_utf8(everything).expect("words"), WORDS.concat());
 
@@ -34,10 +34,10 @@ fn main() {
         // The length that I receive from a rank is the length that it sends to me.
         let mine: Vec<u64> = sent.iter().map(|len| *len as u64).collect();
         let mut theirs = vec![0; world];
-        comm.all_to_all(&mine, &mut theirs).expect("all ranks call the same");
+        comm.all_to_all((&mine, &mut theirs)).expect("all ranks call the same");
         let received: Vec<usize> = theirs.iter().map(|len| *len as usize).collect();
         let mut part = vec![0; received.iter().sum()];
-        comm.all_to_all_v(parts.concat().as_bytes(), &sent, &mut part, &received)
+        comm.all_to_all((parts.concat().as_bytes(), &sent, &mut part, &received))
             .expect("the counts fit");
 
         let part = String::from_utf8(part).expect("words");

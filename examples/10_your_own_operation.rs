@@ -42,16 +42,16 @@ fn main() {
     let lines = Communicator::run_local(3, |mut comm| {
         let rank = comm.rank();
         let mut numbers = [[12, 35], [18, 49], [30, 77]][rank];
-        comm.all_reduce_with(&mut numbers, &gcd).expect("all ranks call the same");
+        comm.all_reduce(&mut numbers, &gcd).expect("all ranks call the same");
 
         // Double, add 3, triple: 3 (2 x + 3). Another order gives another result.
         let mut steps = [[step(2, 0), step(1, 3), step(3, 0)][rank]];
-        comm.all_reduce_with(&mut steps, &then).expect("all ranks call the same");
+        comm.all_reduce(&mut steps, &then).expect("all ranks call the same");
         let (a, b) = halves(steps[0]);
 
         comm.set_algorithm(Some(Algorithm::Ring));
         let refused = comm
-            .all_reduce_with(&mut [0; 8], &then)
+            .all_reduce(&mut [0; 8], &then)
             .expect_err("in a ring, every chunk begins at another rank");
         format!("{}: {numbers:?}\n{}: x -> {a} x + {b}\n{refused}", gcd.name(), then.name())
     });

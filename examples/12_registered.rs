@@ -17,7 +17,7 @@ fn fastest(comm: &mut Communicator, values: &mut [f32]) -> maypole::Result<Durat
         values.fill(comm.rank() as f32 + 1.0);
         comm.barrier()?;
         let start = Instant::now();
-        comm.all_reduce(values, ReduceOp::Sum)?;
+        comm.all_reduce(&mut *values, ReduceOp::Sum)?;
         best = best.min(start.elapsed());
     }
     Ok(best)

@@ -74,82 +74,67 @@ pub trait Element: NoUninit + Zeroable + Send + Sync + sealed::Writable {
 }
 
 pub(crate) mod sealed {
-    use maypole_kernels::ViewMut;
+    use crate::element::Written;
 
-    /// An element type whose slices can be lent to be written as bytes.
+    /// An element type whose slices can be written as bytes.
     pub trait Writable: Sized + 'static {
-        /// A loan of the bytes of a slice, for the lifetime `'a`.
-        type Loan<'a>: Loan;
-
-        /// Lends the bytes of `elements`.
-        fn lend(elements: &mut [Self]) -> Self::Loan<'_>;
-    }
-
-    /// Bytes of a slice, to be written.
-    pub trait Loan {
-        /// The bytes.
-        fn view(&mut self) -> ViewMut<'_>;
-    }
-
-    /// All bytes are valid elements of the other types, so the elements themselves are lent.
-    impl Loan for ViewMut<'_> {
-        #[inline(always)]
-        fn view(&mut self) -> ViewMut<'_> {
-            *self
-        }
-    }
-
-    /// Most bytes are no valid `bool`, and a peer could send any byte. So a copy is lent. When the
-    /// loan ends, the bytes of the copy become `bool`s: 0 is false, every other byte is true.
-    #[derive(Debug)]
-    pub struct BoolLoan<'a> {
-        bytes: Vec<u8>,
-        elements: &'a mut [bool],
+        /// The bytes of `elements`.
+        fn written(elements: &mut [Self]) -> Written<'_>;
     }
 
     impl Writable for bool {
-        type Loan<'a> = BoolLoan<'a>;
+        fn written(elements: &mut [Self]) -> Written<'_> {
+            Written::Bools(elements)
+        }
+    }
+}
 
-        fn lend(elements: &mut [Self]) -> BoolLoan<'_> {
-            BoolLoan {
-                bytes: elements.iter().map(|element| u8::from(*element)).collect(),
-                elements,
+/// Memory that a call writes.
+#[derive(Debug)]
+pub enum Written<'a> {
+    /// Elements of which every pattern of bytes is one.
+    Elements(ViewMut<'a>),
+    /// Most bytes are no valid `bool`, and a peer could send any byte.
+    Bools(&'a mut [bool]),
+    /// The `bool`s of another language. Every byte but 0 is true.
+    BoolBytes(&'a mut [u8]),
+}
+
+impl Written<'_> {
+    /// Calls `work` with the bytes to read and to write. Those of `bool`s are a copy, which becomes
+    /// `bool`s again at the end.
+    #[inline(always)]
+    pub(crate) fn write<R>(self, work: impl FnOnce(ViewMut<'_>) -> R) -> R {
+        match self {
+            Self::Elements(bytes) => work(bytes),
+            Self::Bools(elements) => {
+                let mut bytes: Vec<u8> = elements.iter().map(|it| u8::from(*it)).collect();
+                let done = work(ViewMut::of(&mut bytes));
+                elements.iter_mut().zip(bytes).for_each(|(element, byte)| *element = byte != 0);
+                done
             }
-        }
-    }
-
-    impl Loan for BoolLoan<'_> {
-        fn view(&mut self) -> ViewMut<'_> {
-            ViewMut::of(&mut self.bytes)
-        }
-    }
-
-    impl Drop for BoolLoan<'_> {
-        fn drop(&mut self) {
-            for (element, byte) in self.elements.iter_mut().zip(&self.bytes) {
-                *element = *byte != 0;
+            Self::BoolBytes(elements) => {
+                normalize_bools(elements);
+                let done = work(ViewMut::of(elements));
+                normalize_bools(elements);
+                done
             }
         }
     }
 }
 
-pub(crate) use sealed::Loan;
-
-/// Lends the bytes of `elements` to a call that writes them.
-#[inline(always)]
-pub(crate) fn lend<T: Element>(elements: &mut [T]) -> T::Loan<'_> {
-    T::lend(elements)
+/// Makes 1 of every byte but 0.
+fn normalize_bools(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
 }
 
 macro_rules! elements {
     ($($element:ty => $kind:ident),+ $(,)?) => {
         $(
             impl sealed::Writable for $element {
-                type Loan<'a> = ViewMut<'a>;
-
                 #[inline(always)]
-                fn lend(elements: &mut [Self]) -> ViewMut<'_> {
-                    ViewMut::of(elements)
+                fn written(elements: &mut [Self]) -> Written<'_> {
+                    Written::Elements(ViewMut::of(elements))
                 }
             }
             impl Element for $element {

@@ -50,7 +50,7 @@
 //! let blocks = Communicator::run_local(3, |mut comm| {
 //!     comm.set_algorithm(Some(Algorithm::Ring));
 //!     let mut block = [0u32];
-//!     comm.reduce_scatter(&[1, 10, 100], &mut block, ReduceOp::Sum).unwrap();
+//!     comm.reduce_scatter((&[1, 10, 100], &mut block), ReduceOp::Sum).unwrap();
 //!     block[0]
 //! });
 //! assert_eq!(blocks, [3, 30, 300]);
@@ -104,9 +104,10 @@ pub mod world;
 
 #[doc(inline)]
 pub use comm::{
-    AbortHandle, Admissions, Arena, CallPath, Communicator, Counters, ErasedBuffers, ErasedCall,
-    Group, LastCall, Local, MessageHandle, Moved, Operation, ProgramCache, RegisteredBuffer,
-    Request, Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
+    AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, CallBuffers, CallPath,
+    Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp, IntoOutput, LastCall, Local,
+    MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache, RegisteredBuffer, Request,
+    Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

@@ -47,10 +47,10 @@ fn call_everything(comm: &mut Communicator) -> String {
         note("all_reduce", comm.all_reduce(&mut four, ReduceOp::Sum));
         note("all_reduce of before", comm.all_reduce(&mut eight, ReduceOp::Sum));
         note("broadcast", comm.broadcast(&mut four, 0));
-        note("all_gather", comm.all_gather(&four, &mut eight));
+        note("all_gather", comm.all_gather((&four, &mut eight)));
         note("scan", comm.scan(&mut four, ReduceOp::Sum));
-        note("all_gather_v", comm.all_gather_v(&four[..2], &mut eight[..4], &[2, 2]));
-        note("within", comm.within(soon).all_to_all(&eight.clone(), &mut eight));
+        note("all_gather_v", comm.all_gather((&four[..2], &mut eight[..4], &[2, 2])));
+        note("within", comm.within(soon).all_to_all((&eight.clone(), &mut eight)));
         note("send", comm.send(&four, other, 0));
         note("recv", comm.recv(&mut four, other, 0));
         note("recv_any", comm.recv_any(&mut four, 0).map(drop));
@@ -60,7 +60,7 @@ fn call_everything(comm: &mut Communicator) -> String {
         note("duplicate", comm.duplicate().map(drop));
         note("trace", comm.trace("/nonexistent/{rank}"));
         let add = Operation::new("add", true, |_: &[u64], _: &mut [u64]| {});
-        note("all_reduce_with", comm.all_reduce_with(&mut four, &add));
+        note("all_reduce_with", comm.all_reduce(&mut four, &add));
         let copy = |_| {
             let copy = Step::Copy { from: input(0), into: output(0) };
             Schedule::new(1, vec![copy])

@@ -240,7 +240,7 @@ impl RankPair {
         let ProcessMemory { pid, beacon: word, mark } = beacon.memory();
         let mut told = [0; 8];
         let mine = [u64::from(pid), word, mark, own.as_ptr().addr() as u64];
-        self.comm.all_gather(&mine, &mut told)?;
+        self.comm.all_gather((&mine, &mut told))?;
         let [pid, beacon, mark, address] = told.as_chunks().0[1 - self.comm.rank()];
         let peer = ProcessMemory { pid: pid as u32, beacon, mark };
         let refusal = peer.check().err();

@@ -16,10 +16,11 @@ pub use crate::requests::request::{Request, wait_all};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 pub use crate::{element, error, status};
-pub use api::erased::{ErasedBuffers, ErasedCall};
+pub use api::arguments::buffers::{Apart, CallBuffers, InPlace, IntoBuffers, OwnedBuffers};
+pub use api::arguments::operation::{IntoOp, Op, Operation};
+pub use api::arguments::slices::{AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
-pub use api::operation::Operation;
 pub use api::requests::message_handle::MessageHandle;
 pub use api::requests::scope::Scope;
 pub use api::settings::Within;
@@ -98,11 +99,13 @@ impl Communicator {
     }
 
     /// Returns this rank, from 0 to `world - 1`.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.engine.rank
     }
 
     /// Returns the number of ranks.
+    #[inline]
     pub fn world(&self) -> usize {
         self.engine.boards.world()
     }

@@ -1,8 +1,8 @@
 //! Calls and messages that a rank starts together.
 
-use super::collectives::LentCall;
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
+use super::lent_call::{LentCall, number};
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
@@ -95,19 +95,7 @@ impl<'g> Group<'g> {
         receive: CudaViewMut<'r, T>,
         root: i32,
     ) -> Result<()> {
-        let root = self.comm.root("broadcast", root)?;
-        let count = receive.len();
-        let send = send.filter(|_| self.comm.rank() == root);
-        if self.comm.rank() == root {
-            let len = send.as_ref().map_or(0, |send| send.len());
-            self.comm.check_len("broadcast", "input", len, count)?;
-        }
-        let input = send.map(|send| self.read("broadcast", send)).transpose()?;
-        let input = input.unwrap_or(Lent::EMPTY);
-        let output = self.written("broadcast", receive)?;
-        let collective = Collective::Broadcast { root };
-        self.add::<T>(collective, ReduceOp::Sum, count, [input, output]);
-        Ok(())
+        self.apart(Collective::Broadcast { root: number(root) }, send, Some(receive), ReduceOp::Sum)
     }
 
     /// Adds [`Comm::broadcast_in_place`].
@@ -119,13 +107,7 @@ impl<'g> Group<'g> {
         data: CudaViewMut<'r, T>,
         root: i32,
     ) -> Result<()> {
-        let root = self.comm.root("broadcast", root)?;
-        let count = data.len();
-        let data = self.written("broadcast", data)?;
-        let input = if self.comm.rank() == root { data } else { Lent::EMPTY };
-        let collective = Collective::Broadcast { root };
-        self.add_in_place::<T>(collective, ReduceOp::Sum, count, [input, data]);
-        Ok(())
+        self.in_place(Collective::Broadcast { root: number(root) }, data, ReduceOp::Sum)
     }
 
     /// Adds [`Comm::all_gather`].
@@ -137,12 +119,7 @@ impl<'g> Group<'g> {
         send: CudaView<'s, T>,
         receive: CudaViewMut<'r, T>,
     ) -> Result<()> {
-        let count = send.len();
-        let whole = count * self.comm.world_size();
-        self.comm.check_len("all_gather", "output", receive.len(), whole)?;
-        let buffers = [self.read("all_gather", send)?, self.written("all_gather", receive)?];
-        self.add::<T>(Collective::AllGather, ReduceOp::Sum, count, buffers);
-        Ok(())
+        self.apart(Collective::AllGather, Some(send), Some(receive), ReduceOp::Sum)
     }
 
     /// Adds [`Comm::all_reduce`].
@@ -155,11 +132,7 @@ impl<'g> Group<'g> {
         receive: CudaViewMut<'r, T>,
         op: &ReduceOp,
     ) -> Result<()> {
-        let count = send.len();
-        self.comm.check_len("all_reduce", "output", receive.len(), count)?;
-        let buffers = [self.read("all_reduce", send)?, self.written("all_reduce", receive)?];
-        self.add::<T>(Collective::AllReduce, *op, count, buffers);
-        Ok(())
+        self.apart(Collective::AllReduce, Some(send), Some(receive), *op)
     }
 
     /// Adds [`Comm::all_reduce_in_place`].
@@ -171,10 +144,7 @@ impl<'g> Group<'g> {
         data: CudaViewMut<'r, T>,
         op: &ReduceOp,
     ) -> Result<()> {
-        let count = data.len();
-        let data = self.written("all_reduce", data)?;
-        self.add_in_place::<T>(Collective::AllReduce, *op, count, [data, data]);
-        Ok(())
+        self.in_place(Collective::AllReduce, data, *op)
     }
 
     /// Adds [`Comm::reduce`].
@@ -188,18 +158,7 @@ impl<'g> Group<'g> {
         op: &ReduceOp,
         root: i32,
     ) -> Result<()> {
-        let root = self.comm.root("reduce", root)?;
-        let count = send.len();
-        let receive = receive.filter(|_| self.comm.rank() == root);
-        if self.comm.rank() == root {
-            let len = receive.as_ref().map_or(0, |receive| receive.len());
-            self.comm.check_len("reduce", "output", len, count)?;
-        }
-        let input = self.read("reduce", send)?;
-        let output = receive.map(|receive| self.written("reduce", receive)).transpose()?;
-        let output = output.unwrap_or(Lent::EMPTY);
-        self.add::<T>(Collective::Reduce { root }, *op, count, [input, output]);
-        Ok(())
+        self.apart(Collective::Reduce { root: number(root) }, Some(send), receive, *op)
     }
 
     /// Adds [`Comm::reduce_in_place`].
@@ -212,15 +171,7 @@ impl<'g> Group<'g> {
         op: &ReduceOp,
         root: i32,
     ) -> Result<()> {
-        let root = self.comm.root("reduce", root)?;
-        let count = data.len();
-        let data = self.written("reduce", data)?;
-        let collective = Collective::Reduce { root };
-        match self.comm.rank() == root {
-            true => self.add_in_place::<T>(collective, *op, count, [data, data]),
-            false => self.add::<T>(collective, *op, count, [data, Lent::EMPTY]),
-        }
-        Ok(())
+        self.in_place(Collective::Reduce { root: number(root) }, data, *op)
     }
 
     /// Adds [`Comm::reduce_scatter`].
@@ -233,13 +184,7 @@ impl<'g> Group<'g> {
         receive: CudaViewMut<'r, T>,
         op: &ReduceOp,
     ) -> Result<()> {
-        let count = receive.len();
-        let whole = count * self.comm.world_size();
-        self.comm.check_len("reduce_scatter", "input", send.len(), whole)?;
-        let buffers =
-            [self.read("reduce_scatter", send)?, self.written("reduce_scatter", receive)?];
-        self.add::<T>(Collective::ReduceScatter, *op, count, buffers);
-        Ok(())
+        self.apart(Collective::ReduceScatter, Some(send), Some(receive), *op)
     }
 
     /// Starts everything that was added.
@@ -256,7 +201,7 @@ impl<'g> Group<'g> {
             return Ok(());
         }
         for (nth, call) in self.calls.iter().enumerate() {
-            let started = self.comm.issue_lent(call);
+            let started = self.comm.issue(call);
             started.inspect_err(|error| self.fail_after(nth, error))?;
         }
         let exchanged = match self.messages[..] {
@@ -296,28 +241,38 @@ impl<'g> Group<'g> {
         Ok(lent)
     }
 
-    fn add<T: Element>(
+    /// Adds a call whose buffers do not overlap.
+    fn apart<T: Element>(
         &mut self,
         collective: Collective,
+        send: Option<CudaView<'g, T>>,
+        receive: Option<CudaViewMut<'g, T>>,
         op: ReduceOp,
-        count: usize,
-        [input, output]: [Lent<'g>; 2],
-    ) {
-        let kind = T::DATA_TYPE;
-        let in_place = false;
-        self.calls.push(LentCall { collective, kind, op, count, in_place, input, output });
+    ) -> Result<()> {
+        let name = collective.name();
+        let [reads, writes] = self.comm.uses(collective);
+        let input = send.filter(|_| reads).map(|send| self.read(name, send)).transpose()?;
+        let output = receive.filter(|_| writes).map(|it| self.written(name, it)).transpose()?;
+        let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
+        self.calls.push(self.comm.lent_call(
+            collective,
+            (T::DATA_TYPE, op),
+            Some(input),
+            output,
+        )?);
+        Ok(())
     }
 
-    fn add_in_place<T: Element>(
+    /// Adds a call whose input and output are `data`.
+    fn in_place<T: Element>(
         &mut self,
         collective: Collective,
+        data: CudaViewMut<'g, T>,
         op: ReduceOp,
-        count: usize,
-        buffers: [Lent<'g>; 2],
-    ) {
-        self.add::<T>(collective, op, count, buffers);
-        let last = self.calls.last_mut().expect("one was added");
-        last.in_place = true;
+    ) -> Result<()> {
+        let data = self.written(collective.name(), data)?;
+        self.calls.push(self.comm.lent_call(collective, (T::DATA_TYPE, op), None, data)?);
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::exchange::DeviceMessage;
 use super::rank::DeviceRank;
-use crate::comm::api::erased::{ErasedBuffers, ErasedCall};
+use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
@@ -26,8 +26,9 @@ impl DeviceRank {
         let read = self.read(input, &name)?;
         // What a call leaves as it is comes back as it was.
         let mut written = self.read(output, &name)?;
-        let erased = ErasedCall { op, ..ErasedCall::new(call.collective, call.kind) };
-        self.comm.call_erased(erased, ErasedBuffers::Apart(&read, &mut written))?;
+        let input = AnySlice::new(call.kind, &read);
+        let buffers = (input, AnySliceMut::new(call.kind, &mut written));
+        self.comm.call(call.collective, buffers, op)?;
         let done = DeviceBoard::write(self.stream(), output, &written);
         done.map_err(|error| self.fail(&name, error.to_string()))
     }

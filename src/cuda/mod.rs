@@ -44,7 +44,8 @@
 //! | room | what |
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
-//! | `collectives`, `rooted`, `scans`, `messages` | its calls |
+//! | `collectives`, `messages` | its calls |
+//! | `lent_call` | the one path from buffers to a call |
 //! | `group` | calls and messages that start together |
 //! | `explain` | why calls run as they do |
 //! | `exchange` | messages in launches that fit on all ranks |
@@ -66,14 +67,13 @@ mod group;
 mod host;
 mod id;
 mod leave;
+mod lent_call;
 mod links;
 mod messages;
 mod plan;
 mod prepare;
 mod programs;
 mod rank;
-mod rooted;
-mod scans;
 mod setup;
 mod watch;
 

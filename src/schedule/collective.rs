@@ -121,6 +121,7 @@ impl Collective {
     }
 
     /// The name in JSON and in error messages: `all_reduce`, `reduce_scatter` ...
+    #[inline]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Broadcast { .. } => "broadcast",
@@ -154,6 +155,7 @@ impl Collective {
     }
 
     /// The root, for the collectives that have one.
+    #[inline]
     pub const fn root(self) -> Option<usize> {
         match self {
             Self::Broadcast { root }
@@ -188,6 +190,7 @@ impl Collective {
     }
 
     /// True if elements are combined, so that a reduction operation matters.
+    #[inline]
     pub const fn reduces(self) -> bool {
         matches!(
             self,
@@ -201,6 +204,7 @@ impl Collective {
 
     /// True if the whole is one block a rank, so that it has as many chunks as there are ranks.
     /// The other collectives let the algorithm choose how to cut the vector.
+    #[inline]
     pub const fn is_blocked(self) -> bool {
         matches!(
             self,
@@ -213,6 +217,7 @@ impl Collective {
     }
 
     /// The chunks that `rank`'s input holds before the call.
+    #[inline]
     pub const fn input(self, rank: usize) -> HeldChunks {
         match self {
             Self::Broadcast { root } | Self::Scatter { root } => {
@@ -234,6 +239,7 @@ impl Collective {
     }
 
     /// The chunks that `rank`'s output must hold after the call.
+    #[inline]
     pub const fn output(self, rank: usize) -> HeldChunks {
         match self {
             Self::Reduce { root } | Self::Gather { root } => {

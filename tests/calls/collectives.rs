@@ -39,7 +39,7 @@ fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     let mut everybodys = vec![0; world * equal.len()];
     let comm = &mut ways[0].1;
     comm.set_algorithm(None);
-    comm.all_gather(&equal, &mut everybodys).unwrap();
+    comm.all_gather((&equal, &mut everybodys)).unwrap();
     for (rank, theirs) in everybodys.chunks(equal.len().max(1)).enumerate() {
         assert_eq!(theirs, equal, "rank {rank} has other bits, TEST_SEED={seed}");
     }

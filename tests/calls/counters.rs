@@ -103,9 +103,9 @@ fn other_collectives_send_what_must_arrive() {
         let all = local.run(|mut comm| {
             let mut whole = vec![0u8; (n * world) as usize];
             let block = vec![1u8; n as usize];
-            let gather = during(&mut comm, |comm| comm.all_gather(&block, &mut whole).unwrap());
+            let gather = during(&mut comm, |comm| comm.all_gather((&block, &mut whole)).unwrap());
             let scatter = during(&mut comm, |comm| {
-                comm.scatter(&whole.clone(), &mut block.clone(), 2).unwrap()
+                comm.scatter((&whole.clone(), &mut block.clone()), 2).unwrap()
             });
             let broadcast =
                 during(&mut comm, |comm| comm.broadcast(&mut block.clone(), 0).unwrap());
@@ -168,7 +168,7 @@ fn what_counts_and_what_does_not() {
             for round in 0..rounds {
                 let counts = [round + 1, 2];
                 let mine = vec![1u8; counts[group.rank()]];
-                group.all_gather_v(&mine, &mut vec![0; round + 3], &counts).unwrap();
+                group.all_gather((&mine, &mut vec![0; round + 3], &counts)).unwrap();
             }
         });
         let sent = if comm.rank() == 0 { (1..=rounds as u64).sum() } else { 2 * rounds as u64 };

@@ -156,7 +156,7 @@ fn lengths_that_contradict_one_another_are_refused_everywhere_and_harmless() {
         let mine = vec![1u32; comm.rank() + usize::from(comm.rank() == 1)];
         let counts: Vec<usize> = (0..comm.world()).collect();
         let mut all = vec![0; counts.iter().sum()];
-        let error = comm.gather_v(&mine, &mut all, &counts, 0).unwrap_err();
+        let error = comm.gather((&mine, &mut all, &counts), 0).unwrap_err();
         assert!(
             matches!(&error, Error::Invalid { why, .. } if why.contains("rank 1 has 2 elements")),
             "{error}"
@@ -166,7 +166,7 @@ fn lengths_that_contradict_one_another_are_refused_everywhere_and_harmless() {
             (vec![1; comm.world()], vec![usize::from(comm.rank() != 0); comm.world()]);
         let mut output = vec![0u32; receives.iter().sum()];
         let error =
-            comm.all_to_all_v(&vec![7; comm.world()], &sends, &mut output, &receives).unwrap_err();
+            comm.all_to_all((&vec![7; comm.world()], &sends, &mut output, &receives)).unwrap_err();
         assert!(error.to_string().contains("which expects 0"), "{error}");
         comm.barrier().unwrap();
     };

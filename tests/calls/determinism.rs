@@ -101,7 +101,7 @@ fn own_operations_go_from_left_to_right_too() {
             comm.set_deterministic(true);
             for count in [3, 20_000] {
                 let mut data = all_of(comm.rank(), count);
-                comm.reduce_with(&mut data, &add, 0).unwrap();
+                comm.reduce(&mut data, &add, 0).unwrap();
                 assert!(comm.rank() > 0 || data == plain_loop(count), "{count} elements");
             }
         });
@@ -120,7 +120,7 @@ fn a_named_algorithm_in_another_order_is_refused_where_bits_may_differ() {
         assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
         comm.all_reduce(&mut [1u8], ReduceOp::Sum).unwrap();
         comm.all_reduce(&mut [1f32], ReduceOp::Max).unwrap();
-        comm.all_gather(&[1f32], &mut [0.0; 3]).unwrap();
+        comm.all_gather((&[1f32], &mut [0.0; 3])).unwrap();
     });
 }
 

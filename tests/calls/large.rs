@@ -34,12 +34,12 @@ fn every_element_arrives() {
 
         let block = COUNT / WORLD;
         let mut all = vec![0; OFFSET + COUNT];
-        comm.all_gather(&mine[OFFSET..OFFSET + block], &mut all[OFFSET..]).unwrap();
+        comm.all_gather((&mine[OFFSET..OFFSET + block], &mut all[OFFSET..])).unwrap();
         let right = |at: usize| all[OFFSET + at] == value(at / block, OFFSET + at % block);
         assert!(all[0] == 0 && (0..COUNT).all(right), "all-gather");
 
         let mut exchanged = vec![0; OFFSET + COUNT];
-        comm.all_to_all(&mine[OFFSET..], &mut exchanged[OFFSET..]).unwrap();
+        comm.all_to_all((&mine[OFFSET..], &mut exchanged[OFFSET..])).unwrap();
         let from = comm.rank() * block;
         let right =
             |at: usize| exchanged[OFFSET + at] == value(at / block, OFFSET + from + at % block);

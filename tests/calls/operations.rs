@@ -116,46 +116,76 @@ fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, m
     let result = expected(world, count, meaning);
     let input = numbers(rank, count);
     let mut output = vec![0; count];
-    comm.all_reduce_into_with(&input, &mut output, op).unwrap();
+    comm.all_reduce((&input, &mut output), op).unwrap();
     assert_eq!(output, result);
     let mut data = input.clone();
-    comm.all_reduce_with(&mut data, op).unwrap();
+    comm.all_reduce(&mut data, op).unwrap();
     assert_eq!(data, result);
 
     for root in 0..world {
         let mut data = input.clone();
         let mut output = vec![0; if rank == root { count } else { 0 }];
-        comm.reduce_with(&mut data, op, root).unwrap();
+        comm.reduce(&mut data, op, root).unwrap();
         assert_eq!(data, if rank == root { &result[..] } else { &input[..] }, "root {root}");
-        comm.reduce_into_with(&input, &mut output, op, root).unwrap();
+        comm.reduce((&input, &mut output), op, root).unwrap();
         assert_eq!(output, if rank == root { &result[..] } else { &[] }, "root {root}");
     }
 
     let whole = numbers(rank, count * world);
     let blocks = expected(world, count * world, meaning);
     let mine = rank * count..(rank + 1) * count;
-    comm.reduce_scatter_with(&whole, &mut data, op).unwrap();
+    comm.reduce_scatter((&whole, &mut data), op).unwrap();
     assert_eq!(data, blocks[mine.clone()]);
     let mut place = whole.clone();
-    comm.reduce_scatter_in_place_with(&mut place, op).unwrap();
+    comm.reduce_scatter(&mut place, op).unwrap();
     assert_eq!(place[mine.clone()], blocks[mine.clone()]);
     assert_eq!(
         (&place[..mine.start], &place[mine.end..]),
         (&whole[..mine.start], &whole[mine.end..])
     );
+    check_scans_blocks_and_requests(comm, op, count, meaning);
+}
+
+fn check_scans_blocks_and_requests(
+    comm: &mut Communicator,
+    op: &Operation<u64>,
+    count: usize,
+    meaning: Meaning,
+) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let input = numbers(rank, count);
+    let mut total = input.clone();
+    comm.scan(&mut total, op).unwrap();
+    assert_eq!(total, expected(rank + 1, count, meaning));
+    let mut before = vec![7; count];
+    comm.exclusive_scan((&input, &mut before), op).unwrap();
+    let expected_before = if rank == 0 { vec![7; count] } else { expected(rank, count, meaning) };
+    assert_eq!(before, expected_before);
+
+    let counts: Vec<usize> = (0..world).map(|rank| count + 2 * rank).collect();
+    let start: usize = counts[..rank].iter().sum();
+    let whole = numbers(rank, counts.iter().sum());
+    let mut block = vec![0; counts[rank]];
+    comm.reduce_scatter((&whole, &counts, &mut block), op).unwrap();
+    assert_eq!(block, expected(world, whole.len(), meaning)[start..][..counts[rank]]);
+
+    let apart = comm.start_all_reduce((input.clone(), vec![0; count]), op);
+    let in_place = comm.start_all_reduce(input.clone(), op);
+    let result = expected(world, count, meaning);
+    assert_eq!(apart.wait().unwrap(), (input, result.clone()));
+    assert_eq!(in_place.wait().unwrap(), result);
 }
 
 #[test]
 fn an_algorithm_that_breaks_the_order_is_refused() {
     Communicator::run_local(3, |mut comm| {
         comm.set_algorithm(Some(Algorithm::Ring));
-        let error =
-            comm.all_reduce_with(&mut [1], &operation("compose", false, compose)).unwrap_err();
+        let error = comm.all_reduce(&mut [1], &operation("compose", false, compose)).unwrap_err();
         assert!(error.is_harmless());
         let why = "algorithm 'ring' does not combine the ranks in their order, as 'compose' in \
                    rank order needs; leave the choice to 'auto'";
         assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
-        comm.all_reduce_with(&mut [1], &operation("product", true, u64::wrapping_mul)).unwrap();
+        comm.all_reduce(&mut [1], &operation("product", true, u64::wrapping_mul)).unwrap();
     });
 }
 
@@ -164,7 +194,7 @@ fn operations_of_unlike_names_do_not_match() {
     let errors = Communicator::run_local(2, |mut comm| {
         comm.set_timeout(Duration::from_secs(20));
         let op = operation(["plus", "times"][comm.rank()], true, u64::wrapping_add);
-        comm.all_reduce_with(&mut [1], &op).unwrap_err().to_string()
+        comm.all_reduce(&mut [1], &op).unwrap_err().to_string()
     });
     assert!(
         errors.iter().any(|error| error.contains("'plus'") && error.contains("'times'")),
@@ -182,7 +212,7 @@ fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
             });
             let call = catch_unwind(AssertUnwindSafe(|| -> maypole::Result<()> {
                 loop {
-                    comm.all_reduce_with(&mut [1, 2, 3], &broken)?;
+                    comm.all_reduce(&mut [1, 2, 3], &broken)?;
                 }
             }));
             let later = comm.barrier().unwrap_err();
@@ -215,7 +245,7 @@ fn more_ranks_than_a_fold_has_sources_are_combined_in_order() {
             for algorithm in Algorithm::named() {
                 comm.set_algorithm(Some(algorithm));
                 let mut all = vec![0; 40];
-                match comm.all_reduce_into_with(&mine, &mut all, &op) {
+                match comm.all_reduce((&mine, &mut all), &op) {
                     Ok(()) => assert_eq!(all, expected(world, 40, compose), "{algorithm}"),
                     Err(error) if error.is_harmless() => continue,
                     Err(error) => panic!("{algorithm}: {error}"),
@@ -225,7 +255,7 @@ fn more_ranks_than_a_fold_has_sources_are_combined_in_order() {
             for root in [0, world - 1] {
                 comm.set_algorithm(Some(Algorithm::Linear));
                 let mut data = mine.clone();
-                comm.reduce_with(&mut data, &op, root).unwrap();
+                comm.reduce(&mut data, &op, root).unwrap();
                 let root_has =
                     if comm.rank() == root { expected(world, 40, compose) } else { mine.clone() };
                 assert_eq!(data, root_has, "to {root}");

@@ -7,7 +7,7 @@ use crate::spawn::{World, as_each_rank};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Schedule, Step, input, output};
-use maypole::{Communicator, Error, Factor, Local, ReduceOp, Transport};
+use maypole::{Communicator, Error, Factor, Local, Operation, ReduceOp, Transport};
 use std::time::{Duration, Instant};
 
 /// A star: rank 0 receives the vectors of all ranks in rank order, and sends the sum to all ranks.
@@ -36,11 +36,10 @@ fn stars(comm: &mut Communicator) {
     for count in [0, 1, 5, 1000, 70_001, 1 << 20] {
         let mut whole = numbers(rank, count);
         let mut apart = vec![0; count];
-        comm.run_into(
+        comm.run(
             |rank| star(world, rank),
             Collective::AllReduce,
-            &whole,
-            &mut apart,
+            (&whole, &mut apart),
             ReduceOp::Sum,
         )
         .unwrap();
@@ -60,6 +59,12 @@ fn stars(comm: &mut Communicator) {
             .unwrap();
         assert!(data == sum);
     }
+    let remember = Operation::new("decimal places", false, |left: &[u64], right: &mut [u64]| {
+        left.iter().zip(right).for_each(|(left, right)| *right += 10 * left);
+    });
+    let mut digits = [rank as u64 + 1; 5];
+    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut digits, &remember).unwrap();
+    assert_eq!(digits, [(1..=world as u64).fold(0, |number, digit| 10 * number + digit); 5]);
     let mut mean = [rank as f32; 3];
     comm.run(|rank| star(world, rank), Collective::AllReduce, &mut mean, ReduceOp::Avg).unwrap();
     assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);
@@ -97,24 +102,26 @@ fn every_collective(comm: &mut Communicator) {
         let brings = numbers(rank, len(collective.input(rank)));
         let mut keeps = vec![-1; len(collective.output(rank))];
         let mut expected = keeps.clone();
-        comm.run_into(schedule, collective, &brings, &mut keeps, ReduceOp::Max).unwrap();
+        comm.run(schedule, collective, (&brings, &mut keeps), ReduceOp::Max).unwrap();
         match collective {
             Collective::Broadcast { root } => {
                 expected.copy_from_slice(if rank == root { &brings } else { &keeps });
                 comm.broadcast(&mut expected, root)
             }
             Collective::Reduce { root } => {
-                comm.reduce_into(&brings, &mut expected, ReduceOp::Max, root)
+                comm.reduce((&brings, &mut expected), ReduceOp::Max, root)
             }
-            Collective::AllReduce => comm.all_reduce_into(&brings, &mut expected, ReduceOp::Max),
-            Collective::Gather { root } => comm.gather(&brings, &mut expected, root),
-            Collective::AllGather => comm.all_gather(&brings, &mut expected),
-            Collective::Scatter { root } => comm.scatter(&brings, &mut expected, root),
-            Collective::ReduceScatter => comm.reduce_scatter(&brings, &mut expected, ReduceOp::Max),
-            Collective::AllToAll => comm.all_to_all(&brings, &mut expected),
-            Collective::Scan => comm.scan_into(&brings, &mut expected, ReduceOp::Max),
+            Collective::AllReduce => comm.all_reduce((&brings, &mut expected), ReduceOp::Max),
+            Collective::Gather { root } => comm.gather((&brings, &mut expected), root),
+            Collective::AllGather => comm.all_gather((&brings, &mut expected)),
+            Collective::Scatter { root } => comm.scatter((&brings, &mut expected), root),
+            Collective::ReduceScatter => {
+                comm.reduce_scatter((&brings, &mut expected), ReduceOp::Max)
+            }
+            Collective::AllToAll => comm.all_to_all((&brings, &mut expected)),
+            Collective::Scan => comm.scan((&brings, &mut expected), ReduceOp::Max),
             Collective::ExclusiveScan => {
-                comm.exclusive_scan_into(&brings, &mut expected, ReduceOp::Max)
+                comm.exclusive_scan((&brings, &mut expected), ReduceOp::Max)
             }
             _ => comm.barrier(),
         }
@@ -185,11 +192,10 @@ fn refused(comm: &mut Communicator) {
         let text = format!("rank {rank}: all_reduce: the schedules do something else: {words}");
         assert_eq!(error.to_string(), text);
     }
-    let error = comm.run_into(
+    let error = comm.run(
         |rank| star(world, rank),
         Collective::AllReduce,
-        &[1u8],
-        &mut [0u8; 2],
+        (&[1u8], &mut [0u8; 2]),
         ReduceOp::Sum,
     );
     assert!(error.unwrap_err().is_harmless());
@@ -204,19 +210,18 @@ fn refused(comm: &mut Communicator) {
 fn deterministic(comm: &mut Communicator) {
     let world = comm.world();
     let ring = |rank| Algorithm::Ring.schedule(Collective::AllReduce, world, rank).unwrap();
-    let mut data = [1e8f32, 1.0, -1e8, 1.0][comm.rank() % 4];
+    let mut data = [[1e8f32, 1.0, -1e8, 1.0][comm.rank() % 4]];
     comm.set_deterministic(true);
-    let data = std::slice::from_mut(&mut data);
     if world > 2 {
-        let error = comm.run(ring, Collective::AllReduce, data, ReduceOp::Sum).unwrap_err();
+        let error = comm.run(ring, Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap_err();
         let why = "the user's algorithm does not combine the ranks one by one from left to right";
         assert!(error.is_harmless() && error.to_string().contains(why), "{error}");
     }
-    comm.run(|rank| star(world, rank), Collective::AllReduce, data, ReduceOp::Sum).unwrap();
+    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap();
     let sum = (1..world).fold(1e8f32, |sum, rank| sum + [1e8, 1.0, -1e8, 1.0][rank % 4]);
     assert_eq!(data, [sum]);
     comm.set_deterministic(false);
-    comm.run(ring, Collective::AllReduce, data, ReduceOp::Sum).unwrap();
+    comm.run(ring, Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap();
 }
 
 fn everything(mut comm: Communicator) {

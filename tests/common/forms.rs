@@ -3,7 +3,7 @@
 use super::lengths::Lengths;
 use super::number::Number;
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, ErasedBuffers, ErasedCall, ReduceOp, Result};
+use maypole::{AnySlice, AnySliceMut, Communicator, IntoBuffers, ReduceOp, Result};
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,51 +61,40 @@ impl Call {
         if let Lengths::Blocks(counts) = &self.lengths {
             let counts = self.known(counts);
             return match self.collective {
-                Collective::Gather { root } => comm.gather_v(x, y, counts, root),
-                Collective::Scatter { root } => comm.scatter_v(x, counts, y, root),
-                Collective::AllGather => comm.all_gather_v(x, y, counts),
-                _ => comm.reduce_scatter_v(x, y, counts, op),
+                Collective::Gather { root } => comm.gather((x, y, counts), root),
+                Collective::Scatter { root } => comm.scatter((x, counts, y), root),
+                Collective::AllGather => comm.all_gather((x, y, counts)),
+                _ => comm.reduce_scatter((x, counts, y), op),
             };
         }
         if let Lengths::Pairs(rows) = &self.lengths {
-            return comm.all_to_all_v(x, &rows[self.rank], y, &self.receives(rows));
+            return comm.all_to_all((x, &rows[self.rank], y, &self.receives(rows)));
         }
         match (self.collective, self.in_place) {
             (Collective::Broadcast { root }, _) => comm.broadcast(y, root),
             (Collective::Reduce { root }, true) => comm.reduce(y, op, root),
-            (Collective::Reduce { root }, false) => comm.reduce_into(x, y, op, root),
+            (Collective::Reduce { root }, false) => comm.reduce((x, y), op, root),
             (Collective::AllReduce, true) => comm.all_reduce(y, op),
-            (Collective::AllReduce, false) => comm.all_reduce_into(x, y, op),
-            (Collective::Gather { root }, true) => comm.gather_in_place(y, root),
-            (Collective::Gather { root }, false) => comm.gather(x, y, root),
-            (Collective::AllGather, true) => comm.all_gather_in_place(y),
-            (Collective::AllGather, false) => comm.all_gather(x, y),
-            (Collective::Scatter { root }, true) => comm.scatter_in_place(y, root),
-            (Collective::Scatter { root }, false) => comm.scatter(x, y, root),
-            (Collective::ReduceScatter, true) => comm.reduce_scatter_in_place(y, op),
-            (Collective::ReduceScatter, false) => comm.reduce_scatter(x, y, op),
-            (Collective::AllToAll, true) => comm.all_to_all_in_place(y),
-            (Collective::AllToAll, false) => comm.all_to_all(x, y),
+            (Collective::AllReduce, false) => comm.all_reduce((x, y), op),
+            (Collective::Gather { root }, true) => comm.gather(y, root),
+            (Collective::Gather { root }, false) => comm.gather((x, y), root),
+            (Collective::AllGather, true) => comm.all_gather(y),
+            (Collective::AllGather, false) => comm.all_gather((x, y)),
+            (Collective::Scatter { root }, true) => comm.scatter(y, root),
+            (Collective::Scatter { root }, false) => comm.scatter((x, y), root),
+            (Collective::ReduceScatter, true) => comm.reduce_scatter(y, op),
+            (Collective::ReduceScatter, false) => comm.reduce_scatter((x, y), op),
+            (Collective::AllToAll, true) => comm.all_to_all(y),
+            (Collective::AllToAll, false) => comm.all_to_all((x, y)),
             (Collective::Scan, true) => comm.scan(y, op),
-            (Collective::Scan, false) => comm.scan_into(x, y, op),
+            (Collective::Scan, false) => comm.scan((x, y), op),
             (Collective::ExclusiveScan, true) => comm.exclusive_scan(y, op),
-            (Collective::ExclusiveScan, false) => comm.exclusive_scan_into(x, y, op),
+            (Collective::ExclusiveScan, false) => comm.exclusive_scan((x, y), op),
             (Collective::Barrier, _) => comm.barrier(),
         }
     }
 
     fn erased<T: Number>(&self, comm: &mut Communicator, x: &[T], y: &mut [T]) -> Result<()> {
-        let mut call = ErasedCall { op: self.op, ..ErasedCall::new(self.collective, T::DATA_TYPE) };
-        let receives;
-        match &self.lengths {
-            Lengths::Even(_) => {}
-            Lengths::Blocks(counts) => call.counts = Some(self.known(counts)),
-            Lengths::Pairs(rows) => {
-                receives = self.receives(rows);
-                call.counts = Some(&rows[self.rank]);
-                call.receive_counts = Some(&receives);
-            }
-        }
         // Not every byte is a bool, so the output is a copy, which begins at a multiple of 8.
         let size = size_of_val(y);
         let mut words = vec![0u64; size.div_ceil(8)];
@@ -115,10 +104,19 @@ impl Call {
         let is_root = self.collective.root() == Some(self.rank);
         let own = if is_root { y.to_vec() } else { Vec::new() };
         let input = if matches!(self.collective, Collective::Broadcast { .. }) { &own } else { x };
-        let done = match self.in_place {
-            true => comm.call_erased(call, ErasedBuffers::InPlace(output)),
-            false => {
-                comm.call_erased(call, ErasedBuffers::Apart(bytemuck::cast_slice(input), output))
+        let any = AnySliceMut::new(T::DATA_TYPE, output);
+        let input = AnySlice::new(T::DATA_TYPE, bytemuck::cast_slice(input));
+        let buffers = if self.in_place { any.into_buffers() } else { (input, any).into_buffers() };
+        let done = match &self.lengths {
+            Lengths::Even(_) => comm.call(self.collective, buffers, self.op),
+            Lengths::Blocks(counts) => {
+                let buffers = buffers.with_counts(Some(self.known(counts)), None);
+                comm.call(self.collective, buffers, self.op)
+            }
+            Lengths::Pairs(rows) => {
+                let receives = self.receives(rows);
+                let buffers = buffers.with_counts(Some(&rows[self.rank]), Some(&receives));
+                comm.call(self.collective, buffers, self.op)
             }
         };
         y.copy_from_slice(bytemuck::checked::cast_slice(output));
@@ -129,14 +127,21 @@ impl Call {
         let before = x.to_vec();
         let after = y.to_vec();
         let op = self.op;
-        let done = match (self.collective, self.in_place || self.lengths.differ()) {
+        let unequal = self.lengths.differ();
+        let done = match (self.collective, self.in_place || unequal) {
             (Collective::Broadcast { root }, _) => comm.start_broadcast(after, root).wait()?,
-            (Collective::AllReduce, true) => comm.start_all_reduce(after, op).wait()?,
-            (Collective::AllGather, false) => comm.start_all_gather(before, after).wait()?.1,
-            (Collective::ReduceScatter, false) => {
-                comm.start_reduce_scatter(before, after, op).wait()?.1
+            (Collective::AllReduce, true) if !unequal => comm.start_all_reduce(after, op).wait()?,
+            (Collective::AllReduce, false) => comm.start_all_reduce((before, after), op).wait()?.1,
+            (Collective::AllGather, true) if !unequal => comm.start_all_gather(after).wait()?,
+            (Collective::AllGather, false) => comm.start_all_gather((before, after)).wait()?.1,
+            (Collective::ReduceScatter, true) if !unequal => {
+                comm.start_reduce_scatter(after, op).wait()?
             }
-            (Collective::AllToAll, false) => comm.start_all_to_all(before, after).wait()?.1,
+            (Collective::ReduceScatter, false) => {
+                comm.start_reduce_scatter((before, after), op).wait()?.1
+            }
+            (Collective::AllToAll, true) if !unequal => comm.start_all_to_all(after).wait()?,
+            (Collective::AllToAll, false) => comm.start_all_to_all((before, after)).wait()?.1,
             _ => {
                 let queued = comm
                     .start((before, after), move |comm, (x, y): &mut (Vec<T>, Vec<T>)| {

@@ -51,7 +51,7 @@ impl Member {
     fn settle(&mut self) {
         loop {
             let mut ids = vec![0; self.comm.world()];
-            if self.comm.all_gather(&[self.id], &mut ids).is_ok() {
+            if self.comm.all_gather((&[self.id], &mut ids)).is_ok() {
                 assert_eq!(ids[self.comm.rank()], self.id);
                 self.ids = ids;
                 return;

@@ -66,8 +66,8 @@ impl Call {
             Self::Reduce(root) => comm.reduce(&mut [1f32; 100], ReduceOp::Sum, root),
             Self::Word => comm.all_reduce(&mut [1u64], ReduceOp::Sum),
             Self::Large => comm.all_reduce(&mut vec![1u64; 1 << 17], ReduceOp::Sum),
-            Self::Gather => comm.gather(&[1f32; 100], &mut vec![0.0; 100 * world], 0),
-            Self::Scatter => comm.scatter(&vec![1f32; 100 * world], &mut [0.0; 100], 0),
+            Self::Gather => comm.gather((&[1f32; 100], &mut vec![0.0; 100 * world]), 0),
+            Self::Scatter => comm.scatter((&vec![1f32; 100 * world], &mut [0.0; 100]), 0),
             Self::Barrier => comm.barrier(),
         }
     }

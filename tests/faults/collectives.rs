@@ -164,9 +164,9 @@ fn wrong_arguments_do_no_harm() {
         let rank = comm.rank();
         let bad = [
             comm.broadcast(&mut [0u8; 4], 2),
-            comm.all_reduce_into(&[0u8; 4], &mut [0; 3], ReduceOp::Sum),
-            comm.all_gather_in_place(&mut [0u8; 5]),
-            comm.reduce_scatter(&[0u8; 4], &mut [0; 4], ReduceOp::Sum),
+            comm.all_reduce((&[0u8; 4], &mut [0; 3]), ReduceOp::Sum),
+            comm.all_gather(&mut [0u8; 5]),
+            comm.reduce_scatter((&[0u8; 4], &mut [0; 4]), ReduceOp::Sum),
         ];
         for error in bad.map(Result::unwrap_err) {
             assert!(

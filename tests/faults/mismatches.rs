@@ -53,7 +53,7 @@ fn other_algorithm(mut comm: Communicator) -> Result<()> {
 fn other_counts(mut comm: Communicator) -> Result<()> {
     let counts = if comm.rank() == 2 { [1, 1, 4] } else { [1, 2, 3] };
     let mine = vec![1u64; counts[comm.rank()]];
-    comm.all_gather_v(&mine, &mut [0; 6], &counts)?;
+    comm.all_gather((&mine, &mut [0; 6], &counts))?;
     comm.barrier()
 }
 
@@ -74,8 +74,8 @@ fn split_against_duplicate(mut comm: Communicator) -> Result<()> {
 /// Ranks 0 and 2 gather and wait for rank 1; rank 1 waits to be given its part of a scatter.
 fn each_waits_for_the_other(mut comm: Communicator) -> Result<()> {
     match comm.rank() {
-        1 => comm.scatter(&[0u8; 3], &mut [0], 0)?,
-        _ => comm.gather(&[0u8], &mut [0; 3], 0)?,
+        1 => comm.scatter((&[0u8; 3], &mut [0]), 0)?,
+        _ => comm.gather((&[0u8], &mut [0; 3]), 0)?,
     }
     comm.barrier()
 }

@@ -58,7 +58,7 @@ impl Survivor {
             self.comm = self.comm.shrink().unwrap();
             self.shrinks += 1;
             let mut ids = vec![0; self.comm.world()];
-            if self.comm.all_gather(&[self.id], &mut ids).is_ok() {
+            if self.comm.all_gather((&[self.id], &mut ids)).is_ok() {
                 assert_eq!(ids[self.comm.rank()], self.id);
                 assert!(ids.is_sorted() && ids.iter().all(|id| self.ids.contains(id)), "{ids:?}");
                 self.ids = ids;

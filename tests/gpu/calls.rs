@@ -121,7 +121,7 @@ impl Both<'_> {
             Collective::Gather { root } => {
                 let mut expected = vec![T::of(7); whole];
                 let mine = numbers::<T>(seed, count);
-                self.comm.gather(&mine, &mut expected, root).unwrap();
+                self.comm.gather((&mine, &mut expected), root).unwrap();
                 let data = self.to_gpu(&mine);
                 let mut out = self.to_gpu(&vec![T::of(7); whole]);
                 let mut into = out.slice_mut(..whole);
@@ -132,7 +132,7 @@ impl Both<'_> {
             Collective::AllGather => {
                 let mine = numbers::<T>(seed, count);
                 let mut expected = vec![T::of(7); whole];
-                self.comm.all_gather(&mine, &mut expected).unwrap();
+                self.comm.all_gather((&mine, &mut expected)).unwrap();
                 let mut placed = vec![T::of(9); whole];
                 placed[me * count..][..count].copy_from_slice(&mine);
                 let mut placed = self.to_gpu(&placed);
@@ -148,7 +148,7 @@ impl Both<'_> {
             }
             Collective::Scatter { root } => {
                 let mut expected = vec![T::of(7); count];
-                self.comm.scatter(&input, &mut expected, root).unwrap();
+                self.comm.scatter((&input, &mut expected), root).unwrap();
                 let data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
                 let from = data.slice(..whole);
@@ -158,7 +158,7 @@ impl Both<'_> {
             }
             Collective::ReduceScatter => {
                 let mut expected = vec![T::of(7); count];
-                self.comm.reduce_scatter(&input, &mut expected, op).unwrap();
+                self.comm.reduce_scatter((&input, &mut expected), op).unwrap();
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); count]);
                 let from = data.slice(..whole);
@@ -170,7 +170,7 @@ impl Both<'_> {
             }
             Collective::AllToAll => {
                 let mut expected = vec![T::of(7); whole];
-                self.comm.all_to_all(&input, &mut expected).unwrap();
+                self.comm.all_to_all((&input, &mut expected)).unwrap();
                 let mut data = self.to_gpu(&input);
                 let mut out = self.to_gpu(&vec![T::of(7); whole]);
                 self.meet();

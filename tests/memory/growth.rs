@@ -188,12 +188,12 @@ fn dropping_programs_changes_no_result() {
                     for length in [1, 3, 40_000, 7, 100_000, 2] {
                         let mine = vec![comm.rank() as u64 + 1; length];
                         let mut sum = vec![0; length];
-                        comm.all_reduce_into(&mine, &mut sum, ReduceOp::Sum).unwrap();
+                        comm.all_reduce((&mine, &mut sum), ReduceOp::Sum).unwrap();
                         assert!(sum.iter().all(|sum| *sum == 3));
-                        comm.all_reduce_into(&mine, &mut sum, ReduceOp::PreMulSum(five)).unwrap();
+                        comm.all_reduce((&mine, &mut sum), ReduceOp::PreMulSum(five)).unwrap();
                         assert!(sum.iter().all(|sum| *sum == 15));
                         let mut both = mine.clone();
-                        comm.all_reduce_with(&mut both, &add).unwrap();
+                        comm.all_reduce(&mut both, &add).unwrap();
                         assert!(both.iter().all(|sum| *sum == 3));
                         let mut both = mine.clone();
                         comm.run(swap(round), Collective::AllReduce, &mut both, ReduceOp::Sum)
@@ -224,11 +224,11 @@ fn new_counts_every_step_keep_no_more_memory() {
             let counts = [number, number / 2];
             let mine = vec![rank as u16; counts[rank]];
             let mut all = vec![7; number + number / 2];
-            comm.all_gather_v(&mine, &mut all, &counts).unwrap();
+            comm.all_gather((&mine, &mut all, &counts)).unwrap();
             assert!(all[..number].iter().all(|it| *it == 0));
             assert!(all[number..].iter().all(|it| *it == 1));
-            let (sends, receives) = (vec![rank as u8; 2 * number], &mut vec![7; 2 * number]);
-            comm.all_to_all_v(&sends, &[number; 2], receives, &[number; 2]).unwrap();
+            let (sends, mut receives) = (vec![rank as u8; 2 * number], vec![7; 2 * number]);
+            comm.all_to_all((&sends, &[number; 2], &mut receives, &[number; 2])).unwrap();
             assert!(receives[number..].iter().all(|it| *it == 1));
         });
     }

@@ -16,24 +16,24 @@ const CALLS: [(&str, SmallCall); 18] = [
     ("barrier", |comm, _, _| comm.barrier()),
     ("broadcast", |comm, one, _| comm.broadcast(one, ROOT)),
     ("reduce", |comm, one, _| comm.reduce(one, ReduceOp::Sum, ROOT)),
-    ("reduce_into", |comm, one, all| comm.reduce_into(one, &mut all[..1], ReduceOp::Max, ROOT)),
+    ("reduce_into", |comm, one, all| comm.reduce((one, &mut all[..1]), ReduceOp::Max, ROOT)),
     ("all_reduce", |comm, one, _| comm.all_reduce(one, ReduceOp::Min)),
     ("average", |comm, one, _| comm.all_reduce(one, ReduceOp::Avg)),
-    ("all_reduce_into", |comm, one, all| comm.all_reduce_into(one, &mut all[..1], ReduceOp::Sum)),
-    ("gather", |comm, one, all| comm.gather(one, all, ROOT)),
-    ("all_gather", |comm, one, all| comm.all_gather(one, all)),
-    ("all_gather_in_place", |comm, _, all| comm.all_gather_in_place(all)),
-    ("scatter", |comm, one, all| comm.scatter(all, one, ROOT)),
-    ("reduce_scatter", |comm, one, all| comm.reduce_scatter(all, one, ReduceOp::Sum)),
-    ("reduce_scatter_in_place", |comm, _, all| comm.reduce_scatter_in_place(all, ReduceOp::Min)),
+    ("all_reduce_into", |comm, one, all| comm.all_reduce((one, &mut all[..1]), ReduceOp::Sum)),
+    ("gather", |comm, one, all| comm.gather((one, all), ROOT)),
+    ("all_gather", |comm, one, all| comm.all_gather((one, all))),
+    ("all_gather_in_place", |comm, _, all| comm.all_gather(all)),
+    ("scatter", |comm, one, all| comm.scatter((all, one), ROOT)),
+    ("reduce_scatter", |comm, one, all| comm.reduce_scatter((all, one), ReduceOp::Sum)),
+    ("reduce_scatter_in_place", |comm, _, all| comm.reduce_scatter(all, ReduceOp::Min)),
     ("all_to_all", |comm, _, all| {
         let mut other = [0.0; 8];
         let world = all.len();
-        comm.all_to_all(all, &mut other[..world])
+        comm.all_to_all((all, &mut other[..world]))
     }),
-    ("all_to_all_in_place", |comm, _, all| comm.all_to_all_in_place(all)),
+    ("all_to_all_in_place", |comm, _, all| comm.all_to_all(all)),
     ("scan", |comm, one, _| comm.scan(one, ReduceOp::Max)),
-    ("scan_into", |comm, one, all| comm.scan_into(one, &mut all[..1], ReduceOp::Sum)),
+    ("scan_into", |comm, one, all| comm.scan((one, &mut all[..1]), ReduceOp::Sum)),
     ("exclusive_scan", |comm, one, _| comm.exclusive_scan(one, ReduceOp::Max)),
 ];
 

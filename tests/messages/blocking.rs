@@ -414,15 +414,15 @@ fn another_thread_starts_messages_while_a_call_waits() {
             }
             std::thread::scope(|threads| {
                 let waits = threads.spawn(|| comm.barrier().unwrap());
-                let sent = handle.start_send_erased(DataType::U8, vec![5u8; len], 1, 5, |_| {});
+                let sent = handle.start_send(DataType::U8, vec![5u8; len], 1, 5, |_| {});
                 sent.wait().unwrap();
                 let room = vec![0u8; len];
-                let back = handle.start_recv_erased(DataType::U8, room, Some(1), 6, |_| {});
+                let back = handle.start_recv(DataType::U8, room, Some(1), 6, |_| {});
                 assert!(back.wait().unwrap() == (vec![5u8; len], (1, len)));
                 waits.join().unwrap();
             });
             comm.close().unwrap();
-            let late = handle.start_send_erased(DataType::U8, vec![0], 1, 5, |_| {}).wait();
+            let late = handle.start_send(DataType::U8, vec![0], 1, 5, |_| {}).wait();
             assert!(matches!(&late, Err(Error::Invalid { .. })), "{late:?}");
         });
     }

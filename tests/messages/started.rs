@@ -160,11 +160,17 @@ fn erased(comm: &mut Communicator) {
         let (tell, told) = channel();
         let sent = move |end: Result<(usize, usize), &Error>| tell.send(end.unwrap()).unwrap();
         let numbers: Vec<u8> = [1f32, 2.0, 3.0].iter().flat_map(|it| it.to_ne_bytes()).collect();
-        comm.start_send_erased(DataType::F32, numbers.clone(), 1, 31, sent).wait().unwrap();
+        comm.message_handle()
+            .start_send(DataType::F32, numbers.clone(), 1, 31, sent)
+            .wait()
+            .unwrap();
         assert_eq!(told.recv().unwrap(), (1, 3));
-        comm.start_send_erased(DataType::F32, numbers, 1, 31, |_| {}).wait().unwrap();
-        comm.start_send_erased(DataType::Bool, vec![0u8, 7, 1], 1, 31, |_| {}).wait().unwrap();
-        let odd = comm.start_send_erased(DataType::F32, [0u8; 3], 1, 31, |end| {
+        comm.message_handle().start_send(DataType::F32, numbers, 1, 31, |_| {}).wait().unwrap();
+        comm.message_handle()
+            .start_send(DataType::Bool, vec![0u8, 7, 1], 1, 31, |_| {})
+            .wait()
+            .unwrap();
+        let odd = comm.message_handle().start_send(DataType::F32, [0u8; 3], 1, 31, |end| {
             assert!(matches!(end, Err(Error::Invalid { .. })));
         });
         assert!(matches!(odd.wait(), Err(Error::Invalid { .. })));
@@ -173,7 +179,8 @@ fn erased(comm: &mut Communicator) {
         let received = move |end: Result<(usize, usize), &Error>| {
             tell.send(end.unwrap_err().to_string()).unwrap();
         };
-        let wrong = comm.start_recv_erased(DataType::F64, vec![0u8; 16], Some(0), 31, received);
+        let wrong =
+            comm.message_handle().start_recv(DataType::F64, vec![0u8; 16], Some(0), 31, received);
         let error = wrong.wait().unwrap_err().to_string();
         assert!(
             error.contains("sent 3 x f32 with tag 31, but this receive takes 2 x f64"),
@@ -181,13 +188,15 @@ fn erased(comm: &mut Communicator) {
         );
         assert_eq!(told.recv().unwrap(), error);
         let (mut came, from) = (vec![0f32; 3], None);
-        let right = comm.start_recv_erased(DataType::F32, vec![0u8; 12], from, 31, |_| {});
+        let right =
+            comm.message_handle().start_recv(DataType::F32, vec![0u8; 12], from, 31, |_| {});
         let (data, arrival) = right.wait().unwrap();
         came.iter_mut().zip(data.chunks(4)).for_each(|(it, bytes)| {
             *it = f32::from_ne_bytes(bytes.try_into().unwrap());
         });
         assert_eq!((came, arrival), (vec![1.0, 2.0, 3.0], (0, 3)));
-        let bools = comm.start_recv_erased(DataType::Bool, vec![9u8; 3], Some(0), 31, |_| {});
+        let bools =
+            comm.message_handle().start_recv(DataType::Bool, vec![9u8; 3], Some(0), 31, |_| {});
         assert_eq!(bools.wait().unwrap().0, [0, 1, 1]);
     }
 }

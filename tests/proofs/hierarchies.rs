@@ -189,27 +189,27 @@ fn call_all(comm: &mut Communicator) {
             comm.broadcast(&mut data, root).unwrap();
             assert_eq!(data, sum);
             let mut gathered = vec![0; everybody.len()];
-            comm.gather(&mine, &mut gathered, root).unwrap();
+            comm.gather((&mine, &mut gathered), root).unwrap();
             assert!(root as u64 != rank || gathered == everybody);
             let mut block = vec![0; count];
-            comm.scatter(&everybody, &mut block, root).unwrap();
+            comm.scatter((&everybody, &mut block), root).unwrap();
             assert_eq!(block, mine);
         }
         let mut gathered = vec![0; everybody.len()];
-        comm.all_gather(&mine, &mut gathered).unwrap();
+        comm.all_gather((&mine, &mut gathered)).unwrap();
         assert_eq!(gathered, everybody);
         let mut block = vec![0; count];
-        comm.reduce_scatter(&everybody, &mut block, ReduceOp::Sum).unwrap();
+        comm.reduce_scatter((&everybody, &mut block), ReduceOp::Sum).unwrap();
         assert_eq!(block, mine.iter().map(|x| x * ranks).collect::<Vec<_>>());
     }
     // Counts that differ between ranks, zero among them.
     let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
     let mut gathered = vec![0; counts.iter().sum()];
-    comm.all_gather_v(&vec![rank; counts[rank as usize]], &mut gathered, &counts).unwrap();
+    comm.all_gather((&vec![rank; counts[rank as usize]], &mut gathered, &counts)).unwrap();
     let expected: Vec<u64> =
         counts.iter().enumerate().flat_map(|(rank, count)| vec![rank as u64; *count]).collect();
     assert_eq!(gathered, expected);
-    let refused = comm.all_to_all(&vec![0u8; world], &mut vec![0u8; world]).unwrap_err();
+    let refused = comm.all_to_all((&vec![0u8; world], &mut vec![0u8; world])).unwrap_err();
     assert!(refused.to_string().contains("hierarchical"), "{refused}");
 }
 

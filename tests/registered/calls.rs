@@ -71,7 +71,7 @@ fn every_type_and_operation_runs_in_place() {
         let mut numbers = arena.alloc::<u32>(3000);
         numbers.fill(mine);
         let before = comm.counters().registered;
-        comm.all_reduce_with(&mut numbers[1..2990], &digits).unwrap();
+        comm.all_reduce(&mut numbers[1..2990], &digits).unwrap();
         assert_eq!(comm.counters().registered, before + 1);
         assert_eq!((numbers[0], numbers[2990]), (mine, mine), "no more than the part changes");
         let set = flags.iter().filter(|flag| **flag).count();
@@ -110,11 +110,9 @@ fn ranks_may_differ_in_placement() {
             let in_place = comm.rank() % 2 == 1;
             let result = match (collective, in_place) {
                 ("all_reduce", true) => comm.all_reduce(&mut x, ReduceOp::Sum).map(|()| &x),
-                ("all_reduce", false) => {
-                    comm.all_reduce_into(&x, &mut y, ReduceOp::Sum).map(|()| &y)
-                }
-                (_, true) => comm.all_to_all_in_place(&mut x).map(|()| &x),
-                (_, false) => comm.all_to_all(&x, &mut y).map(|()| &y),
+                ("all_reduce", false) => comm.all_reduce((&x, &mut y), ReduceOp::Sum).map(|()| &y),
+                (_, true) => comm.all_to_all(&mut x).map(|()| &x),
+                (_, false) => comm.all_to_all((&x, &mut y)).map(|()| &y),
             };
             let expected = |at: usize| match collective {
                 "all_reduce" => 4 * at as u64 + 6,

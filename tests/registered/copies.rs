@@ -75,7 +75,7 @@ fn registered_memory_of_some_ranks_is_copied_too() {
         let block = vec![comm.rank() as u32; 1000];
         let mut private = vec![0; 3000];
         let all = if comm.rank() == 1 { &mut registered[..] } else { &mut private[..] };
-        comm.all_gather(&block, all).unwrap();
+        comm.all_gather((&block, &mut *all)).unwrap();
         assert!(all.iter().enumerate().all(|(at, it)| *it == (at / 1000) as u32));
         assert_eq!(comm.last_call().unwrap().path, CallPath::Copied);
     });
@@ -85,7 +85,7 @@ fn registered_memory_of_some_ranks_is_copied_too() {
 fn copied_bytes_count_as_payload() {
     Local::new(3).costs(copying()).run(|mut comm| {
         let before = comm.counters();
-        comm.all_gather(&[1u32; 1000], &mut [0; 3000]).unwrap();
+        comm.all_gather((&[1u32; 1000], &mut [0; 3000])).unwrap();
         let during = comm.counters().since(&before);
         assert_eq!((during.copied, during.payload()), (1, 8000));
     });
@@ -107,10 +107,10 @@ fn ranks_measure_what_copies_cost_and_agree() {
     let prices = |costs: CostTable| {
         Local::new(2).costs(costs).run(|mut comm| {
             let (mine, mut all) = (vec![1u8; 16 << 20], vec![0u8; 16 << 20]);
-            comm.all_to_all(&mine, &mut all).unwrap();
+            comm.all_to_all((&mine, &mut all)).unwrap();
             let of_world = comm.costs().copy;
             let mut group = comm.duplicate().unwrap();
-            group.all_to_all(&mine, &mut all).unwrap();
+            group.all_to_all((&mine, &mut all)).unwrap();
             assert_eq!(group.costs().copy, of_world, "a group that is made later knows it");
             of_world
         })
@@ -149,7 +149,7 @@ fn copy_until_one_dies() {
     let rank = comm.rank();
     let delay: u64 = std::env::var("TEST_DELAY").unwrap().parse().unwrap();
     let mut all = vec![0; BLOCK * comm.world()];
-    comm.all_gather(&block_of(rank, 0), &mut all).unwrap();
+    comm.all_gather((&block_of(rank, 0), &mut all)).unwrap();
     say("path", comm.last_call().unwrap().path.name());
     if rank == 1 {
         std::thread::spawn(move || {
@@ -159,7 +159,7 @@ fn copy_until_one_dies() {
     }
     for round in 1.. {
         all.fill(0);
-        let ended = comm.all_gather(&block_of(rank, round), &mut all);
+        let ended = comm.all_gather((&block_of(rank, round), &mut all));
         if let Err(error) = ended {
             say("culprit", format!("{:?}", error.culprit()));
             break;
@@ -170,7 +170,7 @@ fn copy_until_one_dies() {
     let mut survivors = comm.shrink().unwrap();
     let mine = survivors.rank();
     let all = &mut all[..BLOCK * survivors.world()];
-    survivors.all_gather(&block_of(mine, 1), all).unwrap();
+    survivors.all_gather((&block_of(mine, 1), &mut *all)).unwrap();
     let right = all.chunks(BLOCK).enumerate().all(|(from, it)| it == block_of(from, 1));
     say("right", format!("{right} {}", survivors.last_call().unwrap().path.name()));
 }
@@ -238,7 +238,7 @@ fn what_is_copied_late_is_right_or_an_error() {
 fn copy_unless_refused() {
     let mut comm = Communicator::from_env().unwrap();
     let mut all = vec![0; 2 * BLOCK];
-    comm.all_gather(&block_of(comm.rank(), 3), &mut all).unwrap();
+    comm.all_gather((&block_of(comm.rank(), 3), &mut all)).unwrap();
     assert!(all[..BLOCK] == block_of(0, 3) && all[BLOCK..] == block_of(1, 3));
     say("path", comm.last_call().unwrap().path.name());
     let explained = comm.explain(Collective::AllGather, 8 * BLOCK).to_string();

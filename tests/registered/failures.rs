@@ -73,8 +73,8 @@ fn all_reduce(
     op: &Operation<u32>,
 ) -> Result<()> {
     match comm.rank() {
-        0 => comm.within(PATIENCE).all_reduce_with(x, op),
-        _ => comm.all_reduce_with(x, op),
+        0 => comm.within(PATIENCE).all_reduce(x, op),
+        _ => comm.all_reduce(x, op),
     }
 }
 
@@ -92,7 +92,7 @@ fn a_late_rank_does_not_write_into_memory_of_a_rank_that_has_panicked() {
     let broken = Operation::new("sum", true, |_: &[u32], _: &mut [u32]| panic!("out of order"));
     let call = |comm: &mut Communicator, x: &mut RegisteredBuffer<u32>, op: &Operation<u32>| {
         let op = if comm.rank() == 0 { &broken } else { op };
-        catch_unwind(AssertUnwindSafe(|| comm.all_reduce_with(x, op)))
+        catch_unwind(AssertUnwindSafe(|| comm.all_reduce(x, op)))
     };
     peer.run(call, |rank, ended| assert!(rank == 1 || ended.is_err(), "{ended:?}"));
 }
@@ -104,8 +104,8 @@ fn a_late_rank_reads_what_was_announced() {
     let call = |comm: &mut Communicator, x: &mut RegisteredBuffer<u32>, op: &Operation<u32>| {
         let mut block = comm.alloc::<u32>(COUNT / 2).unwrap();
         let ended = match comm.rank() {
-            0 => comm.within(PATIENCE).reduce_scatter_with(x, &mut block, op),
-            _ => comm.reduce_scatter_with(x, &mut block, op),
+            0 => comm.within(PATIENCE).reduce_scatter((x, &mut block), op),
+            _ => comm.reduce_scatter((x, &mut block), op),
         };
         (ended, block)
     };
@@ -131,7 +131,7 @@ pub(crate) fn rank_process(_: &str) {
     let (call, other) = x.split_at_mut(1 << 19);
     call.fill(1);
     other.fill(5);
-    let error = comm.all_reduce_with(call, &op).unwrap_err();
+    let error = comm.all_reduce(&mut *call, &op).unwrap_err();
     call.fill(3);
     say("culprit", format!("{:?}", error.culprit()));
     let mut survivors = comm.shrink().unwrap();

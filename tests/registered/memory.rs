@@ -17,7 +17,7 @@ fn an_arena_that_is_full_on_one_rank_slows_the_call_and_is_no_error() {
         let shared = arena.alloc::<u32>(1000);
         let mut sums = arena.alloc::<u32>(1000);
         drop(x);
-        comm.all_reduce_into(&shared, &mut sums, ReduceOp::Sum).unwrap();
+        comm.all_reduce((&shared, &mut sums), ReduceOp::Sum).unwrap();
         comm.counters().registered
     });
     assert_eq!(ran, [0; 3], "rank 1 has room for one buffer of 1000 elements, and not for two");
@@ -29,7 +29,7 @@ fn buffers_outlive_arenas_communicators_and_one_another() {
         let first = comm.alloc::<u32>(5000).unwrap();
         let mut second = comm.alloc::<u32>(5000).unwrap();
         // This rank drops its memory at once; the other may still be looking at it.
-        comm.all_reduce_into(&first, &mut second, ReduceOp::Sum).unwrap();
+        comm.all_reduce((&first, &mut second), ReduceOp::Sum).unwrap();
         drop(first);
         second.fill(7);
         comm.all_reduce(&mut second, ReduceOp::Sum).unwrap();

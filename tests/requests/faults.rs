@@ -109,8 +109,7 @@ fn panicking() -> Operation<u64> {
 #[test]
 fn the_panic_of_an_operation_goes_on_in_wait_and_ends_the_others() {
     Local::new(3).timeout(LIMIT).run(|mut comm| {
-        let first =
-            comm.start(vec![1u64; 8], |comm, data| comm.all_reduce_with(data, &panicking()));
+        let first = comm.start(vec![1u64; 8], |comm, data| comm.all_reduce(data, &panicking()));
         let later = start_sum(&mut comm, 1, 8);
         match catch_unwind(AssertUnwindSafe(|| first.wait())) {
             Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"as planned")),

@@ -157,14 +157,14 @@ fn readers_that_have_left_are_found_by_writers_for_other_readers() {
             let mut own = vec![0.0f32; len];
             let counts = [len; 4];
             for _ in 0..rounds {
-                comm.reduce_scatter_v(&all, &mut own, &counts, ReduceOp::Sum).unwrap();
-                comm.all_gather_v(&own, &mut all, &counts).unwrap();
+                comm.reduce_scatter((&all, &counts, &mut own), ReduceOp::Sum).unwrap();
+                comm.all_gather((&own, &mut all, &counts)).unwrap();
             }
             if comm.rank() % 2 == 0 {
                 return;
             }
             let since = Instant::now();
-            comm.reduce_scatter_v(&all, &mut own, &counts, ReduceOp::Sum).unwrap_err();
+            comm.reduce_scatter((&all, &counts, &mut own), ReduceOp::Sum).unwrap_err();
             assert!(since.elapsed() < SOON, "{rounds} of {len}: {:?}", since.elapsed());
         });
     }

@@ -219,7 +219,7 @@ fn a_world_of_one_needs_no_thread() {
 fn wrong_arguments_are_reported_by_the_request_and_do_no_harm() {
     Communicator::run_local(2, |mut comm| {
         let short = comm.start(([1u8; 3], [0u8; 2]), |comm, (input, output)| {
-            comm.all_reduce_into(input, output, ReduceOp::Sum)
+            comm.all_reduce((input, output), ReduceOp::Sum)
         });
         let root = comm.start_broadcast(vec![1u8], 2);
         let good = start_sum(&mut comm, 1, 4);

@@ -56,7 +56,7 @@ fn buckets(mut comm: Communicator) {
     let mut twice = [1u8, 2];
     comm.scope(|scope| {
         let copied = scope.start((&*left, &mut *right), |comm, (left, right)| {
-            comm.all_reduce_into(left, right, ReduceOp::Max)
+            comm.all_reduce((left, right), ReduceOp::Max)
         });
         assert_eq!(
             scope.start(&mut twice[..], |comm, it| comm.broadcast(it, 0)).wait().unwrap()[1],

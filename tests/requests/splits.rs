@@ -23,7 +23,7 @@ fn by_parity(comm: &mut Communicator) {
     let me = members.iter().position(|it| *it == rank as u64).unwrap();
     assert_eq!((half.rank(), half.world()), (me, members.len()));
     let mut everybody = vec![0; members.len()];
-    half.all_gather(&[rank as u64], &mut everybody).unwrap();
+    half.all_gather((&[rank as u64], &mut everybody)).unwrap();
     assert_eq!(everybody, members);
     assert_eq!(sum(comm, 1, 3000), world as u64);
 }

@@ -120,7 +120,7 @@ fn a_corrupted_body_changes_numbers_alone() {
             let mut sums = vec![me; count];
             let mut all = vec![0; count * ranks];
             comm.all_reduce(&mut sums, ReduceOp::Sum)?;
-            comm.all_gather(&vec![me; count], &mut all)?;
+            comm.all_gather((&vec![me; count], &mut all))?;
             comm.barrier().map(|()| (sums, all))
         });
         let corrupted = !run.corrupted().is_empty();

@@ -27,9 +27,7 @@ fn everything(comm: &mut Communicator) {
         comm.set_algorithm(Some(algorithm));
         match collective {
             Collective::Broadcast { root } => comm.broadcast(&mut data, root).unwrap(),
-            Collective::AllGather => {
-                comm.all_gather_in_place(&mut data[..COUNT / RANKS * RANKS]).unwrap()
-            }
+            Collective::AllGather => comm.all_gather(&mut data[..COUNT / RANKS * RANKS]).unwrap(),
             Collective::AllReduce => comm.all_reduce(&mut data, ReduceOp::Max).unwrap(),
             _ => comm.barrier().unwrap(),
         }

@@ -98,11 +98,11 @@ fn call(comm: &mut Communicator, collective: Collective, bytes: usize) -> Vec<u8
         Collective::Broadcast { root } => comm.broadcast(&mut whole, root),
         Collective::Reduce { root } => comm.reduce(&mut whole, sum, root),
         Collective::AllReduce => comm.all_reduce(&mut whole, sum),
-        Collective::Gather { root } => comm.gather(&block, &mut other, root),
-        Collective::AllGather => comm.all_gather(&block, &mut other),
-        Collective::Scatter { root } => comm.scatter(&whole, &mut part, root),
-        Collective::ReduceScatter => comm.reduce_scatter(&whole, &mut part, sum),
-        Collective::AllToAll => comm.all_to_all(&whole, &mut other),
+        Collective::Gather { root } => comm.gather((&block, &mut other), root),
+        Collective::AllGather => comm.all_gather((&block, &mut other)),
+        Collective::Scatter { root } => comm.scatter((&whole, &mut part), root),
+        Collective::ReduceScatter => comm.reduce_scatter((&whole, &mut part), sum),
+        Collective::AllToAll => comm.all_to_all((&whole, &mut other)),
         Collective::Scan => comm.scan(&mut whole, sum),
         Collective::ExclusiveScan => comm.exclusive_scan(&mut whole, sum),
         Collective::Barrier => comm.barrier(),
@@ -164,7 +164,7 @@ fn endless(mut comm: Communicator) {
 fn limited(mut comm: Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let mut theirs = vec![0u8; world];
-    match comm.all_to_all(&vec![1u8; world], &mut theirs) {
+    match comm.all_to_all((&vec![1u8; world], &mut theirs)) {
         Err(error) => return say("collectives", error),
         Ok(()) => say("collectives", "they fit"),
     }

@@ -1,7 +1,7 @@
 //! Buffers of C as slices.
 
 use crate::error::Failure;
-use maypole::ErasedBuffers;
+use maypole::{AnyElement, AnySlice, AnySliceMut, CallBuffers, DataType, IntoBuffers};
 use std::ffi::c_void;
 
 /// A buffer of C: where it begins, and its bytes.
@@ -58,21 +58,35 @@ impl RawBuffer {
     }
 }
 
+/// The buffers of a call on elements of C.
+pub(crate) type AnyBuffers<'a> = CallBuffers<'a, AnyElement>;
+
+/// The buffers of a call that works in place.
+///
+/// # Safety
+/// As [`RawBuffer::bytes_mut`].
+pub(crate) unsafe fn in_place<'a>(kind: DataType, data: RawBuffer) -> AnyBuffers<'a> {
+    // SAFETY: the caller's promise.
+    AnySliceMut::new(kind, unsafe { data.bytes_mut() }).into_buffers()
+}
+
 /// The buffers of a call that reads `input` and writes `output`. They may be the same buffer; other
 /// overlaps are refused.
 ///
 /// # Safety
 /// As [`RawBuffer::bytes`] for `input` and [`RawBuffer::bytes_mut`] for `output`.
 pub(crate) unsafe fn either<'a>(
+    kind: DataType,
     input: RawBuffer,
     output: RawBuffer,
-) -> Result<ErasedBuffers<'a>, Failure> {
-    if input.is_same(output) {
-        // SAFETY: the caller's promise for `output`.
-        return Ok(ErasedBuffers::InPlace(unsafe { output.bytes_mut() }));
-    }
+) -> Result<AnyBuffers<'a>, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { apart(input, output) }
+    unsafe {
+        match input.is_same(output) {
+            true => Ok(in_place(kind, output)),
+            false => apart(kind, input, output),
+        }
+    }
 }
 
 /// The buffers of a call that works on `whole` if `part` is its block at `offset` bytes, and reads
@@ -81,25 +95,32 @@ pub(crate) unsafe fn either<'a>(
 /// # Safety
 /// As [`either`]; `whole` is one of the two buffers and must be writable if `part` lies in it.
 pub(crate) unsafe fn block_of<'a>(
+    kind: DataType,
     (whole, part, offset): (RawBuffer, RawBuffer, usize),
     (input, output): (RawBuffer, RawBuffer),
-) -> Result<ErasedBuffers<'a>, Failure> {
-    let in_place = whole.len > 0 && part.start.addr() == whole.start.addr() + offset;
-    if in_place {
-        // SAFETY: the caller's promise.
-        return Ok(ErasedBuffers::InPlace(unsafe { whole.bytes_mut() }));
-    }
+) -> Result<AnyBuffers<'a>, Failure> {
+    let is_own_block = whole.len > 0 && part.start.addr() == whole.start.addr() + offset;
     // SAFETY: the caller's promise.
-    unsafe { apart(input, output) }
+    unsafe {
+        match is_own_block {
+            true => Ok(in_place(kind, whole)),
+            false => apart(kind, input, output),
+        }
+    }
 }
 
 /// # Safety
-/// As [`either`].
-unsafe fn apart<'a>(input: RawBuffer, output: RawBuffer) -> Result<ErasedBuffers<'a>, Failure> {
+/// As [`either`], for buffers that are not the same.
+pub(crate) unsafe fn apart<'a>(
+    kind: DataType,
+    input: RawBuffer,
+    output: RawBuffer,
+) -> Result<AnyBuffers<'a>, Failure> {
     if input.overlaps(output) {
         let why = "the buffers overlap: pass the same buffer, the own block of it, or other memory";
         return Err(Failure::invalid(why));
     }
     // SAFETY: the caller's promise; they do not overlap.
-    Ok(unsafe { ErasedBuffers::Apart(input.bytes(), output.bytes_mut()) })
+    let (input, output) = unsafe { (input.bytes(), output.bytes_mut()) };
+    Ok((AnySlice::new(kind, input), AnySliceMut::new(kind, output)).into_buffers())
 }

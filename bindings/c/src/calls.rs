@@ -1,11 +1,11 @@
 //! The collectives whose counts are equal on all ranks, and what all calls have in common.
 
-use crate::buffers::{RawBuffer, block_of, either};
+use crate::buffers::{AnyBuffers, RawBuffer, block_of, either, in_place};
 use crate::communicator::{borrow, maypole_comm, maypole_comm_t};
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, data_type, maypole_data_type_t, maypole_op_t, operation};
+use maypole::DataType;
 use maypole::schedule::collective::Collective;
-use maypole::{DataType, ErasedBuffers, ErasedCall};
 use std::ffi::c_void;
 
 /// The arguments that all calls have.
@@ -54,20 +54,12 @@ impl<'a> Arguments<'a> {
         self.comm.rank() * count * self.size()
     }
 
-    fn call(&self, collective: Collective, buffers: ErasedBuffers<'_>) -> Result<(), Failure> {
-        self.call_with(collective, None, None, buffers)
-    }
-
-    pub(crate) fn call_with(
+    pub(crate) fn call(
         &self,
         collective: Collective,
-        counts: Option<&[usize]>,
-        receive_counts: Option<&[usize]>,
-        buffers: ErasedBuffers<'_>,
+        buffers: AnyBuffers<'_>,
     ) -> Result<(), Failure> {
-        let op = operation(self.op)?;
-        let call = ErasedCall { collective, data_type: self.data_type, op, counts, receive_counts };
-        Ok(self.comm.lock()?.call_erased(call, buffers)?)
+        Ok(self.comm.lock()?.call(collective, buffers, operation(self.op)?)?)
     }
 }
 
@@ -98,8 +90,8 @@ pub unsafe extern "C" fn maypole_broadcast(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let output = it.received(count)?;
             let buffers = match it.comm.rank() == root {
-                true => either(it.sent(count)?, output)?,
-                false => ErasedBuffers::InPlace(output.bytes_mut()),
+                true => either(it.data_type, it.sent(count)?, output)?,
+                false => in_place(it.data_type, output),
             };
             it.call(Collective::Broadcast { root }, buffers)
         }
@@ -124,7 +116,7 @@ pub unsafe extern "C" fn maypole_reduce(
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let at_root = it.comm.rank() == root;
             let output = if at_root { it.received(count)? } else { RawBuffer::EMPTY };
-            let buffers = either(it.sent(count)?, output)?;
+            let buffers = either(it.data_type, it.sent(count)?, output)?;
             it.call(Collective::Reduce { root }, buffers)
         }
     })
@@ -145,7 +137,7 @@ pub unsafe extern "C" fn maypole_all_reduce(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.sent(count)?, it.received(count)?)?;
+            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
             it.call(Collective::AllReduce, buffers)
         }
     })
@@ -166,7 +158,8 @@ pub unsafe extern "C" fn maypole_all_gather(
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let (input, output) = (it.sent(count)?, it.received(it.whole(count)?)?);
-            let buffers = block_of((output, input, it.offset(count)), (input, output))?;
+            let buffers =
+                block_of(it.data_type, (output, input, it.offset(count)), (input, output))?;
             it.call(Collective::AllGather, buffers)
         }
     })
@@ -188,7 +181,8 @@ pub unsafe extern "C" fn maypole_reduce_scatter(
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let (input, output) = (it.sent(it.whole(count)?)?, it.received(count)?);
-            let buffers = block_of((input, output, it.offset(count)), (input, output))?;
+            let buffers =
+                block_of(it.data_type, (input, output, it.offset(count)), (input, output))?;
             it.call(Collective::ReduceScatter, buffers)
         }
     })
@@ -209,7 +203,7 @@ pub unsafe extern "C" fn maypole_all_to_all(
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let whole = it.whole(count)?;
-            let buffers = either(it.sent(whole)?, it.received(whole)?)?;
+            let buffers = either(it.data_type, it.sent(whole)?, it.received(whole)?)?;
             it.call(Collective::AllToAll, buffers)
         }
     })
@@ -234,7 +228,8 @@ pub unsafe extern "C" fn maypole_gather(
             let at_root = it.comm.rank() == root;
             let room = if at_root { it.whole(count)? } else { 0 };
             let (input, output) = (it.sent(count)?, it.received(room)?);
-            let buffers = block_of((output, input, it.offset(count)), (input, output))?;
+            let buffers =
+                block_of(it.data_type, (output, input, it.offset(count)), (input, output))?;
             it.call(Collective::Gather { root }, buffers)
         }
     })
@@ -259,7 +254,8 @@ pub unsafe extern "C" fn maypole_scatter(
             let at_root = it.comm.rank() == root;
             let whole = if at_root { it.whole(count)? } else { 0 };
             let (input, output) = (it.sent(whole)?, it.received(count)?);
-            let buffers = block_of((input, output, it.offset(count)), (input, output))?;
+            let buffers =
+                block_of(it.data_type, (input, output, it.offset(count)), (input, output))?;
             it.call(Collective::Scatter { root }, buffers)
         }
     })
@@ -280,7 +276,7 @@ pub unsafe extern "C" fn maypole_scan(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.sent(count)?, it.received(count)?)?;
+            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
             it.call(Collective::Scan, buffers)
         }
     })
@@ -301,7 +297,7 @@ pub unsafe extern "C" fn maypole_exclusive_scan(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.sent(count)?, it.received(count)?)?;
+            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
             it.call(Collective::ExclusiveScan, buffers)
         }
     })

@@ -1,7 +1,7 @@
 //! Maypole's C interface: `maypole.h` is its header.
 //!
 //! Each function checks its arguments, makes slices of them, and calls
-//! [`Communicator::call_erased`](maypole::Communicator::call_erased). No panic crosses the border:
+//! [`Communicator::call`](maypole::Communicator::call). No panic crosses the border:
 //! it becomes [`MAYPOLE_PANIC`].
 #![allow(non_camel_case_types, reason = "the names are those of C")]
 #![allow(clippy::missing_safety_doc, reason = "a C interface: all pointers are the caller's")]

@@ -4,6 +4,7 @@ use crate::calls::Arguments;
 use crate::communicator::{maypole_comm_t, put};
 use crate::error::{guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, maypole_data_type_t};
+use maypole::{AnySlice, AnySliceMut};
 use std::ffi::c_void;
 
 /// Sends `send` (count elements) to rank `peer`, which receives it with the same `tag`.
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn maypole_send(
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, std::ptr::null_mut()))?;
             let data = it.sent(count)?.bytes();
-            Ok(it.comm.lock()?.send_erased(it.data_type, data, peer, tag)?)
+            Ok(it.comm.lock()?.send(AnySlice::new(it.data_type, data), peer, tag)?)
         }
     })
 }
@@ -41,8 +42,7 @@ pub unsafe extern "C" fn maypole_recv(
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
             let data = it.received(count)?.bytes_mut();
-            it.comm.lock()?.recv_erased(it.data_type, data, Some(peer), tag)?;
-            Ok(())
+            Ok(it.comm.lock()?.recv(AnySliceMut::new(it.data_type, data), peer, tag)?)
         }
     })
 }
@@ -64,7 +64,8 @@ pub unsafe extern "C" fn maypole_recv_any(
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (std::ptr::null(), recv))?;
             let data = it.received(count)?.bytes_mut();
-            let (from, elements) = it.comm.lock()?.recv_erased(it.data_type, data, None, tag)?;
+            let data = AnySliceMut::new(it.data_type, data);
+            let (from, elements) = it.comm.lock()?.recv_any(data, tag)?;
             put(peer, from, "the place for the rank")?;
             put(received, elements, "the place for the count")
         }

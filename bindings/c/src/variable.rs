@@ -1,11 +1,11 @@
 //! The collectives whose blocks differ in length.
 
-use crate::buffers::{RawBuffer, either};
+use crate::buffers::{AnyBuffers, RawBuffer, apart, either};
 use crate::calls::Arguments;
 use crate::communicator::maypole_comm_t;
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, maypole_data_type_t, maypole_op_t};
-use maypole::ErasedBuffers;
+use maypole::DataType;
 use maypole::schedule::collective::Collective;
 use std::ffi::c_void;
 
@@ -40,8 +40,8 @@ pub unsafe extern "C" fn maypole_all_gather_v(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(counts[it.comm.rank()])?;
-            let buffers = of_blocks(input, it.received(total(counts)?)?)?;
-            it.call_with(Collective::AllGather, Some(counts), None, buffers)
+            let buffers = of_blocks(it.data_type, input, it.received(total(counts)?)?)?;
+            it.call(Collective::AllGather, buffers.with_counts(None, Some(counts)))
         }
     })
 }
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn maypole_reduce_scatter_v(
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(total(counts)?)?;
-            let buffers = of_blocks(input, it.received(counts[it.comm.rank()])?)?;
-            it.call_with(Collective::ReduceScatter, Some(counts), None, buffers)
+            let buffers = of_blocks(it.data_type, input, it.received(counts[it.comm.rank()])?)?;
+            it.call(Collective::ReduceScatter, buffers.with_counts(Some(counts), None))
         }
     })
 }
@@ -86,8 +86,9 @@ pub unsafe extern "C" fn maypole_all_to_all_v(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let sent = counts_of(send_counts, it.comm.world())?;
             let received = counts_of(recv_counts, it.comm.world())?;
-            let buffers = of_blocks(it.sent(total(sent)?)?, it.received(total(received)?)?)?;
-            it.call_with(Collective::AllToAll, Some(sent), Some(received), buffers)
+            let buffers =
+                of_blocks(it.data_type, it.sent(total(sent)?)?, it.received(total(received)?)?)?;
+            it.call(Collective::AllToAll, buffers.with_counts(Some(sent), Some(received)))
         }
     })
 }
@@ -96,10 +97,16 @@ pub unsafe extern "C" fn maypole_all_to_all_v(
 ///
 /// # Safety
 /// As [`either`].
-unsafe fn of_blocks<'a>(input: RawBuffer, output: RawBuffer) -> Result<ErasedBuffers<'a>, Failure> {
+unsafe fn of_blocks<'a>(
+    kind: DataType,
+    input: RawBuffer,
+    output: RawBuffer,
+) -> Result<AnyBuffers<'a>, Failure> {
     // SAFETY: the caller's promise.
-    match unsafe { either(input, output) }? {
-        ErasedBuffers::InPlace([]) => Ok(ErasedBuffers::Apart(&[], &mut [])),
-        buffers => Ok(buffers),
+    unsafe {
+        match (input.len, output.len) {
+            (0, 0) => apart(kind, input, output),
+            _ => either(kind, input, output),
+        }
     }
 }

@@ -4,11 +4,10 @@ use crate::arrays::ArrayMemory;
 use crate::communicator::Communicator;
 use crate::error::invalid;
 use crate::names::operation;
-use crate::raw::{RawBytes, RawCall};
+use crate::raw::{RawBytes, RawCall, buffers};
 use crate::request::{Request, RequestBuffers};
 use crate::shared::InFlight;
 use maypole::schedule::collective::Collective;
-use maypole::{ErasedBuffers, ErasedCall};
 use pyo3::prelude::*;
 
 /// Arrays of a collective: in place, or input and output.
@@ -39,23 +38,6 @@ pub(crate) fn arrays(
 }
 
 impl Communicator {
-    fn call(
-        &self,
-        py: Python<'_>,
-        call: ErasedCall<'_>,
-        (input, output): CallArrays,
-    ) -> PyResult<()> {
-        // SAFETY: the arrays are kept until the call is over. That nobody else uses them meanwhile is
-        // what every call on an array asks of a Python program.
-        self.shared.with(py, |comm| unsafe {
-            let buffers = match &input {
-                Some(input) => ErasedBuffers::Apart(input.bytes(), output.bytes_mut()),
-                None => ErasedBuffers::InPlace(output.bytes_mut()),
-            };
-            comm.call_erased(call, buffers)
-        })
-    }
-
     pub(crate) fn of_name(
         &self,
         py: Python<'_>,
@@ -64,15 +46,15 @@ impl Communicator {
         op: &str,
         counts: [Option<Vec<usize>>; 2],
     ) -> PyResult<()> {
-        let arrays = arrays(data, out)?;
-        let [counts, receive_counts] = &counts;
-        let call = ErasedCall {
-            op: operation(op, None)?,
-            counts: counts.as_deref(),
-            receive_counts: receive_counts.as_deref(),
-            ..ErasedCall::new(which, arrays.1.data_type)
-        };
-        self.call(py, call, arrays)
+        let (input, output) = arrays(data, out)?;
+        let op = operation(op, None)?;
+        let counts = counts.each_ref().map(Option::as_deref);
+        // SAFETY: the arrays are kept until the call is over. That nobody else uses them meanwhile is
+        // what every call on an array asks of a Python program.
+        self.shared.with(py, |comm| unsafe {
+            let input = input.as_ref().map(|it| it.bytes());
+            comm.call(which, buffers(output.data_type, input, output.bytes_mut(), counts), op)
+        })
     }
 
     /// Starts a collective, whose request owns the arrays.
@@ -121,16 +103,13 @@ impl Communicator {
         let output = arrays.1.map(|out| ArrayMemory::of(out, "out", true)).transpose()?;
         let known = input.as_ref().or(output.as_ref());
         let data_type = known.ok_or_else(|| invalid("data and out are both None"))?.data_type;
-        let call = ErasedCall {
-            op: operation(op, None)?,
-            counts: counts.as_deref(),
-            ..ErasedCall::new(which, data_type)
-        };
-        // SAFETY: as in `call`.
+        let op = operation(op, None)?;
+        let counts = [counts.as_deref(), None];
+        // SAFETY: as in `of_name`.
         self.shared.with(py, |comm| unsafe {
             let input = input.as_ref().map_or(&[][..], |it| it.bytes());
             let output = output.as_ref().map_or(&mut [][..], |it| it.bytes_mut());
-            comm.call_erased(call, ErasedBuffers::Apart(input, output))
+            comm.call(which, buffers(data_type, Some(input), output, counts), op)
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::names::{collective, op_name};
 use crate::request::Request;
 use crate::shared::SharedCommunicator;
-use maypole::Local;
+use maypole::{AnySlice, AnySliceMut, Local};
 use maypole::schedule::collective::Collective;
 use maypole::world::bootstrap::JoinConfig;
 use pyo3::prelude::*;
@@ -243,9 +243,11 @@ impl Communicator {
     #[pyo3(signature = (data, to, tag=0))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: usize, tag: u32) -> PyResult<()> {
         let data = ArrayMemory::of(data, "data", false)?;
-        // SAFETY: as in `call`.
-        self.shared
-            .with(py, |comm| unsafe { comm.send_erased(data.data_type, data.bytes(), to, tag) })
+        self.shared.with(py, |comm| {
+            // SAFETY: as in `of_name`.
+            let bytes = unsafe { data.bytes() };
+            comm.send(AnySlice::new(data.data_type, bytes), to, tag)
+        })
     }
 
     /// Receives `data` from rank `source`, or from any rank if it is None. Returns the rank that the
@@ -259,9 +261,14 @@ impl Communicator {
         tag: u32,
     ) -> PyResult<(usize, usize)> {
         let data = ArrayMemory::of(data, "data", true)?;
-        // SAFETY: as in `call`.
-        self.shared.with(py, |comm| unsafe {
-            comm.recv_erased(data.data_type, data.bytes_mut(), source, tag)
+        let elements = data.len / data.data_type.size();
+        self.shared.with(py, |comm| {
+            // SAFETY: as in `of_name`.
+            let room = AnySliceMut::new(data.data_type, unsafe { data.bytes_mut() });
+            match source {
+                Some(source) => comm.recv(room, source, tag).map(|()| (source, elements)),
+                None => comm.recv_any(room, tag),
+            }
         })
     }
 

@@ -1,5 +1,5 @@
-//! Maypole for Python. The classes here take arrays, make byte slices of them, and call the type-erased
-//! entry of the library. The interpreter's lock is released in every call that may wait.
+//! Maypole for Python. The classes here take arrays, make byte slices of them, and pass these to the
+//! library with the type of their elements. The interpreter's lock is released in every call that may wait.
 
 mod addresses;
 mod arrays;

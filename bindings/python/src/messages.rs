@@ -137,8 +137,8 @@ pub(crate) fn _start_message(
     let end = Arc::<Mutex<MessageEnd>>::default();
     let ended = hook(Arc::clone(&end), InFlight::message(&on.shared));
     let posted = on.shared.with_messages(py, move |messages| match peer.filter(|_| sends) {
-        Some(to) => Posted::Send(messages.start_send_erased(data_type, kept, to, tag, ended)),
-        None => Posted::Receive(messages.start_recv_erased(data_type, kept, peer, tag, ended)),
+        Some(to) => Posted::Send(messages.start_send(data_type, kept, to, tag, ended)),
+        None => Posted::Receive(messages.start_recv(data_type, kept, peer, tag, ended)),
     })?;
     let posted = Mutex::new(Some(posted));
     Ok(MessageRequest { posted, end, abort: on.shared.abort.clone() })

@@ -1,7 +1,7 @@
 //! Calls on addresses, as Python passes them.
 
 use maypole::schedule::collective::Collective;
-use maypole::{DataType, ErasedBuffers, ErasedCall, ReduceOp};
+use maypole::{AnyElement, AnySlice, AnySliceMut, CallBuffers, DataType, IntoBuffers, ReduceOp};
 
 /// Bytes at an address.
 #[derive(Clone, Copy)]
@@ -41,6 +41,22 @@ impl RawBytes {
     }
 }
 
+/// The buffers of a call: in place if there is no `input`. The counts are those of the blocks that
+/// are sent, and that are received.
+pub(crate) fn buffers<'a>(
+    kind: DataType,
+    input: Option<&'a [u8]>,
+    output: &'a mut [u8],
+    [sent, received]: [Option<&'a [usize]>; 2],
+) -> CallBuffers<'a, AnyElement> {
+    let output = AnySliceMut::new(kind, output);
+    let buffers = match input {
+        Some(input) => (AnySlice::new(kind, input), output).into_buffers(),
+        None => output.into_buffers(),
+    };
+    buffers.with_counts(sent, received)
+}
+
 /// A call as the Python code passes it.
 pub(crate) struct RawCall {
     pub(crate) collective: Collective,
@@ -58,22 +74,12 @@ impl RawCall {
     /// # Safety
     /// As [`RawBytes::bytes`] for the input and [`RawBytes::bytes_mut`] for the output.
     pub(crate) unsafe fn run(&self, comm: &mut maypole::Communicator) -> maypole::Result<()> {
-        let call = ErasedCall {
-            collective: self.collective,
-            data_type: self.data_type,
-            op: self.op,
-            counts: self.counts.as_deref(),
-            receive_counts: self.receive_counts.as_deref(),
-        };
         let in_place = self.input.start == self.output.start && self.input.len == self.output.len;
         let in_place = in_place && self.counts.is_none();
         // SAFETY: the caller's promise; buffers that are not equal do not overlap.
-        let buffers = unsafe {
-            match in_place {
-                true => ErasedBuffers::InPlace(self.output.bytes_mut()),
-                false => ErasedBuffers::Apart(self.input.bytes(), self.output.bytes_mut()),
-            }
-        };
-        comm.call_erased(call, buffers)
+        let (input, output) =
+            unsafe { ((!in_place).then(|| self.input.bytes()), self.output.bytes_mut()) };
+        let counts = [&self.counts, &self.receive_counts].map(Option::as_deref);
+        comm.call(self.collective, buffers(self.data_type, input, output, counts), self.op)
     }
 }

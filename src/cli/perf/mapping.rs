@@ -95,7 +95,7 @@ fn usable_cores(comm: &mut Communicator) -> Result<Vec<UsableCores>> {
     let longest = lengths.iter().map(|[length]| *length as usize).max().unwrap_or(0);
     mine.resize(longest, 0);
     let mut all = vec![0; longest * comm.world()];
-    comm.all_gather(&mine, &mut all)?;
+    comm.all_gather((&mine, &mut all))?;
     let share =
         |(bytes, [length]): (&[u8], &[u64; 1])| UsableCores::from_bytes(&bytes[..*length as usize]);
     Ok(all.chunks_exact(longest.max(1)).zip(&lengths).map(share).collect())
@@ -103,7 +103,7 @@ fn usable_cores(comm: &mut Communicator) -> Result<Vec<UsableCores>> {
 
 fn gather<const N: usize>(comm: &mut Communicator, mine: [u64; N]) -> Result<Vec<[u64; N]>> {
     let mut all = vec![0; N * comm.world()];
-    comm.all_gather(&mine, &mut all)?;
+    comm.all_gather((&mine, &mut all))?;
     Ok(all.as_chunks().0.to_vec())
 }
 

@@ -1,7 +1,8 @@
 //! Sending and receiving: messages between two ranks, and several of them at once.
 
 use crate::comm::Communicator;
-use crate::element::{Element, Loan, lend};
+use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
+use crate::element::Element;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::execute::messages::{BatchContext, MessageBatch};
@@ -45,16 +46,20 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank, or it is this one and the message would wait
     /// for itself; else as every call.
-    pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
+    pub fn send<'a, T>(&mut self, data: impl IntoInput<'a, T>, to: usize, tag: u32) -> Result<()> {
+        let data = data.into_input();
         self.check_peer("send", to)?;
-        if to == self.rank() && !self.is_eager_here(size_of_val(data)) {
-            let why = "a long message to this rank itself waits for its receive; post both in a \
-                       group";
-            return Err(self.invalid("send", why.to_owned()));
-        }
-        let mut batch = MessageBatch::default();
-        batch.send(T::DATA_TYPE, View::of(data), to, tag);
-        self.run_batch(batch).map(drop)
+        self.check_slice("send", data.flaw)?;
+        data.read(|bytes| {
+            if to == self.rank() && !self.is_eager_here(bytes.len()) {
+                let why = "a long message to this rank itself waits for its receive; post both in \
+                           a group";
+                return Err(self.invalid("send", why.to_owned()));
+            }
+            let mut batch = MessageBatch::default();
+            batch.send(data.kind, bytes, to, tag);
+            self.run_batch(batch).map(drop)
+        })
     }
 
     /// Receives the next message with this `tag` from rank `from`. It must have the type and the
@@ -65,12 +70,14 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such rank; [`Error::Value`] if the message is of another
     /// type or length, after which the communicator works as before; else as every call. The sender
     /// is not told: it has sent its message.
-    pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
+    pub fn recv<'a, T>(
+        &mut self,
+        data: impl IntoOutput<'a, T>,
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
         self.check_peer("recv", from)?;
-        let mut loan = lend(data);
-        let mut batch = MessageBatch::default();
-        batch.receive(T::DATA_TYPE, loan.view(), Some(from), tag);
-        self.run_batch(batch).map(drop)
+        self.receive("recv", data.into_output(), Some(from), tag).map(drop)
     }
 
     /// Receives a message with this `tag` from any rank, at most as long as `data`. Returns the
@@ -93,11 +100,12 @@ impl Communicator {
     /// # Errors
     /// [`Error::Value`] if the message is of another type or too long, and is dropped;
     /// [`Error::TimedOut`] without a peer if none comes in time; else as every call.
-    pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
-        let mut loan = lend(data);
-        let mut batch = MessageBatch::default();
-        batch.receive(T::DATA_TYPE, loan.view(), None, tag);
-        Ok(self.run_batch(batch)?[0])
+    pub fn recv_any<'a, T>(
+        &mut self,
+        data: impl IntoOutput<'a, T>,
+        tag: u32,
+    ) -> Result<(usize, usize)> {
+        self.receive("recv_any", data.into_output(), None, tag)
     }
 
     /// Returns the rank whose message [`recv_any`](Self::recv_any) with this `tag` would take now,
@@ -136,21 +144,27 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn exchange<T: Element>(
+    pub fn exchange<'a, 'b, T>(
         &mut self,
-        data: &[T],
+        data: impl IntoInput<'a, T>,
         to: usize,
-        into: &mut [T],
+        into: impl IntoOutput<'b, T>,
         from: usize,
         tag: u32,
     ) -> Result<()> {
+        let (data, into) = (data.into_input(), into.into_output());
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
-        let mut loan = lend(into);
-        let mut batch = MessageBatch::default();
-        batch.send(T::DATA_TYPE, View::of(data), to, tag);
-        batch.receive(T::DATA_TYPE, loan.view(), Some(from), tag);
-        self.run_batch(batch).map(drop)
+        self.check_slice("exchange", data.flaw.or(into.flaw))?;
+        let (sent, received) = (data.kind, into.kind);
+        into.memory.write(|room| {
+            data.read(|bytes| {
+                let mut batch = MessageBatch::default();
+                batch.send(sent, bytes, to, tag);
+                batch.receive(received, room, Some(from), tag);
+                self.run_batch(batch).map(drop)
+            })
+        })
     }
 
     /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before
@@ -190,6 +204,22 @@ impl Communicator {
             Group { rank: self.rank(), world: self.world(), batch: MessageBatch::default() };
         fill(&mut group)?;
         self.run_batch(group.batch)
+    }
+
+    /// Receives a message into `data`. Returns the rank that sent it and its number of elements.
+    fn receive(
+        &mut self,
+        operation: &'static str,
+        data: AnySliceMut<'_>,
+        from: Option<usize>,
+        tag: u32,
+    ) -> Result<(usize, usize)> {
+        self.check_slice(operation, data.flaw)?;
+        data.memory.write(|room| {
+            let mut batch = MessageBatch::default();
+            batch.receive(data.kind, room, from, tag);
+            Ok(self.run_batch(batch)?[0])
+        })
     }
 
     /// True if a message of `bytes` bytes to this rank itself would not wait for its receive.

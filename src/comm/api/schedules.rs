@@ -1,21 +1,19 @@
 //! Running schedules that the user brings.
 
 use crate::comm::Communicator;
-use crate::element::{Element, Loan, ReduceOp, lend};
-use crate::engine::calls::call::CollectiveCall;
+use crate::comm::api::arguments::buffers::IntoBuffers;
+use crate::comm::api::arguments::operation::IntoOp;
 use crate::engine::calls::counts::CallCount;
 use crate::error::Result;
 use crate::schedule::Schedule;
-use crate::schedule::collective::{Collective, HeldChunks};
-use maypole_kernels::{View, ViewMut};
+use crate::schedule::collective::Collective;
 
 impl Communicator {
     /// Runs an algorithm of the user's own. `schedule(rank)` returns the schedule of each rank, and
     /// the schedules of all ranks together must implement `collective`.
     ///
-    /// The call works in place, as the call of that name does. `data` is the vector. If the
-    /// collective has blocks, `data` is the whole on ranks that bring or keep the whole, and one
-    /// block on other ranks.
+    /// The call takes [`buffers`](crate::CallBuffers) as the call of that name does, in place or
+    /// apart.
     ///
     /// Each call calls `schedule` for all ranks. It must return equal schedules on all of them. New
     /// schedules are proved by [`verify`](crate::schedule::verify::verify) first. Then they are
@@ -46,104 +44,35 @@ impl Communicator {
     /// });
     /// assert_eq!(sums, [3.0; 2]);
     /// ```
-    pub fn run<T: Element>(
+    pub fn run<'a, 'o, T>(
         &mut self,
         schedule: impl Fn(usize) -> Schedule,
         collective: Collective,
-        data: &mut [T],
-        op: ReduceOp,
+        buffers: impl IntoBuffers<'a, T>,
+        op: impl IntoOp<'o, T>,
     ) -> Result<()> {
-        let (brings, keeps) = self.holds(collective);
-        let has_blocks =
-            collective.is_blocked() && (brings == HeldChunks::All || keeps == HeldChunks::All);
-        let count = if has_blocks { self.block_count("run", data.len())? } else { data.len() };
-        let mut loan = lend(data);
-        let whole = loan.view();
-        let block = if has_blocks { self.blocks(whole).1 } else { whole };
-        let part = |held| match held {
-            HeldChunks::All => whole,
-            HeldChunks::One(_) => block,
-            HeldChunks::Nothing => ViewMut::EMPTY,
-        };
-        let in_place = brings != HeldChunks::Nothing && keeps != HeldChunks::Nothing;
-        self.run_schedules::<T>(
-            &schedule,
-            collective,
-            op,
-            (count, in_place),
-            part(brings).as_view(),
-            part(keeps),
-        )
-    }
-
-    /// [`run`](Self::run) from `input` to `output`. Each buffer is as long as `collective` needs on
-    /// this rank. A buffer that `collective` does not use here is not touched and may be empty.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), and [`Error::Invalid`](crate::Error::Invalid) if the lengths
-    /// contradict one another.
-    pub fn run_into<T: Element>(
-        &mut self,
-        schedule: impl Fn(usize) -> Schedule,
-        collective: Collective,
-        input: &[T],
-        output: &mut [T],
-        op: ReduceOp,
-    ) -> Result<()> {
-        let (brings, keeps) = self.holds(collective);
-        let (held, len) = if keeps == HeldChunks::Nothing {
-            (brings, input.len())
-        } else {
-            (keeps, output.len())
-        };
-        let blocks = |held| {
-            if collective.is_blocked() && held == HeldChunks::All { self.world() } else { 1 }
-        };
-        let count = len / blocks(held);
-        if brings != HeldChunks::Nothing {
-            self.check_len("run", "input", input.len(), count * blocks(brings))?;
+        let buffers = buffers.into_buffers();
+        let op = op.into_op().kind.used_by(collective);
+        self.check_call(collective, op)?;
+        self.check_slice("run", buffers.flaw())?;
+        if buffers.counts != [None; 2] {
+            let why = "a schedule of the user's has blocks of equal lengths";
+            return Err(self.invalid("run", why.to_owned()));
         }
-        if keeps != HeldChunks::Nothing {
-            self.check_len("run", "output", output.len(), count * blocks(keeps))?;
-        }
-        let input = if brings == HeldChunks::Nothing { View::EMPTY } else { View::of(input) };
-        let mut loan = (keeps != HeldChunks::Nothing).then(|| lend(output));
-        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
-        self.run_schedules::<T>(&schedule, collective, op, (count, false), input, output)
-    }
-
-    /// The chunks of this rank's input, and those of its output.
-    fn holds(&self, collective: Collective) -> (HeldChunks, HeldChunks) {
-        (collective.input(self.rank()), collective.output(self.rank()))
-    }
-
-    fn run_schedules<T: Element>(
-        &mut self,
-        schedule: &dyn Fn(usize) -> Schedule,
-        collective: Collective,
-        op: ReduceOp,
-        (count, in_place): (usize, bool),
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
-        if matches!(collective, Collective::Scan | Collective::ExclusiveScan) {
-            self.check_scan("run", op)?;
-        }
-        let count = if collective == Collective::Barrier { 0 } else { count };
-        let in_place = in_place && !matches!(op, ReduceOp::PreMulSum(_));
-        let call = CollectiveCall {
-            collective,
-            kind: T::DATA_TYPE,
-            op: op.into(),
-            count: CallCount::Even(count),
-            deterministic: self.engine.get().settings().is_deterministic_for(collective),
-            in_place,
+        let kind = buffers.output.kind;
+        let count = match collective {
+            Collective::Barrier => CallCount::Even(0),
+            _ => self.even_count(collective, buffers.lengths())?,
         };
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
-        self.engine.get_mut().make_current_by(call, schedules)?;
-        let done = self.run_call(call, op, input, output);
-        // The next equal call runs by an algorithm of the table again.
-        self.engine.get_mut().forget_current();
-        done
+        buffers.lend(|input, output| {
+            let mut ready = self.ready(collective, (kind, count), op, input, output);
+            ready.call.in_place &= !ready.call.op.scales();
+            self.engine.get_mut().make_current_by(ready.call, schedules)?;
+            let done = self.run_ready(ready, op);
+            // The next equal call runs by an algorithm of the table again.
+            self.engine.get_mut().forget_current();
+            done
+        })
     }
 }

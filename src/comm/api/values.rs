@@ -4,11 +4,8 @@
 //! names of types or fields. So all ranks must use the same type.
 
 use crate::comm::Communicator;
-use crate::element::{DataType, ReduceOp};
-use crate::engine::calls::counts::RankCounts;
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
-use maypole_kernels::{View, ViewMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -182,10 +179,8 @@ impl Communicator {
     ) -> Result<(Vec<u8>, Vec<usize>)> {
         let written = self.write_value(operation, value);
         let mut lengths = vec![0; self.world()];
-        self.all_gather(
-            &[written.as_ref().map_or(NONE, |bytes| bytes.len() as u64)],
-            &mut lengths,
-        )?;
+        let length = written.as_ref().map_or(NONE, |bytes| bytes.len() as u64);
+        self.all_gather((&[length], &mut lengths))?;
         let mut mine = written?;
         if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
             return Err(self.unserialized(operation, rank));
@@ -201,15 +196,8 @@ impl Communicator {
         mine: &[u8],
         all: &mut [u8],
     ) -> Result<()> {
-        let counts = RankCounts::Blocks(lengths.iter().map(|length| padded(*length)).collect());
-        self.run_v(
-            collective,
-            ReduceOp::Sum,
-            counts,
-            View::of(mine),
-            ViewMut::of(all),
-            DataType::U8,
-        )
+        let lengths = lengths.iter().map(|length| padded(*length)).collect();
+        self.collect_bytes(collective, lengths, mine, all)
     }
 
     fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {

@@ -7,192 +7,98 @@
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::element::{Element, Loan, ReduceOp, lend};
-use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::counts::RankCounts;
-use crate::error::{Error, Result};
+use crate::comm::api::arguments::operation::OpKind;
+use crate::element::DataType;
+use crate::engine::calls::counts::{BufferLengths, CallCount, RankCounts, check_len};
+use crate::error::Result;
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// Collects the `input` of all ranks, in rank order, in every rank's `output`. The input of
-    /// rank `r` has `counts[r]` elements. All ranks pass the same `counts`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is not one count for each rank, or a buffer has another length;
-    /// else as every call.
-    ///
-    /// ```
-    /// use maypole::Communicator;
-    /// let gathered = Communicator::run_local(3, |mut comm| {
-    ///     let mine = vec![comm.rank() as u8; comm.rank()];
-    ///     let mut all = [9; 3];
-    ///     comm.all_gather_v(&mine, &mut all, &[0, 1, 2]).unwrap();
-    ///     all
-    /// });
-    /// assert_eq!(gathered, [[1, 2, 2]; 3]);
-    /// ```
-    pub fn all_gather_v<T: Element>(
+    /// The counts of all ranks, given those that this rank passes: of its input's blocks, and of
+    /// its output's. Collective if one rank does not know all of them.
+    pub(super) fn given_count(
         &mut self,
-        input: &[T],
-        output: &mut [T],
-        counts: &[usize],
-    ) -> Result<()> {
-        self.check_blocks("all_gather_v", counts, Some(input.len()), Some(output.len()))?;
-        self.run_v(
-            Collective::AllGather,
-            ReduceOp::Sum,
-            blocks(counts),
-            View::of(input),
-            lend(output).view(),
-            T::DATA_TYPE,
-        )
+        collective: Collective,
+        lengths: BufferLengths,
+        counts: [Option<&[usize]>; 2],
+    ) -> Result<CallCount> {
+        let operation = collective.name();
+        let BufferLengths::Apart { input, output } = lengths else {
+            let why = "blocks of unequal lengths need an output apart from the input";
+            return Err(self.invalid(operation, why.to_owned()));
+        };
+        let [sent, received] = counts;
+        let sent = sent.or(received).unwrap_or_default();
+        let received = received.unwrap_or(sent);
+        let counts = match collective {
+            Collective::AllGather => {
+                self.check_blocks(operation, received, Some(input), output)?;
+                RankCounts::Blocks(received.to_vec())
+            }
+            Collective::ReduceScatter => {
+                self.check_blocks(operation, sent, Some(output), input)?;
+                RankCounts::Blocks(sent.to_vec())
+            }
+            Collective::Gather { root } => {
+                RankCounts::Blocks(self.root_counts(operation, received, input, output, root)?)
+            }
+            Collective::Scatter { root } => {
+                RankCounts::Blocks(self.root_counts(operation, sent, output, input, root)?)
+            }
+            Collective::AllToAll => {
+                self.check_blocks(operation, sent, None, input)?;
+                self.check_blocks(operation, received, None, output)?;
+                RankCounts::Pairs(self.pair_counts(operation, sent, received)?)
+            }
+            _ => {
+                let why = "its blocks cannot differ in length";
+                return Err(self.invalid(operation, why.to_owned()));
+            }
+        };
+        Ok(self.engine.get_mut().intern(counts))
     }
 
-    /// Combines the `input` of all ranks. Block `r` of the result, `counts[r]` elements, goes into
-    /// rank `r`'s `output`. All ranks pass the same `counts`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is not one count for each rank, or a buffer has another length;
-    /// else as every call.
-    pub fn reduce_scatter_v<T: Element>(
+    /// Collects bytes that have these lengths.
+    pub(super) fn collect_bytes(
         &mut self,
-        input: &[T],
-        output: &mut [T],
-        counts: &[usize],
-        op: ReduceOp,
+        collective: Collective,
+        lengths: Vec<usize>,
+        mine: &[u8],
+        all: &mut [u8],
     ) -> Result<()> {
-        self.check_blocks("reduce_scatter_v", counts, Some(output.len()), Some(input.len()))?;
-        self.run_v(
-            Collective::ReduceScatter,
-            op,
-            blocks(counts),
-            View::of(input),
-            lend(output).view(),
-            T::DATA_TYPE,
-        )
+        let count = self.engine.get_mut().intern(RankCounts::Blocks(lengths));
+        let op = OpKind::NONE;
+        let (input, output) = (View::of(mine), ViewMut::of(all));
+        let ready = self.ready(collective, (DataType::U8, count), op, Some(input), output);
+        self.run_ready(ready, op)
     }
 
-    /// Collects the `input` of all ranks, in rank order, in the root's `output`. The input of rank
-    /// `r` has `counts[r]` elements. Only the root's `counts` and `output` are used.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no such root, the root's lengths contradict one another, or
-    /// (on every rank) some rank brings another number of elements than the root expects; else as
-    /// every call.
-    pub fn gather_v<T: Element>(
+    /// What every rank sends to every rank: one row a sender.
+    fn pair_counts(
         &mut self,
-        input: &[T],
-        output: &mut [T],
-        counts: &[usize],
-        root: usize,
-    ) -> Result<()> {
-        self.check_root("gather_v", root)?;
-        let counts = self.root_counts("gather_v", counts, input.len(), output.len(), root)?;
-        let mut loan = (self.rank() == root).then(|| lend(output));
-        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
-        self.run_v(
-            Collective::Gather { root },
-            ReduceOp::Sum,
-            blocks(&counts),
-            View::of(input),
-            output,
-            T::DATA_TYPE,
-        )
-    }
-
-    /// Copies block `r` of the root's `input`, `counts[r]` elements, into rank `r`'s `output`. Only
-    /// the root's `counts` and `input` are used.
-    ///
-    /// # Errors
-    /// As [`gather_v`](Self::gather_v).
-    pub fn scatter_v<T: Element>(
-        &mut self,
-        input: &[T],
-        counts: &[usize],
-        output: &mut [T],
-        root: usize,
-    ) -> Result<()> {
-        self.check_root("scatter_v", root)?;
-        let counts = self.root_counts("scatter_v", counts, output.len(), input.len(), root)?;
-        let input = if self.rank() == root { View::of(input) } else { View::EMPTY };
-        self.run_v(
-            Collective::Scatter { root },
-            ReduceOp::Sum,
-            blocks(&counts),
-            input,
-            lend(output).view(),
-            T::DATA_TYPE,
-        )
-    }
-
-    /// Sends block `r` of this rank's `input`, `send_counts[r]` elements, to rank `r`. Block `s` of
-    /// `output`, `receive_counts[s]` elements, comes from rank `s`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is not one count for each rank, a buffer has another length, or
-    /// (on every rank) what some rank sends is not what its receiver expects; else as every call.
-    pub fn all_to_all_v<T: Element>(
-        &mut self,
-        input: &[T],
-        send_counts: &[usize],
-        output: &mut [T],
-        receive_counts: &[usize],
-    ) -> Result<()> {
-        let operation = "all_to_all_v";
-        self.check_blocks(operation, send_counts, None, Some(input.len()))?;
-        self.check_blocks(operation, receive_counts, None, Some(output.len()))?;
+        operation: &'static str,
+        sent: &[usize],
+        received: &[usize],
+    ) -> Result<Vec<Vec<usize>>> {
         let world = self.world();
-        let both: Vec<u64> =
-            send_counts.iter().chain(receive_counts).map(|count| *count as u64).collect();
+        let both: Vec<u64> = sent.iter().chain(received).map(|count| *count as u64).collect();
         let all = self.gather_rows(&both)?;
         let sends: Vec<Vec<usize>> =
             all.chunks(2 * world).map(|row| to_counts(&row[..world])).collect();
         let receives: Vec<Vec<usize>> =
             all.chunks(2 * world).map(|row| to_counts(&row[world..])).collect();
-        let pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
-        for (from, to) in pairs {
-            let sent = sends[from][to];
-            let expected = receives[to][from];
-            if sent != expected {
+        let mut pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
+        match pairs.find(|(from, to)| sends[*from][*to] != receives[*to][*from]) {
+            None => Ok(sends),
+            Some((from, to)) => {
+                let (sent, expected) = (sends[from][to], receives[to][from]);
                 let why = format!(
                     "rank {from} sends {sent} elements to rank {to}, which expects {expected}"
                 );
-                return Err(self.invalid(operation, why));
+                Err(self.invalid(operation, why))
             }
         }
-        let input = View::of(input);
-        let mut loan = lend(output);
-        let output = loan.view();
-        self.run_v(
-            Collective::AllToAll,
-            ReduceOp::Sum,
-            RankCounts::Pairs(sends),
-            input,
-            output,
-            T::DATA_TYPE,
-        )
-    }
-
-    pub(crate) fn run_v(
-        &mut self,
-        collective: Collective,
-        op: ReduceOp,
-        counts: RankCounts,
-        input: View<'_>,
-        output: ViewMut<'_>,
-        kind: crate::element::DataType,
-    ) -> Result<()> {
-        let engine = self.engine.get_mut();
-        let call = CollectiveCall {
-            collective,
-            kind,
-            op: op.into(),
-            count: engine.intern(counts),
-            deterministic: engine.settings().is_deterministic_for(collective),
-            in_place: false,
-        };
-        self.run_call(call, op, input, output)
     }
 
     /// Checks one count for each rank, the length of this rank's block, and that of the whole.
@@ -201,23 +107,21 @@ impl Communicator {
         operation: &'static str,
         counts: &[usize],
         block: Option<usize>,
-        whole: Option<usize>,
+        whole: usize,
     ) -> Result<()> {
         if counts.len() != self.world() {
             let why = format!("there are {} counts and {} ranks", counts.len(), self.world());
             return Err(self.invalid(operation, why));
         }
-        if let Some(block) = block {
-            self.check_len(operation, "buffer of this rank's block", block, counts[self.rank()])?;
-        }
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-        match (whole, sum) {
-            (Some(whole), Some(sum)) => {
-                self.check_len(operation, "buffer of all blocks", whole, sum)
-            }
-            (_, None) => Err(self.invalid(operation, "the sum of the counts overflows".to_owned())),
-            _ => Ok(()),
-        }
+        let Some(sum) = sum else {
+            return Err(self.invalid(operation, "the sum of the counts overflows".to_owned()));
+        };
+        let mine = block.map_or(Ok(()), |block| {
+            check_len("buffer of this rank's block", block, counts[self.rank()])
+        });
+        mine.and_then(|()| check_len("buffer of all blocks", whole, sum))
+            .map_err(|why| self.invalid(operation, why))
     }
 
     /// Returns the `row` of every rank, one after the other. The tuner chooses the algorithm,
@@ -225,7 +129,7 @@ impl Communicator {
     fn gather_rows(&mut self, row: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; row.len() * self.world()];
         let plan = self.engine.get_mut().settings_mut().set_plan(None);
-        let gathered = self.all_gather(row, &mut rows);
+        let gathered = self.all_gather((row, &mut rows));
         self.engine.get_mut().settings_mut().set_plan(plan);
         gathered.map(|()| rows)
     }
@@ -241,7 +145,7 @@ impl Communicator {
     ) -> Result<Vec<usize>> {
         let world = self.world();
         let wrong = if self.rank() == root {
-            self.check_blocks(operation, counts, Some(mine), Some(whole)).err()
+            self.check_blocks(operation, counts, Some(mine), whole).err()
         } else {
             None
         };
@@ -273,14 +177,10 @@ impl Communicator {
                 let why = format!(
                     "rank {rank} has {has} elements, and the root, rank {root}, expects {expected}"
                 );
-                Err(Error::Invalid { rank: self.rank(), operation, why })
+                Err(self.invalid(operation, why))
             }
         }
     }
-}
-
-fn blocks(counts: &[usize]) -> RankCounts {
-    RankCounts::Blocks(counts.to_vec())
 }
 
 fn to_counts(told: &[u64]) -> Vec<usize> {

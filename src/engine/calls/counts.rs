@@ -1,10 +1,12 @@
-//! How many elements each rank has: one number for all ranks, or a number for each.
+//! How many elements each rank has: one number for all ranks, or a number for each; and how long its
+//! buffers must be for them.
 //!
-//! `gather_v`, `scatter_v` and `all_to_all_v` know their counts only at the root or pairwise. A
+//! A gather, a scatter and an all-to-all know unequal counts only at the root or pairwise. A
 //! small all-gather tells them to all ranks before the schedule runs. So every algorithm serves,
 //! and counts that contradict one another are the same harmless error on every rank.
 
 use crate::schedule::Layout;
+use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::mix;
 use std::collections::HashMap;
 use std::fmt;
@@ -163,6 +165,73 @@ impl InternedCounts {
         if let Some(interned) = self.known.remove(&number) {
             self.numbers.remove(&interned.counts);
         }
+    }
+}
+
+/// The lengths of a rank's buffers, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BufferLengths {
+    /// One buffer is input and output.
+    InPlace(usize),
+    Apart {
+        input: usize,
+        output: usize,
+    },
+}
+
+impl BufferLengths {
+    /// The elements of a vector, or of a rank's block, of a call that all ranks make with equal
+    /// counts. A buffer that the rank does not need may have any length.
+    ///
+    /// # Errors
+    /// Why there can be no such call.
+    #[inline]
+    pub(crate) fn count(
+        self,
+        collective: Collective,
+        rank: usize,
+        world: usize,
+    ) -> Result<usize, String> {
+        let (brings, keeps) = (collective.input(rank), collective.output(rank));
+        let blocks = |held| {
+            if collective.is_blocked() && held == HeldChunks::All { world } else { 1 }
+        };
+        let (input, output) = match self {
+            Self::InPlace(whole) => return of_block(whole, blocks(brings).max(blocks(keeps))),
+            Self::Apart { input, output } => (input, output),
+        };
+        let count = match (brings, keeps) {
+            (HeldChunks::Nothing, _) | (_, HeldChunks::One(_)) => output,
+            _ => of_block(input, blocks(brings))?,
+        };
+        if brings != HeldChunks::Nothing {
+            check_len("input", input, count * blocks(brings))?;
+        }
+        if keeps != HeldChunks::Nothing {
+            check_len("output", output, count * blocks(keeps))?;
+        }
+        Ok(count)
+    }
+}
+
+/// The elements of one of the `blocks` blocks of `len` elements.
+#[inline]
+fn of_block(len: usize, blocks: usize) -> Result<usize, String> {
+    if blocks == 1 {
+        return Ok(len);
+    }
+    match len.is_multiple_of(blocks) {
+        true => Ok(len / blocks),
+        false => Err(format!("{len} elements are not a multiple of the {blocks} ranks")),
+    }
+}
+
+/// Refuses a buffer that has not as many elements as it needs.
+#[inline]
+pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), String> {
+    match len == needed {
+        true => Ok(()),
+        false => Err(format!("the {which} has {len} elements and needs {needed}")),
     }
 }
 

@@ -114,6 +114,20 @@ impl<T> DerefMut for RegisteredBuffer<T> {
     }
 }
 
+impl<T> AsRef<[T]> for RegisteredBuffer<T> {
+    #[inline]
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T> AsMut<[T]> for RegisteredBuffer<T> {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [T] {
+        self
+    }
+}
+
 impl<T> Drop for RegisteredBuffer<T> {
     fn drop(&mut self) {
         if let BufferMemory::Registered { arena, offset, bytes } = &self.memory {

@@ -15,7 +15,7 @@ use maypole::{Element, Result};
 pub fn all_to_all<T: Element>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
     let mut got = data.to_vec();
     if group.world() > 1 {
-        group.call(|comm| comm.all_to_all(data, &mut got))?;
+        group.call(|comm| comm.all_to_all((data, &mut got)))?;
     }
     Ok(got)
 }
@@ -35,7 +35,7 @@ pub fn all_to_all_v<T: Element + Default>(
         return Ok(data.to_vec());
     }
     let mut got = vec![T::default(); from.iter().sum()];
-    group.call(|comm| comm.all_to_all_v(data, to, &mut got, from))?;
+    group.call(|comm| comm.all_to_all((data, to, &mut got, from)))?;
     Ok(got)
 }
 

@@ -193,7 +193,7 @@ impl RankGroup {
         let mine = self.shard().range(data.len());
         let counts = self.counts(data.len());
         let mut sum = vec![T::zero(); mine.len()];
-        self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
+        self.call(|comm| comm.reduce_scatter((&*data, &counts, &mut sum), ReduceOp::Sum))?;
         data[mine].copy_from_slice(&sum);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl RankGroup {
             return Ok(());
         }
         let counts = self.counts(data.len());
-        self.call(|comm| comm.all_gather_v(mine, data, &counts))
+        self.call(|comm| comm.all_gather((mine, data, &counts)))
     }
 
     /// Returns the `input` of all ranks, in rank order. All inputs have the same length.
@@ -234,7 +234,7 @@ impl RankGroup {
             return Ok(input.to_vec());
         }
         let mut all = input.repeat(self.world);
-        self.call(|comm| comm.all_gather(input, &mut all))?;
+        self.call(|comm| comm.all_gather((input, &mut all)))?;
         Ok(all)
     }
 
@@ -249,7 +249,7 @@ impl RankGroup {
             return Ok(vec![input.to_vec()]);
         }
         let mut all = vec![T::zero(); counts.iter().sum()];
-        self.call(|comm| comm.all_gather_v(input, &mut all, &counts))?;
+        self.call(|comm| comm.all_gather((input, &mut all, &counts)))?;
         let mut rest = &all[..];
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
@@ -285,7 +285,7 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }
-        let request = self.start(data, |comm, data| comm.all_reduce(data, ReduceOp::Sum));
+        let request = self.start(data, |comm, data| comm.all_reduce(&mut **data, ReduceOp::Sum));
         Ok(self.pending(PendingKind::Whole(request)))
     }
 
@@ -305,7 +305,7 @@ impl RankGroup {
         let counts = self.counts(data.len());
         let sum = vec![T::zero(); mine.len()];
         let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
-            comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
+            comm.reduce_scatter((data, &counts, sum), ReduceOp::Sum)
         };
         let request = self.start((data, sum), call);
         Ok(self.pending(PendingKind::Part(request, mine)))
@@ -322,7 +322,7 @@ impl RankGroup {
         let mine = data[self.shard().range(data.len())].to_vec();
         let counts = self.counts(data.len());
         let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
-            comm.all_gather_v(mine, data, &counts)
+            comm.all_gather((mine, data, &counts))
         };
         let request = self.start((mine, data), call);
         Ok(self.pending(PendingKind::Gathered(request)))

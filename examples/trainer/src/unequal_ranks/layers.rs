@@ -186,7 +186,7 @@ pub fn measured(
 ) -> Result<LayerDivision> {
     let PartSeconds { embed, block, head } = PartSeconds::measure(config, rows);
     let mut all = vec![0.0; 3 * comm.world()];
-    comm.all_gather(&[embed, block, head], &mut all)?;
+    comm.all_gather((&[embed, block, head], &mut all))?;
     let nothing = PartSeconds { embed: 0.0, block: 0.0, head: 0.0 };
     let seconds: Vec<_> = all.chunks_exact(3).map(|times| nothing.slower(times)).collect();
     Ok(by_cost(config.layers, stages, &seconds))

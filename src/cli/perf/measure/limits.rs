@@ -146,7 +146,7 @@ fn best(
         let took = monotonic_ns() - start;
         let clock = clock_cost();
         let mut all = vec![0; comm.world()];
-        comm.all_gather(&[took.saturating_sub(clock)], &mut all)?;
+        comm.all_gather((&[took.saturating_sub(clock)], &mut all))?;
         // At least 1 ns: the clock may not have ticked.
         Ok(all.into_iter().fold(1, u64::max) as f64 / 1e3 / calls as f64)
     };
@@ -190,7 +190,7 @@ impl SharedMemoryMover {
             .context("cannot make shared memory for the machine's limit")?;
         let place = [u64::from(std::process::id()), mine.fd().as_raw_fd() as u64];
         let mut places = vec![0; place.len() * comm.world()];
-        comm.all_gather(&place, &mut places)?;
+        comm.all_gather((&place, &mut places))?;
         let (places, _) = places.as_chunks::<2>();
         let [pid, fd] = places[(comm.rank() + comm.world() - 1) % comm.world()];
         let path = format!("/proc/{pid}/fd/{fd}");
@@ -238,7 +238,7 @@ impl SocketMover {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let mut ports = vec![0; world];
-        comm.all_gather(&[listener.local_addr()?.port()], &mut ports)?;
+        comm.all_gather((&[listener.local_addr()?.port()], &mut ports))?;
         // The connection waits in the next rank's queue until it is accepted there.
         let next = TcpStream::connect((Ipv4Addr::LOCALHOST, ports[(rank + 1) % world]))?;
         let (before, _) = listener.accept()?;

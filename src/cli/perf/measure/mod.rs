@@ -301,7 +301,7 @@ impl<'a> Sampler<'a> {
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];
-        self.comm.all_gather(&mine, &mut all)?;
+        self.comm.all_gather((&mine, &mut all))?;
         let (ranks, _) = all.as_chunks::<4>();
         self.stopped |= ranks.iter().any(|[.., stop]| *stop != 0);
         let ns = if self.one_clock { span(ranks) } else { longest(ranks) };

@@ -314,39 +314,33 @@ fn call<T: Element>(
     match (what.collective, what.place) {
         (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
         (Collective::Reduce { root }, BufferPlacement::OutOfPlace) => {
-            comm.reduce_into(input, output, op, root)
+            comm.reduce((input, output), op, root)
         }
         (Collective::Reduce { root }, BufferPlacement::InPlace) => comm.reduce(output, op, root),
         (Collective::AllReduce, BufferPlacement::OutOfPlace) => {
-            comm.all_reduce_into(input, output, op)
+            comm.all_reduce((input, output), op)
         }
         (Collective::AllReduce, BufferPlacement::InPlace) => comm.all_reduce(output, op),
         (Collective::Gather { root }, BufferPlacement::OutOfPlace) => {
-            comm.gather(input, output, root)
+            comm.gather((input, output), root)
         }
-        (Collective::Gather { root }, BufferPlacement::InPlace) => {
-            comm.gather_in_place(output, root)
-        }
-        (Collective::AllGather, BufferPlacement::OutOfPlace) => comm.all_gather(input, output),
-        (Collective::AllGather, BufferPlacement::InPlace) => comm.all_gather_in_place(output),
+        (Collective::Gather { root }, BufferPlacement::InPlace) => comm.gather(output, root),
+        (Collective::AllGather, BufferPlacement::OutOfPlace) => comm.all_gather((input, output)),
+        (Collective::AllGather, BufferPlacement::InPlace) => comm.all_gather(output),
         (Collective::Scatter { root }, BufferPlacement::OutOfPlace) => {
-            comm.scatter(input, output, root)
+            comm.scatter((input, output), root)
         }
-        (Collective::Scatter { root }, BufferPlacement::InPlace) => {
-            comm.scatter_in_place(output, root)
-        }
+        (Collective::Scatter { root }, BufferPlacement::InPlace) => comm.scatter(output, root),
         (Collective::ReduceScatter, BufferPlacement::OutOfPlace) => {
-            comm.reduce_scatter(input, output, op)
+            comm.reduce_scatter((input, output), op)
         }
-        (Collective::ReduceScatter, BufferPlacement::InPlace) => {
-            comm.reduce_scatter_in_place(output, op)
-        }
-        (Collective::AllToAll, BufferPlacement::OutOfPlace) => comm.all_to_all(input, output),
-        (Collective::AllToAll, BufferPlacement::InPlace) => comm.all_to_all_in_place(output),
-        (Collective::Scan, BufferPlacement::OutOfPlace) => comm.scan_into(input, output, op),
+        (Collective::ReduceScatter, BufferPlacement::InPlace) => comm.reduce_scatter(output, op),
+        (Collective::AllToAll, BufferPlacement::OutOfPlace) => comm.all_to_all((input, output)),
+        (Collective::AllToAll, BufferPlacement::InPlace) => comm.all_to_all(output),
+        (Collective::Scan, BufferPlacement::OutOfPlace) => comm.scan((input, output), op),
         (Collective::Scan, BufferPlacement::InPlace) => comm.scan(output, op),
         (Collective::ExclusiveScan, BufferPlacement::OutOfPlace) => {
-            comm.exclusive_scan_into(input, output, op)
+            comm.exclusive_scan((input, output), op)
         }
         (Collective::ExclusiveScan, BufferPlacement::InPlace) => comm.exclusive_scan(output, op),
         (Collective::Barrier, _) => comm.barrier(),

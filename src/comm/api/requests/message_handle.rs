@@ -1,11 +1,13 @@
-//! Starting messages while a call of the communicator runs on another thread.
+//! Starting messages while a call of the communicator runs on another thread, and messages whose end
+//! is told.
 
 use crate::comm::{Communicator, Request};
 use crate::element::DataType;
 use crate::error::Error;
-use crate::requests::messages::memory::Arrival;
+use crate::requests::messages::memory::{Arrival, EndHook};
 
-/// Starts messages of a communicator from another thread: see [`Communicator::message_handle`].
+/// Starts messages of a communicator from another thread, and tells of their end: see
+/// [`Communicator::message_handle`].
 ///
 /// Messages have the timeout that the communicator had when the handle was made. After the
 /// communicator has been closed, they fail with [`Error::Invalid`].
@@ -16,8 +18,11 @@ pub struct MessageHandle {
 }
 
 impl MessageHandle {
-    /// As [`Communicator::start_send_erased`].
-    pub fn start_send_erased<B: AsRef<[u8]> + Send + 'static>(
+    /// [`Communicator::start_send`] of bytes, which are elements of `data_type`. `ended` is called
+    /// before the request can be waited for, with rank `to` and the number of elements, or with the
+    /// error. It runs on a thread that drives messages, so it must neither block nor make calls of
+    /// this communicator.
+    pub fn start_send<B: AsRef<[u8]> + Send + 'static>(
         &mut self,
         data_type: DataType,
         data: B,
@@ -25,11 +30,13 @@ impl MessageHandle {
         tag: u32,
         ended: impl FnOnce(Result<Arrival, &Error>) + Send + 'static,
     ) -> Request<B> {
-        self.comm.start_send_erased(data_type, data, to, tag, ended)
+        self.comm.post_send::<u8, B>(data_type, data, to, tag, Some(Box::new(ended)))
     }
 
-    /// As [`Communicator::start_recv_erased`].
-    pub fn start_recv_erased<B: AsMut<[u8]> + Send + 'static>(
+    /// [`Communicator::start_recv`] of bytes, which are elements of `data_type`, from rank `from`, or
+    /// as [`Communicator::start_recv_any`] from any rank. `ended` is as in
+    /// [`start_send`](Self::start_send), with the rank that sent the message.
+    pub fn start_recv<B: AsMut<[u8]> + Send + 'static>(
         &mut self,
         data_type: DataType,
         data: B,
@@ -37,13 +44,16 @@ impl MessageHandle {
         tag: u32,
         ended: impl FnOnce(Result<Arrival, &Error>) + Send + 'static,
     ) -> Request<(B, Arrival)> {
-        self.comm.start_recv_erased(data_type, data, from, tag, ended)
+        let give = |data: B, arrival: Arrival| (data, arrival);
+        let hook: EndHook = Box::new(ended);
+        self.comm.post_receive::<u8, B, _>(data_type, data, (from, tag), give, Some(hook))
     }
 }
 
 impl Communicator {
     /// Returns a handle by which another thread starts messages of this communicator, also while a
-    /// call of this rank waits.
+    /// call of this rank waits. The elements of these messages have a type that is known at run time,
+    /// and a function is called at their end.
     ///
     /// ```
     /// use maypole::{Communicator, DataType};
@@ -57,7 +67,7 @@ impl Communicator {
     ///     }
     ///     std::thread::scope(|threads| {
     ///         threads.spawn(|| comm.barrier().unwrap());
-    ///         let sent = handle.start_send_erased(DataType::U8, vec![7; 3], other, 5, |_| {});
+    ///         let sent = handle.start_send(DataType::U8, vec![7; 3], other, 5, |_| {});
     ///         sent.wait().unwrap();
     ///     });
     /// });

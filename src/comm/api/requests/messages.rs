@@ -2,7 +2,7 @@
 
 use crate::comm::{Communicator, Request};
 use crate::element::{DataType, Element};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::messages::NewRequest;
 use crate::requests::messages::memory::{
     Arrival, EndHook, EndOfMessage, ReceiveBuffer, SendBuffer,
@@ -85,38 +85,7 @@ impl Communicator {
         self.post_receive::<T, B, _>(T::DATA_TYPE, data, (None, tag), give, None)
     }
 
-    /// [`start_send`](Self::start_send) of bytes, which are elements of `data_type`. `ended` is
-    /// called before the request can be waited for, with rank `to` and the number of elements, or
-    /// with the error. It runs on a thread that drives messages, so it must neither block nor make
-    /// calls of this communicator.
-    pub fn start_send_erased<B: AsRef<[u8]> + Send + 'static>(
-        &mut self,
-        data_type: DataType,
-        data: B,
-        to: usize,
-        tag: u32,
-        ended: impl FnOnce(std::result::Result<(usize, usize), &Error>) + Send + 'static,
-    ) -> Request<B> {
-        self.post_send::<u8, B>(data_type, data, to, tag, Some(Box::new(ended)))
-    }
-
-    /// [`start_recv`](Self::start_recv) of bytes, which are elements of `data_type`, from rank
-    /// `from`, or as [`start_recv_any`](Self::start_recv_any) from any rank. `ended` is as in
-    /// [`start_send_erased`](Self::start_send_erased), with the rank that sent the message.
-    pub fn start_recv_erased<B: AsMut<[u8]> + Send + 'static>(
-        &mut self,
-        data_type: DataType,
-        data: B,
-        from: Option<usize>,
-        tag: u32,
-        ended: impl FnOnce(std::result::Result<(usize, usize), &Error>) + Send + 'static,
-    ) -> Request<(B, (usize, usize))> {
-        let give = |data: B, arrival: Arrival| (data, arrival);
-        let hook: EndHook = Box::new(ended);
-        self.post_receive::<u8, B, _>(data_type, data, (from, tag), give, Some(hook))
-    }
-
-    fn post_send<T: Element, B: AsRef<[T]> + Send + 'static>(
+    pub(super) fn post_send<T: Element, B: AsRef<[T]> + Send + 'static>(
         &mut self,
         kind: DataType,
         buffer: B,
@@ -132,7 +101,7 @@ impl Communicator {
         })
     }
 
-    fn post_receive<T, B, R>(
+    pub(super) fn post_receive<T, B, R>(
         &mut self,
         kind: DataType,
         mut buffer: B,

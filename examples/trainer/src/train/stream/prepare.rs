@@ -141,7 +141,7 @@ fn agree<T>(
 ) -> Result<T, DataError> {
     let Some(comm) = comm else { return mine };
     let mut failures = vec![0u8; comm.world()];
-    if let Err(lost) = comm.all_gather(&[u8::from(mine.is_err())], &mut failures) {
+    if let Err(lost) = comm.all_gather((&[u8::from(mine.is_err())], &mut failures)) {
         // A rank that has a cause of its own does not name the loss of its peers instead.
         return mine.and(Err(lost.into()));
     }
@@ -161,7 +161,7 @@ fn agree<T>(
 fn same_text(comm: Option<&mut Communicator>, shards: &Shards) -> Result<(), DataError> {
     let Some(comm) = comm else { return Ok(()) };
     let mut all = vec![0u64; comm.world()];
-    comm.all_gather(&[shards.fingerprint()], &mut all)?;
+    comm.all_gather((&[shards.fingerprint()], &mut all))?;
     match all.iter().position(|text| *text != all[0]) {
         Some(rank) => Err(DataError::Unlike { rank }),
         None => Ok(()),

@@ -48,7 +48,7 @@ pub enum RecoveryError {
 /// The `numbers` of all ranks, one rank's after another's.
 pub(super) fn gather(comm: &mut Communicator, numbers: &[u64]) -> Result<Vec<u64>> {
     let mut all = vec![0; numbers.len() * comm.world()];
-    comm.all_gather(numbers, &mut all)?;
+    comm.all_gather((numbers, &mut all))?;
     Ok(all)
 }
 

@@ -1,0 +1,306 @@
+//! What a call is given: memory to read, memory to write, and the lengths of blocks.
+
+use crate::comm::api::arguments::slices::{
+    AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
+};
+use crate::element::Element;
+use crate::engine::calls::counts::BufferLengths;
+use maypole_kernels::{View, ViewMut};
+use std::marker::PhantomData;
+
+/// The buffers of a collective call, with elements of type `T`.
+///
+/// A call takes anything that [becomes](IntoBuffers) buffers:
+///
+/// | argument | meaning |
+/// |---|---|
+/// | `&mut data` | in place: `data` is input and output |
+/// | `(&input, &mut output)` | apart |
+/// | `(&input, &mut output, &counts)` | apart; the output is cut into blocks of these lengths, one a rank |
+/// | `(&input, &counts, &mut output)` | apart; the input is cut into blocks of these lengths |
+/// | `(&input, &sent, &mut output, &received)` | apart; both are cut, as an all-to-all needs it |
+///
+/// `data` and `output` are slices, arrays, `Vec`s, [`RegisteredBuffer`](crate::RegisteredBuffer)s
+/// and all else that lends its elements by [`AsMut`]; `input` lends them by [`AsRef`]. Of elements
+/// whose type is known at run time, an [`AnySliceMut`] takes the place of `&mut data`, and an
+/// [`AnySlice`] that of `&input`. Each method says how long its buffers are. One that a rank does not
+/// need may be empty: `&[]`, `&mut []`.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp};
+/// Communicator::run_local(2, |mut comm| {
+///     let input = vec![1.5f32; 4];
+///     let mut output = [0.0; 4];
+///     comm.all_reduce((&input, &mut output), ReduceOp::Sum).unwrap();
+///     comm.all_reduce(&mut output[..2], ReduceOp::Max).unwrap();
+///     assert_eq!(output, [3.0; 4]);
+///
+///     // Rank r brings r + 1 elements.
+///     let mine = vec![7u8; comm.rank() + 1];
+///     let mut all = [0; 3];
+///     comm.all_gather((&mine, &mut all, &[1, 2])).unwrap();
+///     assert_eq!(all, [7; 3]);
+/// });
+/// ```
+///
+/// A slice in a variable is moved into a call. To use it again, lend it: `&mut *slice`.
+#[derive(Debug)]
+pub struct CallBuffers<'a, T> {
+    /// `None` in place.
+    pub(crate) input: Option<AnySlice<'a>>,
+    pub(crate) output: AnySliceMut<'a>,
+    /// The lengths of the blocks that the input is cut into, and the output.
+    pub(crate) counts: [Option<&'a [usize]>; 2],
+    elements: PhantomData<fn(T)>,
+}
+
+impl<'a, T> CallBuffers<'a, T> {
+    #[inline]
+    fn new(input: Option<AnySlice<'a>>, output: AnySliceMut<'a>) -> Self {
+        Self { input, output, counts: [None; 2], elements: PhantomData }
+    }
+
+    /// The same buffers, cut into blocks of these lengths: the input, and the output. A collective
+    /// that cuts one of the two takes either. An all-to-all that is given one takes it for both.
+    #[must_use]
+    pub fn with_counts(self, input: Option<&'a [usize]>, output: Option<&'a [usize]>) -> Self {
+        Self { counts: [input, output], ..self }
+    }
+
+    #[inline]
+    pub(crate) fn lengths(&self) -> BufferLengths {
+        let output = self.output.count;
+        match &self.input {
+            None => BufferLengths::InPlace(output),
+            Some(input) => BufferLengths::Apart { input: input.count, output },
+        }
+    }
+
+    /// What makes these buffers unsuitable for any call.
+    #[inline]
+    pub(crate) fn flaw(&self) -> Option<SliceFlaw> {
+        let input = self.input.as_ref();
+        let kinds = input.filter(|input| input.kind != self.output.kind);
+        let unequal = kinds.map(|input| SliceFlaw::Kinds(input.kind, self.output.kind));
+        self.output.flaw.or(input.and_then(|input| input.flaw)).or(unequal)
+    }
+
+    /// Calls `work` with the input, unless it is the output, and with the output.
+    #[inline(always)]
+    pub(crate) fn lend<R>(self, work: impl FnOnce(Option<View<'_>>, ViewMut<'_>) -> R) -> R {
+        self.output.memory.write(|output| match self.input {
+            None => work(None, output),
+            Some(input) => input.read(|input| work(Some(input), output)),
+        })
+    }
+}
+
+/// What becomes the [`CallBuffers`] of a call on elements of type `T`.
+///
+/// # Messages of the compiler
+///
+/// What the compiler says first about a wrong argument. A forgotten `&mut`, for which the notes name
+/// the forms that a call takes:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let x = [1.0f32; 4];
+/// // error: `&[f32; 4]` cannot be the buffers of a call
+/// comm.all_reduce(&x, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// A `Vec` instead of what it lends:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, v) = ([1.0f32; 4], vec![1.0f32; 4]);
+/// // error: `(&[f32; 4], Vec<f32>)` cannot be the buffers of a call
+/// comm.all_reduce((&x, v), maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// Elements of two types:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut z) = ([1.0f32; 4], [1.0f64; 4]);
+/// // error: the trait bound `[f32; 4]: AsRef<[f64]>` is not satisfied
+/// comm.all_reduce((&x, &mut z), maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// An operation on other elements, and none at all:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (mut x, first) = ([1.0f32; 4], |_: &[f64], _: &mut [f64]| ());
+/// // error: `&Operation<f64>` cannot combine elements of type `f32`
+/// comm.all_reduce(&mut x, &maypole::Operation::new("first", false, first)).unwrap();
+/// ```
+///
+/// ```compile_fail,E0061
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// // error: this method takes 2 arguments but 1 argument was supplied: provide `op`
+/// comm.all_reduce(&mut x).unwrap();
+/// ```
+///
+/// Counts of another type than `usize`, and counts in place:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut y) = ([1.0f32; 4], [1.0f32; 4]);
+/// // error: the trait bound `[i32; 1]: AsRef<[usize]>` is not satisfied
+/// comm.all_gather((&x, &mut y, &[4i32])).unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut y = [1.0f32; 4];
+/// // error: `(&mut [f32; 4], &[usize; 1])` cannot be the buffers of a call
+/// comm.all_gather((&mut y, &[4usize])).unwrap();
+/// ```
+///
+/// A slice that an earlier call has taken; the compiler proposes `&mut *slice`:
+///
+/// ```compile_fail,E0382
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut y = [1.0f32; 4];
+/// let slice = &mut y[..2];
+/// comm.all_reduce(slice, maypole::ReduceOp::Sum).unwrap();
+/// // error: use of moved value: `slice`
+/// comm.all_reduce(slice, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// An operation that the type does not have, counts that are missing, and blocks of a wrong length are
+/// known at run time alone, and are [`Error::Invalid`](crate::Error::Invalid):
+///
+/// ```
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// let error = comm.all_reduce(&mut x, maypole::ReduceOp::Or).unwrap_err();
+/// assert!(error.to_string().ends_with("'or' works on the bits of integers, not on f32"));
+/// let error = comm.all_gather((&x[..1], &mut [0.0; 3])).unwrap_err();
+/// assert!(error.to_string().ends_with("the output has 3 elements and needs 1"));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the buffers of a call",
+    label = "these are not the buffers of a call",
+    note = "a call takes `&mut data` in place, or `(&input, &mut output)`",
+    note = "blocks of unequal lengths: `(&input, &mut output, &counts)`, or `&counts` behind `&input`"
+)]
+pub trait IntoBuffers<'a, T> {
+    /// The buffers.
+    fn into_buffers(self) -> CallBuffers<'a, T>;
+}
+
+impl<'a, T> IntoBuffers<'a, T> for CallBuffers<'a, T> {
+    #[inline]
+    fn into_buffers(self) -> Self {
+        self
+    }
+}
+
+impl<'a, T: Element, B: AsMut<[T]> + ?Sized> IntoBuffers<'a, T> for &'a mut B {
+    #[inline]
+    fn into_buffers(self) -> CallBuffers<'a, T> {
+        CallBuffers::new(None, self.into_output())
+    }
+}
+
+impl<'a, T, I, B> IntoBuffers<'a, T> for (I, &'a mut B)
+where
+    T: Element,
+    I: IntoInput<'a, T>,
+    B: AsMut<[T]> + ?Sized,
+{
+    #[inline]
+    fn into_buffers(self) -> CallBuffers<'a, T> {
+        CallBuffers::new(Some(self.0.into_input()), self.1.into_output())
+    }
+}
+
+impl<'a, T, I, B, C> IntoBuffers<'a, T> for (I, &'a mut B, &'a C)
+where
+    T: Element,
+    I: IntoInput<'a, T>,
+    B: AsMut<[T]> + ?Sized,
+    C: AsRef<[usize]> + ?Sized,
+{
+    #[inline]
+    fn into_buffers(self) -> CallBuffers<'a, T> {
+        (self.0, self.1).into_buffers().with_counts(None, Some(self.2.as_ref()))
+    }
+}
+
+impl<'a, T, I, B, C> IntoBuffers<'a, T> for (I, &'a C, &'a mut B)
+where
+    T: Element,
+    I: IntoInput<'a, T>,
+    B: AsMut<[T]> + ?Sized,
+    C: AsRef<[usize]> + ?Sized,
+{
+    #[inline]
+    fn into_buffers(self) -> CallBuffers<'a, T> {
+        (self.0, self.2).into_buffers().with_counts(Some(self.1.as_ref()), None)
+    }
+}
+
+impl<'a, T, I, B, C, D> IntoBuffers<'a, T> for (I, &'a C, &'a mut B, &'a D)
+where
+    T: Element,
+    I: IntoInput<'a, T>,
+    B: AsMut<[T]> + ?Sized,
+    C: AsRef<[usize]> + ?Sized,
+    D: AsRef<[usize]> + ?Sized,
+{
+    #[inline]
+    fn into_buffers(self) -> CallBuffers<'a, T> {
+        let (input, sent, output, received) = self;
+        (input, output).into_buffers().with_counts(Some(sent.as_ref()), Some(received.as_ref()))
+    }
+}
+
+impl<'a> IntoBuffers<'a, AnyElement> for AnySliceMut<'a> {
+    fn into_buffers(self) -> CallBuffers<'a, AnyElement> {
+        CallBuffers::new(None, self)
+    }
+}
+
+impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
+    fn into_buffers(self) -> CallBuffers<'a, AnyElement> {
+        CallBuffers::new(Some(self.0), self.1)
+    }
+}
+
+/// What owns the elements of a request's buffers: `data` in place, or `(input, output)`.
+///
+/// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by [`AsMut`];
+/// `input` lends them by [`AsRef`]. `Form` tells the two apart, and follows from them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the buffers of a request",
+    label = "these are not the buffers of a request",
+    note = "a request takes `data` in place, or `(input, output)`, and gives them back"
+)]
+pub trait OwnedBuffers<T, Form> {
+    /// The buffers, for a call.
+    fn buffers(&mut self) -> CallBuffers<'_, T>;
+}
+
+/// One buffer in place: see [`OwnedBuffers`].
+#[derive(Clone, Copy, Debug)]
+pub enum InPlace {}
+
+/// An input and an output: see [`OwnedBuffers`].
+#[derive(Clone, Copy, Debug)]
+pub enum Apart {}
+
+impl<T: Element, B: AsMut<[T]>> OwnedBuffers<T, InPlace> for B {
+    fn buffers(&mut self) -> CallBuffers<'_, T> {
+        self.into_buffers()
+    }
+}
+
+impl<T: Element, A: AsRef<[T]>, B: AsMut<[T]>> OwnedBuffers<T, Apart> for (A, B) {
+    fn buffers(&mut self) -> CallBuffers<'_, T> {
+        (&self.0, &mut self.1).into_buffers()
+    }
+}

@@ -1,0 +1,158 @@
+//! The one path from the arguments of a collective to the engine. Which buffers a rank needs, and
+//! how long they must be, follows from the [`Collective`].
+
+use crate::comm::Communicator;
+use crate::comm::api::arguments::buffers::CallBuffers;
+use crate::comm::api::arguments::operation::{Op, OpKind};
+use crate::comm::api::arguments::slices::SliceFlaw;
+use crate::element::{DataType, ReduceOp};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::{BufferLengths, CallCount};
+use crate::error::{Error, Result};
+use crate::schedule::collective::{Collective, HeldChunks};
+use maypole_kernels::{View, ViewMut};
+
+/// A call with the memory that it uses on this rank.
+pub(super) struct ReadyCall<'a> {
+    pub(super) call: CollectiveCall,
+    input: View<'a>,
+    output: ViewMut<'a>,
+}
+
+impl Communicator {
+    /// Makes one call.
+    #[inline]
+    pub(crate) fn issue<T>(
+        &mut self,
+        collective: Collective,
+        buffers: CallBuffers<'_, T>,
+        op: Op<'_, T>,
+    ) -> Result<()> {
+        let op = op.kind.used_by(collective);
+        self.check_call(collective, op)?;
+        self.check_slice(collective.name(), buffers.flaw())?;
+        let kind = buffers.output.kind;
+        let count = match buffers.counts {
+            [None, None] => self.even_count(collective, buffers.lengths())?,
+            counts => self.given_count(collective, buffers.lengths(), counts)?,
+        };
+        buffers.lend(|input, output| {
+            let ready = self.ready(collective, (kind, count), op, input, output);
+            self.run_ready(ready, op)
+        })
+    }
+
+    /// Refuses a root or an operation that the collective does not have.
+    #[inline]
+    pub(crate) fn check_call(&self, collective: Collective, op: OpKind<'_>) -> Result<()> {
+        if let Some(root) = collective.root() {
+            self.check_root(collective.name(), root)?;
+        }
+        match (collective, op) {
+            (Collective::Scan | Collective::ExclusiveScan, OpKind::BuiltIn(ReduceOp::Avg)) => {
+                let why = "an average of running totals means nothing; take the sum";
+                Err(self.invalid(collective.name(), why.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses bytes that are no elements.
+    #[inline]
+    pub(super) fn check_slice(
+        &self,
+        operation: &'static str,
+        flaw: Option<SliceFlaw>,
+    ) -> Result<()> {
+        match flaw {
+            None => Ok(()),
+            Some(flaw) => Err(self.invalid(operation, flaw.to_string())),
+        }
+    }
+
+    /// The count that all ranks pass alike.
+    #[inline]
+    pub(crate) fn even_count(
+        &self,
+        collective: Collective,
+        lengths: BufferLengths,
+    ) -> Result<CallCount> {
+        match lengths.count(collective, self.rank(), self.world()) {
+            Ok(count) => Ok(CallCount::Even(count)),
+            Err(why) => Err(self.invalid(collective.name(), why)),
+        }
+    }
+
+    /// The call, and what of its buffers it uses on this rank. In place there is no `input`.
+    #[inline]
+    pub(super) fn ready<'a>(
+        &self,
+        collective: Collective,
+        (kind, count): (DataType, CallCount),
+        op: OpKind<'_>,
+        input: Option<View<'a>>,
+        output: ViewMut<'a>,
+    ) -> ReadyCall<'a> {
+        let (brings, keeps) = (collective.input(self.rank()), collective.output(self.rank()));
+        let [has_input, has_output] = [brings, keeps].map(|held| held != HeldChunks::Nothing);
+        let in_place = input.is_none() && has_input && has_output;
+        let (input, output) = match input {
+            Some(input) => (input, output),
+            None => {
+                let own = |held| match held {
+                    // One buffer for both is the whole.
+                    HeldChunks::One(_) if in_place => self.own_block(output),
+                    _ => output,
+                };
+                (own(brings).as_view(), own(keeps))
+            }
+        };
+        let settings = self.engine.get().settings();
+        let call = CollectiveCall {
+            collective,
+            kind,
+            op: op.reduction(),
+            count,
+            deterministic: settings.is_deterministic_for(collective),
+            in_place,
+        };
+        ReadyCall {
+            call,
+            input: if has_input { input } else { View::EMPTY },
+            output: if has_output { output } else { ViewMut::EMPTY },
+        }
+    }
+
+    #[inline]
+    pub(super) fn run_ready(&mut self, ready: ReadyCall<'_>, op: OpKind<'_>) -> Result<()> {
+        let ReadyCall { call, input, output } = ready;
+        let engine = self.engine.get_mut();
+        match op {
+            OpKind::BuiltIn(ReduceOp::PreMulSum(factor)) => {
+                engine.call_scaled(call, factor, input, output)
+            }
+            OpKind::BuiltIn(_) => engine.call(call, input, output),
+            OpKind::User(function) => engine.call_custom(call, &function.reducer, input, output),
+        }
+    }
+
+    #[inline]
+    fn own_block<'a>(&self, whole: ViewMut<'a>) -> ViewMut<'a> {
+        let bytes = whole.len() / self.world();
+        whole.slice(self.rank() * bytes, bytes)
+    }
+
+    #[inline]
+    pub(crate) fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {
+        if root < self.world() {
+            return Ok(());
+        }
+        Err(self
+            .invalid(operation, format!("root {root} is not one of the {} ranks", self.world())))
+    }
+
+    #[cold]
+    pub(crate) fn invalid(&self, operation: &'static str, why: String) -> Error {
+        Error::Invalid { rank: self.rank(), operation, why }
+    }
+}

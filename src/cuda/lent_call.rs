@@ -1,0 +1,148 @@
+//! The one path from the buffers of a collective to its call.
+
+use super::comm::Comm;
+use crate::comm::api::arguments::operation::OpKind;
+use crate::element::{DataType, Element, ReduceOp};
+use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::counts::{BufferLengths, CallCount};
+use crate::error::Result;
+use crate::schedule::collective::{Collective, HeldChunks};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
+use maypole_transports::cuda::{Lent, lend, lend_mut};
+
+/// A call with the buffers that it is lent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LentCall<'a> {
+    collective: Collective,
+    kind: DataType,
+    op: ReduceOp,
+    count: CallCount,
+    in_place: bool,
+    input: Lent<'a>,
+    output: Lent<'a>,
+}
+
+/// The number of a root that is passed as NCCL has it.
+pub(super) fn number(root: i32) -> usize {
+    usize::try_from(root).unwrap_or(usize::MAX)
+}
+
+impl Comm {
+    /// Starts a call whose buffers do not overlap. One that this rank does not need is not used.
+    pub(super) fn apart<T: Element>(
+        &self,
+        collective: Collective,
+        send: Option<&impl DevicePtr<T>>,
+        receive: Option<&mut impl DevicePtrMut<T>>,
+        op: ReduceOp,
+    ) -> Result<()> {
+        let (stream, name) = (self.stream_ref(), collective.name());
+        let [reads, writes] = self.uses(collective);
+        let send = send.filter(|_| reads).map(|send| self.read(name, send, stream));
+        let receive = receive.filter(|_| writes).map(|it| self.written(name, it, stream));
+        let (send, receive) = (send.transpose()?, receive.transpose()?);
+        let input = send.as_ref().map_or(Lent::EMPTY, |it| it.0);
+        let output = receive.as_ref().map_or(Lent::EMPTY, |it| it.0);
+        self.issue(&self.lent_call(collective, (T::DATA_TYPE, op), Some(input), output)?)
+    }
+
+    /// Starts a call whose input and output are `data`.
+    pub(super) fn in_place<T: Element>(
+        &self,
+        collective: Collective,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+    ) -> Result<()> {
+        let (data, _guard) = self.written(collective.name(), data, self.stream_ref())?;
+        self.issue(&self.lent_call(collective, (T::DATA_TYPE, op), None, data)?)
+    }
+
+    /// Whether this rank reads an input, and whether it writes an output.
+    pub(super) fn uses(&self, collective: Collective) -> [bool; 2] {
+        let held = [collective.input(self.rank()), collective.output(self.rank())];
+        held.map(|held| held != HeldChunks::Nothing)
+    }
+
+    /// The call on these buffers. In place there is no `input`.
+    pub(super) fn lent_call<'a>(
+        &self,
+        collective: Collective,
+        (kind, op): (DataType, ReduceOp),
+        input: Option<Lent<'a>>,
+        output: Lent<'a>,
+    ) -> Result<LentCall<'a>> {
+        let count = {
+            let elements = |lent: Lent<'_>| lent.bytes() as usize / kind.size();
+            let lengths = match input {
+                None => BufferLengths::InPlace(elements(output)),
+                Some(input) => {
+                    BufferLengths::Apart { input: elements(input), output: elements(output) }
+                }
+            };
+            let rank = self.lock();
+            rank.comm.check_call(collective, OpKind::BuiltIn(op))?;
+            rank.comm.even_count(collective, lengths)?
+        };
+        let [reads, writes] = self.uses(collective);
+        let in_place = input.is_none() && reads && writes;
+        let (input, output) = match input {
+            Some(input) => (input, output),
+            None => {
+                let own = |held| match held {
+                    // One buffer for both is the whole.
+                    HeldChunks::One(_) if in_place => self.own_block(output),
+                    _ => output,
+                };
+                (own(collective.input(self.rank())), own(collective.output(self.rank())))
+            }
+        };
+        let input = if reads { input } else { Lent::EMPTY };
+        let output = if writes { output } else { Lent::EMPTY };
+        Ok(LentCall { collective, kind, op, count, in_place, input, output })
+    }
+
+    pub(super) fn issue(&self, call: &LentCall<'_>) -> Result<()> {
+        let LentCall { collective, kind, op, count, in_place, input, output } = *call;
+        if !in_place && input.overlaps(&output) {
+            let why = "input and output overlap: use the call in place".to_owned();
+            return Err(self.invalid(collective.name(), why));
+        }
+        let mut rank = self.lock();
+        let settings = rank.comm.engine.get().settings();
+        let call = CollectiveCall {
+            collective,
+            kind,
+            op: op.into(),
+            count,
+            deterministic: settings.is_deterministic_for(collective),
+            in_place,
+        };
+        rank.call(call, op, input, output)
+    }
+
+    /// Lends a buffer that `operation` reads.
+    pub(super) fn read<'a, T>(
+        &self,
+        operation: &'static str,
+        buffer: &'a impl DevicePtr<T>,
+        stream: &'a CudaStream,
+    ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
+        lend(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
+    }
+
+    /// Lends a buffer that `operation` writes.
+    pub(super) fn written<'a, T>(
+        &self,
+        operation: &'static str,
+        buffer: &'a mut impl DevicePtrMut<T>,
+        stream: &'a CudaStream,
+    ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
+        lend_mut(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
+    }
+
+    fn own_block<'a>(&self, whole: Lent<'a>) -> Lent<'a> {
+        let bytes = whole.bytes() / self.world_size() as u64;
+        let start = self.rank() as u64 * bytes;
+        whole.slice(start..start + bytes)
+    }
+}
