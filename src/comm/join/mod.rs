@@ -120,7 +120,7 @@ impl Communicator {
     }
 
     /// Joins the world that `config` describes: for programs that start their ranks themselves.
-    /// Collective.
+    /// Collective. All ranks have to pass the same `transport`; that of rank 0 is used.
     ///
     /// # Errors
     /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
