@@ -12,8 +12,6 @@ pub(crate) struct RawBuffer {
 }
 
 impl RawBuffer {
-    pub(crate) const EMPTY: Self = Self { start: std::ptr::null_mut(), len: 0 };
-
     /// The buffer of `count` elements of `size` bytes at `start`.
     pub(crate) fn new(start: *const c_void, count: usize, size: usize) -> Result<Self, Failure> {
         let len = count.checked_mul(size).filter(|len| isize::try_from(*len).is_ok());
@@ -24,8 +22,9 @@ impl RawBuffer {
         Ok(Self { start: start.cast_mut(), len })
     }
 
-    fn is_same(self, other: Self) -> bool {
-        self.start == other.start && self.len == other.len
+    /// True if the buffer begins `offset` bytes behind the start of `whole`.
+    pub(crate) fn is_at(self, whole: Self, offset: usize) -> bool {
+        self.start.addr() == whole.start.addr() + offset
     }
 
     /// True if the two have bytes in common. A buffer without bytes has none, wherever it begins.
@@ -70,54 +69,18 @@ pub(crate) unsafe fn in_place<'a>(kind: DataType, data: RawBuffer) -> AnyBuffers
     AnySliceMut::new(kind, unsafe { data.bytes_mut() }).into_buffers()
 }
 
-/// The buffers of a call that reads `input` and writes `output`. They may be the same buffer; other
-/// overlaps are refused.
+/// The buffers of a call that reads `input` and writes `output`, which must not overlap.
 ///
 /// # Safety
 /// As [`RawBuffer::bytes`] for `input` and [`RawBuffer::bytes_mut`] for `output`.
-pub(crate) unsafe fn either<'a>(
-    kind: DataType,
-    input: RawBuffer,
-    output: RawBuffer,
-) -> Result<AnyBuffers<'a>, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match input.is_same(output) {
-            true => Ok(in_place(kind, output)),
-            false => apart(kind, input, output),
-        }
-    }
-}
-
-/// The buffers of a call that works on `whole` if `part` is its block at `offset` bytes, and reads
-/// `input` and writes `output` otherwise.
-///
-/// # Safety
-/// As [`either`]; `whole` is one of the two buffers and must be writable if `part` lies in it.
-pub(crate) unsafe fn block_of<'a>(
-    kind: DataType,
-    (whole, part, offset): (RawBuffer, RawBuffer, usize),
-    (input, output): (RawBuffer, RawBuffer),
-) -> Result<AnyBuffers<'a>, Failure> {
-    let is_own_block = whole.len > 0 && part.start.addr() == whole.start.addr() + offset;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match is_own_block {
-            true => Ok(in_place(kind, whole)),
-            false => apart(kind, input, output),
-        }
-    }
-}
-
-/// # Safety
-/// As [`either`], for buffers that are not the same.
 pub(crate) unsafe fn apart<'a>(
     kind: DataType,
     input: RawBuffer,
     output: RawBuffer,
 ) -> Result<AnyBuffers<'a>, Failure> {
     if input.overlaps(output) {
-        let why = "the buffers overlap: pass the same buffer, the own block of it, or other memory";
+        let why = "the buffers overlap: pass other memory, or, with equal counts, the same buffer or \
+                   the own block of it";
         return Err(Failure::invalid(why));
     }
     // SAFETY: the caller's promise; they do not overlap.

@@ -1,11 +1,11 @@
 //! The collectives whose counts are equal on all ranks, and what all calls have in common.
 
-use crate::buffers::{AnyBuffers, RawBuffer, block_of, either, in_place};
+use crate::buffers::{AnyBuffers, RawBuffer, apart, in_place};
 use crate::communicator::{borrow, maypole_comm, maypole_comm_t};
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, data_type, maypole_data_type_t, maypole_op_t, operation};
 use maypole::DataType;
-use maypole::schedule::collective::Collective;
+use maypole::schedule::collective::{Collective, HeldChunks};
 use std::ffi::c_void;
 
 /// The arguments that all calls have.
@@ -49,9 +49,36 @@ impl<'a> Arguments<'a> {
         RawBuffer::new(self.recv, count, self.size())
     }
 
-    /// Bytes before this rank's block, of `count` elements.
-    fn offset(&self, count: usize) -> usize {
-        self.comm.rank() * count * self.size()
+    /// Makes a call that all ranks make with `count`. It works in place if this rank's part of one
+    /// buffer lies where its part of the other one does.
+    ///
+    /// # Safety
+    /// Each buffer that this rank needs is as long as the call needs it, and nobody else uses them.
+    unsafe fn call_even(&self, collective: Collective, count: usize) -> Result<(), Failure> {
+        let rank = self.comm.rank();
+        let (brings, keeps) = (collective.input(rank), collective.output(rank));
+        let elements = |held| match held {
+            HeldChunks::Nothing => Ok(0),
+            HeldChunks::All if collective.is_blocked() => self.whole(count),
+            HeldChunks::All | HeldChunks::One(_) => Ok(count),
+        };
+        let (input, output) = (self.sent(elements(brings)?)?, self.received(elements(keeps)?)?);
+        let own_block = |whole: RawBuffer| whole.len / self.comm.world() * rank;
+        let at = match (brings, keeps) {
+            (HeldChunks::All, HeldChunks::All) => Some((output, input, 0)),
+            (HeldChunks::One(_), HeldChunks::All) => Some((output, input, own_block(output))),
+            (HeldChunks::All, HeldChunks::One(_)) => Some((input, output, own_block(input))),
+            _ => None,
+        };
+        let whole = at.filter(|(whole, part, offset)| part.is_at(*whole, *offset));
+        // SAFETY: the caller's promise.
+        let buffers = unsafe {
+            match whole {
+                Some((whole, ..)) => in_place(self.data_type, whole),
+                None => apart(self.data_type, input, output)?,
+            }
+        };
+        self.call(collective, buffers)
     }
 
     pub(crate) fn call(
@@ -88,12 +115,7 @@ pub unsafe extern "C" fn maypole_broadcast(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let output = it.received(count)?;
-            let buffers = match it.comm.rank() == root {
-                true => either(it.data_type, it.sent(count)?, output)?,
-                false => in_place(it.data_type, output),
-            };
-            it.call(Collective::Broadcast { root }, buffers)
+            it.call_even(Collective::Broadcast { root }, count)
         }
     })
 }
@@ -114,10 +136,7 @@ pub unsafe extern "C" fn maypole_reduce(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let at_root = it.comm.rank() == root;
-            let output = if at_root { it.received(count)? } else { RawBuffer::EMPTY };
-            let buffers = either(it.data_type, it.sent(count)?, output)?;
-            it.call(Collective::Reduce { root }, buffers)
+            it.call_even(Collective::Reduce { root }, count)
         }
     })
 }
@@ -137,8 +156,7 @@ pub unsafe extern "C" fn maypole_all_reduce(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
-            it.call(Collective::AllReduce, buffers)
+            it.call_even(Collective::AllReduce, count)
         }
     })
 }
@@ -157,10 +175,7 @@ pub unsafe extern "C" fn maypole_all_gather(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let (input, output) = (it.sent(count)?, it.received(it.whole(count)?)?);
-            let buffers =
-                block_of(it.data_type, (output, input, it.offset(count)), (input, output))?;
-            it.call(Collective::AllGather, buffers)
+            it.call_even(Collective::AllGather, count)
         }
     })
 }
@@ -180,10 +195,7 @@ pub unsafe extern "C" fn maypole_reduce_scatter(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let (input, output) = (it.sent(it.whole(count)?)?, it.received(count)?);
-            let buffers =
-                block_of(it.data_type, (input, output, it.offset(count)), (input, output))?;
-            it.call(Collective::ReduceScatter, buffers)
+            it.call_even(Collective::ReduceScatter, count)
         }
     })
 }
@@ -202,9 +214,7 @@ pub unsafe extern "C" fn maypole_all_to_all(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let whole = it.whole(count)?;
-            let buffers = either(it.data_type, it.sent(whole)?, it.received(whole)?)?;
-            it.call(Collective::AllToAll, buffers)
+            it.call_even(Collective::AllToAll, count)
         }
     })
 }
@@ -225,12 +235,7 @@ pub unsafe extern "C" fn maypole_gather(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let at_root = it.comm.rank() == root;
-            let room = if at_root { it.whole(count)? } else { 0 };
-            let (input, output) = (it.sent(count)?, it.received(room)?);
-            let buffers =
-                block_of(it.data_type, (output, input, it.offset(count)), (input, output))?;
-            it.call(Collective::Gather { root }, buffers)
+            it.call_even(Collective::Gather { root }, count)
         }
     })
 }
@@ -251,12 +256,7 @@ pub unsafe extern "C" fn maypole_scatter(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
-            let at_root = it.comm.rank() == root;
-            let whole = if at_root { it.whole(count)? } else { 0 };
-            let (input, output) = (it.sent(whole)?, it.received(count)?);
-            let buffers =
-                block_of(it.data_type, (input, output, it.offset(count)), (input, output))?;
-            it.call(Collective::Scatter { root }, buffers)
+            it.call_even(Collective::Scatter { root }, count)
         }
     })
 }
@@ -276,8 +276,7 @@ pub unsafe extern "C" fn maypole_scan(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
-            it.call(Collective::Scan, buffers)
+            it.call_even(Collective::Scan, count)
         }
     })
 }
@@ -297,8 +296,7 @@ pub unsafe extern "C" fn maypole_exclusive_scan(
         // SAFETY: the caller passes a communicator, and buffers of that length.
         unsafe {
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
-            let buffers = either(it.data_type, it.sent(count)?, it.received(count)?)?;
-            it.call(Collective::ExclusiveScan, buffers)
+            it.call_even(Collective::ExclusiveScan, count)
         }
     })
 }

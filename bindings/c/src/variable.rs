@@ -1,11 +1,10 @@
 //! The collectives whose blocks differ in length.
 
-use crate::buffers::{AnyBuffers, RawBuffer, apart, either};
+use crate::buffers::apart;
 use crate::calls::Arguments;
 use crate::communicator::maypole_comm_t;
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, maypole_data_type_t, maypole_op_t};
-use maypole::DataType;
 use maypole::schedule::collective::Collective;
 use std::ffi::c_void;
 
@@ -40,7 +39,7 @@ pub unsafe extern "C" fn maypole_all_gather_v(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(counts[it.comm.rank()])?;
-            let buffers = of_blocks(it.data_type, input, it.received(total(counts)?)?)?;
+            let buffers = apart(it.data_type, input, it.received(total(counts)?)?)?;
             it.call(Collective::AllGather, buffers.with_counts(None, Some(counts)))
         }
     })
@@ -63,7 +62,7 @@ pub unsafe extern "C" fn maypole_reduce_scatter_v(
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(total(counts)?)?;
-            let buffers = of_blocks(it.data_type, input, it.received(counts[it.comm.rank()])?)?;
+            let buffers = apart(it.data_type, input, it.received(counts[it.comm.rank()])?)?;
             it.call(Collective::ReduceScatter, buffers.with_counts(Some(counts), None))
         }
     })
@@ -87,26 +86,8 @@ pub unsafe extern "C" fn maypole_all_to_all_v(
             let sent = counts_of(send_counts, it.comm.world())?;
             let received = counts_of(recv_counts, it.comm.world())?;
             let buffers =
-                of_blocks(it.data_type, it.sent(total(sent)?)?, it.received(total(received)?)?)?;
+                apart(it.data_type, it.sent(total(sent)?)?, it.received(total(received)?)?)?;
             it.call(Collective::AllToAll, buffers.with_counts(Some(sent), Some(received)))
         }
     })
-}
-
-/// The buffers of blocks. Two that are empty are not one buffer in place.
-///
-/// # Safety
-/// As [`either`].
-unsafe fn of_blocks<'a>(
-    kind: DataType,
-    input: RawBuffer,
-    output: RawBuffer,
-) -> Result<AnyBuffers<'a>, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match (input.len, output.len) {
-            (0, 0) => apart(kind, input, output),
-            _ => either(kind, input, output),
-        }
-    }
 }

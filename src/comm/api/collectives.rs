@@ -43,6 +43,7 @@ use crate::schedule::collective::Collective;
 /// ```
 impl Communicator {
     /// Waits until every rank has called this.
+    #[inline]
     pub fn barrier(&mut self) -> Result<()> {
         let none: (&[u8], &mut [u8]) = (&[], &mut []);
         self.issue(Collective::Barrier, none.into_buffers(), Op::NONE)

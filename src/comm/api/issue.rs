@@ -20,8 +20,9 @@ pub(super) struct ReadyCall<'a> {
 }
 
 impl Communicator {
-    /// Makes one call.
-    #[inline]
+    /// Makes one call. Inlined, because most of it follows from the collective, which is a constant
+    /// where it is called.
+    #[inline(always)]
     pub(crate) fn issue<T>(
         &mut self,
         collective: Collective,
@@ -36,6 +37,26 @@ impl Communicator {
             [None, None] => self.even_count(collective, buffers.lengths())?,
             counts => self.given_count(collective, buffers.lengths(), counts)?,
         };
+        match buffers.plain() {
+            Some((input, output)) => {
+                let ready = self.ready(collective, (kind, count), op, input, output);
+                self.run_ready(ready, op)
+            }
+            None => self.issue_copies(collective, count, buffers, op),
+        }
+    }
+
+    /// Makes a call on `bool`s.
+    #[cold]
+    #[inline(never)]
+    fn issue_copies<T>(
+        &mut self,
+        collective: Collective,
+        count: CallCount,
+        buffers: CallBuffers<'_, T>,
+        op: OpKind<'_>,
+    ) -> Result<()> {
+        let kind = buffers.output.kind;
         buffers.lend(|input, output| {
             let ready = self.ready(collective, (kind, count), op, input, output);
             self.run_ready(ready, op)
@@ -43,7 +64,7 @@ impl Communicator {
     }
 
     /// Refuses a root or an operation that the collective does not have.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_call(&self, collective: Collective, op: OpKind<'_>) -> Result<()> {
         if let Some(root) = collective.root() {
             self.check_root(collective.name(), root)?;
@@ -58,7 +79,7 @@ impl Communicator {
     }
 
     /// Refuses bytes that are no elements.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_slice(
         &self,
         operation: &'static str,
@@ -66,12 +87,17 @@ impl Communicator {
     ) -> Result<()> {
         match flaw {
             None => Ok(()),
-            Some(flaw) => Err(self.invalid(operation, flaw.to_string())),
+            Some(flaw) => Err(self.unsuitable(operation, flaw)),
         }
     }
 
+    #[cold]
+    fn unsuitable(&self, operation: &'static str, flaw: SliceFlaw) -> Error {
+        self.invalid(operation, flaw.to_string())
+    }
+
     /// The count that all ranks pass alike.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn even_count(
         &self,
         collective: Collective,
@@ -84,7 +110,7 @@ impl Communicator {
     }
 
     /// The call, and what of its buffers it uses on this rank. In place there is no `input`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ready<'a>(
         &self,
         collective: Collective,
@@ -123,7 +149,7 @@ impl Communicator {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn run_ready(&mut self, ready: ReadyCall<'_>, op: OpKind<'_>) -> Result<()> {
         let ReadyCall { call, input, output } = ready;
         let engine = self.engine.get_mut();
@@ -136,7 +162,7 @@ impl Communicator {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn own_block<'a>(&self, whole: ViewMut<'a>) -> ViewMut<'a> {
         let bytes = whole.len() / self.world();
         whole.slice(self.rank() * bytes, bytes)

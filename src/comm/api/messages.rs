@@ -49,7 +49,7 @@ impl Communicator {
     pub fn send<'a, T>(&mut self, data: impl IntoInput<'a, T>, to: usize, tag: u32) -> Result<()> {
         let data = data.into_input();
         self.check_peer("send", to)?;
-        self.check_slice("send", data.flaw)?;
+        self.check_slice("send", data.flaw())?;
         data.read(|bytes| {
             if to == self.rank() && !self.is_eager_here(bytes.len()) {
                 let why = "a long message to this rank itself waits for its receive; post both in \
@@ -155,7 +155,7 @@ impl Communicator {
         let (data, into) = (data.into_input(), into.into_output());
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
-        self.check_slice("exchange", data.flaw.or(into.flaw))?;
+        self.check_slice("exchange", data.flaw().or(into.flaw()))?;
         let (sent, received) = (data.kind, into.kind);
         into.memory.write(|room| {
             data.read(|bytes| {
@@ -214,7 +214,7 @@ impl Communicator {
         from: Option<usize>,
         tag: u32,
     ) -> Result<(usize, usize)> {
-        self.check_slice(operation, data.flaw)?;
+        self.check_slice(operation, data.flaw())?;
         data.memory.write(|room| {
             let mut batch = MessageBatch::default();
             batch.receive(data.kind, room, from, tag);

@@ -185,7 +185,7 @@ impl BufferLengths {
     ///
     /// # Errors
     /// Why there can be no such call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(
         self,
         collective: Collective,
@@ -215,24 +215,34 @@ impl BufferLengths {
 }
 
 /// The elements of one of the `blocks` blocks of `len` elements.
-#[inline]
+#[inline(always)]
 fn of_block(len: usize, blocks: usize) -> Result<usize, String> {
     if blocks == 1 {
         return Ok(len);
     }
     match len.is_multiple_of(blocks) {
         true => Ok(len / blocks),
-        false => Err(format!("{len} elements are not a multiple of the {blocks} ranks")),
+        false => Err(no_multiple(len, blocks)),
     }
 }
 
+#[cold]
+fn no_multiple(len: usize, ranks: usize) -> String {
+    format!("{len} elements are not a multiple of the {ranks} ranks")
+}
+
 /// Refuses a buffer that has not as many elements as it needs.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), String> {
     match len == needed {
         true => Ok(()),
-        false => Err(format!("the {which} has {len} elements and needs {needed}")),
+        false => Err(wrong_len(which, len, needed)),
     }
+}
+
+#[cold]
+fn wrong_len(which: &str, len: usize, needed: usize) -> String {
+    format!("the {which} has {len} elements and needs {needed}")
 }
 
 #[cfg(test)]

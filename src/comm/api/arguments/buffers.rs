@@ -3,7 +3,7 @@
 use crate::comm::api::arguments::slices::{
     AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
 };
-use crate::element::Element;
+use crate::element::{Element, Written};
 use crate::engine::calls::counts::BufferLengths;
 use maypole_kernels::{View, ViewMut};
 use std::marker::PhantomData;
@@ -67,7 +67,7 @@ impl<'a, T> CallBuffers<'a, T> {
         Self { counts: [input, output], ..self }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lengths(&self) -> BufferLengths {
         let output = self.output.count;
         match &self.input {
@@ -77,16 +77,25 @@ impl<'a, T> CallBuffers<'a, T> {
     }
 
     /// What makes these buffers unsuitable for any call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flaw(&self) -> Option<SliceFlaw> {
-        let input = self.input.as_ref();
-        let kinds = input.filter(|input| input.kind != self.output.kind);
-        let unequal = kinds.map(|input| SliceFlaw::Kinds(input.kind, self.output.kind));
-        self.output.flaw.or(input.and_then(|input| input.flaw)).or(unequal)
+        let (input, output) = (self.input.as_ref(), &self.output);
+        let other = input.filter(|input| input.kind != output.kind);
+        let unequal = other.map(|input| SliceFlaw::Kinds(input.kind, output.kind));
+        output.flaw().or(input.and_then(AnySlice::flaw)).or(unequal)
+    }
+
+    /// The input, unless it is the output, and the output. `None` if there must be copies of them.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<(Option<View<'a>>, ViewMut<'a>)> {
+        let Written::Elements(output) = self.output.memory else { return None };
+        match &self.input {
+            None => Some((None, output)),
+            Some(input) => Some((Some(input.plain()?), output)),
+        }
     }
 
     /// Calls `work` with the input, unless it is the output, and with the output.
-    #[inline(always)]
     pub(crate) fn lend<R>(self, work: impl FnOnce(Option<View<'_>>, ViewMut<'_>) -> R) -> R {
         self.output.memory.write(|output| match self.input {
             None => work(None, output),

@@ -22,8 +22,7 @@ impl<'a, T: Element, A: AsRef<[T]> + ?Sized> IntoInput<'a, T> for &'a A {
             kind: T::DATA_TYPE,
             count: elements.len(),
             bytes: View::of(elements),
-            is_bool_bytes: false,
-            flaw: None,
+            is_any: false,
         }
     }
 }
@@ -60,7 +59,7 @@ impl<'a, T: Element, B: AsMut<[T]> + ?Sized> IntoOutput<'a, T> for &'a mut B {
             kind: T::DATA_TYPE,
             count: elements.len(),
             memory: T::written(elements),
-            flaw: None,
+            is_any: false,
         }
     }
 }
@@ -93,29 +92,34 @@ pub struct AnySlice<'a> {
     pub(crate) kind: DataType,
     pub(super) count: usize,
     bytes: View<'a>,
-    /// True for `bool`s of which every byte but 0 is true.
-    is_bool_bytes: bool,
-    pub(crate) flaw: Option<SliceFlaw>,
+    /// True if the bytes may be no elements.
+    is_any: bool,
 }
 
 impl<'a> AnySlice<'a> {
     /// The elements of type `kind` that lie in `bytes`. They begin at a multiple of their size. Of
     /// `bool`s, every byte but 0 is true. A call refuses bytes that are no elements.
     pub fn new(kind: DataType, bytes: &'a [u8]) -> Self {
-        Self {
-            kind,
-            count: bytes.len() / kind.size(),
-            bytes: View::of(bytes),
-            is_bool_bytes: kind == DataType::Bool,
-            flaw: SliceFlaw::of(kind, bytes),
-        }
+        Self { kind, count: bytes.len() / kind.size(), bytes: View::of(bytes), is_any: true }
+    }
+
+    /// Why the bytes are no elements.
+    #[inline(always)]
+    pub(crate) fn flaw(&self) -> Option<SliceFlaw> {
+        if self.is_any { SliceFlaw::of(self.kind, self.bytes) } else { None }
+    }
+
+    /// The bytes, unless they are `bool`s of which every byte but 0 is true.
+    #[inline(always)]
+    pub(super) fn plain(&self) -> Option<View<'a>> {
+        (!self.is_any || self.kind != DataType::Bool).then_some(self.bytes)
     }
 
     /// Calls `work` with the bytes.
     #[inline(always)]
     pub(crate) fn read<R>(self, work: impl FnOnce(View<'_>) -> R) -> R {
-        if !self.is_bool_bytes {
-            return work(self.bytes);
+        if let Some(bytes) = self.plain() {
+            return work(bytes);
         }
         let mut bytes = self.bytes.to_vec();
         Written::BoolBytes(&mut bytes).write(|bytes| work(bytes.as_view()))
@@ -128,7 +132,7 @@ pub struct AnySliceMut<'a> {
     pub(crate) kind: DataType,
     pub(super) count: usize,
     pub(crate) memory: Written<'a>,
-    pub(crate) flaw: Option<SliceFlaw>,
+    is_any: bool,
 }
 
 impl<'a> AnySliceMut<'a> {
@@ -137,11 +141,20 @@ impl<'a> AnySliceMut<'a> {
         Self {
             kind,
             count: bytes.len() / kind.size(),
-            flaw: SliceFlaw::of(kind, bytes),
             memory: match kind {
                 DataType::Bool => Written::BoolBytes(bytes),
                 _ => Written::Elements(ViewMut::of(bytes)),
             },
+            is_any: true,
+        }
+    }
+
+    /// Why the bytes are no elements.
+    #[inline(always)]
+    pub(crate) fn flaw(&self) -> Option<SliceFlaw> {
+        match &self.memory {
+            Written::Elements(bytes) if self.is_any => SliceFlaw::of(self.kind, bytes.as_view()),
+            _ => None,
         }
     }
 }
@@ -158,7 +171,8 @@ pub(crate) enum SliceFlaw {
 }
 
 impl SliceFlaw {
-    fn of(kind: DataType, bytes: &[u8]) -> Option<Self> {
+    #[cold]
+    fn of(kind: DataType, bytes: View<'_>) -> Option<Self> {
         let size = kind.size();
         if !bytes.len().is_multiple_of(size) {
             return Some(Self::Length { bytes: bytes.len(), size });
