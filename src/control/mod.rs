@@ -20,8 +20,8 @@ use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::RankSentence;
-use crate::world::calls::{CallMismatch, GroupActivity};
-use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld, Status};
+use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
+use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld};
 use error::ControlError;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
@@ -38,17 +38,6 @@ pub(crate) struct Straggler {
     pub(crate) report: RankSentence,
     /// The rank of the world that holds the others up; `None` if no single one does.
     pub(crate) culprit: Option<usize>,
-}
-
-/// What the control plane knows about a rank, for its status. Ranks are those of the world.
-#[derive(Debug)]
-pub(crate) struct ControlSnapshot {
-    pub(crate) rank: usize,
-    pub(crate) world: usize,
-    /// What the rank does in each of its groups. The world comes first.
-    pub(crate) groups: Vec<Arc<GroupActivity>>,
-    pub(crate) network: Status,
-    pub(crate) cause: Option<Cause>,
 }
 
 /// The ranks that go on after others have died or left.
@@ -109,8 +98,8 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// the first cause that is known, with the group's numbers.
     fn fail(&self, cause: Cause) -> Cause;
 
-    /// Returns what is known about this rank in all of its groups.
-    fn snapshot(&self) -> ControlSnapshot;
+    /// Returns what this rank does in all of its groups.
+    fn status(&self) -> RankStatus;
 
     /// Tells all ranks that this one gives up the group, for the reason `why`. Returns once the
     /// others were told, within 1.5 s.

@@ -4,13 +4,13 @@ use crate::control::departures::Departures;
 use crate::control::error::ControlError;
 use crate::control::transport::Transport;
 use crate::control::transport::{NO_DEVICES, VerbsOffer};
-use crate::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
+use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
-use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::calls::{CallMismatch, GroupActivity, RankStatus, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors,
 };
@@ -189,14 +189,8 @@ impl Control for ProcessControl {
         self.service.settle(cause, SETTLING).in_group(&self.members)
     }
 
-    fn snapshot(&self) -> ControlSnapshot {
-        ControlSnapshot {
-            rank: self.service.rank(),
-            world: self.service.world(),
-            groups: self.service.progress().open_groups().into_values().collect(),
-            network: self.service.status(),
-            cause: self.service.cause(),
-        }
+    fn status(&self) -> RankStatus {
+        self.service.status()
     }
 
     fn abort(&self, why: &str) {

@@ -9,13 +9,13 @@ use crate::control::error::ControlError;
 use crate::control::links::{ONE_PROCESS, ThreadLinks, is_dropped};
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
-use crate::control::{Control, ControlSnapshot, Straggler, SurvivingGroup, aborted, epoch};
+use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
-use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, Contribution, Diagnosis, GroupId, ProgressReport, Status};
+use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
+use crate::world::service::{Cause, Contribution, Diagnosis, GroupId};
 use maypole_kernels::SharedRegion;
 use maypole_transports::shm::Segment;
 use maypole_transports::simulated;
@@ -173,15 +173,21 @@ impl ThreadControl {
         }
     }
 
-    /// What rank `rank` of the world reports about `group`.
-    fn report(&self, rank: usize, group: GroupId) -> ProgressReport {
+    /// What rank `rank` of the world does: see [`RankStatus::of`].
+    fn status_of(&self, rank: usize, about: Option<GroupId>) -> RankStatus {
         let state = self.shared.state();
-        let is_of = |activity: &&Arc<GroupActivity>| activity.members()[activity.rank()] == rank;
-        let all: Vec<_> = state.activities.values().filter(is_of).cloned().collect();
+        let is_of = |it: &(_, &Arc<GroupActivity>)| it.1.members().get(it.1.rank()) == Some(&rank);
+        // The path of a group is longer than that of the group that it was split from.
+        let groups: BTreeMap<_, _> = state.activities.iter().filter(is_of).collect();
+        let groups: Vec<_> = groups.into_values().cloned().collect();
+        let world = groups.first().map_or(0, |world| world.members().len());
+        let left = state.left.iter().filter(|(path, _)| path.is_empty()).map(|(_, rank)| *rank);
+        let mut network = NetworkStatus { left: left.collect(), ..NetworkStatus::default() };
+        network.left.sort_unstable();
+        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
         drop(state);
-        let asked = all.iter().find(|activity| activity.group() == group);
         let waits = self.shared.alarm.has_foreground_wait();
-        ProgressReport::of(group, asked.map(Arc::as_ref), &all, waits)
+        RankStatus { network, failure, ..RankStatus::of((rank, world), &groups, waits, about) }
     }
 }
 
@@ -290,12 +296,12 @@ impl Control for ThreadControl {
 
     fn compare(&self, peer: usize) -> Option<CallMismatch> {
         let theirs = self.activity_of(peer)?;
-        self.activity.compare(peer, &theirs.excerpt(u64::MAX, usize::MAX))
+        self.activity.calls().compare(&theirs.calls())
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), simulated::now());
-        let ask = |rank, group| Ok(self.report(rank, group));
+        let ask = |rank, group| Ok(self.status_of(rank, Some(group)));
         let found = Diagnosis::follow(self.group, self.members[peer], ask);
         Some(Straggler { report: found.sentence(), culprit: found.culprit() })
     }
@@ -307,19 +313,8 @@ impl Control for ThreadControl {
         self.shared.fail(cause).in_group(&self.members)
     }
 
-    fn snapshot(&self) -> ControlSnapshot {
-        let rank = self.members[self.me];
-        let state = self.shared.state();
-        let is_mine = |activity: &&Arc<GroupActivity>| activity.members()[activity.rank()] == rank;
-        // The path of a group is longer than that of the group that it was split from.
-        let groups: BTreeMap<_, _> =
-            state.activities.iter().filter(|(_, activity)| is_mine(activity)).collect();
-        let groups: Vec<_> = groups.into_values().cloned().collect();
-        let left = state.left.iter().filter(|(path, _)| path.is_empty()).map(|(_, rank)| *rank);
-        let mut network = Status { left: left.collect(), ..Status::default() };
-        network.left.sort_unstable();
-        let world = groups.first().map_or(0, |world| world.members().len());
-        ControlSnapshot { rank, world, groups, network, cause: state.cause.clone() }
+    fn status(&self) -> RankStatus {
+        self.status_of(self.members[self.me], None)
     }
 
     fn abort(&self, why: &str) {

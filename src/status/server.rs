@@ -1,8 +1,8 @@
 //! The thread that tells the status of this process's ranks: on standard error when a signal comes,
 //! and to the launcher when it asks. It is started only if a variable asks for it.
 
-use super::{RankStatus, collect};
 use crate::control::Control;
+use crate::world::calls::RankStatus;
 use maypole_transports::signals::{self, SignalEvents};
 use maypole_transports::sockets::{connect_abstract, same_user};
 use maypole_transports::watch::Watch;
@@ -20,11 +20,13 @@ const TELLING: Duration = Duration::from_secs(1);
 const SIGNAL: u64 = 0;
 const LAUNCHER: u64 = 1;
 
-/// What a rank tells its launcher: one line of JSON.
+/// What a rank tells its launcher, as one line of JSON, and writes to a file when it has failed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StatusMessage {
-    /// True if the rank has just failed; false if this answers a question.
-    pub failed: bool,
+    /// The sentence of the error if the rank has just failed; `None` if this answers a question.
+    pub error: Option<String>,
+    /// The rank to look at first, as numbered in the group of the failed call.
+    pub culprit: Option<usize>,
     /// True if it has failed because a deadline passed.
     pub timed_out: bool,
     /// What the rank is doing.
@@ -172,7 +174,7 @@ fn statuses() -> Vec<RankStatus> {
     let Some(local) = local_ranks() else { return Vec::new() };
     let ranks: Vec<Arc<dyn Control>> = local.ranks.iter().filter_map(Weak::upgrade).collect();
     drop(local);
-    ranks.iter().map(|control| collect::status(&**control)).collect()
+    ranks.iter().map(|control| control.status()).collect()
 }
 
 /// Prints all statuses to standard error, in one write.
@@ -184,7 +186,7 @@ fn print() {
 
 fn answer() {
     for status in statuses() {
-        send(&StatusMessage { failed: false, timed_out: false, status });
+        send(&StatusMessage { error: None, culprit: None, timed_out: false, status });
     }
 }
 
@@ -193,12 +195,8 @@ pub(super) fn has_launcher() -> bool {
     local_ranks().is_some_and(|local| local.launcher.is_some())
 }
 
-/// Tells the launcher, if there is one, that a rank has failed.
-pub(super) fn tell_failure(status: &RankStatus, timed_out: bool) {
-    send(&StatusMessage { failed: true, timed_out, status: status.clone() });
-}
-
-fn send(message: &StatusMessage) {
+/// Tells the launcher, if there is one.
+pub(super) fn send(message: &StatusMessage) {
     let Some(mut local) = local_ranks() else { return };
     let Some(launcher) = &mut local.launcher else { return };
     let mut line = serde_json::to_vec(message).expect("a status is plain data");

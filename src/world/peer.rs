@@ -1,6 +1,5 @@
 //! What every rank knows about every other one once all have joined.
 
-use maypole_transports::interfaces::with_scope;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -15,12 +14,4 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
     /// The namespace of process numbers that `pid` belongs to.
     pub(crate) pid_namespace: String,
-}
-
-impl Peer {
-    /// The same peer as a host sees it that reaches link-local addresses through interface `scope`.
-    /// Each host numbers its interfaces by itself.
-    pub(crate) fn within(self, scope: u32) -> Self {
-        Self { listen: with_scope(self.listen, scope), ..self }
-    }
 }

@@ -84,7 +84,9 @@ impl Survivor {
 /// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
-    comm.barrier().unwrap();
+    // On a busy machine, a rank may die at a random moment before all others have ended the barrier.
+    let met = comm.barrier();
+    assert!(met.is_ok() || role == "go on", "{met:?}");
     say("ready", "now");
     if let Ok(delay) = std::env::var("TEST_DEATH") {
         let delay = Duration::from_micros(delay.parse().unwrap());

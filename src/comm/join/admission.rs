@@ -1,24 +1,17 @@
 //! Joining ranks that run, and letting processes join.
 
 use super::environment::Environment;
-use super::report::{HostLoad, JoinReport};
+use super::report::{JoinReport, JoinedWorld};
 use crate::comm::Communicator;
 use crate::control::Control;
 use crate::control::processes::ProcessControl;
 use crate::control::transport::Transport;
-use crate::engine::Engine;
-use crate::engine::conditions::RunConditions;
-use crate::engine::observers::TraceName;
 use crate::error::{Error, Result};
-use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
-use crate::tuner::CostTable;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
 use crate::world::bootstrap::{JoinConfig, JoinError};
 use crate::world::launch;
-use crate::world::service::{GrownWorld, Survivors};
-use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,24 +199,13 @@ impl Communicator {
     /// listens there, the key, the job, the version or a variable differs, or the ranks do not
     /// admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
-        let timeout = config.timeout;
-        let encrypts = config.encrypt;
-        let mine = JoinReport {
-            cores: UsableCores::of_this_thread(),
-            costs: None,
-            verbs: Err(ADMITTED.to_owned()),
-        };
-        let entered = knock(&config, &report_bytes(None, &mine, None));
-        let Survivors { service, grown, .. } = entered?;
+        let limits = (config.timeout, config.encrypt);
+        let mine = JoinReport { cores: UsableCores::of_this_thread(), ..JoinReport::default() };
+        let (service, agreed) = knock(&config, &mine.to_bytes())?;
         let rank = service.rank();
-        let grown = AdmittedWorld::of(grown.expect("a newcomer is in a world with newcomers"));
-        let grown = grown.map_err(Error::wrong_setting)?;
-        let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service).over(links()));
-        let conditions = grown.conditions(rank, (timeout, encrypts));
-        let engine = Engine::new(rank, grown.boards.subset(&grown.kept), control, conditions);
-        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
-        comm.go_on_tracing(grown.trace.as_ref());
-        Ok(comm)
+        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+        let control = Arc::new(ProcessControl::world(service).over(links()));
+        Ok(world.communicator(rank, control, limits, links(), None))
     }
 
     /// As [`enter`](Self::enter), with what the environment says of everything else.
@@ -243,73 +225,23 @@ impl Communicator {
         let report = JoinReport {
             cores: UsableCores::of_this_thread(),
             costs: Some(self.conditions.costs),
-            verbs: Err(ADMITTED.to_owned()),
+            transport: self.conditions.transport,
+            trace: self.engine.get().trace_name().cloned(),
         };
-        report_bytes(self.conditions.transport, &report, self.engine.get().trace_name())
+        report.to_bytes()
     }
 
     /// The communicator of this rank in a world with newcomers. `members`: by rank there, the rank here.
     pub(crate) fn with_newcomers(
         &self,
-        grown: &AdmittedWorld,
+        grown: &JoinedWorld,
         members: &[usize],
         control: Arc<dyn Control>,
     ) -> Self {
         let rank = members.iter().position(|member| *member == self.rank());
         let rank = rank.expect("this rank is a member of the new world");
-        let conditions = grown.conditions(rank, (self.timeout(), self.conditions.encrypts));
-        let boards = grown.boards.subset(&grown.kept);
-        let engine = self.engine.get().grown(rank, boards, control, conditions);
-        let mut comm = Self::new(engine, grown.hosts.subset(&grown.kept));
-        comm.go_on_tracing(grown.trace.as_ref());
-        comm
-    }
-}
-
-/// A world with newcomers, as all of its ranks know it.
-pub(crate) struct AdmittedWorld {
-    hosts: Hosts,
-    boards: Boards,
-    reports: Vec<JoinReport>,
-    costs: CostTable,
-    transport: Transport,
-    /// Where the calls of the world before were recorded, if they were.
-    trace: Option<TraceName>,
-    /// The ranks that still existed when it was tried.
-    kept: Vec<usize>,
-}
-
-impl AdmittedWorld {
-    /// # Errors
-    /// What is wrong with a report, in words.
-    pub(crate) fn of(grown: GrownWorld) -> std::result::Result<Self, String> {
-        let GrownWorld { hosts, reports, kept } = grown;
-        let read = |(rank, bytes): (usize, &Vec<u8>)| read_report(rank, bytes);
-        let read = reports.iter().enumerate().map(read);
-        let read = read.collect::<std::result::Result<Vec<_>, _>>()?;
-        let transport = read.iter().find_map(|read| read.transport);
-        let trace = read.iter().find_map(|read| read.trace.clone());
-        let reports: Vec<_> = read.into_iter().map(|read| read.report).collect();
-        let transport = transport.ok_or("no rank tells the transport")?;
-        let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
-        let hosts = Hosts::new(&hosts);
-        let boards = transport.boards(&hosts)?;
-        Ok(Self { hosts, boards, reports, costs, transport, trace, kept })
-    }
-
-    /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
-    /// since a rank that shrinks this world keeps them.
-    fn conditions(&self, rank: usize, (timeout, encrypts): (Duration, bool)) -> RunConditions {
-        let loads = HostLoad::of_hosts(&self.hosts, &self.reports);
-        let HostLoad { ranks, cores } = loads[self.hosts.of(self.kept[rank])];
-        RunConditions {
-            waiting: Waiting::new(ranks, cores, timeout),
-            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
-            costs: self.costs,
-            encrypts,
-            links: links(),
-            transport: Some(self.transport),
-        }
+        let limits = (self.timeout(), self.conditions.encrypts);
+        grown.communicator(rank, control, limits, links(), Some(self.engine.get()))
     }
 }
 
@@ -318,64 +250,9 @@ fn links() -> StreamLinks {
     StreamLinks::Tcp(RefusalReason::Other(ADMITTED.to_owned()))
 }
 
-/// The report of a rank about itself.
-struct AdmissionReport {
-    /// Only ranks that run know the transport, and where calls are recorded.
-    transport: Option<Transport>,
-    trace: Option<TraceName>,
-    report: JoinReport,
-}
-
-/// A report as it is sent.
-fn report_bytes(
-    transport: Option<Transport>,
-    report: &JoinReport,
-    trace: Option<&TraceName>,
-) -> Vec<u8> {
-    let sent = (transport.map(Transport::name), report.to_bytes(), trace);
-    postcard::to_stdvec(&sent).expect("names and bytes can be serialized")
-}
-
-/// # Errors
-/// What is wrong with the report of `rank`.
-fn read_report(rank: usize, bytes: &[u8]) -> std::result::Result<AdmissionReport, String> {
-    let wrong = |error: postcard::Error| format!("rank {rank} sent no valid report: {error}");
-    let (name, report, trace): (Option<String>, Vec<u8>, _) =
-        postcard::from_bytes(bytes).map_err(wrong)?;
-    let transport = name.map(|name| name.parse::<Transport>()).transpose();
-    let transport = transport.map_err(|error| format!("rank {rank}: {error}"))?;
-    let report = JoinReport::from_bytes(rank, &report)?;
-    Ok(AdmissionReport { transport, trace, report })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn report(costs: Option<CostTable>) -> JoinReport {
-        let verbs = Err(ADMITTED.to_owned());
-        JoinReport { cores: UsableCores::of_this_thread(), costs, verbs }
-    }
-
-    #[test]
-    fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
-        let newcomer = report_bytes(None, &report(None), None);
-        let costs = Some(CostTable::BUILT_IN);
-        let trace = TraceName::new("a.json");
-        let old = report_bytes(Some(Transport::Tcp), &report(costs), Some(&trace));
-        let grown = |reports: &[&Vec<u8>]| GrownWorld {
-            hosts: vec![0; reports.len()],
-            reports: reports.iter().map(|report| (*report).clone()).collect(),
-            kept: (0..reports.len()).collect(),
-        };
-        let world = AdmittedWorld::of(grown(&[&newcomer, &old])).unwrap();
-        assert_eq!(world.transport, Transport::Tcp);
-        assert_eq!(world.trace, Some(trace));
-        assert_eq!(world.boards.numbers(), [0, 1]);
-        assert!(AdmittedWorld::of(grown(&[&newcomer])).is_err());
-        assert!(AdmittedWorld::of(grown(&[&old, &vec![7]])).is_err());
-    }
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -421,17 +298,5 @@ mod tests {
             threads.spawn(|| end(Communicator::enter(at(2, 3)).unwrap()));
             end(grown(comm, &mut admissions));
         });
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_report_or_an_error(bytes: Vec<u8>) {
-            if let Ok(read) = read_report(0, &bytes) {
-                let again = report_bytes(read.transport, &read.report, read.trace.as_ref());
-                let AdmissionReport { transport, trace, report } = read_report(0, &again).unwrap();
-                prop_assert_eq!((transport, trace), (read.transport, read.trace));
-                prop_assert_eq!(report, read.report);
-            }
-        }
     }
 }

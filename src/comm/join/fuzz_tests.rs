@@ -1,10 +1,10 @@
 //! Arbitrary reports of ranks that have just joined.
 
 use super::report::{HostLoad, JoinReport};
+use crate::control::transport::Transport;
 use crate::fuzz::Fuzz;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
-use crate::world::VerbsPortOffer;
 use maypole_transports::cores::UsableCores;
 
 #[test]
@@ -12,12 +12,8 @@ fn reports_of_joining() {
     let report = |costs| JoinReport {
         cores: UsableCores::of_this_thread(),
         costs,
-        verbs: Ok(VerbsPortOffer {
-            network: "InfiniBand".to_owned(),
-            port: "port 1 of mlx5_0".to_owned(),
-            ports: 1,
-            number: 0,
-        }),
+        transport: Some(Transport::Auto),
+        trace: None,
     };
     let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
     let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];

@@ -10,31 +10,27 @@ mod summary;
 mod verbs;
 
 use crate::comm::Communicator;
-use crate::control::Control;
 use crate::control::processes::ProcessControl;
 use crate::control::transport::Transport;
-use crate::engine::Engine;
-use crate::engine::conditions::RunConditions;
 use crate::error::{Error, Result};
-use crate::schedule::hosts::Hosts;
 use crate::status::server;
 use crate::tuner::CostTable;
 use crate::world::PortChoice;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
-use crate::world::bootstrap::{JoinConfig, join};
+use crate::world::bootstrap::{JoinConfig, join_with};
 use crate::world::launch;
 use crate::world::service::Service;
 pub use admission::Admissions;
-pub(crate) use admission::AdmittedWorld;
 use environment::Environment;
-use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::interfaces::addresses;
-use report::{HostLoad, JoinReport};
+use report::JoinReport;
+pub(crate) use report::JoinedWorld;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::LogLevel;
+use verbs::OfferingGroup;
 
 impl Communicator {
     /// Joins the world that this process was started for, as the environment of any launcher
@@ -86,9 +82,9 @@ impl Communicator {
 
     fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
         let timeout = config.timeout;
-        let service = join(config)?;
+        let (service, world) = Self::meet(&config, environment.transport)?;
         let interface = interface_report(&service, environment.interface.as_ref());
-        let mut comm = Self::of_service(service, environment.transport, timeout)?;
+        let mut comm = Self::of_service(service, &world, timeout)?;
         environment.apply(comm.engine.get_mut());
         let mut comm = Self::finish_joining(comm, environment, interface)?;
         if let Some(file) = &environment.trace {
@@ -124,52 +120,37 @@ impl Communicator {
     }
 
     /// Joins the world that `config` describes: for programs that start their ranks themselves.
-    /// Collective.
+    /// Collective. All ranks have to pass the same `transport`; that of rank 0 is used.
     ///
     /// # Errors
     /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
-        let service = join(config)?;
-        Self::of_service(service, transport, timeout)
+        let (service, world) = Self::meet(&config, transport)?;
+        Self::of_service(service, &world, timeout)
     }
 
-    fn of_service(service: Service, transport: Transport, timeout: Duration) -> Result<Self> {
-        let rank = service.rank();
-        let hosts = Hosts::new(service.hosts());
-        let encrypts = service.encrypts();
-        let boards = transport.boards(&hosts).map_err(Error::wrong_setting)?;
-        let control = ProcessControl::world(service);
-        let costs = (rank == 0).then(CostTable::tuned);
-        let cores = UsableCores::of_this_thread();
-        let verbs = match transport.looks_for_verbs(&hosts) {
-            true => control.offer_verbs(transport, PortChoice::Share),
-            false => Err(format!("{transport} was asked for")),
-        };
-        let mine = JoinReport { cores, costs, verbs }.to_bytes();
-        let blobs = control.exchange(mine, Instant::now() + timeout);
-        let blobs = blobs.map_err(Error::unjoined)?;
-        let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
-        let reports = blobs.iter().enumerate().map(report);
-        let reports =
-            reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::wrong_setting)?;
-        let offers: Vec<_> = reports.iter().map(|report| report.verbs.clone()).collect();
-        let deadline = Instant::now() + timeout;
-        let links = verbs::decide(&control, transport, (rank, &hosts), &offers, deadline);
-        let links = links?;
-        let control: Arc<dyn Control> = Arc::new(control.over(links.clone()));
-        let loads = HostLoad::of_hosts(&hosts, &reports);
-        let HostLoad { ranks, cores } = loads[hosts.of(rank)];
-        let conditions = RunConditions {
-            waiting: Waiting::new(ranks, cores, timeout),
-            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
-            costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
-            encrypts,
-            links,
+    /// Joins the ranks, and learns from their reports what world they make.
+    fn meet(config: &JoinConfig, transport: Transport) -> Result<(Service, JoinedWorld)> {
+        let mine = JoinReport {
+            cores: UsableCores::of_this_thread(),
+            costs: (config.rank == 0).then(CostTable::tuned),
             transport: Some(transport),
+            trace: None,
         };
-        Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
+        let (service, agreed) = join_with(config, &mine.to_bytes())?;
+        Ok((service, JoinedWorld::of(agreed).map_err(Error::wrong_setting)?))
+    }
+
+    fn of_service(service: Service, world: &JoinedWorld, timeout: Duration) -> Result<Self> {
+        let (rank, encrypts) = (service.rank(), service.encrypts());
+        let control = ProcessControl::world(service);
+        let deadline = Instant::now() + timeout;
+        let here = (rank, &world.hosts);
+        let links = OfferingGroup::new(&control, world.transport, here, deadline).agree()?;
+        let control = Arc::new(control.over(links.clone()));
+        Ok(world.communicator(rank, control, (timeout, encrypts), links, None))
     }
 
     /// Makes another communicator of the same ranks, over another transport, as
@@ -193,8 +174,7 @@ impl Communicator {
         let engine = self.engine.get();
         let control = engine.health().control();
         let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
-        let links = verbs::decide(control, transport, here, &offers, deadline);
-        let links = links?;
+        let links = OfferingGroup::new(control, transport, here, deadline).decide(&offers)?;
         let members: Vec<usize> = (0..self.world()).collect();
         let mut engine = engine.subgroup(&members, boards, links);
         engine.set_transport(transport);

@@ -1,28 +1,43 @@
-//! The report that each rank sends to all others right after joining: the cores that it may use,
-//! whether it can use verbs and, from rank 0, the costs by which all ranks choose.
+//! What each rank tells all others when it joins or lets newcomers join: the cores that it may use and,
+//! if it knows them, the costs by which all ranks choose, the transport, and where calls are recorded.
+//! From these reports every rank makes the same world.
 
-use crate::control::transport::VerbsOffer;
-use crate::schedule::hosts::Hosts;
+use crate::comm::Communicator;
+use crate::control::Control;
+use crate::control::transport::Transport;
+use crate::engine::Engine;
+use crate::engine::conditions::RunConditions;
+use crate::engine::observers::TraceName;
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
+use crate::world::service::GrownWorld;
+use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The report of one rank.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,
-    /// The table of costs, if the report is of rank 0.
+    /// The table of costs. While ranks join, rank 0 knows it, and later all ranks that run.
     pub(crate) costs: Option<CostTable>,
-    pub(crate) verbs: VerbsOffer,
+    /// `None` of a newcomer.
+    pub(crate) transport: Option<Transport>,
+    /// Where the calls of the world before are recorded, if they are.
+    pub(crate) trace: Option<TraceName>,
 }
 
-/// A report as it is sent: cores, costs, and whether the rank can use verbs.
-type SentReport = (Vec<u8>, Option<String>, VerbsOffer);
+/// A report as it is sent: cores, costs, transport and trace.
+type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>);
 
 impl JoinReport {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
-        let report: SentReport = (self.cores.to_bytes(), costs, self.verbs.clone());
-        postcard::to_stdvec(&report).expect("bytes and a string can be serialized")
+        let transport = self.transport.map(|transport| transport.name().to_owned());
+        let report: SentReport = (self.cores.to_bytes(), costs, transport, self.trace.clone());
+        postcard::to_stdvec(&report).expect("bytes and strings can be serialized")
     }
 
     /// Reads the report of rank `rank`.
@@ -36,17 +51,88 @@ impl JoinReport {
                  maypole on all ranks"
             )
         };
-        let (cores, costs, verbs) = match postcard::take_from_bytes::<SentReport>(bytes) {
+        let (cores, costs, transport, trace) = match postcard::take_from_bytes::<SentReport>(bytes)
+        {
             Ok((report, [])) => report,
             Ok((_, rest)) => return Err(refused(format!("{} bytes are left over", rest.len()))),
             Err(error) => return Err(refused(error.to_string())),
         };
-        let costs = match costs.map(|text| text.parse::<CostTable>()) {
-            None => None,
-            Some(Ok(costs)) => Some(costs),
-            Some(Err(error)) => return Err(refused(error.to_string())),
+        let costs = costs.map(|text| text.parse::<CostTable>()).transpose();
+        let costs = costs.map_err(|error| refused(error.to_string()))?;
+        let transport = transport.map(|name| name.parse::<Transport>()).transpose();
+        let transport = transport.map_err(|error| refused(error.to_string()))?;
+        Ok(Self { cores: UsableCores::from_bytes(&cores), costs, transport, trace })
+    }
+}
+
+/// A world, as all of its ranks know it from their reports.
+pub(crate) struct JoinedWorld {
+    pub(super) hosts: Hosts,
+    pub(super) transport: Transport,
+    boards: Boards,
+    reports: Vec<JoinReport>,
+    costs: CostTable,
+    /// Where the calls of the world before were recorded, if they were.
+    trace: Option<TraceName>,
+    /// The ranks that still existed when it was tried.
+    kept: Vec<usize>,
+}
+
+impl JoinedWorld {
+    /// # Errors
+    /// What is wrong with a report, or why the transport cannot serve the ranks, in words.
+    pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
+        let GrownWorld { hosts, reports, kept } = agreed;
+        let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
+        let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let transport = reports.iter().find_map(|report| report.transport);
+        let transport = transport.ok_or("no rank tells the transport")?;
+        let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
+        let trace = reports.iter().find_map(|report| report.trace.clone());
+        let hosts = Hosts::new(&hosts);
+        let boards = transport.boards(&hosts)?;
+        Ok(Self { hosts, transport, boards, reports, costs, trace, kept })
+    }
+
+    /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
+    /// since a rank that shrinks this world keeps them.
+    fn conditions(
+        &self,
+        rank: usize,
+        (timeout, encrypts): (Duration, bool),
+        links: StreamLinks,
+    ) -> RunConditions {
+        let loads = HostLoad::of_hosts(&self.hosts, &self.reports);
+        let HostLoad { ranks, cores } = loads[self.hosts.of(self.kept[rank])];
+        RunConditions {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
+            costs: self.costs,
+            encrypts,
+            links,
+            transport: Some(self.transport),
+        }
+    }
+
+    /// The communicator of `rank` in this world: of a rank that has joined or, with the engine that it
+    /// had in the world `before`, of one that has let newcomers join.
+    pub(super) fn communicator(
+        &self,
+        rank: usize,
+        control: Arc<dyn Control>,
+        limits: (Duration, bool),
+        links: StreamLinks,
+        before: Option<&Engine>,
+    ) -> Communicator {
+        let conditions = self.conditions(rank, limits, links);
+        let boards = self.boards.subset(&self.kept);
+        let engine = match before {
+            Some(engine) => engine.grown(rank, boards, control, conditions),
+            None => Engine::new(rank, boards, control, conditions),
         };
-        Ok(Self { cores: UsableCores::from_bytes(&cores), costs, verbs })
+        let mut comm = Communicator::new(engine, self.hosts.subset(&self.kept));
+        comm.go_on_tracing(self.trace.as_ref());
+        comm
     }
 }
 
@@ -77,22 +163,53 @@ impl HostLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::VerbsPortOffer;
+    use crate::topology::transport::RefusalReason;
     use proptest::prelude::*;
+
+    fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
+        let cores = UsableCores::of_this_thread();
+        JoinReport { cores, costs, transport, trace: transport.map(|_| TraceName::new("a.json")) }
+    }
 
     #[test]
     fn reports_are_read_back() {
-        let offer = VerbsPortOffer {
-            network: "InfiniBand".to_owned(),
-            port: "port 1 of mlx5_0".to_owned(),
-            ports: 2,
-            number: 1,
-        };
-        let offers = [Ok(offer), Err("no device".to_owned())];
-        for (costs, verbs) in [None, Some(CostTable::BUILT_IN)].into_iter().zip(offers) {
-            let report = JoinReport { cores: UsableCores::of_this_thread(), costs, verbs };
+        let known = report(Some(CostTable::BUILT_IN), Some(Transport::Ib));
+        for report in [report(None, None), known] {
             assert_eq!(JoinReport::from_bytes(1, &report.to_bytes()), Ok(report));
         }
+    }
+
+    #[test]
+    fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
+        let newcomer = report(None, None).to_bytes();
+        let old = report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)).to_bytes();
+        let grown = |reports: &[&Vec<u8>]| GrownWorld {
+            hosts: vec![0; reports.len()],
+            reports: reports.iter().map(|report| (*report).clone()).collect(),
+            kept: (0..reports.len()).collect(),
+        };
+        let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
+        assert_eq!(world.transport, Transport::Tcp);
+        assert_eq!(world.trace, Some(TraceName::new("a.json")));
+        assert_eq!(world.boards.numbers(), [0, 1]);
+        assert!(JoinedWorld::of(grown(&[&newcomer])).is_err());
+        assert!(JoinedWorld::of(grown(&[&old, &vec![7]])).is_err());
+    }
+
+    /// Two cores on each host.
+    fn report_of_two_cores() -> JoinReport {
+        let cores = UsableCores::from_bytes(&[0, 0, 1].map(u32::to_le_bytes).concat());
+        JoinReport { cores, ..report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)) }
+    }
+
+    #[test]
+    fn a_rank_waits_by_the_load_of_its_own_host() {
+        let reports = vec![report_of_two_cores().to_bytes(); 3];
+        let world = JoinedWorld::of(GrownWorld { hosts: vec![0, 1, 1], reports, kept: vec![1] });
+        let limit = Duration::from_secs(1);
+        let links = StreamLinks::Tcp(RefusalReason::Forbidden);
+        let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;
+        assert_eq!(format!("{waiting:?}"), format!("{:?}", Waiting::new(2, 2, limit)));
     }
 
     #[test]
@@ -112,8 +229,7 @@ mod tests {
 
     #[test]
     fn ranks_and_cores_are_counted_by_host() {
-        let verbs = Err("no device".to_owned());
-        let report = JoinReport { cores: UsableCores::default(), costs: None, verbs };
+        let report = JoinReport::default();
         let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0, 0, 1]), &vec![report; 4]);
         assert_eq!(loads, [HostLoad { ranks: 3, cores: 1 }, HostLoad { ranks: 1, cores: 1 }]);
         assert_eq!(loads[0].crowding(), 3);

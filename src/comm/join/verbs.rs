@@ -48,42 +48,8 @@ impl Transport {
     }
 }
 
-/// Decides what carries the streams between the ranks on `hosts` that make these offers, and tells
-/// the same to all. All ranks of the group call this; this one is `rank`.
-///
-/// An active port may be on another network, so each rank makes sure that it reaches others. If one
-/// does not, all try their next best ports.
-///
-/// # Errors
-/// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of one
-/// another's trials by `deadline`.
-pub(super) fn decide(
-    control: &dyn Control,
-    transport: Transport,
-    (rank, hosts): (usize, &Hosts),
-    offers: &[VerbsOffer],
-    deadline: Instant,
-) -> Result<StreamLinks, Error> {
-    if !transport.looks_for_verbs(hosts) {
-        return transport.links(hosts, offers).map_err(Error::wrong_setting);
-    }
-    let group = OfferingGroup { control, transport, rank, hosts, deadline };
-    let first = group.try_ways(offers)?;
-    let mut last = first.clone();
-    for attempt in other_attempts(offers) {
-        if last.iter().all(Result::is_ok) {
-            break;
-        }
-        let offers = group.tell(&control.offer_verbs(transport, attempt))?;
-        last = group.try_ways(&offers)?;
-    }
-    // If nothing serves, what is wrong with the best ports is told.
-    let told = if last.iter().all(Result::is_ok) { &last } else { &first };
-    transport.links(hosts, told).map_err(Error::wrong_setting)
-}
-
-/// The ranks that decide together, as this one of them sees them.
-struct OfferingGroup<'a> {
+/// The ranks that decide together what carries their streams, as this one of them sees them.
+pub(super) struct OfferingGroup<'a> {
     control: &'a dyn Control,
     transport: Transport,
     rank: usize,
@@ -91,7 +57,56 @@ struct OfferingGroup<'a> {
     deadline: Instant,
 }
 
-impl OfferingGroup<'_> {
+impl<'a> OfferingGroup<'a> {
+    /// The ranks on `hosts`, of which this one is `rank`.
+    pub(super) fn new(
+        control: &'a dyn Control,
+        transport: Transport,
+        (rank, hosts): (usize, &'a Hosts),
+        deadline: Instant,
+    ) -> Self {
+        Self { control, transport, rank, hosts, deadline }
+    }
+
+    /// Tells the other ranks what this one has, and decides. All ranks call this.
+    ///
+    /// # Errors
+    /// As of [`decide`](Self::decide).
+    pub(super) fn agree(&self) -> Result<StreamLinks, Error> {
+        let offers = match self.transport.looks_for_verbs(self.hosts) {
+            true => self.tell(&self.control.offer_verbs(self.transport, PortChoice::Share))?,
+            false => Vec::new(),
+        };
+        self.decide(&offers)
+    }
+
+    /// Decides what carries the streams between the ranks, which make these offers, and tells the same
+    /// to all. All ranks call this.
+    ///
+    /// An active port may be on another network, so each rank makes sure that it reaches others. If
+    /// one does not, all try their next best ports.
+    ///
+    /// # Errors
+    /// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of
+    /// one another's trials by the deadline.
+    pub(super) fn decide(&self, offers: &[VerbsOffer]) -> Result<StreamLinks, Error> {
+        let links = |offers| self.transport.links(self.hosts, offers).map_err(Error::wrong_setting);
+        if !self.transport.looks_for_verbs(self.hosts) {
+            return links(offers);
+        }
+        let first = self.try_ways(offers)?;
+        let mut last = first.clone();
+        for attempt in other_attempts(offers) {
+            if last.iter().all(Result::is_ok) {
+                break;
+            }
+            let offers = self.tell(&self.control.offer_verbs(self.transport, attempt))?;
+            last = self.try_ways(&offers)?;
+        }
+        // If nothing serves, what is wrong with the best ports is told.
+        links(if last.iter().all(Result::is_ok) { &last } else { &first })
+    }
+
     /// Tells the others `mine`. Returns what all have told, by rank.
     fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, Error> {
         let told = self.control.exchange(to_bytes(mine), self.deadline);

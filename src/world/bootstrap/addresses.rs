@@ -1,11 +1,14 @@
-//! The addresses at which ranks listen and connect, and the secret that they share.
+//! The addresses at which ranks listen and connect, and what their services are made of.
 
 use super::interface::InterfaceChoice;
 use super::{JoinConfig, JoinError};
+use crate::world::VerbsAccess;
+use crate::world::service::ServiceSettings;
 use maypole_transports::interfaces::{self, with_scope};
 use maypole_transports::secure::JobSecret;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
 
 /// The addresses of rank 0, with port 0. IPv4 comes before IPv6, because a host name usually stands
 /// for its IPv4 address.
@@ -147,16 +150,15 @@ fn first_free(candidates: impl Iterator<Item = SocketAddr>) -> io::Result<TcpLis
     Err(last)
 }
 
-/// The number of the interface in a link-local IPv6 address; 0 for any other address.
-pub(super) fn scope_of(address: SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V6(address) => address.scope_id(),
-        SocketAddr::V4(_) => 0,
-    }
-}
-
-/// The secret of this job's handshakes. Without a job key the key is all zeros, which is no
+/// What the service of this process is made of. Without a job key the key is all zeros, which is no
 /// secret.
-pub(super) fn secret(config: &JoinConfig, session: [u8; 16]) -> JobSecret {
-    JobSecret { key: config.key.unwrap_or([0; 32]), job: config.job.clone(), session }
+pub(super) fn settings(config: &JoinConfig, session: [u8; 16]) -> ServiceSettings {
+    let key = config.key.unwrap_or([0; 32]);
+    ServiceSettings {
+        secret: JobSecret { key, job: config.job.clone(), session },
+        timeout: config.timeout,
+        encrypt: config.encrypt,
+        data_ports: config.data_ports.clone(),
+        verbs: Arc::new(VerbsAccess::new(config.verbs.clone())),
+    }
 }

@@ -4,6 +4,7 @@ use super::protocol::{JoinRefusal, JoinReply, JoinRequest, VERSION};
 use crate::fuzz::Fuzz;
 use crate::world::peer::Peer;
 use crate::world::service::message::{decode, encode};
+use crate::world::service::{AgreedWorld, Attendee};
 
 fn peer() -> Peer {
     Peer {
@@ -22,7 +23,8 @@ fn requests_to_join() {
     let request =
         JoinRequest { world: 4, equal, peer: peer(), nonce, wish: None, report: Vec::new() };
     let newcomer = JoinRequest { wish: Some(1), report: vec![3; 40], ..request.clone() };
-    let corpus = [request.encode(), newcomer.encode(), encode(&"0.0.1"), encode(&VERSION)];
+    let sent = |request: &JoinRequest| encode(&(VERSION, request));
+    let corpus = [sent(&request), sent(&newcomer), encode(&"0.0.1"), encode(&VERSION)];
     Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
         match JoinRequest::decode(bytes) {
             None => "nothing".to_owned(),
@@ -33,9 +35,10 @@ fn requests_to_join() {
 
 #[test]
 fn answers_to_a_request() {
+    let attendee = Attendee { peer: peer(), report: vec![3; 40], wish: None };
     let corpus = [
         encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
-        encode(&JoinReply::Welcome { session: [1; 16], peers: vec![peer(); 3] }),
+        encode(&JoinReply::Welcome(AgreedWorld { session: [1; 16], attendees: vec![attendee; 3] })),
         encode(&JoinReply::Refused(JoinRefusal::OutOfRange { rank: 9, world: 3 })),
         encode(&JoinReply::Invited),
     ];
@@ -43,7 +46,7 @@ fn answers_to_a_request() {
         let kind = |reply| match reply {
             JoinReply::OtherVersion(_) => "another version",
             JoinReply::Refused(_) => "refused",
-            JoinReply::Welcome { .. } => "welcome",
+            JoinReply::Welcome(_) => "welcome",
             JoinReply::Invited => "invited",
         };
         decode(bytes).map_or("nothing", kind).to_owned()

@@ -1,5 +1,7 @@
 //! How ranks join one world: rank 0 listens on one port, every other rank connects to it, and all
-//! ranks receive the table of peers.
+//! ranks are told the world. It has the form in which survivors and newcomers agree on theirs
+//! ([`AgreedWorld`](super::service::AgreedWorld)): how each rank is reached, and what it tells all
+//! others. There is no older world that ranks could fall back to, so nobody has to be ready first.
 //!
 //! A process that holds the job's key may join once, as the rank that it names, if it agrees with
 //! rank 0 on everything that must be equal. Any other connection takes one place in a short queue
@@ -11,13 +13,14 @@ mod error;
 pub mod interface;
 mod joiner;
 mod protocol;
+mod reception;
 mod root;
 
 pub use error::JoinError;
 pub use protocol::Differences;
 
 use crate::world::launch::{default_ports, split_port};
-use crate::world::service::Service;
+use crate::world::service::{GrownWorld, Service};
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
 use std::ops::RangeInclusive;
@@ -184,12 +187,20 @@ fn check_descriptors(world: usize) -> Result<(), JoinError> {
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].
 #[doc(hidden)]
 pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
-    check(&config)?;
+    Ok(join_with(&config, &[])?.0)
+}
+
+/// As [`join`]. All ranks are told the `report` of this one, and it is told theirs.
+pub(crate) fn join_with(
+    config: &JoinConfig,
+    report: &[u8],
+) -> Result<(Service, GrownWorld), JoinError> {
+    check(config)?;
     let deadline = Instant::now() + config.join_timeout;
     match (config.world, config.rank) {
-        (1, _) => Ok(Service::alone(config.timeout)?),
-        (_, 0) => root::accept_ranks(&config, deadline),
-        _ => joiner::join_root(&config, deadline),
+        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
+        (_, 0) => root::accept_ranks(config, report, deadline),
+        _ => joiner::join_root(config, report, deadline),
     }
 }
 

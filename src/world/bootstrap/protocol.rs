@@ -1,13 +1,17 @@
 //! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
 //! ranks, and what rank 0 answers.
 
-use super::JoinConfig;
+use super::{JoinConfig, JoinError};
 use crate::world::peer::Peer;
-use crate::world::service::message::{decode, encode};
+use crate::world::service::message::{MAX_MESSAGE, decode};
+use crate::world::service::{AgreedWorld, Attendee, DialedLink};
+use maypole_transports::random;
+use maypole_transports::secure::SecureError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 /// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -27,7 +31,7 @@ pub(super) struct JoinRequest {
     pub(super) nonce: [u8; 16],
     /// The rank that a newcomer wants; `None` while ranks join, which are named before.
     pub(super) wish: Option<usize>,
-    /// What a newcomer tells all ranks; empty while ranks join.
+    /// What the process tells all ranks.
     pub(super) report: Vec<u8>,
 }
 
@@ -36,10 +40,7 @@ pub(super) struct JoinRequest {
 pub(super) enum JoinReply {
     OtherVersion(String),
     Refused(JoinRefusal),
-    Welcome {
-        session: [u8; 16],
-        peers: Vec<Peer>,
-    },
+    Welcome(AgreedWorld),
     /// The ranks now agree on a world with the newcomer in it.
     Invited,
 }
@@ -129,23 +130,32 @@ impl Differences {
 }
 
 impl JoinRequest {
-    pub(super) fn new(
-        config: &JoinConfig,
-        listen: SocketAddr,
-        nonce: [u8; 16],
-    ) -> io::Result<Self> {
+    /// The request of the process of `config`, which listens at `listen` and tells all ranks `report`.
+    pub(super) fn new(config: &JoinConfig, listen: SocketAddr, report: &[u8]) -> io::Result<Self> {
         let peer = Peer {
             listen,
             host: host(config.host.as_deref())?,
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
         };
-        let (world, equal) = (config.world, equal(config));
-        Ok(Self { world, equal, peer, nonce, wish: None, report: Vec::new() })
+        let (world, equal, nonce) = (config.world, equal(config), random::bytes()?);
+        Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        [encode(&VERSION), encode(self)].concat()
+    /// What the others know of the process.
+    pub(super) fn attendee(self) -> Attendee {
+        let Self { peer, report, wish, .. } = self;
+        Attendee { peer, report, wish }
+    }
+
+    /// Sends the request to rank 0, and waits for the answer.
+    pub(super) fn ask(
+        &self,
+        link: &mut DialedLink,
+        deadline: Instant,
+    ) -> Result<JoinReply, SecureError> {
+        link.send(&(VERSION, self), deadline)?;
+        link.receive(MAX_MESSAGE, deadline)
     }
 
     /// The version, and the request if the version is ours. `None` if not even a version is there.
@@ -153,6 +163,23 @@ impl JoinRequest {
         let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
         let request = if version == VERSION { decode(rest) } else { None };
         Some((version, request))
+    }
+}
+
+impl JoinReply {
+    /// The world that the process of `config` has joined; `None` if it is invited to one.
+    ///
+    /// # Errors
+    /// Why it may not join.
+    pub(super) fn accepted(self, config: &JoinConfig) -> Result<Option<AgreedWorld>, JoinError> {
+        match self {
+            Self::Welcome(world) => Ok(Some(world)),
+            Self::Invited => Ok(None),
+            Self::Refused(refusal) => Err(JoinError::refused(refusal, config.join_timeout)),
+            Self::OtherVersion(version) => {
+                Err(JoinError::Differs(Differences::of_version(config.rank, &version, VERSION)))
+            }
+        }
     }
 }
 
@@ -181,6 +208,7 @@ fn namespace(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::service::message::encode;
     use proptest::prelude::*;
 
     fn request(world: usize, equal: &[(&str, &str)]) -> JoinRequest {

@@ -1,296 +1,161 @@
-//! Rank 0's side of joining: accept every other rank once, then send all of them the table of
-//! peers.
+//! Rank 0's side of joining: it takes every other rank once, and then tells all of them the world.
 
-use super::addresses::{PORT, listen_as_root, scope_of, secret};
-use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
+use super::addresses::{PORT, listen_as_root, settings};
+use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
+use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError};
-use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
-use crate::world::service::message::{MAX_JOIN_MESSAGE, encode};
+use crate::world::service::message::encode;
 use crate::world::service::{
-    ACCEPTOR, Acceptor, Authenticated, ControlConnection, LateAnswer, Service, ServiceStart,
+    AgreedWorld, GrownWorld, LateAnswer, Service, ServiceSettings, ServiceStart, scope_of,
 };
-use maypole_transports::interfaces::with_scope;
 use maypole_transports::random;
-use maypole_transports::secure::{JobSecret, Purpose};
-use maypole_transports::sockets::set_tcp_options;
+use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an authenticated connection may take to send its join request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most reasons of refused attempts that [`JoinError::Missing`] reports.
 const MAX_NOTES: usize = 3;
 
-/// Accepts all other ranks of the world.
-pub(super) fn accept_ranks(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
+/// Accepts all other ranks of the world. `report` is what this rank tells them.
+pub(super) fn accept_ranks(
+    config: &JoinConfig,
+    report: &[u8],
+    deadline: Instant,
+) -> Result<(Service, GrownWorld), JoinError> {
     let listener = listen_as_root(config, PORT)?;
-    let session = random::bytes()?;
-    let own_request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
-    let watch = Watch::new()?;
-    let secret = secret(config, session);
-    let acceptor = Acceptor::new(listener, secret.clone(), 0, &watch)?;
-    let mut admission = RankAdmission {
-        config,
-        own_request,
-        watch,
-        acceptor,
-        pending: BTreeMap::new(),
-        next: 1,
-        notes: Vec::new(),
-    };
+    let settings = settings(config, random::bytes()?);
+    let own = JoinRequest::new(config, listener.local_addr()?, report)?;
+    let (watch, kind) = (Watch::new()?, (Purpose::Join, usize::MAX));
+    let reception = Reception::new(listener, settings.secret.clone(), kind, own, &watch)?;
+    let mut admission = RankAdmission { config, watch, reception, notes: Vec::new() };
     admission.run(deadline)?;
-    admission.welcome(secret)
+    admission.welcome(settings)
 }
 
 struct RankAdmission<'a> {
     config: &'a JoinConfig,
-    own_request: JoinRequest,
     watch: Watch,
-    acceptor: Acceptor,
-    /// All connections that have proved the job's key, by their number in `watch`.
-    pending: BTreeMap<u64, PendingRank>,
-    /// The number of the next connection in `watch`.
-    next: u64,
+    reception: Reception,
     /// Why connections were refused, one sentence each.
     notes: Vec<String>,
-}
-
-/// A connection that has proved the job's key.
-struct PendingRank {
-    control: ControlConnection,
-    rank: usize,
-    since: Instant,
-    /// The rank's join request, once it has come and was accepted.
-    accepted: Option<JoinRequest>,
-}
-
-/// Why a rank may not join.
-enum Rejection {
-    /// It runs another version, and may not understand more than that.
-    Version(Differences),
-    /// It differs from rank 0 in something that must be equal. The whole world fails.
-    Fatal(Differences),
-    /// It alone is refused; the others continue to join.
-    ThisRank(JoinRefusal),
 }
 
 impl RankAdmission<'_> {
     fn run(&mut self, deadline: Instant) -> Result<(), JoinError> {
         let mut numbers = Vec::new();
-        while self.joined() + 1 < self.config.world {
+        while self.reception.ready() + 1 < self.config.world {
             let now = Instant::now();
             if now >= deadline {
                 return Err(self.give_up());
             }
-            self.expire(now);
-            let request_deadlines = self
-                .pending
-                .values()
-                .filter(|pending| pending.accepted.is_none())
-                .map(|pending| pending.since + REQUEST_TIMEOUT);
-            let until =
-                request_deadlines.chain(self.acceptor.deadline()).fold(deadline, Instant::min);
+            for late in self.reception.expire(now, &self.watch) {
+                self.note(late)?;
+            }
+            let until = self.reception.deadline().map_or(deadline, |until| until.min(deadline));
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
-                if number >= ACCEPTOR {
-                    if let Some(authenticated) = self.acceptor.ready(number, &self.watch) {
-                        self.add(authenticated)?;
-                    }
-                } else {
-                    self.read(number)?;
+                let judge = |reception: &Reception, rank, request: &JoinRequest| {
+                    judge(reception, self.config.world, rank, request)
+                };
+                if let Some(away) = self.reception.event(number, &self.watch, judge) {
+                    self.note(away)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn joined(&self) -> usize {
-        self.pending.values().filter(|pending| pending.accepted.is_some()).count()
-    }
-
-    fn expire(&mut self, now: Instant) {
-        self.acceptor.expire(now, &self.watch);
-        let is_late = |pending: &PendingRank| {
-            pending.accepted.is_none() && pending.since + REQUEST_TIMEOUT <= now
-        };
-        let late: Vec<u64> = self
-            .pending
-            .iter()
-            .filter(|(_, pending)| is_late(pending))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
-            self.dismiss(number, "sent no join request");
-        }
-    }
-
-    /// Takes an authenticated connection whose purpose is to join.
-    fn add(&mut self, authenticated: Authenticated) -> Result<(), JoinError> {
-        let Authenticated { stream, binding, channel } = authenticated;
-        if binding.purpose != Purpose::Join || binding.responder != 0 {
-            return Ok(());
-        }
-        let number = self.next;
-        self.next += 1;
-        let tuned = set_tcp_options(&stream, crate::world::service::SILENCE_LIMIT);
-        let watched = tuned.and_then(|()| self.watch.add(&stream, number, false));
-        let Ok(control) = watched.and_then(|()| ControlConnection::new(stream, channel)) else {
-            return Ok(());
-        };
-        let pending = PendingRank {
-            control,
-            rank: binding.initiator as usize,
-            since: Instant::now(),
-            accepted: None,
-        };
-        self.pending.insert(number, pending);
-        self.read(number)
-    }
-
-    /// Reads what a connection has sent: its join request, or its end.
-    fn read(&mut self, number: u64) -> Result<(), JoinError> {
-        let Some(pending) = self.pending.get_mut(&number) else { return Ok(()) };
-        let (messages, ended) = pending.control.read(MAX_JOIN_MESSAGE);
-        let rank = pending.rank;
-        match (messages.first(), &pending.accepted) {
-            (Some(message), None) => {
-                if let Err(rejection) = self.examine(number, rank, message) {
-                    return self.refuse(number, rejection);
-                }
+    /// Notes why a connection was closed. A difference between two ranks fails both of them, and so
+    /// the world.
+    fn note(&mut self, away: TurnedAway) -> Result<(), JoinError> {
+        self.notes.push(match away {
+            TurnedAway::Differs(differences) => {
+                self.refuse_all(&JoinRefusal::Differs(differences.clone()));
+                return Err(JoinError::Differs(differences));
             }
-            (Some(_), Some(_)) => self.dismiss(number, "sent a second message while joining"),
-            (None, _) => {}
-        }
-        if ended.is_some() {
-            self.dismiss(number, "went away while the others were joining");
-        }
-        Ok(())
-    }
-
-    /// Accepts the join request `message` of `rank`, or says why it cannot be accepted.
-    fn examine(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Rejection> {
-        let world = self.config.world;
-        let (version, request) = JoinRequest::decode(message).unwrap_or_default();
-        let Some(request) = request else {
-            return Err(Rejection::Version(Differences::of_version(rank, VERSION, &version)));
-        };
-        if let Some(differences) = Differences::between(&self.own_request, rank, &request) {
-            return Err(Rejection::Fatal(differences));
-        }
-        if rank == 0 {
-            return Err(Rejection::ThisRank(duplicate(0, &self.own_request.peer)));
-        }
-        if rank >= world {
-            return Err(Rejection::ThisRank(JoinRefusal::OutOfRange { rank, world }));
-        }
-        let same_rank = |pending: &PendingRank| pending.rank == rank;
-        let holder = self.pending.iter().find_map(|(number, pending)| {
-            let accepted = pending.accepted.as_ref().filter(|_| same_rank(pending))?;
-            Some((*number, accepted))
+            TurnedAway::Refused(refusal) => JoinError::refused(refusal, Duration::ZERO).to_string(),
+            TurnedAway::Gone(rank, why) => format!("rank {rank} {why}"),
         });
-        if let Some((old, accepted)) = holder {
-            if accepted.nonce != request.nonce {
-                return Err(Rejection::ThisRank(duplicate(rank, &accepted.peer)));
-            }
-            self.dismiss(old, "connected again");
-        }
-        let pending = self.pending.get_mut(&number).expect("its message was just read");
-        pending.accepted = Some(request);
         Ok(())
-    }
-
-    /// Refuses one rank. A difference between two ranks fails both of them, and so the world.
-    fn refuse(&mut self, number: u64, rejection: Rejection) -> Result<(), JoinError> {
-        let Some(mut pending) = self.pending.remove(&number) else { return Ok(()) };
-        self.watch.remove(&pending.control.stream);
-        let (reply, differences) = match rejection {
-            Rejection::Version(differences) => {
-                (JoinReply::OtherVersion(VERSION.to_owned()), Some(differences))
-            }
-            Rejection::Fatal(differences) => {
-                (JoinReply::Refused(JoinRefusal::Differs(differences.clone())), Some(differences))
-            }
-            Rejection::ThisRank(refusal) => {
-                self.notes.push(JoinError::refused(refusal.clone(), Duration::ZERO).to_string());
-                (JoinReply::Refused(refusal), None)
-            }
-        };
-        pending.control.push(&reply);
-        pending.control.finish();
-        let Some(differences) = differences else { return Ok(()) };
-        self.refuse_all(&JoinRefusal::Differs(differences.clone()));
-        Err(JoinError::Differs(differences))
-    }
-
-    /// Drops a connection without an answer.
-    fn dismiss(&mut self, number: u64, why: &str) {
-        if let Some(pending) = self.pending.remove(&number) {
-            self.watch.remove(&pending.control.stream);
-            self.notes.push(format!("rank {} {why}", pending.rank));
-        }
     }
 
     fn refuse_all(&mut self, refusal: &JoinRefusal) {
-        for pending in self.pending.values_mut() {
-            pending.control.push(&JoinReply::Refused(refusal.clone()));
-            pending.control.finish();
+        for visitor in self.reception.visitors.values_mut() {
+            visitor.control.push(&JoinReply::Refused(refusal.clone()));
+            visitor.control.finish();
         }
     }
 
     fn give_up(&mut self) -> JoinError {
         let is_here = |rank: &usize| {
-            let joined =
-                |pending: &PendingRank| pending.rank == *rank && pending.accepted.is_some();
-            self.pending.values().any(joined)
+            let joined = |it: &Visitor| it.rank == *rank && it.request.is_some();
+            self.reception.visitors.values().any(joined)
         };
         let ranks: Vec<usize> = (1..self.config.world).filter(|rank| !is_here(rank)).collect();
         let mut notes = std::mem::take(&mut self.notes);
         notes.drain(..notes.len().saturating_sub(MAX_NOTES));
-        notes.extend(self.acceptor.complaint());
+        notes.extend(self.reception.acceptor.complaint());
         let refusal = JoinRefusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)
     }
 
-    /// Sends the table of peers to all ranks, and starts the service of rank 0.
-    fn welcome(self, secret: JobSecret) -> Result<Service, JoinError> {
-        let mut joined = Vec::new();
-        let scope = scope_of(self.own_request.peer.listen);
+    /// Tells all ranks the world, and starts the service of rank 0.
+    fn welcome(self, settings: ServiceSettings) -> Result<(Service, GrownWorld), JoinError> {
+        let Self { watch, reception, .. } = self;
+        let Reception { acceptor, own, visitors, .. } = reception;
+        let mut joined = BTreeMap::new();
         // A connection that proved the key but sent no request in time is dropped.
-        for pending in self.pending.into_values() {
-            self.watch.remove(&pending.control.stream);
-            if let Some(mut request) = pending.accepted {
-                // Each host numbers its interfaces by itself.
-                request.peer.listen = with_scope(request.peer.listen, scope);
-                joined.push((pending.rank, request.peer, pending.control));
-            }
+        for Visitor { control, rank, request, .. } in visitors.into_values() {
+            watch.remove(&control.stream);
+            joined.extend(request.map(|request| (rank, (control, request))));
         }
-        joined.sort_by_key(|(rank, ..)| *rank);
-        let mut peers = vec![self.own_request.peer];
-        peers.extend(joined.iter().map(|(_, peer, _)| peer.clone()));
-        let late_answer = late_answer(peers.clone());
-        let welcome = JoinReply::Welcome { session: secret.session, peers: peers.clone() };
+        // Each host numbers its interfaces by itself.
+        let (scope, session) = (scope_of(own.peer.listen), settings.secret.session);
+        let mut attendees = vec![own.attendee()];
         let mut controls = BTreeMap::new();
-        for (rank, _, mut control) in joined {
-            control.push(&welcome);
+        for (rank, (control, request)) in joined {
+            attendees.push(request.attendee());
             controls.insert(rank, control);
         }
-        Ok(Service::start(ServiceStart {
+        let world = AgreedWorld { session, attendees }.within(scope);
+        let (grown, peers) = (GrownWorld::of(&world), world.peers());
+        let welcome = JoinReply::Welcome(world);
+        controls.values_mut().for_each(|control| control.push(&welcome));
+        let late_answer = Some(late_answer(peers.clone()));
+        let service = Service::start(ServiceStart {
             rank: 0,
-            secret,
             peers,
-            timeout: self.config.timeout,
-            encrypt: self.config.encrypt,
-            data_ports: self.config.data_ports.clone(),
-            verbs: Arc::new(VerbsAccess::new(self.config.verbs.clone())),
-            watch: self.watch,
-            acceptor: self.acceptor,
+            settings,
+            watch,
+            acceptor,
             controls,
-            late_answer: Some(late_answer),
-        })?)
+            late_answer,
+        })?;
+        Ok((service, grown))
+    }
+}
+
+/// Whether `rank` of `world` may join by `request`: it exists, and no other process has joined as it.
+fn judge(
+    reception: &Reception,
+    world: usize,
+    rank: usize,
+    request: &JoinRequest,
+) -> Result<(), JoinRefusal> {
+    if rank == 0 {
+        return Err(duplicate(0, &reception.own.peer));
+    }
+    if rank >= world {
+        return Err(JoinRefusal::OutOfRange { rank, world });
+    }
+    let joined = reception.visitors.values().filter(|visitor| visitor.rank == rank);
+    let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
+    match others.find(|joined| joined.nonce != request.nonce) {
+        Some(joined) => Err(duplicate(rank, &joined.peer)),
+        None => Ok(()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What one rank does in one group: what it has called, and what it waits for.
 
 use super::numbered::{IS_MESSAGE, NumberedMessages};
-use super::{CallExcerpt, CallHistory, CallMismatch, CallRecord, Pulse};
-use crate::world::calls::GroupId;
+use super::{CallHistory, CallRecord, GroupId, GroupStatus, PendingOperation, Pulse};
+use maypole_transports::simulated;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,19 +144,9 @@ impl GroupActivity {
         self.messages.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Returns how many messages are over.
-    pub fn messages(&self) -> u64 {
-        self.messages.load(Ordering::Relaxed)
-    }
-
     /// Notes whether a background thread has the rank's calls.
     pub fn set_background(&self, background: bool) {
         self.background.store(background, Ordering::Relaxed);
-    }
-
-    /// Returns true while a background thread has the rank's calls.
-    pub fn is_in_background(&self) -> bool {
-        self.background.load(Ordering::Relaxed)
     }
 
     /// Returns true while the rank is in a call, or sends or receives messages.
@@ -219,17 +209,12 @@ impl GroupActivity {
     /// Returns the wait of the current operation; `None` if the rank is in no operation, or has not
     /// waited for long.
     pub fn pending_wait(&self) -> Option<PendingWait> {
-        let state = self.state();
-        let (inside, sequence) = self.pulse.read()?;
-        state.wait.clone().filter(|wait| inside && wait.sequence == sequence)
+        self.wait_in(&self.state()).cloned()
     }
 
-    /// Returns the rank of the group that the current operation waits for, as far as that is known.
-    pub fn awaited(&self) -> Option<usize> {
-        self.pending_wait().and_then(|wait| match wait.target {
-            WaitTarget::Rank(rank) => Some(rank),
-            WaitTarget::MissingMembers => wait.missing,
-        })
+    fn wait_in<'a>(&self, state: &'a ActivityState) -> Option<&'a PendingWait> {
+        let (inside, sequence) = self.pulse.read()?;
+        state.wait.as_ref().filter(|wait| inside && wait.sequence == sequence)
     }
 
     /// Notes that the part of `peer` is missing in the exchange that this rank waits for, if it
@@ -240,16 +225,12 @@ impl GroupActivity {
         }
     }
 
-    /// Returns what the rank has done in the group: `after 2 operations, the last of them barrier()`.
-    /// Empty before the first call.
-    pub fn done_words(&self) -> String {
-        let last = self.state().history.last().map(|run| run.call.call.clone());
-        done_words(self.pulse.completed(), self.messages(), last.as_deref())
-    }
-
     /// Returns what the rank does now, or did last, in words; empty before the first call.
     pub fn title(&self) -> String {
-        let state = self.state();
+        self.title_in(&self.state())
+    }
+
+    fn title_in(&self, state: &ActivityState) -> String {
         if let Some(message) = &state.message {
             return message.clone();
         }
@@ -291,22 +272,54 @@ impl GroupActivity {
         next.checked_sub(u64::from((next as u32).wrapping_sub(number) & !IS_MESSAGE))
     }
 
-    /// Returns true while the rank sends or receives messages, or waits for something else that is no
-    /// operation of the group.
-    pub fn is_in_message(&self) -> bool {
-        self.in_messages.load(Ordering::Relaxed) || self.state().message.is_some()
-    }
-
-    /// Returns the record of the call that the rank makes now, or made last.
-    pub fn last_call(&self) -> Option<(Arc<CallRecord>, Instant)> {
-        self.state().history.last().map(|run| (Arc::clone(&run.call), run.since))
-    }
-
-    /// Returns the last `most` runs that begin before operation `end`.
-    pub fn excerpt(&self, end: u64, most: usize) -> CallExcerpt {
+    /// Returns what the rank does and, of its calls before operation `end`, the last `most` runs. A
+    /// thread of the rank `waits` for a request in the background, or none does.
+    pub fn status(&self, waits: bool, end: u64, most: usize) -> GroupStatus {
         let state = self.state();
-        let excerpt = state.history.excerpt(end, most, self.begun(&state));
-        CallExcerpt { left: state.left, ..excerpt }
+        // A message is no operation of the group.
+        let begun = match state.message {
+            Some(_) => self.pulse.completed(),
+            None => self.pulse.begun(),
+        };
+        GroupStatus {
+            group: self.group,
+            members: self.members.clone(),
+            rank: self.me,
+            completed: self.pulse.completed(),
+            messages: self.messages.load(Ordering::Relaxed),
+            pending: self.is_inside().then(|| self.pending(&state, waits)),
+            recent: state.history.recent(end.min(begun), most),
+            left: state.left,
+        }
+    }
+
+    fn pending(&self, state: &ActivityState, waits: bool) -> PendingOperation {
+        let is_message = self.in_messages.load(Ordering::Relaxed) || state.message.is_some();
+        let call = state.history.last().filter(|_| !is_message).map(|run| &*run.call);
+        let (bytes, fingerprint) = call.map_or((0, 0), |call| (call.bytes, call.fingerprint));
+        let wait = self.wait_in(state);
+        let (done, windows) = wait.map_or((0, 1), |wait| wait.windows);
+        let waited = |wait: &PendingWait| simulated::now().saturating_duration_since(wait.since);
+        PendingOperation {
+            sequence: self.sequence(),
+            call: self.title_in(state),
+            fingerprint,
+            awaits: wait.and_then(|wait| match wait.target {
+                WaitTarget::Rank(rank) => Some(rank),
+                WaitTarget::MissingMembers => wait.missing,
+            }),
+            step: wait.map_or(0, |wait| wait.step),
+            waiting_seconds: wait.map(|wait| waited(wait).as_secs_f64()),
+            in_background: self.background.load(Ordering::Relaxed) && !waits,
+            bytes,
+            bytes_done: (u128::from(bytes) * u128::from(done) / u128::from(windows.max(1))) as u64,
+        }
+    }
+
+    /// Returns all that the rank has called, as far as it is remembered, to compare it with other
+    /// ranks.
+    pub fn calls(&self) -> GroupStatus {
+        self.status(false, u64::MAX, usize::MAX)
     }
 
     /// Notes that this rank has left the group.
@@ -329,40 +342,12 @@ impl GroupActivity {
     /// `end`.
     ///
     /// A message is no operation of the group: the peer may have sent it before it left.
-    pub fn missed_operation(&self, end: u64, theirs: &CallExcerpt) -> Option<MissedOperation> {
+    pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {
         let state = self.state();
-        let (inside, sequence) = self.pulse.read()?;
-        let waits = state.wait.as_ref().is_some_and(|wait| wait.sequence == sequence);
-        let asked_there = sequence + 1 == end && theirs.told < end;
-        if !(inside && waits && asked_there) || state.message.is_some() {
-            return None;
-        }
+        let sequence = self.wait_in(&state).filter(|_| state.message.is_none())?.sequence;
+        let is_missed = sequence + 1 == end && theirs.told() < end;
         let call = state.history.last().map_or_else(String::new, |run| run.call.call.clone());
-        Some(MissedOperation { sequence, call })
-    }
-
-    /// Calls `visit` with every run that is kept, the oldest first, and with the number of
-    /// operations that have begun.
-    pub fn visit(&self, mut visit: impl FnMut(&super::CallRun, u64)) {
-        let state = self.state();
-        let begun = self.begun(&state);
-        state.history.runs().for_each(|run| visit(run, begun));
-    }
-
-    /// Compares this rank's calls with those of `peer`. Returns the first two calls that do not
-    /// match, the lower rank first.
-    pub fn compare(&self, peer: usize, theirs: &CallExcerpt) -> Option<CallMismatch> {
-        let state = self.state();
-        let (sequence, mine, theirs) = state.history.compare(self.begun(&state), theirs)?;
-        Some(CallMismatch::between(sequence, (self.me, mine), (peer, theirs)))
-    }
-
-    /// How many operations of the group have begun. A message is no operation of the group.
-    fn begun(&self, state: &ActivityState) -> u64 {
-        match state.message {
-            Some(_) => self.pulse.completed(),
-            None => self.pulse.begun(),
-        }
+        is_missed.then_some(MissedOperation { sequence, call })
     }
 
     fn state(&self) -> MutexGuard<'_, ActivityState> {
@@ -372,22 +357,29 @@ impl GroupActivity {
     }
 }
 
-/// What a rank has done that has ended `completed` operations, the last of them `last`, and
-/// `messages` messages; empty if it has done nothing.
-pub fn done_words(completed: u64, messages: u64, last: Option<&str>) -> String {
-    let counted = |count: u64, noun: &str| match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{count} {noun}s"),
-    };
-    let operations = (completed > 0).then(|| {
-        let last = last.map_or_else(String::new, |last| format!(", the last of them {last}"));
-        counted(completed, "operation") + &last
-    });
-    let messages = (messages > 0).then(|| counted(messages, "message"));
-    match (operations, messages) {
-        (None, None) => String::new(),
-        (Some(operations), None) => format!("after {operations}"),
-        (None, Some(messages)) => format!("after {messages}"),
-        (Some(operations), Some(messages)) => format!("after {messages} and {operations}"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_a_member_has_left_before_is_missed() {
+        let call = Arc::new(CallRecord::new(1, "barrier()"));
+        let [here, gone] = [0, 1].map(|me| GroupActivity::new(GroupId::WORLD, vec![0, 1], me));
+        for activity in [&here, &gone] {
+            activity.begin(0, &call);
+            activity.pulse().exit(0);
+        }
+        assert!(!gone.status(false, 2, 64).left);
+        gone.leave();
+        let told = gone.status(false, 2, 64);
+        assert!(told.left);
+        here.pulse().enter(1);
+        assert_eq!(here.missed_operation(2, &told), None, "it does not wait yet");
+        here.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
+        let missed = MissedOperation { sequence: 1, call: "barrier()".to_owned() };
+        assert_eq!(here.missed_operation(2, &told), Some(missed));
+        // A rank that has begun the operation takes part in it.
+        gone.pulse().enter(1);
+        assert_eq!(here.missed_operation(2, &gone.status(false, 2, 64)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The two first causes that ranks find out by comparing what they do. All ranks of the group are
 //! told the same cause, field by field.
 
-use super::CallRecord;
+use super::RecentCalls;
 use crate::world::{RankSentence, group_name, rank_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -95,8 +95,8 @@ impl CallMismatch {
     /// The calls of two ranks, the lower rank first.
     pub(crate) fn between(
         sequence: u64,
-        one: (usize, &CallRecord),
-        other: (usize, &CallRecord),
+        one: (usize, &RecentCalls),
+        other: (usize, &RecentCalls),
     ) -> Self {
         let [low, high] = if one.0 < other.0 { [one, other] } else { [other, one] };
         let difference = low.1.difference(high.1);

@@ -1,7 +1,6 @@
 //! The calls of one rank in one group, the last ones by number.
 
-use super::{CallMismatch, CallRecord};
-use serde::{Deserialize, Serialize};
+use super::{CallRecord, RecentCalls};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,89 +54,24 @@ impl CallHistory {
         Some(&run.call)
     }
 
-    /// Iterates over all runs, the oldest first.
-    pub fn runs(&self) -> impl DoubleEndedIterator<Item = &CallRun> {
-        self.0.iter()
-    }
-
-    /// Returns the last `most` runs that begin before operation `end`. Of the rank's
-    /// operations, `begun` have begun.
-    pub fn excerpt(&self, end: u64, most: usize, begun: u64) -> CallExcerpt {
-        let told = end.min(begun);
-        let early = self.0.iter().filter(|run| run.first < told);
-        let mut runs: Vec<_> =
-            early.rev().take(most).map(|run| (run.first, CallRecord::clone(&run.call))).collect();
-        runs.reverse();
-        CallExcerpt { told, runs, left: false }
-    }
-
-    /// Returns the first operation that this rank and another one both have begun and that differs,
-    /// with both calls: this rank's, of which `begun` operations have begun, and that of `theirs`.
-    pub fn compare<'a>(
-        &'a self,
-        begun: u64,
-        theirs: &'a CallExcerpt,
-    ) -> Option<(u64, &'a CallRecord, &'a CallRecord)> {
-        let mine: Vec<(u64, &CallRecord)> =
-            self.0.iter().map(|run| (run.first, &*run.call)).collect();
-        first_difference(&mine, &theirs.runs(), begun.min(theirs.told))
-    }
-}
-
-/// The first operation before `end` that differs, with both calls. Both lists are in order.
-fn first_difference<'a>(
-    mine: &[(u64, &'a CallRecord)],
-    theirs: &[(u64, &'a CallRecord)],
-    end: u64,
-) -> Option<(u64, &'a CallRecord, &'a CallRecord)> {
-    let start = mine.first()?.0.max(theirs.first()?.0);
-    let firsts = mine.iter().chain(theirs).map(|(first, _)| *first);
-    let mut numbers: Vec<u64> =
-        firsts.chain([start]).filter(|number| (start..end).contains(number)).collect();
-    numbers.sort_unstable();
-    numbers.into_iter().find_map(|number| {
-        let my_call = call_at(mine, number)?;
-        let their_call = call_at(theirs, number)?;
-        let differ = my_call.fingerprint != their_call.fingerprint;
-        differ.then_some((number, my_call, their_call))
-    })
-}
-
-fn call_at<'a>(runs: &[(u64, &'a CallRecord)], number: u64) -> Option<&'a CallRecord> {
-    let after = runs.partition_point(|(first, _)| *first <= number);
-    Some(runs[after.checked_sub(1)?].1)
-}
-
-/// Some runs of a rank in a group, as another rank is told them.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct CallExcerpt {
-    /// The runs tell of the operations before this number. The rank may have begun later ones, which
-    /// need not belong to the last run: the question names an end, and both ranks go on meanwhile.
-    pub told: u64,
-    /// The number of the first operation of each run, and what was called. Runs follow one another
-    /// without a gap.
-    pub runs: Vec<(u64, CallRecord)>,
-    /// True if the rank has left the group. It begins no operation there any more.
-    pub left: bool,
-}
-
-impl CallExcerpt {
-    fn runs(&self) -> Vec<(u64, &CallRecord)> {
-        self.runs.iter().map(|(first, call)| (*first, call)).collect()
-    }
-
-    /// Compares the calls of rank `me`, which these are, with those of rank `peer`. Returns the
-    /// first two calls that do not match, the lower rank first.
-    pub fn compare(&self, me: usize, peer: usize, theirs: &Self) -> Option<CallMismatch> {
-        let end = self.told.min(theirs.told);
-        let (sequence, mine, theirs) = first_difference(&self.runs(), &theirs.runs(), end)?;
-        Some(CallMismatch::between(sequence, (me, mine), (peer, theirs)))
+    /// Returns the last `most` runs of the operations before `end`.
+    pub fn recent(&self, end: u64, most: usize) -> Vec<RecentCalls> {
+        let now = Instant::now();
+        let mut next = end;
+        let mut recent: Vec<RecentCalls> = Vec::new();
+        for run in self.0.iter().rev().filter(|run| run.first < end).take(most) {
+            recent.push(RecentCalls::of(run, next - run.first, now));
+            next = run.first;
+        }
+        recent.reverse();
+        recent
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::calls::GroupStatus;
     use proptest::prelude::*;
 
     fn call(fingerprint: u64) -> Arc<CallRecord> {
@@ -154,8 +88,13 @@ mod tests {
 
     #[test]
     fn equal_calls_in_a_row_are_one_run() {
-        let firsts: Vec<u64> = history(&[7, 7, 7, 8, 7]).runs().map(|run| run.first).collect();
-        assert_eq!(firsts, [0, 3, 4]);
+        let runs = |end, most| -> Vec<_> {
+            let recent = history(&[7, 7, 7, 8, 7]).recent(end, most);
+            recent.iter().map(|run| (run.first, run.count, run.fingerprint)).collect()
+        };
+        assert_eq!(runs(5, 9), [(0, 3, 7), (3, 1, 8), (4, 1, 7)]);
+        assert_eq!(runs(4, 9), [(0, 3, 7), (3, 1, 8)], "a call that is prepared has not begun");
+        assert_eq!(runs(2, 1), [(0, 2, 7)]);
     }
 
     #[test]
@@ -163,14 +102,14 @@ mod tests {
         let mut history = history(&[7, 7]);
         history.begin(2, &call(8));
         history.begin(2, &call(7));
-        assert_eq!(history.runs().count(), 1);
+        assert_eq!(history.0.len(), 1);
     }
 
     #[test]
     fn no_more_than_the_last_runs_are_kept() {
         let calls: Vec<u64> = (0..100_000).collect();
         let history = history(&calls);
-        assert_eq!(history.runs().count(), RUNS_KEPT);
+        assert_eq!(history.0.len(), RUNS_KEPT);
         assert_eq!(history.last().unwrap().first, 99_999);
     }
 
@@ -182,16 +121,21 @@ mod tests {
             most in 1usize..30,
             end in 1usize..40,
         ) {
-            let begun = theirs.len() as u64;
-            let excerpt = history(&theirs).excerpt(end as u64, most, begun);
-            let known_from = excerpt.runs[0].0 as usize;
-            let mine_history = history(&mine);
-            let found = mine_history.compare(mine.len() as u64, &excerpt);
+            let told = |calls: &[u64], rank, end: usize, most| {
+                let recent = history(calls).recent(end.min(calls.len()) as u64, most);
+                GroupStatus { rank, recent, ..GroupStatus::default() }
+            };
+            let excerpt = told(&theirs, 1, end, most);
+            let known_from = excerpt.recent[0].first as usize;
+            let found = told(&mine, 0, usize::MAX, usize::MAX).compare(&excerpt);
             let both = mine.iter().zip(&theirs).enumerate().take(end).skip(known_from);
             let expected = both.clone().find(|(_, (mine, theirs))| mine != theirs);
+            let expected = expected.map(|(number, (mine, theirs))| {
+                (number as u64, [mine, theirs].map(|it| format!("call {it}")))
+            });
             prop_assert_eq!(
-                found.map(|(number, mine, theirs)| (number, mine.fingerprint, theirs.fingerprint)),
-                expected.map(|(number, (mine, theirs))| (number as u64, *mine, *theirs))
+                found.map(|found| (found.sequence, found.calls.map(|it| it.call))),
+                expected
             );
         }
     }

@@ -1,5 +1,6 @@
 //! What the ranks of a group have called: how a rank remembers its own calls, how two ranks compare
-//! theirs, and what all ranks are told when the calls do not match.
+//! theirs, and what all ranks are told when the calls do not match. [`RankStatus`] is the one record
+//! of what a rank does, whoever asks for it.
 //!
 //! A call appears here as data ([`CallRecord`]): a fingerprint of everything that the ranks must
 //! agree on, and the same in words. Equal calls in a row are one entry, so a program that repeats a
@@ -18,13 +19,16 @@ mod history;
 mod numbered;
 mod pulse;
 mod record;
+mod status;
+mod text;
 
-pub use activity::{GroupActivity, MissedOperation, PendingWait, WaitTarget, done_words};
+pub use activity::{GroupActivity, MissedOperation, PendingWait, WaitTarget};
 pub use difference::{CallMismatch, MissedDeadline, RankCall};
-pub use history::{CallExcerpt, CallHistory, CallRun, RUNS_KEPT};
+pub use history::{CallHistory, CallRun, RUNS_KEPT};
 pub use pulse::Pulse;
 pub use record::CallRecord;
 use serde::{Deserialize, Serialize};
+pub use status::{GroupStatus, NetworkStatus, PendingOperation, RankStatus, RecentCalls};
 
 /// The number of a group of ranks: equal on all its members, and different for every group.
 #[derive(

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// let tree = CallRecord::new(2, "all_reduce(8 x f32, sum)").choosing("algorithm", "tree");
 /// assert_eq!(ring.difference(&tree).as_deref(), Some("algorithm (ring, tree)"));
 /// ```
-#[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CallRecord {
     /// A hash of everything that the ranks must agree on.
     pub fingerprint: u64,
@@ -59,12 +59,19 @@ impl CallRecord {
     /// argument, or of each choice if the arguments are equal. `None` if different things are
     /// called, or if nothing that has a name differs.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        if self.arguments.first() != other.arguments.first() {
-            return None;
-        }
-        differing(&self.arguments, &other.arguments)
-            .or_else(|| differing(&self.choices, &other.choices))
+        difference([&self.arguments, &self.choices], [&other.arguments, &other.choices])
     }
+}
+
+/// What differs in the arguments or in the choices of two calls, as [`CallRecord::difference`] tells it.
+pub(super) fn difference(
+    [mine, my_choices]: [&[(String, String)]; 2],
+    [theirs, their_choices]: [&[(String, String)]; 2],
+) -> Option<String> {
+    if mine.first() != theirs.first() {
+        return None;
+    }
+    differing(mine, theirs).or_else(|| differing(my_choices, their_choices))
 }
 
 /// The names that both lists have with different values.

@@ -1,12 +1,91 @@
-//! A control connection: encrypted messages over a non-blocking socket.
+//! Connections by which processes tell each other messages, encrypted: those that a thread waits for,
+//! and control connections, which never block.
 
-use super::message::encode;
-use maypole_transports::secure::Channel;
+use super::message::{decode, encode};
+use maypole_transports::deadline::DeadlineSocket;
+use maypole_transports::secure::{Binding, Channel, JobSecret, SecureError, initiate};
+use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::Instant;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// The calling end of a connection whose other end has proved the job's key. A thread sends and
+/// receives one message after the other, each by a deadline.
+#[derive(Debug)]
+pub(crate) struct DialedLink {
+    pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
+}
+
+impl DialedLink {
+    /// Connects to `address` by `until`. The connection fails once the other host has been silent for
+    /// `silence`.
+    pub(crate) fn dial(
+        address: SocketAddr,
+        silence: Duration,
+        (secret, binding): (&JobSecret, &Binding),
+        until: Instant,
+    ) -> Result<Self, SecureError> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let mut stream = TcpStream::connect_timeout(&address, left)?;
+        if stream.local_addr()? == stream.peer_addr()? {
+            // No process listens there, and the kernel connected the socket to itself.
+            return Err(io::Error::from(ErrorKind::ConnectionRefused).into());
+        }
+        set_tcp_options(&stream, silence)?;
+        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
+        let channel = initiate(&mut timed, secret, binding)?;
+        Ok(Self { stream, channel })
+    }
+
+    /// The same connection, which never blocks from now on.
+    pub(crate) fn into_control(self) -> io::Result<ControlConnection> {
+        ControlConnection::new(self.stream, self.channel)
+    }
+
+    /// Sends `message`.
+    pub(crate) fn send<T: Serialize>(
+        &mut self,
+        message: &T,
+        deadline: Instant,
+    ) -> Result<(), SecureError> {
+        let mut sealed = Vec::new();
+        self.channel.seal(&encode(message), &mut sealed);
+        Ok(DeadlineSocket { socket: &mut self.stream, deadline }.write_all(&sealed)?)
+    }
+
+    /// Waits for one message of at most `maximum` bytes.
+    ///
+    /// # Errors
+    /// If the connection ends or its deadline passes before that, or the bytes are no message.
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &mut self,
+        maximum: usize,
+        deadline: Instant,
+    ) -> Result<T, SecureError> {
+        let mut timed = DeadlineSocket { socket: &mut self.stream, deadline };
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = self.channel.open(maximum)? {
+                return decode(&message).ok_or(SecureError::UnknownProtocol);
+            }
+            match timed.read(&mut bytes)? {
+                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                read => self.channel.receive(&bytes[..read]),
+            }
+        }
+    }
+}
+
+/// True if the deadline of a wait has passed, or the system says the same of a connection whose other
+/// end has not answered for long.
+pub(crate) fn is_timeout(error: &SecureError) -> bool {
+    let waited = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
+    matches!(error, SecureError::Io(error) if waited(error.kind()))
+}
 
 /// One end of a control connection.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 
 mod farewells;
 
-use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangeRound, Notice};
+use super::message::{AskedRank, ControlRequest, ExchangeRound, Notice, StatusQuestion};
 use super::{Cause, CauseKind, GroupId};
-use crate::world::calls::CallExcerpt;
+use crate::world::calls::GroupStatus;
 use farewells::Farewells;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub(super) struct Coordinator {
     world: usize,
     rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
     left: BTreeMap<usize, u64>,
-    /// The last calls of ranks that have left, by group.
-    last_calls: BTreeMap<usize, Vec<(GroupId, CallExcerpt)>>,
+    /// What ranks that have left did last, in each of their groups.
+    last_calls: BTreeMap<usize, Vec<GroupStatus>>,
     /// Goodbyes that are not confirmed yet.
     farewells: Farewells,
     dead: BTreeSet<usize>,
@@ -78,10 +78,6 @@ impl Coordinator {
                 let ranks = round.members.iter().copied().filter(missing).collect();
                 vec![(from, Notice::Missing { round, ranks })]
             }
-            ControlRequest::Report { completed } => {
-                self.farewells.note(from, completed);
-                self.release(now)
-            }
             ControlRequest::ProcessEnded { rank } => {
                 if rank < self.world && !self.is_gone(rank) {
                     self.ending.entry(rank).or_insert(now + CLOSING_TIME);
@@ -99,11 +95,15 @@ impl Coordinator {
                 out.extend(self.release(now));
                 out
             }
-            ControlRequest::AskCalls { of, question } => self.ask_calls(from, of, question),
-            ControlRequest::TellCalls { to, question, calls } if to < self.world => {
-                vec![(to, Notice::Calls { rank: Some(from), question, calls })]
+            ControlRequest::AskStatus { of, question } => self.ask_status(from, of, question),
+            ControlRequest::TellStatus { to: None, status, .. } => {
+                self.farewells.note(from, status.map_or(0, |status| status.completed));
+                self.release(now)
             }
-            ControlRequest::TellCalls { .. } => Vec::new(),
+            ControlRequest::TellStatus { to: Some(to), question, status } if to < self.world => {
+                vec![(to, Notice::Status { rank: Some(from), question, status })]
+            }
+            ControlRequest::TellStatus { .. } => Vec::new(),
         }
     }
 
@@ -114,15 +114,10 @@ impl Coordinator {
 
     /// Keeps the last calls of a rank that leaves, for ranks that ask, and compares them with those
     /// of ranks that left before.
-    fn take_last_calls(
-        &mut self,
-        from: usize,
-        last: u64,
-        calls: Vec<(GroupId, CallExcerpt)>,
-    ) -> Notices {
+    fn take_last_calls(&mut self, from: usize, last: u64, calls: Vec<GroupStatus>) -> Notices {
         self.farewells.note(from, last);
-        let of_world = calls.iter().find(|(group, _)| *group == GroupId::WORLD);
-        let found = of_world.and_then(|(_, calls)| self.farewells.compare(from, calls));
+        let of_world = calls.iter().find(|calls| calls.group == GroupId::WORLD);
+        let found = of_world.and_then(|calls| self.farewells.compare(calls));
         self.last_calls.insert(from, calls);
         found.map_or_else(Vec::new, |found| {
             self.abort(Cause::mismatch(GroupId::WORLD, &[], from, found))
@@ -146,7 +141,8 @@ impl Coordinator {
             return Vec::new();
         }
         let here = (0..self.world).filter(|rank| !self.is_gone(*rank));
-        here.map(|rank| (rank, Notice::AskProgress)).collect()
+        let question = StatusQuestion { token: 0, group: GroupId::WORLD, end: 0 };
+        here.map(|rank| (rank, Notice::AskStatus { asker: None, question })).collect()
     }
 
     /// As [`abort`](Self::abort). Rank `from` always gets an answer, so that it knows that rank 0
@@ -205,19 +201,18 @@ impl Coordinator {
     }
 
     /// Passes the question of `asker` on, or answers it for a rank that is gone.
-    fn ask_calls(&self, asker: usize, of: AskedRank, question: CallQuestion) -> Notices {
+    fn ask_status(&self, asker: usize, of: AskedRank, question: StatusQuestion) -> Notices {
         let rank = match of {
             AskedRank::World(rank) => Some(rank),
             AskedRank::Missing => self.missing_member(asker, question.group),
         };
         let here = |rank: &usize| *rank < self.world && !self.is_gone(*rank);
         if let Some(rank) = rank.filter(here) {
-            return vec![(rank, Notice::AskCalls { asker, question })];
+            return vec![(rank, Notice::AskStatus { asker: Some(asker), question })];
         }
-        let known = rank.and_then(|rank| self.last_calls.get(&rank)).into_iter().flatten();
-        let mut known = known.filter(|(group, _)| *group == question.group);
-        let calls = known.next().map(|(_, calls)| calls.clone());
-        vec![(asker, Notice::Calls { rank, question, calls })]
+        let mut known = rank.and_then(|rank| self.last_calls.get(&rank)).into_iter().flatten();
+        let status = known.find(|status| status.group == question.group).cloned();
+        vec![(asker, Notice::Status { rank, question, status })]
     }
 
     /// The first member whose part is missing in the exchange of `group` that `asker` waits for.
@@ -292,7 +287,7 @@ mod tests {
     }
 
     fn goodbye(last: u64) -> ControlRequest {
-        let calls = vec![(GroupId::WORLD, CallExcerpt::default())];
+        let calls = vec![GroupStatus::default()];
         ControlRequest::Goodbye { last, calls, patient: false }
     }
 
@@ -300,22 +295,41 @@ mod tests {
     fn a_question_about_calls_reaches_its_rank_or_is_answered_for_it() {
         let mut root = Coordinator::new(3);
         let now = Instant::now();
-        let question = CallQuestion { token: 1, group: GroupId::WORLD, end: 9 };
-        let ask = |of| ControlRequest::AskCalls { of, question };
+        let question = StatusQuestion { token: 1, group: GroupId::WORLD, end: 9 };
+        let ask = |of| ControlRequest::AskStatus { of, question };
         let told = root.request(1, ask(AskedRank::World(2)), now);
-        assert!(matches!(told[..], [(2, Notice::AskCalls { asker: 1, .. })]));
-        let answer = ControlRequest::TellCalls { to: 1, question, calls: None };
+        assert!(matches!(told[..], [(2, Notice::AskStatus { asker: Some(1), .. })]));
+        let answer = ControlRequest::TellStatus { to: Some(1), question, status: None };
         let told = root.request(2, answer, now);
-        assert!(matches!(told[..], [(1, Notice::Calls { rank: Some(2), calls: None, .. })]));
+        assert!(matches!(told[..], [(1, Notice::Status { rank: Some(2), status: None, .. })]));
         let offer = ControlRequest::Contribute { round: round(&[0, 1, 2]), payload: Vec::new() };
         root.request(1, offer, now);
         let told = root.request(1, ask(AskedRank::Missing), now);
-        assert!(matches!(told[..], [(0, Notice::AskCalls { asker: 1, .. })]));
+        assert!(matches!(told[..], [(0, Notice::AskStatus { asker: Some(1), .. })]));
         root.request(2, goodbye(5), now);
         let told = root.request(1, ask(AskedRank::World(2)), now);
-        assert!(matches!(told[..], [(1, Notice::Calls { rank: Some(2), calls: Some(_), .. })]));
+        assert!(matches!(told[..], [(1, Notice::Status { rank: Some(2), status: Some(_), .. })]));
         let told = root.request(1, ask(AskedRank::World(7)), now);
-        assert!(matches!(told[..], [(1, Notice::Calls { calls: None, .. })]));
+        assert!(matches!(told[..], [(1, Notice::Status { status: None, .. })]));
+    }
+
+    #[test]
+    fn a_patient_goodbye_is_confirmed_once_the_others_tell_that_they_have_done_as_much() {
+        let mut root = Coordinator::new(2);
+        let now = Instant::now();
+        let calls = vec![GroupStatus::default()];
+        let said = root.request(1, ControlRequest::Goodbye { last: 3, calls, patient: true }, now);
+        assert!(!said.iter().any(|(_, notice)| matches!(notice, Notice::Farewell)));
+        let asked = root.pass(root.deadline().unwrap());
+        let [(0, Notice::AskStatus { asker: None, question })] = asked[..] else {
+            panic!("{asked:?}")
+        };
+        let mut tell = |completed| {
+            let status = Some(GroupStatus { completed, ..GroupStatus::default() });
+            root.request(0, ControlRequest::TellStatus { to: None, question, status }, now)
+        };
+        assert!(tell(2).is_empty());
+        assert!(matches!(tell(3)[..], [(1, Notice::Farewell)]));
     }
 
     #[test]

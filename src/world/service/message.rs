@@ -1,7 +1,7 @@
 //! The messages on control connections, between rank 0 and every other rank.
 
 use super::{Cause, GroupId};
-use crate::world::calls::CallExcerpt;
+use crate::world::calls::GroupStatus;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub(crate) struct ExchangeRound {
     pub(crate) number: u64,
 }
 
-/// The rank whose calls are asked for.
+/// The rank whose status is asked for.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum AskedRank {
     /// This rank of the world.
@@ -40,9 +40,9 @@ pub(crate) enum AskedRank {
     Missing,
 }
 
-/// A question about the calls of a rank.
+/// A question what a rank does in a group.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct CallQuestion {
+pub(crate) struct StatusQuestion {
     /// Tells the asker's questions apart; zero if no thread waits for the answer.
     pub(crate) token: u64,
     pub(crate) group: GroupId,
@@ -61,17 +61,15 @@ pub(crate) enum ControlRequest {
     Contribute { round: ExchangeRound, payload: Vec<u8> },
     /// Asks whose part of an exchange is missing.
     AskMissing { round: ExchangeRound },
-    /// The answer to [`Notice::AskProgress`]: how many operations of the world are over.
-    Report { completed: u64 },
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
-    /// The sender leaves after this operation. These are its last calls in each of its groups.
+    /// The sender leaves after this operation. This is what it did last in each of its groups.
     /// A patient sender waits for the confirmation until the others have done the same operations.
-    Goodbye { last: u64, calls: Vec<(GroupId, CallExcerpt)>, patient: bool },
-    /// Asks what a rank has called.
-    AskCalls { of: AskedRank, question: CallQuestion },
-    /// The answer to [`Notice::AskCalls`]; `None` if the sender is not in the group.
-    TellCalls { to: usize, question: CallQuestion, calls: Option<CallExcerpt> },
+    Goodbye { last: u64, calls: Vec<GroupStatus>, patient: bool },
+    /// Asks what a rank does.
+    AskStatus { of: AskedRank, question: StatusQuestion },
+    /// The answer to [`Notice::AskStatus`]; `None` if the sender is not in the group.
+    TellStatus { to: Option<usize>, question: StatusQuestion, status: Option<GroupStatus> },
 }
 
 /// A message from rank 0 to any rank.
@@ -87,16 +85,14 @@ pub(crate) enum Notice {
     Incomplete { round: ExchangeRound, rank: usize },
     /// The ranks whose part of an exchange is missing.
     Missing { round: ExchangeRound, ranks: Vec<usize> },
-    /// Asks how many operations of the world the receiver has done.
-    AskProgress,
     /// This rank left after this operation.
     Left { rank: usize, last: u64 },
     /// Confirms the receiver's goodbye.
     Farewell,
-    /// Asks for the receiver's calls, for rank `asker`.
-    AskCalls { asker: usize, question: CallQuestion },
-    /// The calls of `rank`; `None` if they are not known.
-    Calls { rank: Option<usize>, question: CallQuestion, calls: Option<CallExcerpt> },
+    /// Asks what the receiver does, for rank `asker`, or for rank 0 as the coordinator.
+    AskStatus { asker: Option<usize>, question: StatusQuestion },
+    /// What `rank` does; `None` if that is not known.
+    Status { rank: Option<usize>, question: StatusQuestion, status: Option<GroupStatus> },
 }
 
 pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {

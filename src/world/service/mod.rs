@@ -18,6 +18,7 @@ mod acceptor;
 mod cause;
 mod connection;
 mod coordinator;
+mod diagnosis;
 mod direct;
 mod error;
 mod failing;
@@ -29,18 +30,19 @@ mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
-pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, is_timeout};
+pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
-pub(in crate::world) use direct::read_message;
 pub use error::ServiceError;
-pub use progress::{Diagnosis, ProgressReport, ProgressTable};
-pub(crate) use shrink::{Attendee, Entry, EntryError, Newcomers, ServiceBase};
+pub use progress::ProgressTable;
+pub(crate) use shrink::{
+    AgreedWorld, Attendee, Entry, EntryError, Newcomers, ServiceBase, ServiceSettings, scope_of,
+};
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
-use crate::world::VerbsAccess;
 pub use crate::world::calls::GroupId;
-use crate::world::calls::{CallMismatch, GroupActivity, WaitTarget};
+use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
@@ -51,7 +53,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,20 +71,6 @@ const RUNS_IN_GOODBYE: usize = 16;
 /// How long rank 0 may take to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Counters and states of the control plane.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Status {
-    /// Connections that were refused because they did not prove the job's key.
-    pub refused: u64,
-    /// Connections that have not proved the job's key yet.
-    pub half_open: usize,
-    /// Ranks that said goodbye.
-    pub left: Vec<usize>,
-    /// Ranks that were silent for 10 s or more. Rank 0 knows all of them, other ranks only rank 0.
-    pub silent: Vec<usize>,
-}
-
 /// One rank's handle on the control plane of its world. Any thread may use it.
 ///
 /// Dropping it [leaves](Self::leave), which takes a bounded time, and never panics.
@@ -97,13 +84,8 @@ pub struct Service {
 /// What a service is made of once its rank has joined.
 pub(crate) struct ServiceStart {
     pub(crate) rank: usize,
-    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) timeout: Duration,
-    pub(crate) encrypt: bool,
-    /// The ports that this rank may listen on; `None` lets the kernel choose.
-    pub(crate) data_ports: Option<RangeInclusive<u16>>,
-    pub(crate) verbs: Arc<VerbsAccess>,
+    pub(crate) settings: ServiceSettings,
     pub(crate) watch: Watch,
     pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
@@ -122,13 +104,9 @@ impl fmt::Debug for LateAnswer {
 
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, secret, peers, timeout, encrypt, data_ports, .. } = start;
-        let ServiceStart { watch, acceptor, controls, late_answer, verbs, .. } = start;
+        let ServiceStart { rank, peers, settings, watch, acceptor, controls, late_answer } = start;
         let hosts = number_hosts(&peers);
-        let mut shared = ServiceContext::new(rank, secret, peers, timeout, encrypt)?;
-        shared.data_ports = data_ports;
-        shared.verbs = verbs;
-        let shared = Arc::new(shared);
+        let shared = Arc::new(ServiceContext::new(rank, peers, settings)?);
         let service_thread =
             ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls, late_answer)?;
         let thread = std::thread::Builder::new()
@@ -140,8 +118,10 @@ impl Service {
     /// A world of one.
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = JobSecret { key: [0; 32], job: String::new(), session: [0; 16] };
+        let verbs = Arc::default();
+        let settings = ServiceSettings { secret, timeout, encrypt: false, data_ports: None, verbs };
         Ok(Self {
-            shared: Arc::new(ServiceContext::new(0, secret, Vec::new(), timeout, false)?),
+            shared: Arc::new(ServiceContext::new(0, Vec::new(), settings)?),
             hosts: vec![0],
             thread: Mutex::new(None),
         })
@@ -308,18 +288,17 @@ impl Service {
         };
         let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, answered);
         self.shared.update(|state| state.questions.remove(&token));
-        activity.compare(peer, &answer??)
+        activity.calls().compare(&answer??)
     }
 
-    /// The counters and states of the control plane.
-    pub fn status(&self) -> Status {
-        let state = self.shared.state();
-        Status {
-            refused: state.refused,
-            half_open: state.half_open,
-            left: state.left.keys().copied().collect(),
-            silent: state.silent.clone(),
-        }
+    /// What this rank does in all of its groups.
+    pub fn status(&self) -> RankStatus {
+        self.shared.status(None)
+    }
+
+    /// What the control plane has seen.
+    pub fn network(&self) -> NetworkStatus {
+        self.shared.state().network()
     }
 
     /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until the
@@ -337,9 +316,8 @@ impl Service {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         self.shared.update(|state| state.leaving = true);
-        let groups = self.shared.progress.open_groups().into_iter().take(GROUPS_IN_GOODBYE);
-        let calls =
-            groups.map(|(group, activity)| (group, activity.excerpt(u64::MAX, RUNS_IN_GOODBYE)));
+        let groups = self.shared.progress.activities(None).into_iter().take(GROUPS_IN_GOODBYE);
+        let calls = groups.map(|activity| activity.status(false, u64::MAX, RUNS_IN_GOODBYE));
         let calls = calls.collect();
         self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls, patient });
         // Rank 0 serves the others until they have left, also after a failure.

@@ -3,19 +3,17 @@
 
 mod left_groups;
 
-use super::message::{AskedRank, CallQuestion, ControlRequest, ExchangePurpose, ExchangeRound};
-use super::shrink::ShrinkCalls;
-use super::{Cause, DataConnection, GroupId, ProgressReport, ProgressTable, ServiceError};
-use crate::world::VerbsAccess;
-use crate::world::calls::{CallExcerpt, GroupActivity, WaitTarget};
+use super::message::{AskedRank, ControlRequest, ExchangePurpose, ExchangeRound, StatusQuestion};
+use super::shrink::{ServiceSettings, ShrinkCalls};
+use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
+use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
-use maypole_transports::secure::{JobSecret, Purpose};
+use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
 use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,14 +24,8 @@ const CALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
-    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) timeout: Duration,
-    /// Data connections are encrypted.
-    pub(crate) encrypt: bool,
-    /// The ports that this rank may listen on; `None` lets the kernel choose.
-    pub(crate) data_ports: Option<RangeInclusive<u16>>,
-    pub(crate) verbs: Arc<VerbsAccess>,
+    pub(crate) settings: ServiceSettings,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
@@ -74,7 +66,7 @@ pub(crate) struct ServiceState {
     pub(crate) left_groups: LeftGroups,
     pub(crate) next_question: u64,
     /// Questions about calls that a thread waits for, and the answers that have come.
-    pub(crate) questions: HashMap<u64, Option<Option<CallExcerpt>>>,
+    pub(crate) questions: HashMap<u64, Option<Option<GroupStatus>>>,
     /// Connections that were refused because they did not prove the job's key.
     pub(crate) refused: u64,
     pub(crate) half_open: usize,
@@ -91,6 +83,15 @@ pub(crate) struct ServiceState {
 }
 
 impl ServiceState {
+    pub(crate) fn network(&self) -> NetworkStatus {
+        NetworkStatus {
+            refused: self.refused,
+            half_open: self.half_open,
+            left: self.left.keys().copied().collect(),
+            silent: self.silent.clone(),
+        }
+    }
+
     /// Keeps the first of `cause` and the known cause; true if that is `cause`.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
         let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
@@ -105,19 +106,13 @@ impl ServiceState {
 impl ServiceContext {
     pub(crate) fn new(
         rank: usize,
-        secret: JobSecret,
         peers: Vec<Peer>,
-        timeout: Duration,
-        encrypt: bool,
+        settings: ServiceSettings,
     ) -> io::Result<Self> {
         Ok(Self {
             rank,
-            secret,
             peers,
-            timeout,
-            encrypt,
-            data_ports: None,
-            verbs: Arc::default(),
+            settings,
             alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
@@ -127,14 +122,21 @@ impl ServiceContext {
         })
     }
 
-    /// What this rank does, for ranks that ask about `group`.
-    pub(crate) fn report(&self, group: GroupId) -> ProgressReport {
-        self.progress.report(group, self.alarm.has_foreground_wait())
+    /// What this rank does in all of its groups or, for a rank that waits in the group `about`, in those
+    /// that can explain that wait.
+    pub(crate) fn status(&self, about: Option<GroupId>) -> RankStatus {
+        let groups = self.progress.activities(about);
+        let waits = self.alarm.has_foreground_wait();
+        let this = (self.rank, self.peers.len().max(1));
+        let status = RankStatus::of(this, &groups, waits, about);
+        let state = self.state();
+        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
+        RankStatus { network: state.network(), failure, ..status }
     }
 
     /// What the data connections of this world are for.
     pub(crate) fn data_purpose(&self) -> Purpose {
-        if self.encrypt { Purpose::EncryptedData } else { Purpose::Data }
+        if self.settings.encrypt { Purpose::EncryptedData } else { Purpose::Data }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {
@@ -256,8 +258,8 @@ impl ServiceContext {
             WaitTarget::Rank(rank) => AskedRank::World(activity.members()[rank]),
             WaitTarget::MissingMembers => AskedRank::Missing,
         };
-        let question = CallQuestion { token, group, end: activity.pulse().begun() };
-        self.request(ControlRequest::AskCalls { of, question });
+        let question = StatusQuestion { token, group, end: activity.pulse().begun() };
+        self.request(ControlRequest::AskStatus { of, question });
     }
 }
 

@@ -6,13 +6,12 @@ mod processes;
 
 use super::coordinator::{Coordinator, Notices};
 use super::direct::Callers;
-use super::message::{CallQuestion, ControlRequest, MAX_MESSAGE, Notice, decode};
+use super::message::{ControlRequest, MAX_MESSAGE, Notice, StatusQuestion, decode};
 use super::state::ServiceContext;
 use super::{
-    ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, GroupId, LateAnswer,
-    SILENCE_LIMIT,
+    ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, LateAnswer, SILENCE_LIMIT,
 };
-use crate::world::calls::CallExcerpt;
+use crate::world::calls::GroupStatus;
 use maypole_transports::watch::Watch;
 use processes::watch_processes;
 use std::collections::BTreeMap;
@@ -201,20 +200,15 @@ impl ServiceThread {
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
             }
-            Notice::AskProgress => {
-                let world = self.shared.progress.activity(GroupId::WORLD);
-                let completed = world.map_or(0, |activity| activity.pulse().completed());
-                self.ask(ControlRequest::Report { completed });
-            }
             Notice::Left { rank, last } => {
                 self.shared.update(|state| state.left.insert(rank, last));
             }
-            Notice::AskCalls { asker, question } => {
+            Notice::AskStatus { asker: to, question } => {
                 let activity = self.shared.progress.activity(question.group);
-                let calls = activity.map(|activity| activity.excerpt(question.end, RUNS_TOLD));
-                self.ask(ControlRequest::TellCalls { to: asker, question, calls });
+                let status = activity.map(|it| it.status(false, question.end, RUNS_TOLD));
+                self.ask(ControlRequest::TellStatus { to, question, status });
             }
-            Notice::Calls { rank, question, calls } => self.compare(rank, question, calls),
+            Notice::Status { rank, question, status } => self.compare(rank, question, status),
             // Rank 0 confirms its own goodbye at once, but waits for those of the others.
             Notice::Farewell if self.root.is_some() => {}
             Notice::Farewell => self.shared.update(|state| state.farewell = true),
@@ -223,29 +217,33 @@ impl ServiceThread {
 
     /// Compares the calls that `rank` has told with those of this rank. Fails the world if they do
     /// not match, or if `rank` has left the group while this rank waits for it there.
-    fn compare(&mut self, rank: Option<usize>, question: CallQuestion, calls: Option<CallExcerpt>) {
-        let group = question.group;
-        let activity = self.shared.progress.activity(group);
-        if let (Some(activity), Some(rank), Some(calls)) = (activity, rank, &calls)
-            && let Some(peer) = activity.members().iter().position(|member| *member == rank)
+    fn compare(
+        &mut self,
+        rank: Option<usize>,
+        question: StatusQuestion,
+        status: Option<GroupStatus>,
+    ) {
+        let activity = self.shared.progress.activity(question.group);
+        if let (Some(activity), Some(rank), Some(theirs)) = (activity, rank, &status)
+            && activity.members().get(theirs.rank) == Some(&rank)
         {
-            activity.note_missing(peer);
+            activity.note_missing(theirs.rank);
             let me = self.shared.rank;
-            let cause = |found| Cause::mismatch(group, activity.members(), me, found);
-            let mismatch = activity.compare(peer, calls).map(cause);
+            let cause = |found| Cause::mismatch(question.group, activity.members(), me, found);
+            let mismatch = activity.calls().compare(theirs).map(cause);
             let departure = || {
-                activity.note_departure(peer);
-                let missed = activity.missed_operation(question.end, calls)?;
+                activity.note_departure(theirs.rank);
+                let missed = activity.missed_operation(question.end, theirs)?;
                 Some(Cause::departure(rank, me, &missed))
             };
-            let departure = calls.left.then(departure).flatten();
+            let departure = theirs.left.then(departure).flatten();
             if let Some(cause) = mismatch.or(departure) {
                 self.ask(ControlRequest::Abort(cause));
             }
         }
         self.shared.update(|state| {
             if let Some(answer) = state.questions.get_mut(&question.token) {
-                *answer = Some(calls);
+                *answer = Some(status);
             }
         });
     }

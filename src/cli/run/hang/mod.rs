@@ -279,14 +279,14 @@ impl ReportHub {
             self.watch.remove(&reporter.stream);
             self.reporters.remove(&number);
         }
-        for StatusMessage { failed, timed_out, status } in messages {
+        for StatusMessage { timed_out, status, .. } in messages {
             let rank = status.rank;
             // A program that a rank has started may use maypole, too, and inherits the variable.
             if status.world != self.world {
                 continue;
             }
             self.statuses.insert(rank, status);
-            if failed && timed_out && !std::mem::replace(&mut self.failure_told, true) {
+            if timed_out && !std::mem::replace(&mut self.failure_told, true) {
                 let reason = format!("because rank {rank} reports that a deadline has passed");
                 self.begin(reason, FAILURE_TIME, false);
             }

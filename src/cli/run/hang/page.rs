@@ -1,10 +1,11 @@
 //! One page about all ranks of a job: what each does, and which ranks to look at first. Pure: the
 //! statuses go in, and text comes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
+use maypole::world::service::{AskError, ChainLink, Diagnosis};
 
 /// What the launcher knows of the ranks.
 #[derive(Debug, Default)]
@@ -61,16 +62,12 @@ impl JobStatus {
     /// What is known of the ranks, by the members of their groups.
     fn groups(&self) -> BTreeMap<Vec<usize>, Vec<Position<'_>>> {
         let mut groups: BTreeMap<Vec<usize>, Vec<Position<'_>>> = BTreeMap::new();
-        // A rank that has failed tells what it did then, also after its process has ended.
-        let tells = |(rank, status): &(&usize, &RankStatus)| {
-            let here = !self.silent.contains(rank) && !self.gone.contains(rank);
-            here || status.failure.is_some()
-        };
-        for (rank, status) in self.statuses.iter().filter(tells) {
+        let tells = |rank: &usize| Some((*rank, self.told(*rank)?));
+        for (rank, status) in self.statuses.keys().filter_map(tells) {
             for group in &status.groups {
                 let of_group = groups.entry(group.members.clone()).or_default();
                 let elsewhere = status.is_inside();
-                of_group.push(Position { rank: *rank, group, elsewhere });
+                of_group.push(Position { rank, group, elsewhere });
             }
         }
         // A group that no rank is in has nothing to do with a hang, unless it is the world.
@@ -117,8 +114,7 @@ impl JobStatus {
         if !self.silent.is_empty() {
             return format!("look first at {}: no answer", ranks(&self.silent));
         }
-        let mut groups = groups.values();
-        let found = groups.find_map(|positions| {
+        let found = groups.values().find_map(|positions| {
             let late = || late(positions, &self.gone);
             different(positions).or_else(late).or_else(|| self.awaited(positions))
         });
@@ -127,7 +123,7 @@ impl JobStatus {
             None if !unknown.is_empty() => {
                 format!("look first at {}: not joined", ranks(unknown))
             }
-            None => match self.circle() {
+            None => match self.circle(groups) {
                 Some(circle) => format!("{} wait for one another", ranks(&circle)),
                 None => "no rank is behind, and no rank calls something else".to_owned(),
             },
@@ -136,42 +132,54 @@ impl JobStatus {
 
     /// A rank for whose message another one waits in the group, and that waits for nobody.
     fn awaited(&self, positions: &[Position<'_>]) -> Option<String> {
-        positions.iter().find_map(|waiter| {
-            let pending = waiter.pending().filter(|pending| is_message(pending))?;
-            let rank = *waiter.group.members.get(pending.awaits?)?;
-            let (call, of) = (&pending.call, waiter.rank);
-            if self.gone.contains(&rank) {
-                return Some(format!("rank {rank}: awaited by rank {of} in {call}, and ended"));
+        let in_message = |it: &&Position<'_>| it.pending().is_some_and(is_message);
+        positions.iter().filter(in_message).find_map(|waiter| {
+            let waits = waiter.pending()?;
+            let last = |path: &[ChainLink]| match path.last() {
+                Some(link) => (link.rank, link.call.clone()),
+                None => (waiter.rank, waits.call.clone()),
+            };
+            match self.follow(waiter)? {
+                Diagnosis::Unreachable { rank, path, .. } => {
+                    let (of, call) = last(&path);
+                    Some(format!("rank {rank}: awaited by rank {of} in {call}, and ended"))
+                }
+                Diagnosis::Outside { rank, path, .. } => {
+                    let (of, call) = last(&path);
+                    Some(format!("rank {rank}: outside the library; rank {of} waits in {call}"))
+                }
+                _ => None,
             }
-            let is_free = !self.statuses.get(&rank)?.is_inside();
-            is_free.then(|| format!("rank {rank}: outside the library; rank {of} waits in {call}"))
         })
     }
 
     /// Ranks each of which waits for the next one, and the last one for the first; in order.
-    fn circle(&self) -> Option<Vec<usize>> {
-        let next = |rank: usize| {
-            let groups = &self.statuses.get(&rank)?.groups;
-            let mut awaited = groups.iter().filter_map(|group| {
-                let pending = group.pending.as_ref().filter(|pending| !pending.in_background)?;
-                group.members.get(pending.awaits?).copied()
-            });
-            awaited.next()
-        };
-        self.statuses.keys().find_map(|start| {
-            let mut circle = vec![*start];
-            while let Some(rank) = next(*circle.last()?) {
-                if rank == *start {
-                    circle.sort_unstable();
-                    return Some(circle);
-                }
-                if circle.contains(&rank) {
-                    return None;
-                }
-                circle.push(rank);
-            }
-            None
+    fn circle(&self, groups: &BTreeMap<Vec<usize>, Vec<Position<'_>>>) -> Option<Vec<usize>> {
+        groups.values().flatten().find_map(|waiter| match self.follow(waiter)? {
+            Diagnosis::Cycle { path } => Some(
+                path.iter().map(|link| link.rank).collect::<BTreeSet<_>>().into_iter().collect(),
+            ),
+            _ => None,
         })
+    }
+
+    /// What ends the chain of waits that begins with `waiter`, if that waits for a rank.
+    fn follow(&self, waiter: &Position<'_>) -> Option<Diagnosis> {
+        let GroupStatus { group, members, .. } = waiter.group;
+        let awaited = *members.get(waiter.pending()?.awaits?)?;
+        Some(Diagnosis::follow(*group, awaited, |rank, _| match self.told(rank) {
+            Some(status) => Ok(status.clone()),
+            None if self.gone.contains(&rank) => Err(AskError::Unreachable("it ended".to_owned())),
+            None => Err(AskError::NoTime),
+        }))
+    }
+
+    /// What `rank` tells. A rank that has failed tells what it did then, also after its process has
+    /// ended.
+    fn told(&self, rank: usize) -> Option<&RankStatus> {
+        let status = self.statuses.get(&rank)?;
+        let here = !self.silent.contains(&rank) && !self.gone.contains(&rank);
+        (here || status.failure.is_some()).then_some(status)
     }
 }
 
@@ -311,9 +319,11 @@ mod tests {
             })
         });
         let recent = json!([{
-            "first": 0, "count": completed, "call": "barrier()", "choices": [], "seconds_ago": 1.0,
+            "first": 0, "count": completed, "call": "barrier()", "fingerprint": 5, "arguments": [],
+            "choices": [], "seconds_ago": 1.0,
         }]);
         let group = json!({
+            "group": { "parent_epoch": 0, "counter": 0 }, "left": false,
             "members": (0..world).collect::<Vec<_>>(), "rank": rank, "completed": completed,
             "messages": 0, "pending": pending, "recent": recent,
         });
@@ -400,6 +410,7 @@ hang report, on request:
         let call = format!("recv(1 x u8, from rank {awaits}, tag 0)");
         let rank = members.iter().position(|member| *member == status.rank).unwrap();
         let group = json!({
+            "group": { "parent_epoch": 1, "counter": members.len() }, "left": false,
             "members": members, "rank": rank, "completed": 0, "messages": 3, "recent": [],
             "pending": {
                 "sequence": 0, "call": call, "fingerprint": 0, "awaits": awaits, "step": 0,

@@ -1,7 +1,7 @@
 //! Going on without the dead.
 
 use crate::comm::Communicator;
-use crate::comm::join::AdmittedWorld;
+use crate::comm::join::JoinedWorld;
 use crate::control::error::ControlError;
 use crate::error::{Error, Result};
 use crate::world::service::{Contribution, Newcomers};
@@ -67,7 +67,7 @@ impl Communicator {
         let survivors = found.map_err(refused)?;
         engine.count_split();
         if let Some(grown) = survivors.grown {
-            let grown = AdmittedWorld::of(grown).map_err(Error::wrong_setting)?;
+            let grown = JoinedWorld::of(grown).map_err(Error::wrong_setting)?;
             return Ok(self.with_newcomers(&grown, &survivors.members, survivors.control));
         }
         let boards = self.boards().subset(&survivors.members);

@@ -1,7 +1,6 @@
 //! What a rank is doing, for people and tools that look for the reason of a hang.
 
 use crate::comm::Communicator;
-use crate::status::collect;
 use crate::status::{RankStatus, StatusHandle};
 
 impl Communicator {
@@ -27,8 +26,12 @@ impl Communicator {
     /// ```
     pub fn status(&self) -> RankStatus {
         match self.engine.is_forked() {
-            false => collect::status(&*self.engine.control),
-            true => collect::status_of_child(self.rank(), self.world()),
+            false => self.engine.control.status(),
+            true => {
+                let failure = Some("the communicator was created before fork".to_owned());
+                let here = (self.rank(), self.world());
+                RankStatus { failure, ..RankStatus::of(here, &[], false, None) }
+            }
         }
     }
 

@@ -1,32 +1,18 @@
 //! A newcomer's side: it finds the waiting room, waits to be invited, and enters.
 
-use super::super::addresses::{listen_at, secret};
-use super::super::joiner::{RootConnection, find_root};
-use super::super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
+use super::super::addresses::{listen_at, settings};
+use super::super::joiner::find_root;
+use super::super::protocol::JoinRequest;
 use super::super::{JoinConfig, JoinError, check};
-use crate::world::VerbsAccess;
-use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
-use crate::world::service::{Entry, EntryError, ServiceBase, Survivors, read_message};
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::random;
+use crate::world::service::{
+    DialedLink, Entry, EntryError, GrownWorld, Service, ServiceBase, ServiceSettings, is_timeout,
+};
 use maypole_transports::secure::{Purpose, SecureError};
-use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The pause before a process whose rank 0 has died knocks again.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// How one visit to the waiting room ended.
-enum Visit {
-    Entered(Box<Survivors>),
-    /// The room has closed, or the ranks went on without this process.
-    TurnedOut {
-        address: SocketAddr,
-        why: String,
-    },
-}
 
 /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they call `admit` and
 /// have room. `report` is what all of them are told.
@@ -34,95 +20,69 @@ enum Visit {
 /// # Errors
 /// [`JoinError`], when [`JoinConfig::join_timeout`] has passed, or at once if they refuse this
 /// process.
-pub(crate) fn knock(config: &JoinConfig, report: &[u8]) -> Result<Survivors, JoinError> {
+pub(crate) fn knock(
+    config: &JoinConfig,
+    report: &[u8],
+) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
     let deadline = Instant::now() + config.join_timeout;
     loop {
-        let secret = secret(config, [0; 16]);
-        let root = find_root(config, &secret, Purpose::Admit, deadline)?;
-        match visit(config, report, root, deadline)? {
-            Visit::Entered(survivors) => return Ok(*survivors),
-            Visit::TurnedOut { address, why } if Instant::now() >= deadline => {
+        let settings = settings(config, [0; 16]);
+        let found = find_root(config, &settings.secret, Purpose::Admit, deadline)?;
+        let address = found.1;
+        match visit(config, settings, report, found, deadline)? {
+            Ok(entered) => return Ok(entered),
+            Err(why) if Instant::now() >= deadline => {
                 return Err(JoinError::NotAdmitted { rank: config.rank, address, why });
             }
-            Visit::TurnedOut { why, .. } => tracing::debug!(why, "knocking again"),
+            Err(why) => tracing::debug!(why, "knocking again"),
         }
         std::thread::sleep(PAUSE);
     }
 }
 
+/// Visits the waiting room at the other end of `link` once. The inner error says why this process
+/// may knock again: the room has closed, or the ranks went on without it.
 fn visit(
     config: &JoinConfig,
+    settings: ServiceSettings,
     report: &[u8],
-    mut root: RootConnection,
+    (mut link, address): (DialedLink, SocketAddr),
     deadline: Instant,
-) -> Result<Visit, JoinError> {
-    let (rank, address) = (config.rank, root.address);
-    let listener = listen_at(config, root.stream.local_addr()?)?;
-    let mut request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
-    request.wish = Some(rank);
-    request.report = report.to_vec();
-    match ask(&request, &mut root, deadline) {
-        Ok(JoinReply::Invited) => {}
-        Ok(JoinReply::OtherVersion(version)) => {
-            return Err(JoinError::Differs(Differences::of_version(rank, &version, VERSION)));
-        }
-        Ok(JoinReply::Refused(refusal)) => {
-            return Err(JoinError::refused(refusal, config.join_timeout));
-        }
-        Ok(JoinReply::Welcome { .. }) => {
-            let why = SecureError::UnknownProtocol.to_string();
-            return Err(JoinError::Lost { rank, address, why });
-        }
-        // The system says the same of a connection whose other end has not answered for long.
-        Err(SecureError::Io(error)) if is_late(error.kind()) && Instant::now() >= deadline => {
+) -> Result<Result<(Service, GrownWorld), String>, JoinError> {
+    let rank = config.rank;
+    let listener = listen_at(config, link.stream.local_addr()?)?;
+    let request = JoinRequest::new(config, listener.local_addr()?, report)?;
+    let request = JoinRequest { wish: Some(rank), ..request };
+    let reply = match request.ask(&mut link, deadline) {
+        Ok(reply) => reply,
+        Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
             let why = format!(
                 "they did not let it in within {} s; a world that is full has no room",
                 config.join_timeout.as_secs_f32()
             );
             return Err(JoinError::NotAdmitted { rank, address, why });
         }
-        Err(why) => return Ok(Visit::TurnedOut { address, why: why.to_string() }),
-    }
-    let base = ServiceBase {
-        own: request.peer,
-        secret: secret(config, [0; 16]),
-        timeout: config.timeout,
-        encrypt: config.encrypt,
-        data_ports: config.data_ports.clone(),
-        verbs: Arc::new(VerbsAccess::new(config.verbs.clone())),
+        Err(error) => return Ok(Err(error.to_string())),
     };
-    let entry = Entry { stream: root.stream, channel: root.channel, base, listener };
-    match entry.enter(Instant::now() + config.timeout) {
-        Ok(survivors) => Ok(Visit::Entered(Box::new(survivors))),
-        Err(EntryError::NotTaken(why)) => Ok(Visit::TurnedOut { address, why }),
+    if reply.accepted(config)?.is_some() {
+        let why = SecureError::UnknownProtocol.to_string();
+        return Err(JoinError::Lost { rank, address, why });
+    }
+    let base = ServiceBase { own: request.peer, settings };
+    match (Entry { link, base, listener }).enter(Instant::now() + config.timeout) {
+        Ok(entered) => Ok(Ok(entered)),
+        Err(EntryError::NotTaken(why)) => Ok(Err(why)),
         Err(EntryError::Failed(error)) => {
             Err(JoinError::NotAdmitted { rank, address, why: error.to_string() })
         }
     }
 }
 
-/// Sends `request`, and waits until the room answers.
-fn ask(
-    request: &JoinRequest,
-    root: &mut RootConnection,
-    deadline: Instant,
-) -> Result<JoinReply, SecureError> {
-    let mut sealed = Vec::new();
-    root.channel.seal(&request.encode(), &mut sealed);
-    let mut timed = DeadlineSocket { socket: &mut root.stream, deadline };
-    timed.write_all(&sealed)?;
-    let reply = read_message(&mut timed, &mut root.channel, MAX_JOIN_MESSAGE)?;
-    decode(&reply).ok_or(SecureError::UnknownProtocol)
-}
-
-fn is_late(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::bootstrap::protocol::JoinReply;
     use crate::{Admissions, Communicator, Transport};
     use std::sync::mpsc::channel;
 
@@ -141,13 +101,13 @@ mod tests {
             let config = at(1, 2);
             threads.spawn(move || {
                 let deadline = Instant::now() + TIMEOUT;
-                let key = secret(&config, [0; 16]);
-                let mut root = find_root(&config, &key, Purpose::Admit, deadline).unwrap();
-                let listener = listen_at(&config, root.stream.local_addr().unwrap()).unwrap();
+                let key = settings(&config, [0; 16]).secret;
+                let (mut link, _) = find_root(&config, &key, Purpose::Admit, deadline).unwrap();
+                let listener = listen_at(&config, link.stream.local_addr().unwrap()).unwrap();
                 let own = listener.local_addr().unwrap();
-                let mut request = JoinRequest::new(&config, own, [1; 16]).unwrap();
+                let mut request = JoinRequest::new(&config, own, &[]).unwrap();
                 request.wish = Some(1);
-                assert!(matches!(ask(&request, &mut root, deadline), Ok(JoinReply::Invited)));
+                assert!(matches!(request.ask(&mut link, deadline), Ok(JoinReply::Invited)));
                 let _ = until_done.recv();
             });
             let mut comm = Communicator::join(at(0, 1), Transport::Tcp).unwrap();

@@ -2,7 +2,7 @@
 //! known to be those of the others: a rank whose part in a call was only to send has done it before
 //! the others have looked at it. Pure: time is an argument.
 
-use crate::world::calls::{CallExcerpt, CallMismatch};
+use crate::world::calls::{CallMismatch, GroupStatus};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) struct Farewells {
     /// How many operations each rank has done, as far as is known.
     completed: BTreeMap<usize, u64>,
     /// The calls of the rank that said goodbye first.
-    first_calls: Option<(usize, CallExcerpt)>,
+    first_calls: Option<GroupStatus>,
     next_question: Option<(Instant, Duration)>,
 }
 
@@ -42,13 +42,9 @@ impl Farewells {
         self.completed.insert(rank, completed);
     }
 
-    /// Compares the calls of `rank`, which leaves, with those of the rank that left first.
-    pub(super) fn compare(&mut self, rank: usize, calls: &CallExcerpt) -> Option<CallMismatch> {
-        let Some((first, known)) = &self.first_calls else {
-            self.first_calls = Some((rank, calls.clone()));
-            return None;
-        };
-        known.compare(*first, rank, calls)
+    /// Compares the calls of a rank that leaves with those of the rank that left first.
+    pub(super) fn compare(&mut self, calls: &GroupStatus) -> Option<CallMismatch> {
+        self.first_calls.get_or_insert_with(|| calls.clone()).compare(calls)
     }
 
     /// Takes the ranks whose wait is over: all others are `gone` or have done as many operations.

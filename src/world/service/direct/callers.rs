@@ -131,14 +131,14 @@ impl Caller {
     /// Answers a message of the peer.
     fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
         if let Some(meeting) = &mut self.meeting {
-            let (answer, made) = meeting.hear(decode(bytes)?, &shared.verbs);
+            let (answer, made) = meeting.hear(decode(bytes)?, &shared.settings.verbs);
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }
         // A process that wanted to join asks differently, and has its answer already.
         match decode(bytes)? {
-            PeerQuestion::Progress(group) => {
-                self.control.push(&PeerAnswer::Progress(shared.report(group)));
+            PeerQuestion::Status(group) => {
+                self.control.push(&PeerAnswer::Status(Box::new(shared.status(Some(group)))));
                 None
             }
             PeerQuestion::Failed(cause) => {

@@ -3,12 +3,9 @@
 
 use super::data_link::{DataConnection, DataPath};
 use super::verbs::{AttemptError, VERBS_LANE, meet};
-use crate::world::service::{GroupId, Service, ServiceError};
+use crate::world::service::{DialedLink, GroupId, Service, ServiceError};
 use maypole_transports::AnyStream;
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, initiate};
-use maypole_transports::sockets::set_tcp_options;
-use std::net::TcpStream;
+use maypole_transports::secure::Binding;
 use std::time::{Duration, Instant};
 
 /// Time limit of one attempt. A peer's service thread answers at once unless its machine is very
@@ -74,7 +71,7 @@ impl Service {
 
     /// True if data connections are encrypted.
     pub fn encrypts(&self) -> bool {
-        self.shared.encrypt
+        self.shared.settings.encrypt
     }
 
     pub(super) fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
@@ -152,16 +149,14 @@ impl Service {
         binding: &Binding,
         until: Instant,
     ) -> Result<DataConnection, AttemptError> {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let mut socket = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
-        set_tcp_options(&socket, self.shared.timeout)?;
-        let mut timed = DeadlineSocket { socket: &mut socket, deadline: until };
-        let mut channel = initiate(&mut timed, &self.shared.secret, binding)?;
+        let settings = &self.shared.settings;
+        let there = self.shared.peers[peer].listen;
+        let link = DialedLink::dial(there, settings.timeout, (&settings.secret, binding), until)?;
         if binding.lane & VERBS_LANE != 0 {
-            return meet(&self.shared.verbs, &mut timed, channel, peer);
+            return meet(&settings.verbs, link, until, peer);
         }
-        let keys = channel.take_record_keys();
-        Ok(DataConnection::Tcp(socket, keys))
+        let DialedLink { stream, mut channel } = link;
+        Ok(DataConnection::Tcp(stream, channel.take_record_keys()))
     }
 }
 

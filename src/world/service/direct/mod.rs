@@ -1,5 +1,5 @@
 //! What two ranks do without the help of rank 0: connections for data, shared memory, questions
-//! about progress, and the relay of a failure that rank 0 does not pass on.
+//! what a rank does, and the relay of a failure that rank 0 does not pass on.
 
 mod callers;
 mod data_connections;
@@ -12,8 +12,6 @@ mod verbs;
 pub(super) use callers::{CallerEvent, Callers};
 pub(super) use data_link::DataConnection;
 pub use data_link::DataPath;
-pub(crate) use questions::AskError;
-pub(in crate::world) use questions::read_message;
 pub(super) use questions::{PeerAnswer, PeerQuestion};
 pub(super) use relay::relay;
 use verbs::VerbsMeeting;

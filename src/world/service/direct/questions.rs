@@ -2,15 +2,14 @@
 //! asked rank answers, even if its calling threads are busy. So a rank learns who holds the others
 //! up also if rank 0 is stopped, and no rank that could have answered is accused.
 
-use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
+use crate::world::calls::RankStatus;
+use crate::world::service::connection::{DialedLink, is_timeout};
+use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::state::ServiceContext;
-use crate::world::service::{Cause, Diagnosis, GroupId, ProgressReport, Service};
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
-use maypole_transports::sockets::set_tcp_options;
+use crate::world::service::{AskError, Cause, Diagnosis, GroupId, Service};
+use maypole_transports::secure::{Binding, Purpose, SecureError};
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 /// How long one rank may take to answer.
@@ -23,8 +22,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 /// What one rank asks or tells another.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerQuestion {
-    /// Asks for the progress report about a group.
-    Progress(GroupId),
+    /// Asks what the rank does, because the asking rank waits for it in this group.
+    Status(GroupId),
     /// Tells the least cause that the asking rank knows, because rank 0 may not.
     Failed(Cause),
 }
@@ -32,21 +31,10 @@ pub(in crate::world::service) enum PeerQuestion {
 /// The answer to a [`PeerQuestion`].
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerAnswer {
-    /// The progress report that was asked for.
-    Progress(ProgressReport),
+    /// The status that was asked for.
+    Status(Box<RankStatus>),
     /// The cause was taken.
     Heard,
-}
-
-/// Why a question has no answer.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum AskError {
-    /// The kernel of the rank's host has accepted the connection, but the rank has not answered.
-    Silent,
-    /// Nothing accepts connections at the rank's address, for this reason.
-    Unreachable(String),
-    /// The time was over before the rank could be asked properly.
-    NoTime,
 }
 
 impl Service {
@@ -55,21 +43,21 @@ impl Service {
     /// the chain, and no others. Takes at most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         let deadline = Instant::now() + CHAIN_TIME;
-        let ask = |rank, group| self.ask_progress(group, rank, deadline);
+        let ask = |rank, group| self.ask_status(group, rank, deadline);
         Diagnosis::follow(group, peer, ask)
     }
 
-    fn ask_progress(
+    fn ask_status(
         &self,
         group: GroupId,
         rank: usize,
         deadline: Instant,
-    ) -> Result<ProgressReport, AskError> {
+    ) -> Result<RankStatus, AskError> {
         if rank == self.rank() {
-            return Ok(self.shared.report(group));
+            return Ok(self.shared.status(Some(group)));
         }
-        match self.shared.ask_peer(rank, &PeerQuestion::Progress(group), deadline)? {
-            PeerAnswer::Progress(report) => Ok(report),
+        match self.shared.ask_peer(rank, &PeerQuestion::Status(group), deadline)? {
+            PeerAnswer::Status(status) => Ok(*status),
             PeerAnswer::Heard => Err(AskError::Silent),
         }
     }
@@ -97,7 +85,7 @@ impl ServiceContext {
                 SecureError::Refused if Instant::now() + BETWEEN_ATTEMPTS < until => {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                SecureError::Io(error) if !is_timeout(&error) => {
+                SecureError::Io(_) if !is_timeout(&error) => {
                     return Err(AskError::Unreachable(error.to_string()));
                 }
                 _ if was_given_time => return Err(AskError::Silent),
@@ -112,12 +100,9 @@ impl ServiceContext {
         question: &PeerQuestion,
         until: Instant,
     ) -> Result<PeerAnswer, SecureError> {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let Some(there) = self.peers.get(peer) else {
             return Err(io::Error::from(ErrorKind::NotFound).into());
         };
-        let mut stream = TcpStream::connect_timeout(&there.listen, left)?;
-        set_tcp_options(&stream, self.timeout)?;
         let binding = Binding {
             purpose: Purpose::Question,
             group: [0; 2],
@@ -125,37 +110,10 @@ impl ServiceContext {
             initiator: self.rank as u32,
             responder: peer as u32,
         };
-        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
-        let mut channel = initiate(&mut timed, &self.secret, &binding)?;
-        let mut sealed = Vec::new();
-        channel.seal(&encode(question), &mut sealed);
-        timed.write_all(&sealed)?;
-        let answer = read_message(&mut timed, &mut channel, MAX_JOIN_MESSAGE)?;
-        decode(&answer).ok_or(SecureError::UnknownProtocol)
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
-}
-
-/// Waits for one message of at most `maximum` bytes.
-///
-/// # Errors
-/// If the connection ends or its deadline passes before that, or the bytes are no message.
-pub(in crate::world) fn read_message(
-    timed: &mut DeadlineSocket<'_, TcpStream>,
-    channel: &mut Channel,
-    maximum: usize,
-) -> Result<Vec<u8>, SecureError> {
-    let mut bytes = [0; 4096];
-    loop {
-        if let Some(message) = channel.open(maximum)? {
-            return Ok(message);
-        }
-        match timed.read(&mut bytes)? {
-            0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            read => channel.receive(&bytes[..read]),
-        }
+        let secret = &self.settings.secret;
+        let silence = self.settings.timeout;
+        let mut link = DialedLink::dial(there.listen, silence, (secret, &binding), until)?;
+        link.send(question, until)?;
+        link.receive(MAX_MESSAGE, until)
     }
 }

@@ -118,7 +118,7 @@ impl Service {
             return Err(failed("the process belongs to another user"));
         }
         let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-        let (binding, _) = respond(&mut timed, &self.shared.secret).map_err(failed)?;
+        let (binding, _) = respond(&mut timed, &self.shared.settings.secret).map_err(failed)?;
         let receiver = binding.initiator as usize;
         if binding != self.segment_binding(group, receiver, self.rank()) {
             return Err(failed("the connection is for something else"));
@@ -153,7 +153,8 @@ impl Service {
             }
             let mut timed = DeadlineSocket { socket: &mut socket, deadline };
             let binding = self.segment_binding(group, self.rank(), maker);
-            initiate(&mut timed, &self.shared.secret, &binding).map_err(io::Error::other)?;
+            initiate(&mut timed, &self.shared.settings.secret, &binding)
+                .map_err(io::Error::other)?;
             let segment = receive_segment(timed.socket, bytes)?;
             timed.write_all(&[RECEIVED])?;
             Ok(segment)

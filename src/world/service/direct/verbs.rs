@@ -14,17 +14,13 @@
 //! sends nothing before it has read `ready`, because the connecting end could not take it yet.
 
 use super::data_link::{DataConnection, DataPath};
-use super::read_message;
-use crate::world::service::message::{MAX_JOIN_MESSAGE, decode, encode};
-use crate::world::service::{Authenticated, GroupId, Service, ServiceError};
+use crate::world::service::message::MAX_JOIN_MESSAGE;
+use crate::world::service::{Authenticated, DialedLink, GroupId, Service, ServiceError};
 use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
-use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
-use maypole_transports::secure::{Channel, RecordKeys, SecureError};
+use maypole_transports::secure::{RecordKeys, SecureError};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The bit of a lane's number that asks for a connection by verbs.
@@ -87,7 +83,7 @@ impl Service {
     ) -> Result<VerbsPortOffer, String> {
         let (hosts, me) = (self.hosts(), self.rank());
         let index = hosts[..me].iter().filter(|host| **host == hosts[me]).count();
-        let (offer, adapter) = self.shared.verbs.open(choice, index)?;
+        let (offer, adapter) = self.shared.settings.verbs.open(choice, index)?;
         let bytes = connections * UnconnectedVerbs::REGISTERED;
         adapter.check_memory(bytes).map_err(|error| error.to_string())?;
         Ok(offer)
@@ -123,22 +119,19 @@ impl Service {
     }
 }
 
-/// Connects by verbs to the rank at the other end of `channel`.
+/// Connects by verbs to the rank at the other end of `link`.
 pub(super) fn meet(
     access: &VerbsAccess,
-    timed: &mut DeadlineSocket<'_, TcpStream>,
-    mut channel: Channel,
+    mut link: DialedLink,
+    until: Instant,
     peer: usize,
 ) -> Result<DataConnection, AttemptError> {
-    let keys = channel.take_record_keys();
+    let keys = link.channel.take_record_keys();
     let adapter = access.opened().map_err(refused)?;
     let end = UnconnectedVerbs::new(&adapter).map_err(refused)?;
     let mut ask = |message: VerbsMessage| -> Result<VerbsMessage, AttemptError> {
-        let mut sealed = Vec::new();
-        channel.seal(&encode(&message), &mut sealed);
-        timed.write_all(&sealed)?;
-        let answer = read_message(timed, &mut channel, MAX_JOIN_MESSAGE)?;
-        Ok(decode(&answer).ok_or(SecureError::UnknownProtocol)?)
+        link.send(&message, until)?;
+        Ok(link.receive(MAX_JOIN_MESSAGE, until)?)
     };
     let theirs = match ask(VerbsMessage::Endpoint(end.endpoint().to_bytes().to_vec()))? {
         VerbsMessage::Endpoint(theirs) => theirs,

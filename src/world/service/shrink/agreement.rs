@@ -2,6 +2,7 @@
 //! to do comes out.
 
 use crate::world::peer::Peer;
+use maypole_transports::interfaces::with_scope;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -34,15 +35,37 @@ impl Attendee {
     }
 }
 
+/// A new world, as all of its ranks know it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct AgreedWorld {
+    /// Tells its connections from those of other worlds of the job.
+    pub(crate) session: [u8; 16],
+    /// By rank: how each describes itself.
+    pub(crate) attendees: Vec<Attendee>,
+}
+
+impl AgreedWorld {
+    /// The same world as a host sees it that reaches link-local addresses through interface `scope`.
+    pub(crate) fn within(mut self, scope: u32) -> Self {
+        for attendee in &mut self.attendees {
+            attendee.peer.listen = with_scope(attendee.peer.listen, scope);
+        }
+        self
+    }
+
+    /// How each rank is reached.
+    pub(crate) fn peers(&self) -> Vec<Peer> {
+        self.attendees.iter().map(|it| it.peer.clone()).collect()
+    }
+}
+
 /// A world of survivors and newcomers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(in crate::world::service) struct Proposal {
     pub(super) ballot: Ballot,
-    pub(super) session: [u8; 16],
     /// By new rank: the old world rank. Newcomers have the numbers above the old world.
     pub(super) members: Vec<usize>,
-    /// By new rank: how the member describes itself.
-    pub(super) attendees: Vec<Attendee>,
+    pub(super) world: AgreedWorld,
 }
 
 impl Proposal {
@@ -50,7 +73,7 @@ impl Proposal {
     /// scopes of addresses are not compared.
     pub(super) fn place_of(&self, own: SocketAddr) -> Option<usize> {
         let listens = |it: &Attendee| (it.peer.listen.ip(), it.peer.listen.port());
-        self.attendees.iter().position(|it| listens(it) == (own.ip(), own.port()))
+        self.world.attendees.iter().position(|it| listens(it) == (own.ip(), own.port()))
     }
 }
 
@@ -218,7 +241,8 @@ impl Agreement {
             here.map(|rank| (*rank, self.here[rank].wish)).collect();
         let members = in_order(&here);
         let attendees = members.iter().map(|rank| self.here[rank].clone()).collect();
-        let proposal = Proposal { ballot, session, members, attendees };
+        let world = AgreedWorld { session, attendees };
+        let proposal = Proposal { ballot, members, world };
         self.ready = [self.leader].into();
         self.proposal = Some(proposal.clone());
         proposal
@@ -278,7 +302,7 @@ mod tests {
         agreement.hello(3, newcomer, None);
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [0, 3]);
-        assert_eq!(proposal.attendees[1].report, [3]);
+        assert_eq!(proposal.world.attendees[1].report, [3]);
         assert_eq!(agreement.silent_newcomers(), [3]);
         agreement.ready(3, proposal.ballot);
         assert_eq!(agreement.silent_newcomers(), [0; 0]);
@@ -308,12 +332,14 @@ mod tests {
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [1, 3]);
         assert_eq!(
-            proposal.attendees.iter().map(|it| it.peer.listen.port()).collect::<Vec<_>>(),
+            proposal.world.attendees.iter().map(|it| it.peer.listen.port()).collect::<Vec<_>>(),
             [1, 3]
         );
         assert!(matches!(agreement.next([0; 16]), NextStep::Wait));
         agreement.ready(3, proposal.ballot);
-        assert!(matches!(agreement.next([0; 16]), NextStep::Commit(it) if it.session == [7; 16]));
+        assert!(
+            matches!(agreement.next([0; 16]), NextStep::Commit(it) if it.world.session == [7; 16])
+        );
     }
 
     #[test]
@@ -345,7 +371,7 @@ mod tests {
         agreement.ready(1, first.ballot);
         agreement.hello(1, peer(9), None);
         let second = prepare(&mut agreement);
-        assert_eq!(second.attendees[1].peer.listen.port(), 9);
+        assert_eq!(second.world.attendees[1].peer.listen.port(), 9);
     }
 
     #[test]

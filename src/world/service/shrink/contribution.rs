@@ -1,6 +1,6 @@
 //! What a rank brings to an agreement, and what its service in the new world is made of.
 
-use super::agreement::{Attendee, Proposal};
+use super::agreement::{AgreedWorld, Attendee};
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, number_hosts};
@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A world with newcomers, as it was agreed on.
+/// A world that ranks have joined, or newcomers, as it was agreed on.
 #[derive(Clone, Debug)]
 pub struct GrownWorld {
     /// By rank: the number of its host.
@@ -40,24 +40,38 @@ pub(crate) struct Newcomers {
     pub(crate) base: ServiceBase,
 }
 
-/// What the service of a rank is made of, but for the world that it belongs to.
+/// What a rank brings to every world that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceBase {
     /// How this rank is reached. The port is chosen anew for each world.
     pub(crate) own: Peer,
-    /// The job's key and name.
+    pub(crate) settings: ServiceSettings,
+}
+
+/// What the service of a rank is made of, but for the ranks of its world.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceSettings {
+    /// The job's key and name, and the session of the world.
     pub(crate) secret: JobSecret,
     pub(crate) timeout: Duration,
+    /// Data connections are encrypted.
     pub(crate) encrypt: bool,
+    /// The ports that this rank may listen on; `None` lets the kernel choose.
     pub(crate) data_ports: Option<RangeInclusive<u16>>,
     pub(crate) verbs: Arc<VerbsAccess>,
 }
 
 impl GrownWorld {
-    pub(super) fn of(proposal: &Proposal) -> Self {
-        let peers: Vec<Peer> = proposal.attendees.iter().map(|it| it.peer.clone()).collect();
-        let reports = proposal.attendees.iter().map(|it| it.report.clone()).collect();
-        Self { hosts: number_hosts(&peers), reports, kept: (0..peers.len()).collect() }
+    pub(crate) fn of(world: &AgreedWorld) -> Self {
+        let reports = world.attendees.iter().map(|it| it.report.clone()).collect();
+        let hosts = number_hosts(&world.peers());
+        let kept = (0..hosts.len()).collect();
+        Self { hosts, reports, kept }
+    }
+
+    /// A world of one rank, which has told this.
+    pub(crate) fn alone(report: &[u8]) -> Self {
+        Self { hosts: vec![0], reports: vec![report.to_vec()], kept: vec![0] }
     }
 
     /// The same world, of which these ranks of those that were kept are left.
@@ -71,7 +85,7 @@ impl ServiceBase {
     /// A listener for a new world, where this rank listens already.
     pub(super) fn listen_again(&self) -> io::Result<TcpListener> {
         let mut address = self.own.listen;
-        let ports = self.data_ports.clone().map_or(vec![0], Iterator::collect);
+        let ports = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
         let mut last = io::ErrorKind::InvalidInput.into();
         for port in ports {
             address.set_port(port);
@@ -82,40 +96,38 @@ impl ServiceBase {
         }
         Err(last)
     }
+}
 
-    /// The service of `rank` in the world of `proposal`.
-    pub(super) fn start(
-        self,
+impl ServiceSettings {
+    /// The service of `rank` in `world`, which listens at `listener`.
+    pub(crate) fn start(
+        mut self,
         rank: usize,
-        proposal: Proposal,
+        world: AgreedWorld,
         listener: TcpListener,
         controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Service> {
-        if proposal.attendees.len() == 1 {
+        if world.attendees.len() == 1 {
             return Service::alone(self.timeout);
         }
-        let scope = scope_of(listener.local_addr()?);
-        let secret = JobSecret { session: proposal.session, ..self.secret };
+        self.secret.session = world.session;
         let watch = Watch::new()?;
-        let peers = proposal.attendees.into_iter().map(|it| it.peer.within(scope)).collect();
+        let acceptor = Acceptor::new(listener, self.secret.clone(), rank, &watch)?;
+        let (peers, settings, late_answer) = (world.peers(), self, None);
         Service::start(ServiceStart {
             rank,
-            acceptor: Acceptor::new(listener, secret.clone(), rank, &watch)?,
-            secret,
             peers,
-            timeout: self.timeout,
-            encrypt: self.encrypt,
-            data_ports: self.data_ports,
-            verbs: self.verbs,
+            settings,
             watch,
+            acceptor,
             controls,
-            late_answer: None,
+            late_answer,
         })
     }
 }
 
 /// The number of the interface in a link-local address; 0 for any other address.
-fn scope_of(address: SocketAddr) -> u32 {
+pub(crate) fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(address) => address.scope_id(),

@@ -3,13 +3,10 @@
 use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
 use super::{Member, UnreachableSince};
-use crate::world::service::message::{MAX_MESSAGE, decode, encode};
-use crate::world::service::{ControlConnection, SILENCE_LIMIT, read_message};
-use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, Purpose, SecureError, initiate};
-use maypole_transports::sockets::set_tcp_options;
-use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
+use crate::world::service::message::MAX_MESSAGE;
+use crate::world::service::{DialedLink, SILENCE_LIMIT, is_timeout};
+use maypole_transports::secure::{Binding, Purpose, SecureError};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// How long one attempt to connect to the leader may take.
@@ -22,68 +19,98 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How following one leader ended.
 pub(super) enum Followed {
-    /// The proposal holds. The connection is to rank 0 of the new world.
-    Committed(Proposal, Box<ControlConnection>),
+    /// The proposal for which the follower was ready holds.
+    Committed(Proposal),
     /// The leader had decided before.
     Decided(Proposal),
     /// The leader does not exist any more, or has left the group.
     Gone,
     /// The leader is in another session: the others went on without this rank.
     LeftBehind,
-    /// The deadline passed. These ranks are missing.
+    /// The leader must not wait any longer. These ranks are missing.
     TimedOut(Vec<usize>),
+    /// The follower's own deadline has passed.
+    Late,
 }
 
-/// A connection to the leader.
-struct LeaderLink {
-    stream: TcpStream,
-    channel: Channel,
-}
-
-/// What is known after one connection to the leader has ended.
-enum LinkEnd {
-    /// The leader may still exist.
-    Lost,
-    Over(Followed),
+/// Does what the leader at the other end of `link` says, until the connection ends or the leader has
+/// decided. `prepared` is the last proposal that this process was ready for. `is_ended`: the leader's
+/// process is known to have ended.
+///
+/// # Errors
+/// How the connection has ended. The leader may still exist.
+pub(super) fn obey(
+    link: &mut DialedLink,
+    prepared: &mut Option<Proposal>,
+    deadline: Instant,
+    is_ended: impl Fn() -> bool,
+) -> Result<Followed, SecureError> {
+    loop {
+        // What the leader sent before its process ended has arrived by the time that the end is
+        // known.
+        let ended = is_ended();
+        match link.receive(MAX_MESSAGE, deadline.min(Instant::now() + CHECK_INTERVAL)) {
+            Ok(LeaderMessage::Prepare(proposal)) => {
+                let ready = FollowerMessage::Ready(proposal.ballot);
+                *prepared = Some(proposal);
+                link.send(&ready, deadline)?;
+            }
+            Ok(LeaderMessage::Commit(ballot)) => {
+                let committed = prepared.take_if(|proposal| proposal.ballot == ballot);
+                return committed.map(Followed::Committed).ok_or(SecureError::UnknownProtocol);
+            }
+            Ok(LeaderMessage::Decided(proposal)) => return Ok(Followed::Decided(proposal)),
+            Ok(LeaderMessage::Gone) => return Ok(Followed::Gone),
+            Ok(LeaderMessage::TimedOut(missing)) => {
+                // The leader has given its proposals up.
+                *prepared = None;
+                return Ok(Followed::TimedOut(missing));
+            }
+            Err(error) if !is_timeout(&error) => return Err(error),
+            Err(_) if ended => return Ok(Followed::Gone),
+            Err(_) if Instant::now() >= deadline => return Ok(Followed::Late),
+            Err(_) => {}
+        }
+    }
 }
 
 impl Member<'_> {
-    /// Follows `leader`. `prepared` is the last proposal that this rank was ready for.
-    pub(super) fn follow(&self, leader: usize, prepared: &mut Option<Proposal>) -> Followed {
+    /// Follows `leader`. `prepared` is the last proposal that this rank was ready for. Also returns the
+    /// last connection to the leader.
+    pub(super) fn follow(
+        &self,
+        leader: usize,
+        prepared: &mut Option<Proposal>,
+    ) -> (Followed, Option<DialedLink>) {
         let mut unreachable = UnreachableSince::default();
         loop {
             if self.is_known_gone(leader) {
-                return Followed::Gone;
+                return (Followed::Gone, None);
             }
             match self.call_leader(leader) {
-                Ok(link) => {
+                Ok(mut link) => {
                     unreachable.reached();
-                    if let LinkEnd::Over(followed) = self.listen_to(leader, link, prepared) {
-                        return followed;
+                    if let Ok(followed) = self.listen_to(leader, &mut link, prepared) {
+                        return (followed, Some(link));
                     }
                 }
-                Err(SecureError::WrongKey) => return Followed::LeftBehind,
-                Err(error) if is_gone(&error, &mut unreachable) => return Followed::Gone,
+                Err(SecureError::WrongKey) => return (Followed::LeftBehind, None),
+                Err(error) if is_gone(&error, &mut unreachable) => return (Followed::Gone, None),
                 Err(error) => tracing::debug!(leader, %error, "the leader does not answer"),
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Followed::TimedOut(vec![leader]);
+                return (Followed::Late, None);
             }
             std::thread::sleep(left.min(BETWEEN_ATTEMPTS));
         }
     }
 
-    /// Connects to `leader`, and says hello.
-    fn call_leader(&self, leader: usize) -> Result<LeaderLink, SecureError> {
+    fn call_leader(&self, leader: usize) -> Result<DialedLink, SecureError> {
         let until = self.deadline.min(Instant::now() + ATTEMPT);
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let shared = &self.service.shared;
-        let mut stream = TcpStream::connect_timeout(&shared.peers[leader].listen, left)?;
-        set_tcp_options(&stream, SILENCE_LIMIT)?;
-        let mut timed = DeadlineSocket { socket: &mut stream, deadline: until };
-        let channel = initiate(&mut timed, &shared.secret, &self.binding(leader, FOLLOWER))?;
-        Ok(LeaderLink { stream, channel })
+        let proof = (&shared.settings.secret, &self.binding(leader, FOLLOWER));
+        DialedLink::dial(shared.peers[leader].listen, SILENCE_LIMIT, proof, until)
     }
 
     /// How long the leader may wait for other members. What is left then is for its answer.
@@ -102,85 +129,18 @@ impl Member<'_> {
         }
     }
 
-    /// Does what the leader says, until the connection ends or the leader has decided.
+    /// Says hello, and does what the leader says.
     fn listen_to(
         &self,
         leader: usize,
-        mut link: LeaderLink,
+        link: &mut DialedLink,
         prepared: &mut Option<Proposal>,
-    ) -> LinkEnd {
-        let (own, prepared_for) = (Box::new(self.own.clone()), prepared.clone());
-        let hello =
-            FollowerMessage::Hello { own, prepared: prepared_for, patience: self.patience() };
-        if link.send(&hello, self.deadline).is_err() {
-            return LinkEnd::Lost;
-        }
-        loop {
-            // What the leader sent before its process ended has arrived by the time that the end is
-            // known.
-            let ended = self.is_known_ended(leader);
-            let message = match link.receive(self.deadline.min(Instant::now() + CHECK_INTERVAL)) {
-                Ok(message) => message,
-                Err(error) if is_timeout(&error) => {
-                    if ended {
-                        return LinkEnd::Over(Followed::Gone);
-                    }
-                    if Instant::now() >= self.deadline {
-                        return LinkEnd::Over(Followed::TimedOut(vec![leader]));
-                    }
-                    continue;
-                }
-                Err(_) => return LinkEnd::Lost,
-            };
-            match message {
-                LeaderMessage::Prepare(proposal) => {
-                    let ready = FollowerMessage::Ready(proposal.ballot);
-                    *prepared = Some(proposal);
-                    if link.send(&ready, self.deadline).is_err() {
-                        return LinkEnd::Lost;
-                    }
-                }
-                LeaderMessage::Commit(ballot) => {
-                    let committed = prepared.take_if(|proposal| proposal.ballot == ballot);
-                    let Some(proposal) = committed else { return LinkEnd::Lost };
-                    let control = ControlConnection::new(link.stream, link.channel);
-                    return LinkEnd::Over(match control {
-                        Ok(control) => Followed::Committed(proposal, Box::new(control)),
-                        Err(_) => Followed::Decided(proposal),
-                    });
-                }
-                LeaderMessage::Decided(proposal) => {
-                    return LinkEnd::Over(Followed::Decided(proposal));
-                }
-                LeaderMessage::Gone => return LinkEnd::Over(Followed::Gone),
-                LeaderMessage::TimedOut(missing) => {
-                    // The leader has given its proposals up.
-                    *prepared = None;
-                    return LinkEnd::Over(Followed::TimedOut(missing));
-                }
-            }
-        }
+    ) -> Result<Followed, SecureError> {
+        let (own, patience) = (Box::new(self.own.clone()), self.patience());
+        let hello = FollowerMessage::Hello { own, prepared: prepared.clone(), patience };
+        link.send(&hello, self.deadline)?;
+        obey(link, prepared, self.deadline, || self.is_known_ended(leader))
     }
-}
-
-impl LeaderLink {
-    fn send(&mut self, message: &FollowerMessage, deadline: Instant) -> Result<(), SecureError> {
-        let mut sealed = Vec::new();
-        self.channel.seal(&encode(message), &mut sealed);
-        DeadlineSocket { socket: &mut self.stream, deadline }.write_all(&sealed)?;
-        Ok(())
-    }
-
-    fn receive(&mut self, deadline: Instant) -> Result<LeaderMessage, SecureError> {
-        let mut timed = DeadlineSocket { socket: &mut self.stream, deadline };
-        let message = read_message(&mut timed, &mut self.channel, MAX_MESSAGE)?;
-        decode(&message).ok_or(SecureError::UnknownProtocol)
-    }
-}
-
-pub(super) fn is_timeout(error: &SecureError) -> bool {
-    let waited = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
-    matches!(error, SecureError::Io(error) if waited(error.kind()))
 }
 
 /// True if the rank does not exist any more, as `error` of an attempt to connect shows.
@@ -203,4 +163,54 @@ fn is_end_or_timeout(kind: ErrorKind) -> bool {
             | ErrorKind::ConnectionReset
             | ErrorKind::BrokenPipe
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::{AgreedWorld, Ballot};
+    use super::*;
+    use maypole_transports::secure::{JobSecret, respond};
+    use std::net::TcpListener;
+
+    /// Both ends of a connection: the follower's, and the leader's.
+    fn pair(deadline: Instant) -> (DialedLink, DialedLink) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = JobSecret { key: [7; 32], job: "pair".to_owned(), session: [0; 16] };
+        let (purpose, group, lane) = (Purpose::Shrink, [0; 2], FOLLOWER);
+        let binding = Binding { purpose, group, lane, initiator: 1, responder: 0 };
+        std::thread::scope(|threads| {
+            let leader = threads.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (_, channel) = respond(&mut stream, &secret).unwrap();
+                DialedLink { stream, channel }
+            });
+            let proof = (&secret, &binding);
+            let here = DialedLink::dial(address, SILENCE_LIMIT, proof, deadline).unwrap();
+            (here, leader.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_follower_remembers_a_proposal_until_its_leader_gives_up() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (mut here, mut leader) = pair(deadline);
+        let ballot = Ballot { leader: 0, number: 1 };
+        let world = AgreedWorld { session: [1; 16], attendees: Vec::new() };
+        let proposal = Proposal { ballot, members: vec![0], world };
+        let mut prepared = None;
+        leader.send(&LeaderMessage::Prepare(proposal.clone()), deadline).unwrap();
+        leader.send(&LeaderMessage::TimedOut(vec![2]), deadline).unwrap();
+        let followed = obey(&mut here, &mut prepared, deadline, || false);
+        assert!(matches!(followed, Ok(Followed::TimedOut(missing)) if missing == [2]));
+        assert!(prepared.is_none());
+        let said = leader.receive(MAX_MESSAGE, deadline);
+        assert!(matches!(said, Ok(FollowerMessage::Ready(said)) if said == ballot));
+        assert!(matches!(obey(&mut here, &mut prepared, deadline, || true), Ok(Followed::Gone)));
+        // A leader that dies may have committed it.
+        leader.send(&LeaderMessage::Prepare(proposal), deadline).unwrap();
+        drop(leader);
+        assert!(obey(&mut here, &mut prepared, deadline, || false).is_err());
+        assert!(prepared.is_some_and(|proposal| proposal.ballot == ballot));
+    }
 }

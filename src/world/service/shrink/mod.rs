@@ -70,10 +70,10 @@ mod lead;
 mod newcomer;
 mod probe;
 
-pub(crate) use agreement::Attendee;
+pub(crate) use agreement::{AgreedWorld, Attendee};
 pub(super) use calls::ShrinkCalls;
 pub use contribution::{Contribution, GrownWorld};
-pub(crate) use contribution::{Newcomers, ServiceBase};
+pub(crate) use contribution::{Newcomers, ServiceBase, ServiceSettings, scope_of};
 pub(crate) use newcomer::{Entry, EntryError};
 
 use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
@@ -83,7 +83,7 @@ use follow::Followed;
 use lead::Leader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// What a request that fails at its deadline waited for.
@@ -152,7 +152,7 @@ impl Service {
     ) -> Result<Survivors, ServiceError> {
         let Contribution { report, newcomers } = contribution;
         if members.len() == 1 && newcomers.is_none() {
-            let service = Self::alone(self.shared.timeout).map_err(refused)?;
+            let service = Self::alone(self.shared.settings.timeout).map_err(refused)?;
             return Ok(Survivors { service, places: vec![0], grown: None });
         }
         if self.shared.state().shrinks.is_decided(group) {
@@ -185,22 +185,16 @@ impl Service {
         let places: Option<Vec<usize>> = proposal.members.iter().map(place).collect();
         let places = places.ok_or_else(|| refused("the proposal names a rank of no member"))?;
         let grown = places.iter().any(|place| *place >= members.len());
-        let grown = grown.then(|| GrownWorld::of(&proposal));
-        let service = base.start(rank, proposal, listener, controls).map_err(refused)?;
+        let grown = grown.then(|| GrownWorld::of(&proposal.world));
+        let world = proposal.world.within(scope_of(listen));
+        let service = base.settings.start(rank, world, listener, controls).map_err(refused)?;
         Ok(Survivors { service, places, grown })
     }
 
     /// What a service of this rank in another world is made of; `None` for a rank that is alone.
     fn base(&self) -> Option<ServiceBase> {
-        let shared = &self.shared;
-        Some(ServiceBase {
-            own: shared.peers.get(self.rank())?.clone(),
-            secret: shared.secret.clone(),
-            timeout: shared.timeout,
-            encrypt: shared.encrypt,
-            data_ports: shared.data_ports.clone(),
-            verbs: Arc::clone(&shared.verbs),
-        })
+        let own = self.shared.peers.get(self.rank())?.clone();
+        Some(ServiceBase { own, settings: self.shared.settings.clone() })
     }
 }
 
@@ -243,19 +237,25 @@ impl Member<'_> {
             if leader == self.rank() {
                 return Leader::new(self, gone, prepared).map_err(refused)?.run();
             }
-            match self.follow(leader, &mut prepared) {
-                Followed::Committed(proposal, control) => {
-                    return Ok(Agreed::Committed(proposal, [(0, *control)].into()));
+            let missing = match self.follow(leader, &mut prepared) {
+                (Followed::Committed(proposal), link) => {
+                    // The connection becomes that to rank 0 of the new world.
+                    let control = link.and_then(|link| link.into_control().ok());
+                    return Ok(match control {
+                        Some(control) => Agreed::Committed(proposal, [(0, control)].into()),
+                        None => Agreed::Inherited(proposal),
+                    });
                 }
-                Followed::Decided(proposal) => return Ok(Agreed::Inherited(proposal)),
-                Followed::Gone => {
+                (Followed::Decided(proposal), _) => return Ok(Agreed::Inherited(proposal)),
+                (Followed::Gone, _) => {
                     gone.insert(leader);
+                    continue;
                 }
-                Followed::LeftBehind => return Err(self.left_behind()),
-                Followed::TimedOut(missing) => {
-                    return Err(ServiceError::TimedOut { what: WHAT, missing });
-                }
-            }
+                (Followed::LeftBehind, _) => return Err(self.left_behind()),
+                (Followed::TimedOut(missing), _) => missing,
+                (Followed::Late, _) => vec![leader],
+            };
+            return Err(ServiceError::TimedOut { what: WHAT, missing });
         }
     }
 

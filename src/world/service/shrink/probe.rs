@@ -85,7 +85,7 @@ impl Probe {
         let mut stream = TcpStream::connect_timeout(address, CONNECT_TIME)?;
         set_tcp_options(&stream, crate::world::service::SILENCE_LIMIT)?;
         let binding = member.binding(self.rank, PROBE);
-        let (initiator, hello) = Initiator::start(&shared.secret, &binding);
+        let (initiator, hello) = Initiator::start(&shared.settings.secret, &binding);
         // A handshake's few bytes always fit into a fresh socket's buffer.
         stream.write_all(&hello)?;
         stream.set_nonblocking(true)?;

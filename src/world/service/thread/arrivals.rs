@@ -30,7 +30,7 @@ impl ServiceThread {
         }
         if purpose != self.shared.data_purpose()
             || !fits
-            || set_tcp_options(&authenticated.stream, self.shared.timeout).is_err()
+            || set_tcp_options(&authenticated.stream, self.shared.settings.timeout).is_err()
         {
             return;
         }

@@ -89,11 +89,11 @@ fn numbered(noun: &str, numbers: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{NetworkStatus, RecentCalls};
+    use crate::world::calls::{GroupId, NetworkStatus, RecentCalls};
 
     fn calls(first: u64, count: u64, call: &str) -> RecentCalls {
-        let call = call.to_owned();
-        RecentCalls { first, count, call, choices: Vec::new(), seconds_ago: 0.0 }
+        let (call, arguments, choices) = (call.to_owned(), Vec::new(), Vec::new());
+        RecentCalls { first, count, call, fingerprint: 1, arguments, choices, seconds_ago: 0.0 }
     }
 
     #[test]
@@ -110,6 +110,8 @@ mod tests {
             bytes_done: 1000,
         };
         let world = GroupStatus {
+            group: GroupId::WORLD,
+            left: false,
             members: vec![0, 1, 2],
             rank: 2,
             completed: 7,
@@ -122,6 +124,8 @@ mod tests {
             ],
         };
         let pair = GroupStatus {
+            group: GroupId { parent_epoch: 1, counter: 1 },
+            left: false,
             members: vec![2, 0],
             rank: 0,
             completed: 1,

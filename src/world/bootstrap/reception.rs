@@ -1,0 +1,232 @@
+//! The door at which rank 0 takes those that want to join: connections that have proved the job's key,
+//! until they have said what they ask for and the ranks take them.
+
+use super::JoinError;
+use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
+use crate::world::service::message::MAX_JOIN_MESSAGE;
+use crate::world::service::{ACCEPTOR, Acceptor, Authenticated, ControlConnection, SILENCE_LIMIT};
+use maypole_transports::secure::{JobSecret, Purpose};
+use maypole_transports::sockets::set_tcp_options;
+use maypole_transports::watch::Watch;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// How long an authenticated connection may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of the first visitor in the watch.
+const FIRST: u64 = 1;
+
+#[derive(Debug)]
+pub(super) struct Reception {
+    pub(super) acceptor: Acceptor,
+    /// What connections are for. One for another purpose is closed.
+    purpose: Purpose,
+    /// What this rank would ask for itself: others must be equal to it.
+    pub(super) own: JoinRequest,
+    /// By number in the watch, in the order in which they came.
+    pub(super) visitors: BTreeMap<u64, Visitor>,
+    next: u64,
+    /// The most visitors. A further one is closed.
+    most: usize,
+}
+
+/// A connection that has proved the job's key.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) control: ControlConnection,
+    /// The rank that it said to be in the handshake.
+    pub(super) rank: usize,
+    since: Instant,
+    /// Its request, once that has come and was found right.
+    pub(super) request: Option<JoinRequest>,
+}
+
+/// Why a connection was closed.
+pub(super) enum TurnedAway {
+    /// Its process differs from this rank in something that must be equal.
+    Differs(Differences),
+    /// There is no place for it.
+    Refused(JoinRefusal),
+    /// The process that said to be this rank did so.
+    Gone(usize, &'static str),
+}
+
+impl Visitor {
+    fn is_late(&self, now: Instant) -> bool {
+        self.request.is_none() && self.since + REQUEST_TIMEOUT <= now
+    }
+}
+
+impl Reception {
+    pub(super) fn new(
+        listener: TcpListener,
+        secret: JobSecret,
+        (purpose, most): (Purpose, usize),
+        own: JoinRequest,
+        watch: &Watch,
+    ) -> Result<Self, JoinError> {
+        let acceptor = Acceptor::new(listener, secret, 0, watch)?;
+        Ok(Self { acceptor, purpose, own, visitors: BTreeMap::new(), next: FIRST, most })
+    }
+
+    /// How many visitors have asked and were found right.
+    pub(super) fn ready(&self) -> usize {
+        self.visitors.values().filter(|visitor| visitor.request.is_some()).count()
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let silent = self.visitors.values().filter(|visitor| visitor.request.is_none());
+        let requests = silent.map(|visitor| visitor.since + REQUEST_TIMEOUT);
+        requests.chain(self.acceptor.deadline()).min()
+    }
+
+    /// Closes the connections whose time is over.
+    pub(super) fn expire(&mut self, now: Instant, watch: &Watch) -> Vec<TurnedAway> {
+        self.acceptor.expire(now, watch);
+        let late = self.visitors.iter().filter(|(_, visitor)| visitor.is_late(now));
+        let late: Vec<u64> = late.map(|(number, _)| *number).collect();
+        let gone = |number| self.dismiss(number, "sent no join request", watch);
+        late.into_iter().filter_map(gone).collect()
+    }
+
+    fn dismiss(&mut self, number: u64, why: &'static str, watch: &Watch) -> Option<TurnedAway> {
+        let mut visitor = self.visitors.remove(&number)?;
+        watch.remove(&visitor.control.stream);
+        visitor.control.finish();
+        Some(TurnedAway::Gone(visitor.rank, why))
+    }
+
+    /// Handles the event of `number`: takes a new connection, or what one has sent. `judge` says
+    /// whether there is a place for a process that agrees with this rank and said to be this one.
+    pub(super) fn event(
+        &mut self,
+        number: u64,
+        watch: &Watch,
+        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
+    ) -> Option<TurnedAway> {
+        let number = match number {
+            ACCEPTOR.. => {
+                let authenticated = self.acceptor.ready(number, watch)?;
+                // Its request may have come together with the handshake.
+                self.add(authenticated, watch)?
+            }
+            _ => number,
+        };
+        let visitor = self.visitors.get_mut(&number)?;
+        let (messages, ended) = visitor.control.read(MAX_JOIN_MESSAGE);
+        if let Some(message) = messages.first() {
+            if visitor.request.is_some() {
+                return self.dismiss(number, "sent a second message while joining", watch);
+            }
+            let rank = visitor.rank;
+            let examined = self.examine(rank, message, judge);
+            let visitor = self.visitors.get_mut(&number)?;
+            match examined {
+                Ok(request) => visitor.request = Some(request),
+                Err((reply, why)) => {
+                    visitor.control.push(&reply);
+                    self.dismiss(number, "", watch);
+                    return Some(why);
+                }
+            }
+            self.drop_older(number, watch);
+        }
+        ended.and_then(|_| self.dismiss(number, "went away while the others were joining", watch))
+    }
+
+    fn add(&mut self, authenticated: Authenticated, watch: &Watch) -> Option<u64> {
+        let Authenticated { stream, binding, channel } = authenticated;
+        if binding.purpose != self.purpose || self.visitors.len() >= self.most {
+            return None;
+        }
+        let number = self.next;
+        set_tcp_options(&stream, SILENCE_LIMIT).ok()?;
+        watch.add(&stream, number, false).ok()?;
+        let control = ControlConnection::new(stream, channel).ok()?;
+        self.next += 1;
+        let (rank, since) = (binding.initiator as usize, Instant::now());
+        self.visitors.insert(number, Visitor { control, rank, since, request: None });
+        Some(number)
+    }
+
+    /// The request in `message` of a process that said to be `rank`, if it may join. Else the answer to
+    /// it, and the reason.
+    fn examine(
+        &self,
+        rank: usize,
+        message: &[u8],
+        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
+    ) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
+        let (version, request) = JoinRequest::decode(message).unwrap_or_default();
+        let Some(request) = request else {
+            // It may not understand more than that.
+            let differences = Differences::of_version(rank, VERSION, &version);
+            let reply = JoinReply::OtherVersion(VERSION.to_owned());
+            return Err((reply, TurnedAway::Differs(differences)));
+        };
+        let rank = request.wish.unwrap_or(rank);
+        if let Some(differences) = Differences::between(&self.own, rank, &request) {
+            let refusal = JoinRefusal::Differs(differences.clone());
+            return Err((JoinReply::Refused(refusal), TurnedAway::Differs(differences)));
+        }
+        let refused = |refusal: JoinRefusal| {
+            (JoinReply::Refused(refusal.clone()), TurnedAway::Refused(refusal))
+        };
+        judge(self, rank, &request).map_err(refused).map(|()| request)
+    }
+
+    /// Closes the connection that the process of visitor `number` made before.
+    fn drop_older(&mut self, number: u64, watch: &Watch) {
+        let nonce = |visitor: &Visitor| Some(visitor.request.as_ref()?.nonce);
+        let own = self.visitors.get(&number).and_then(nonce);
+        let mut older = self.visitors.iter().filter(|(at, it)| **at < number && nonce(it) == own);
+        if let Some(number) = older.next().map(|(number, _)| *number) {
+            self.dismiss(number, "", watch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::JoinConfig;
+    use super::super::addresses::settings;
+    use super::*;
+    use crate::world::service::DialedLink;
+    use maypole_transports::secure::Binding;
+
+    #[test]
+    fn a_connection_that_asks_for_nothing_is_no_rank_and_is_closed_in_time() {
+        let config = JoinConfig::new(0, 2, "127.0.0.1");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = settings(&config, [0; 16]).secret;
+        let own = JoinRequest::new(&config, address, &[]).unwrap();
+        let (watch, kind) = (Watch::new().unwrap(), (Purpose::Join, usize::MAX));
+        let mut reception = Reception::new(listener, secret.clone(), kind, own, &watch).unwrap();
+        let (purpose, group, lane) = (Purpose::Join, [0; 2], 0);
+        let binding = Binding { purpose, group, lane, initiator: 1, responder: 0 };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let proof = (&secret, &binding);
+        let link = std::thread::scope(|threads| {
+            let dial = || DialedLink::dial(address, SILENCE_LIMIT, proof, deadline).unwrap();
+            let dialed = threads.spawn(dial);
+            let mut numbers = Vec::new();
+            while reception.visitors.is_empty() {
+                assert!(Instant::now() < deadline, "nobody has come");
+                watch.wait(&mut numbers, Duration::from_secs(1)).unwrap();
+                for number in numbers.drain(..) {
+                    reception.event(number, &watch, |_, _, _| Ok(()));
+                }
+            }
+            dialed.join().unwrap()
+        });
+        assert_eq!(reception.ready(), 0);
+        assert!(reception.expire(Instant::now(), &watch).is_empty());
+        let late = reception.expire(Instant::now() + REQUEST_TIMEOUT, &watch);
+        assert!(matches!(late[..], [TurnedAway::Gone(1, "sent no join request")]));
+        assert!(reception.visitors.is_empty());
+        drop(link);
+    }
+}
