@@ -61,7 +61,7 @@ impl Communicator {
     ///     let mut more = arena.alloc::<f32>(200_000);
     ///     assert!(weights.is_registered() && !more.is_registered());
     ///     comm.broadcast(&mut weights, 0).unwrap();
-    ///     comm.all_reduce_into(&weights, &mut more, ReduceOp::Sum).unwrap();
+    ///     comm.all_reduce((&weights, &mut more), ReduceOp::Sum).unwrap();
     /// });
     /// ```
     ///

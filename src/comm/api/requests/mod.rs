@@ -89,7 +89,7 @@ impl Communicator {
     ///     comm.wait_eagerly();
     ///     let (done, is_done) = channel();
     ///     let request = comm.start(vec![1u32; 1000], move |comm, data| {
-    ///         comm.all_reduce(data, ReduceOp::Sum)?;
+    ///         comm.all_reduce(&mut *data, ReduceOp::Sum)?;
     ///         done.send(data[0]).unwrap();
     ///         Ok(())
     ///     });
