@@ -79,8 +79,8 @@ pub(crate) unsafe fn apart<'a>(
     output: RawBuffer,
 ) -> Result<AnyBuffers<'a>, Failure> {
     if input.overlaps(output) {
-        let why = "the buffers overlap: pass other memory, or, with equal counts, the same buffer or \
-                   the own block of it";
+        let why = "the buffers overlap: pass other memory, or, with equal counts, the same buffer \
+                   or the own block of it";
         return Err(Failure::invalid(why));
     }
     // SAFETY: the caller's promise; they do not overlap.

@@ -31,7 +31,7 @@ pub(super) struct JoinRequest {
     pub(super) nonce: [u8; 16],
     /// The rank that a newcomer wants; `None` while ranks join, which are named before.
     pub(super) wish: Option<usize>,
-    /// What the process tells all ranks.
+    /// The report of the process, for all ranks.
     pub(super) report: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ impl JoinRequest {
         Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
     }
 
-    /// What the others know of the process.
+    /// The process as the other ranks know it.
     pub(super) fn attendee(self) -> Attendee {
         let Self { peer, report, wish, .. } = self;
         Attendee { peer, report, wish }

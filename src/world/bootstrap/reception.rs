@@ -20,9 +20,9 @@ const FIRST: u64 = 1;
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) acceptor: Acceptor,
-    /// What connections are for. One for another purpose is closed.
+    /// The purpose of connections. One for another purpose is closed.
     purpose: Purpose,
-    /// What this rank would ask for itself: others must be equal to it.
+    /// The request of this rank itself. Those of others must be equal to it.
     pub(super) own: JoinRequest,
     /// By number in the watch, in the order in which they came.
     pub(super) visitors: BTreeMap<u64, Visitor>,

@@ -149,8 +149,8 @@ impl RankStatus {
         })
     }
 
-    /// What the rank is in that a member of the group `asked` waits for: its call there or, if it is in
-    /// none, the call elsewhere in which it has waited for the longest time.
+    /// The call that keeps the rank from a member of the group `asked`: its call in that group or, if
+    /// there is none, the call elsewhere in which it has waited for the longest time.
     pub(crate) fn held_in(&self, asked: GroupId) -> Option<(&GroupStatus, &PendingOperation)> {
         let own = self.group(asked).and_then(|group| Some((group, group.pending.as_ref()?)));
         let waited = |pending: &PendingOperation| pending.waiting_seconds.unwrap_or(-1.0);
@@ -164,8 +164,8 @@ impl RankStatus {
 }
 
 impl GroupStatus {
-    /// What the rank does that is in no operation of this group, in words; `is_inside`: it is in a
-    /// call in another group.
+    /// In words, where the rank is while it is in no operation of this group. `is_inside` says that it
+    /// is in a call in another group.
     pub fn absence(&self, is_inside: bool) -> String {
         match (is_inside, self.done()) {
             (true, None) => "in a call in another group".to_owned(),

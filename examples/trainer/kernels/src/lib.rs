@@ -1,4 +1,4 @@
-//! What the trainer needs unsafe code for.
+//! The trainer's unsafe code: layers on a GPU, and an allocator that counts.
 
 pub mod counting;
 pub mod layers;

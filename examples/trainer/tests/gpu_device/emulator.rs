@@ -22,7 +22,7 @@ pub(crate) fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/cuda")
 }
 
-/// What runs these kernels on the processor.
+/// The sources of the program that runs these kernels on the processor.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu_device/emulated")
 }

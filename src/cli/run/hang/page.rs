@@ -163,7 +163,7 @@ impl JobStatus {
         })
     }
 
-    /// What ends the chain of waits that begins with `waiter`, if that waits for a rank.
+    /// Follows the chain of waits from `waiter` to its end. `None` if `waiter` waits for no rank.
     fn follow(&self, waiter: &Position<'_>) -> Option<Diagnosis> {
         let GroupStatus { group, members, .. } = waiter.group;
         let awaited = *members.get(waiter.pending()?.awaits?)?;
@@ -174,8 +174,7 @@ impl JobStatus {
         }))
     }
 
-    /// What `rank` tells. A rank that has failed tells what it did then, also after its process has
-    /// ended.
+    /// The status of `rank`. That of a rank that has failed is kept after its process has ended.
     fn told(&self, rank: usize) -> Option<&RankStatus> {
         let status = self.statuses.get(&rank)?;
         let here = !self.silent.contains(&rank) && !self.gone.contains(&rank);

@@ -1,4 +1,4 @@
-//! What a call is given: memory to read, memory to write, and the lengths of blocks.
+//! The buffers of a call: memory to read, memory to write, and the lengths of blocks.
 
 use crate::comm::api::arguments::slices::{
     AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
@@ -76,7 +76,7 @@ impl<'a, T> CallBuffers<'a, T> {
         }
     }
 
-    /// What makes these buffers unsuitable for any call.
+    /// Why no call can use these buffers; `None` if one can.
     #[inline(always)]
     pub(crate) fn flaw(&self) -> Option<SliceFlaw> {
         let (input, output) = (self.input.as_ref(), &self.output);
@@ -104,12 +104,12 @@ impl<'a, T> CallBuffers<'a, T> {
     }
 }
 
-/// What becomes the [`CallBuffers`] of a call on elements of type `T`.
+/// Arguments that convert to the [`CallBuffers`] of a call on elements of type `T`.
 ///
 /// # Messages of the compiler
 ///
-/// What the compiler says first about a wrong argument. A forgotten `&mut`, for which the notes name
-/// the forms that a call takes:
+/// For each mistake, the first line of the error. A forgotten `&mut`; the notes name the forms that a
+/// call takes:
 ///
 /// ```compile_fail,E0277
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
@@ -194,7 +194,8 @@ impl<'a, T> CallBuffers<'a, T> {
     message = "`{Self}` cannot be the buffers of a call",
     label = "these are not the buffers of a call",
     note = "a call takes `&mut data` in place, or `(&input, &mut output)`",
-    note = "blocks of unequal lengths: `(&input, &mut output, &counts)`, or `&counts` behind `&input`"
+    note = "blocks of unequal lengths: `(&input, &mut output, &counts)`, or `&counts` behind \
+            `&input`"
 )]
 pub trait IntoBuffers<'a, T> {
     /// The buffers.
@@ -280,7 +281,7 @@ impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
     }
 }
 
-/// What owns the elements of a request's buffers: `data` in place, or `(input, output)`.
+/// The owner of the elements of a request's buffers: `data` in place, or `(input, output)`.
 ///
 /// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by [`AsMut`];
 /// `input` lends them by [`AsRef`]. `Form` tells the two apart, and follows from them.

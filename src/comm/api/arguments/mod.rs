@@ -1,4 +1,4 @@
-//! What calls and messages are given: each argument is whatever converts to one of these types.
+//! The arguments of calls and messages. A method takes anything that converts to one of these types.
 
 pub(crate) mod buffers;
 pub(crate) mod operation;

@@ -82,7 +82,7 @@ pub struct Op<'a, T> {
     elements: PhantomData<fn(T)>,
 }
 
-/// What an [`Op`] is, whatever the type of its elements.
+/// The operation of an [`Op`], without the type of its elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpKind<'a> {
     BuiltIn(ReduceOp),
@@ -110,13 +110,13 @@ impl OpKind<'_> {
     /// The operation of calls that combine nothing.
     pub(crate) const NONE: Self = Self::BuiltIn(ReduceOp::Sum);
 
-    /// What `collective` uses of the operation.
+    /// The operation, or [`NONE`](Self::NONE) if `collective` combines nothing.
     #[inline]
     pub(crate) fn used_by(self, collective: Collective) -> Self {
         if collective.reduces() { self } else { Self::NONE }
     }
 
-    /// What all ranks must agree on.
+    /// The part of the operation on which all ranks must agree.
     #[inline]
     pub(crate) fn reduction(self) -> Reduction {
         match self {
@@ -145,7 +145,7 @@ impl OwnedOp {
     }
 }
 
-/// What becomes the [`Op`] of a call on elements of type `T`: a [`ReduceOp`], or `&operation`.
+/// Arguments that convert to the [`Op`] of a call on elements of type `T`: a [`ReduceOp`], or `&operation`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot combine elements of type `{T}`",
     label = "this is no operation on elements of type `{T}`",
