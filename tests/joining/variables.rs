@@ -85,6 +85,7 @@ fn a_setting_that_cannot_become_right_by_itself_is_not_retryable() {
     let retryable =
         |config| Communicator::join(config, Transport::Auto).unwrap_err().is_retryable();
     assert!(!retryable(at(1, "127.0.0.1")), "there is no rank 1 of 1");
+    assert!(!retryable(at(usize::MAX, "127.0.0.1")), "no world is as large");
     assert!(retryable(at(2, "127.0.0.1")), "rank 0 may come");
 }
 
