@@ -10,10 +10,13 @@ const CRATES: &[(&str, &str)] = &[
     ("transports/src", "maypole_transports"),
     ("examples/trainer/kernels/src", "maypole_trainer_kernels"),
     ("examples/trainer/src", "maypole_trainer"),
+    ("examples/corpus/src", "maypole_corpus"),
+    ("examples/planner/src", "maypole_planner"),
+    ("examples/search/src", "maypole_search"),
     ("src", "maypole"),
 ];
 /// Programs within these folders: crates of their own, on top of all others.
-const PROGRAMS: &[&str] = &["src/cli", "examples/trainer/src/bin"];
+const PROGRAMS: &[&str] = &["src/cli"];
 
 /// A file, its module, and the modules and items that it names, from the folder of their crate on.
 struct CodeFile {

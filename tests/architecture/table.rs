@@ -24,6 +24,21 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "the trainer stands on the library",
     ),
     (
+        "examples/corpus/src",
+        "examples/trainer/src src",
+        "a text gives tokens, whatever is trained on them",
+    ),
+    (
+        "examples/planner/src",
+        "examples/trainer/src src",
+        "the planner is arithmetic; it starts no rank",
+    ),
+    (
+        "examples/search/src",
+        "examples/trainer/src src",
+        "a search trains trials; nothing below it knows that it is one of many",
+    ),
+    (
         "src/schedule",
         "",
         "schedules and their readers are plain data; they know no maker and no executor",
@@ -158,11 +173,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a division follows times; it knows models to time them, and no training",
     ),
     (
-        "examples/trainer/src/advise",
-        "data_parallel model pipeline_parallel ranks",
-        "the planner is arithmetic; it knows schedules, and no training",
-    ),
-    (
         "examples/trainer/src/faults",
         "context_parallel data_parallel expert_parallel model pipeline_parallel ranks tensor \
          tensor_parallel",
@@ -173,11 +183,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "context_parallel data_parallel expert_parallel faults model pipeline_parallel ranks \
          tensor tensor_parallel unequal_ranks",
         "a run joins the axes; what checks it comes after it",
-    ),
-    (
-        "examples/trainer/src/search",
-        "model ranks tensor train",
-        "a search trains trials; nothing below it knows that it is one of many",
     ),
     (
         "examples/trainer/src/check",

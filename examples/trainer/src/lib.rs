@@ -24,17 +24,15 @@
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
 //! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
-//! | [`advise`] | the planner: memory and time of a model on a cluster, before a rank is started |
 //! | [`faults`] | deliberate mistakes, decorators that a rank's parts pass through |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
-//! | [`search`] | hyper-parameters: trials side by side on groups of ranks, successive halving |
 //! | [`check`] | theory, memory, equality with one process, the tour |
 //!
 //! Training in one process is the reference for every mesh. One process itself is compared with
-//! PyTorch: its gradients by `tests/pytorch`, its losses by `pytorch/compare.py`.
+//! PyTorch in the crate of the command: its gradients by `tests/pytorch`, its losses by
+//! `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
-pub mod advise;
 pub mod averaging;
 pub mod check;
 pub mod context_parallel;
@@ -44,7 +42,6 @@ pub mod faults;
 pub mod model;
 pub mod pipeline_parallel;
 pub mod ranks;
-pub mod search;
 pub mod tensor;
 pub mod tensor_parallel;
 pub mod train;

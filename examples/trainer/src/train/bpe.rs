@@ -214,13 +214,14 @@ fn merge(tokens: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::text::HAMLET;
 
     #[test]
     fn the_commonest_pairs_become_tokens_and_every_text_comes_back() {
         let bpe = Bpe::learn(b"abababab abc", 258);
         assert_eq!(bpe.merges, [(97, 98), (256, 256)]);
         assert_eq!(bpe.encode(b"ababa"), [257, 97]);
-        let play = include_bytes!("../../text/hamlet.txt");
+        let play = HAMLET;
         let bpe = Bpe::learn(&play[..20_000], 300);
         assert_eq!(bpe.vocab(), 300);
         let tokens = bpe.encode(&play[20_000..40_000]);
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn counts_that_are_kept_are_those_of_the_whole_text() {
-        let play = include_bytes!("../../text/hamlet.txt");
+        let play = HAMLET;
         assert_eq!(Bpe::learn(&play[..30_000], 500), learn_slowly(&play[..30_000], 500));
         for seed in 0..200u64 {
             let letters = 1 + seed % 4;
@@ -260,7 +261,7 @@ mod tests {
     /// With counts of the whole text for each merge this took a thousand times as long.
     #[test]
     fn a_large_vocabulary_is_learnt_in_seconds() {
-        let play = include_bytes!("../../text/hamlet.txt");
+        let play = HAMLET;
         let text: Vec<u8> = play.iter().copied().cycle().take(2 * LEARNT_FROM).collect();
         let begun = std::time::Instant::now();
         assert_eq!(Bpe::learn(&text, 2_000), Bpe::learn(&text[..LEARNT_FROM], 2_000));

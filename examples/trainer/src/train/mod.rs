@@ -9,7 +9,6 @@
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
 //! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
-//! | [`stream`] | text on disk: a folder longer than memory, as tokens in files |
 //! | [`keeper`] | what each rank keeps of a step, so that it can go on without another rank |
 //! | [`survivors`] | a rank dies, and the others go on without it |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
@@ -31,7 +30,6 @@ pub mod schedule;
 pub mod session;
 pub mod settings;
 pub mod setup;
-pub mod stream;
 pub mod survivors;
 pub mod text;
 pub mod validation;

@@ -7,16 +7,21 @@
 //! Validation needs text that the model has not seen: [`Text::divided`] keeps the end of a text out
 //! of training.
 //!
-//! A text is in memory, or on disk in [shards](crate::train::stream), of which each call reads the
+//! A text is in memory, or wherever its [`Tokens`] are, such as in files of which each call reads the
 //! rows that it returns. Equal tokens give equal rows from either.
 
 use crate::model::batch::TokenBatch;
 use crate::tensor::random::{fingerprint, random};
-use crate::train::stream::DataError;
-use crate::train::stream::shards::Shards;
 use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// A play by Shakespeare, for runs without a text of their own and for tests.
+pub const HAMLET: &[u8] = include_bytes!("../../text/hamlet.txt");
+/// Another one.
+pub const RICHARD_III: &[u8] = include_bytes!("../../text/richard-iii.txt");
 
 /// Fingerprints of what a run trains on.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -28,63 +33,45 @@ pub struct DataFingerprint {
     pub text: u64,
 }
 
-/// Tokens, each in as few bytes as the largest of them needs: the text may be the largest object in
-/// memory.
-#[derive(Debug)]
-enum Tokens {
-    Bytes(Vec<u8>),
-    Short(Vec<u16>),
-    Long(Vec<u32>),
-    /// On disk.
-    Shards(Shards),
+/// Tokens cannot be read: their file is gone, or damaged. Never of a text in memory.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct TextError(pub Box<dyn Error + Send + Sync>);
+
+/// Tokens of a text, wherever they are.
+pub trait Tokens: Debug + Send + Sync {
+    /// The number of all tokens.
+    fn count(&self) -> usize;
+
+    /// Appends the tokens in `range` to `to`.
+    ///
+    /// # Errors
+    /// [`TextError`], if they are not in memory.
+    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) -> Result<(), TextError>;
+
+    /// A number that stands for the tokens in `range`.
+    fn fingerprint(&self, range: Range<usize>) -> u64;
 }
 
-impl Tokens {
-    fn new(tokens: Vec<u32>) -> Self {
-        match tokens.iter().max().copied().unwrap_or(0) {
-            ..=0xff => Self::Bytes(tokens.iter().map(|token| *token as u8).collect()),
-            0x100..=0xffff => Self::Short(tokens.iter().map(|token| *token as u16).collect()),
-            _ => Self::Long(tokens),
-        }
+impl<N: Copy + Debug + Into<u32> + Send + Sync> Tokens for Vec<N> {
+    fn count(&self) -> usize {
+        self.len()
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(tokens) => tokens.len(),
-            Self::Short(tokens) => tokens.len(),
-            Self::Long(tokens) => tokens.len(),
-            Self::Shards(shards) => shards.tokens(),
-        }
-    }
-
-    /// Appends those in `range` to `to`.
-    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) -> Result<(), DataError> {
-        match self {
-            Self::Bytes(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
-            Self::Short(tokens) => to.extend(tokens[range].iter().map(|token| u32::from(*token))),
-            Self::Long(tokens) => to.extend_from_slice(&tokens[range]),
-            Self::Shards(shards) => return shards.read(range, to),
-        }
+    fn read(&self, range: Range<usize>, to: &mut Vec<u32>) -> Result<(), TextError> {
+        to.extend(self[range].iter().map(|token| (*token).into()));
         Ok(())
     }
 
-    /// A number that stands for those in `range`.
     fn fingerprint(&self, range: Range<usize>) -> u64 {
-        match self {
-            Self::Bytes(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
-            Self::Short(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
-            Self::Long(tokens) => fingerprint(tokens[range].iter().map(|it| u64::from(*it))),
-            Self::Shards(shards) => {
-                fingerprint([shards.fingerprint(), range.start as u64, range.end as u64])
-            }
-        }
+        fingerprint(self[range].iter().map(|token| u64::from((*token).into())))
     }
 }
 
 /// A text as tokens, and how rows are drawn from it. A clone shares the tokens.
 #[derive(Clone, Debug)]
 pub struct Text {
-    tokens: Arc<Tokens>,
+    tokens: Arc<dyn Tokens>,
     /// The part of the tokens that this text is.
     part: Range<usize>,
     context: usize,
@@ -92,31 +79,34 @@ pub struct Text {
 }
 
 impl Text {
-    /// Rows of `context` tokens, drawn by `seed`.
+    /// Rows of `context` tokens, drawn by `seed`. Tokens are kept in as few bytes each as the largest
+    /// of them needs: the text may be the largest object in memory.
     ///
     /// # Panics
     /// If the text is not longer than a row.
     pub fn new(tokens: Vec<u32>, context: usize, seed: u64) -> Self {
-        Self::of(Tokens::new(tokens), context, seed)
+        let bytes = || tokens.iter().map(|token| *token as u8).collect::<Vec<_>>();
+        let short = || tokens.iter().map(|token| *token as u16).collect::<Vec<_>>();
+        match tokens.iter().max().copied().unwrap_or(0) {
+            ..=0xff => Self::of(bytes(), context, seed),
+            0x100..=0xffff => Self::of(short(), context, seed),
+            _ => Self::of(tokens, context, seed),
+        }
     }
 
-    fn of(tokens: Tokens, context: usize, seed: u64) -> Self {
-        let part = 0..tokens.len();
-        Self::part_of(Arc::new(tokens), part, context, seed)
-    }
-
-    fn part_of(tokens: Arc<Tokens>, part: Range<usize>, context: usize, seed: u64) -> Self {
-        let count = part.len();
-        assert!(count > context, "a text of {count} tokens has no row of {context} and a target");
-        Self { tokens, part, context, seed }
-    }
-
-    /// Tokens on disk.
+    /// Rows of `context` of these tokens, drawn by `seed`.
     ///
     /// # Panics
     /// If the text is not longer than a row.
-    pub fn of_shards(shards: Shards, context: usize, seed: u64) -> Self {
-        Self::of(Tokens::Shards(shards), context, seed)
+    pub fn of(tokens: impl Tokens + 'static, context: usize, seed: u64) -> Self {
+        let part = 0..tokens.count();
+        Self::part_of(Arc::new(tokens), part, context, seed)
+    }
+
+    fn part_of(tokens: Arc<dyn Tokens>, part: Range<usize>, context: usize, seed: u64) -> Self {
+        let count = part.len();
+        assert!(count > context, "a text of {count} tokens has no row of {context} and a target");
+        Self { tokens, part, context, seed }
     }
 
     /// Bytes as tokens.
@@ -124,7 +114,7 @@ impl Text {
     /// # Panics
     /// If the text is not longer than a row.
     pub fn of_bytes(bytes: impl Into<Vec<u8>>, context: usize, seed: u64) -> Self {
-        Self::of(Tokens::Bytes(bytes.into()), context, seed)
+        Self::of(bytes.into(), context, seed)
     }
 
     /// 400 sentences of one form with words drawn at random, for tests that need no file.
@@ -164,8 +154,8 @@ impl Text {
     /// The first `count` tokens, or all of them.
     ///
     /// # Errors
-    /// [`DataError`] if they are on disk and cannot be read.
-    pub fn beginning(&self, count: usize) -> Result<Vec<u32>, DataError> {
+    /// [`TextError`] if they are on disk and cannot be read.
+    pub fn beginning(&self, count: usize) -> Result<Vec<u32>, TextError> {
         let end = self.part.end.min(self.part.start + count);
         let mut tokens = Vec::new();
         self.tokens.read(self.part.start..end, &mut tokens)?;
@@ -180,7 +170,7 @@ impl Text {
         self.read_batch(rows, weight).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    fn read_batch(&self, rows: Range<u64>, weight: f64) -> Result<TokenBatch, DataError> {
+    fn read_batch(&self, rows: Range<u64>, weight: f64) -> Result<TokenBatch, TextError> {
         let starts: Vec<usize> =
             rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
         self.rows_from(&starts, weight)
@@ -194,7 +184,7 @@ impl Text {
     ///
     /// # Panics
     /// If there are no rows, or none in a batch.
-    pub fn spread(&self, rows: usize, each: usize) -> Result<Vec<TokenBatch>, DataError> {
+    pub fn spread(&self, rows: usize, each: usize) -> Result<Vec<TokenBatch>, TextError> {
         assert!(rows > 0, "a mean needs at least one row");
         let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
         let weight = 1.0 / (rows * self.context) as f64;
@@ -206,7 +196,7 @@ impl Text {
         (self.part.len() - self.context) as u64
     }
 
-    fn rows_from(&self, starts: &[usize], weight: f64) -> Result<TokenBatch, DataError> {
+    fn rows_from(&self, starts: &[usize], weight: f64) -> Result<TokenBatch, TextError> {
         let empty = || Vec::with_capacity(starts.len() * self.context);
         let mut tokens = empty();
         let mut targets = empty();
@@ -248,7 +238,7 @@ impl Text {
         rows: usize,
         part: Range<usize>,
         parts: usize,
-    ) -> Result<Vec<TokenBatch>, DataError> {
+    ) -> Result<Vec<TokenBatch>, TextError> {
         let own = part.len();
         assert!(own.is_multiple_of(parts), "{own} rows are no {parts} equal parts");
         let first = step * rows as u64 + part.start as u64;

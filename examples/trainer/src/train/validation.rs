@@ -10,8 +10,7 @@ use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
 use crate::tensor::math::Real;
-use crate::train::stream::DataError;
-use crate::train::text::Text;
+use crate::train::text::{Text, TextError};
 
 /// The least number of tokens that the loss is a mean of: 512 rows of 64, whatever the length of a
 /// row.
@@ -24,7 +23,7 @@ const EACH: usize = 8;
 ///
 /// # Errors
 /// As [`Text::spread`].
-pub fn judged_rows(text: &Text, context: usize) -> Result<Vec<TokenBatch>, DataError> {
+pub fn judged_rows(text: &Text, context: usize) -> Result<Vec<TokenBatch>, TextError> {
     text.spread(TOKENS.div_ceil(context), EACH)
 }
 

@@ -38,8 +38,7 @@ use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepOutcome, TrainingSession};
 use crate::train::setup::Setup;
-use crate::train::stream::DataError;
-use crate::train::text::Text;
+use crate::train::text::{Text, TextError};
 use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Communicator, Result};
 use std::rc::Rc;
@@ -128,7 +127,7 @@ impl<T: Real> Worker<T> {
         &mut self,
         text: &Text,
         rows: usize,
-    ) -> std::result::Result<Vec<TokenBatch>, DataError> {
+    ) -> std::result::Result<Vec<TokenBatch>, TextError> {
         self.batches(text, self.session.step, rows)
     }
 
@@ -272,7 +271,7 @@ impl<T: Real> Worker<T> {
         text: &Text,
         step: u64,
         rows: usize,
-    ) -> std::result::Result<Vec<TokenBatch>, DataError> {
+    ) -> std::result::Result<Vec<TokenBatch>, TextError> {
         let setup = &self.setup;
         let slice = self.groups.rows();
         let mine = text.part(step, rows, self.balance.range(rows), setup.micros)?;

@@ -15,7 +15,7 @@ use maypole_trainer::tensor_parallel::vocab::Vocabulary;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::text::Text;
+use maypole_trainer::train::text::{RICHARD_III, Text};
 use maypole_trainer::train::worker::Worker;
 use std::ops::Range;
 
@@ -152,7 +152,7 @@ fn twenty_steps_end_where_one_process_ends() {
 /// a line, and so does what goes with them.
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
-    let play = &include_bytes!("../../text/richard-iii.txt")[..20_000];
+    let play = &RICHARD_III[..20_000];
     let mut task = Task::small();
     let bpe = Bpe::learn(play, 293);
     task.config.vocab = bpe.vocab();

@@ -14,5 +14,4 @@ mod support;
 mod damage;
 mod parsers;
 mod resharding;
-mod resuming;
 mod saved;

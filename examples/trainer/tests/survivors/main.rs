@@ -1,4 +1,4 @@
-//! Ranks die, and the others go on: no number is lost, no loss is wrong, and nobody waits.
+//! Ranks die, and the others go on: no number is lost, and no loss is wrong.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -6,6 +6,3 @@ mod support;
 mod kept;
 mod kills;
 mod mortal;
-mod processes;
-mod replaced;
-mod saved;

@@ -10,7 +10,7 @@ use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::tensor::device_choice::RankDevices;
 use crate::train::bpe::Bpe;
 use crate::train::setup::{ContextExchange, Setup};
-use crate::train::text::Text;
+use crate::train::text::{HAMLET, Text};
 use crate::unequal_ranks::layers::LayerDivision;
 use crate::unequal_ranks::rows::{RowDivision, SpeedClock};
 
@@ -116,7 +116,7 @@ fn invented(config: &Config) -> Text {
 
 /// The beginning of a play, encoded with as many byte pairs as the model's vocabulary has room for.
 fn byte_pairs(config: &Config) -> Text {
-    let play = &include_bytes!("../../../text/hamlet.txt")[..20_000];
+    let play = &HAMLET[..20_000];
     let bpe = Bpe::learn(play, config.vocab);
     assert_eq!(bpe.vocab(), config.vocab, "the play has enough repeated pairs");
     Text::new(bpe.encode(play), config.context, 1)

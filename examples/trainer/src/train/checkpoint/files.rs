@@ -21,7 +21,10 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
 
 /// Writes a file, in place of an existing one, atomically. If `path` is no regular file, such as a
 /// pipe or a device, writes to it.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+///
+/// # Errors
+/// [`CheckpointError::File`].
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     // The file that a link leads to is written, and the link stays.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if target.exists() && !target.is_file() {
@@ -53,7 +56,10 @@ pub(super) fn rename_folder(from: &Path, to: &Path) -> Result<(), CheckpointErro
 }
 
 /// Removes a folder and all that is in it, if it is there.
-pub(crate) fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
+///
+/// # Errors
+/// [`CheckpointError::File`].
+pub fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(failed(path)(why)),
         _ => Ok(()),

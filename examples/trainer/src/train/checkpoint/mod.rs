@@ -46,7 +46,7 @@
 //! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
 
 pub mod export;
-pub(crate) mod files;
+pub mod files;
 pub mod history;
 pub mod load;
 pub mod manifest;
@@ -144,10 +144,10 @@ fn part_of(rank: Option<usize>) -> String {
 
 /// All ranks go on, or all fail with the same first cause: the first rank that failed returns its
 /// error, and every other rank returns [`CheckpointError::Rank`] with the sentence of that one.
-pub(crate) fn agree<T>(
-    world: &RankGroup,
-    mine: Result<T, CheckpointError>,
-) -> Result<T, CheckpointError> {
+///
+/// # Errors
+/// As said.
+pub fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
     let failures = match world.gather(&[u8::from(mine.is_err())]) {
         Ok(failures) => failures,
         // A rank that has an error of its own returns that one.
@@ -165,7 +165,8 @@ pub(crate) fn agree<T>(
     Err(CheckpointError::Rank { rank, why })
 }
 
-pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
+/// Makes the error of a file that cannot be read or written.
+pub fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
     let path = path.to_owned();
     move |why| CheckpointError::File { path: path.clone(), why }
 }

@@ -1,0 +1,50 @@
+//! The planner: how to train a model on a cluster, before any rank is started.
+//!
+//! What it does: counts the bytes of a rank by kind, prices a step, and looks through all legal ways
+//! for the fastest that fit. All of it is arithmetic: no rank, no clock, no file.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`transformer`] | a model as sizes; its parameters and operations; presets |
+//! | [`strategy`] | a way to train: mesh, sharding, schedule, micro-batches, precision |
+//! | [`memory`] | the bytes of a rank, by kind |
+//! | [`cluster`] | accelerators, and hosts on a network |
+//! | [`groups`] | the price of a collective in a group of the mesh |
+//! | [`price`], [`step`] | the time of a step, by what it is spent on |
+//! | [`search`] | every legal way, and the best |
+//! | [`report`], [`picture`] | the answer as text, JSON and SVG |
+//! | [`published`] | trainings whose speed is known |
+//!
+//! What is sharded, which collective runs where: the pages of [`memory`] and [`price`] say it for
+//! all axes in one table each. Along `ep` the rows of a batch are divided as along `dp`, so the
+//! literature's "data parallel" size is `dp` times `ep` here.
+//!
+//! ```
+//! use maypole_planner::cluster::AcceleratorCluster;
+//! use maypole_planner::search::{AdviceQuestion, advise};
+//! use maypole_planner::strategy::{NumberFormat, Recomputation, ZeroStage};
+//! use maypole_planner::transformer::Transformer;
+//! let model = Transformer::preset("7b").unwrap();
+//! let cluster = AcceleratorCluster::named("2xdgx-h100").unwrap();
+//! let question = AdviceQuestion {
+//!     tokens: 64 * 4096,
+//!     formats: vec![NumberFormat::Bf16],
+//!     recompute: Recomputation::USUAL.to_vec(),
+//!     stages: ZeroStage::ALL.to_vec(),
+//! };
+//! let advice = advise(&model, &cluster, &question).unwrap();
+//! assert!(advice.best[0].bytes.total() <= advice.usable);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod groups;
+pub mod memory;
+pub mod picture;
+pub mod price;
+pub mod published;
+pub mod report;
+pub mod search;
+pub mod step;
+pub mod strategy;
+pub mod transformer;

@@ -1,0 +1,45 @@
+//! Layers on NVIDIA GPUs: each compared with the processor, and whole trainings on every axis.
+//!
+//! The same cases run on a GPU that is emulated, in tests whose names end in `_emulated`: the
+//! kernels compiled for the processor. They say nothing about a real GPU's speed. The other tests
+//! need a GPU, and say that they were skipped where there is none.
+
+#[path = "../../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
+#[path = "../../../trainer/tests/support/mod.rs"]
+mod support;
+
+mod cases;
+mod command;
+mod emulator;
+mod failures;
+mod fake;
+mod layers;
+mod speed;
+mod tour;
+mod training;
+
+use emulator::Emulator;
+use maypole_trainer_kernels::layers::{Gpu, ProductKernels};
+
+/// The emulator, unless there is no C++ compiler.
+fn emulated() -> Option<&'static Emulator> {
+    let made = Emulator::right();
+    if made.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    made
+}
+
+/// GPU 0 with these products, unless there is none, or no cuBLAS.
+fn gpu(products: ProductKernels) -> Option<Gpu> {
+    let opened = Gpu::open(0, products);
+    let gpu = opened.inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()?;
+    if products == ProductKernels::Fastest && !gpu.has_blas() {
+        skip::skipped("products by cuBLAS, which is not installed");
+        return None;
+    }
+    Some(gpu)
+}

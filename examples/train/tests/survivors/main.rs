@@ -1,0 +1,5 @@
+//! Processes of `train` die, and the others go on: no loss is wrong, and none waits for long.
+
+mod processes;
+mod replaced;
+mod saved;
