@@ -11,6 +11,7 @@ const CRATES: &[(&str, &str)] = &[
     ("examples/trainer/kernels/src", "maypole_trainer_kernels"),
     ("examples/trainer/src", "maypole_trainer"),
     ("examples/corpus/src", "maypole_corpus"),
+    ("examples/lab/src", "maypole_lab"),
     ("examples/planner/src", "maypole_planner"),
     ("examples/search/src", "maypole_search"),
     ("src", "maypole"),

@@ -29,6 +29,11 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a text gives tokens, whatever is trained on them",
     ),
     (
+        "examples/lab/src",
+        "examples/trainer/src src",
+        "the trainer is examined by its public parts, and names none of those who do it",
+    ),
+    (
         "examples/planner/src",
         "examples/trainer/src src",
         "the planner is arithmetic; it starts no rank",
@@ -173,22 +178,10 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a division follows times; it knows models to time them, and no training",
     ),
     (
-        "examples/trainer/src/faults",
-        "context_parallel data_parallel expert_parallel model pipeline_parallel ranks tensor \
-         tensor_parallel",
-        "a deliberate mistake decorates an axis; it knows no run",
-    ),
-    (
         "examples/trainer/src/train",
-        "context_parallel data_parallel expert_parallel faults model pipeline_parallel ranks \
-         tensor tensor_parallel unequal_ranks",
-        "a run joins the axes; what checks it comes after it",
-    ),
-    (
-        "examples/trainer/src/check",
-        "averaging context_parallel data_parallel expert_parallel faults model pipeline_parallel \
-         ranks tensor train unequal_ranks",
-        "checks look at everything",
+        "context_parallel data_parallel expert_parallel model pipeline_parallel ranks tensor \
+         tensor_parallel unequal_ranks",
+        "a step joins the axes; what checks it is another crate",
     ),
 ];
 

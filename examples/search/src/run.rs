@@ -259,14 +259,14 @@ impl SearchRanks<'_> {
             Ok(run) => run,
             Err(why) => return Ok(Some(refused(&why))),
         };
-        run.worker.session.gpt.device = Arc::clone(&self.device);
+        run.trainer.parts.model.device = Arc::clone(&self.device);
         if !bytes.is_empty() {
             run.install(&bytes)?;
         } else if let Some((last, folder)) = journal.rungs.last().zip(self.job.folder) {
             let before = last.outcomes.iter().find(|(number, _)| *number == trial);
             let outcome = &before.expect("a trial that goes on was in the last rung").1;
             let place = trial_folder(folder, trial).join(folder_name(outcome.steps));
-            load(&mut run.worker.session, &self.group, &place)?;
+            load(&mut run.trainer, &place)?;
             run.began_with(outcome.first);
         }
         self.runs.insert(trial, run);
@@ -322,9 +322,8 @@ impl SearchRanks<'_> {
         let Some(folder) = self.job.folder else { return Ok(()) };
         let mut saved = Ok(());
         for (trial, run) in &mut self.runs {
-            let copies = run.worker.groups.copies.shard();
             let place = trial_folder(folder, *trial);
-            saved = saved.and(save(&mut run.worker.session, &self.group, copies, &place).map(drop));
+            saved = saved.and(save(&mut run.trainer, &place).map(drop));
         }
         agree(&self.world, saved)?;
         let write = || {

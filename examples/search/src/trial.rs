@@ -8,7 +8,8 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::plateau::PlateauRate;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::{Parts, Trainer};
+use maypole_trainer::train::validation::validation_loss;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -85,7 +86,7 @@ pub struct TrialRun {
     number: usize,
     settings: TrialSettings,
     /// The training, on this rank.
-    pub worker: Worker<f32>,
+    pub trainer: Trainer<f32>,
     first_loss: Option<f64>,
 }
 
@@ -119,9 +120,9 @@ impl TrialRun {
             comm.expect("a rank with a color is in a group")
         };
         let rule = (Rule::ADAMW, space.schedule(&settings));
-        let mut worker = Worker::new(comm, &config, setup, space.seed, rule)?;
-        worker.session.clip = Some(1.0);
-        Ok(Ok(Self { number, settings, worker, first_loss: None }))
+        let mut trainer = Trainer::new(comm, &config, setup, space.seed, rule)?;
+        trainer.parts.clip.limit = Some(1.0);
+        Ok(Ok(Self { number, settings, trainer, first_loss: None }))
     }
 
     /// Trains until `steps` steps are done, and computes the loss on held-out text. An error or a
@@ -131,14 +132,14 @@ impl TrialRun {
     pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
         let mut curve = Vec::new();
         let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));
-        let done = self.worker.session.step;
+        let done = self.trainer.step;
         let (fate, loss) = match went {
             Ok(Ok(Some(loss))) => (TrialFate::Trained, Some(loss)),
             Ok(Ok(None)) => (TrialFate::Diverged, None),
             Ok(Err(why)) => (TrialFate::Crashed(shortened(&why)), None),
             Err(panic) => {
                 let why = panic_message(&*panic);
-                self.worker.groups.world.abort(&format!("trial {}: {why}", self.number));
+                self.trainer.groups.world.abort(&format!("trial {}: {why}", self.number));
                 (TrialFate::Crashed(why), None)
             }
         };
@@ -148,10 +149,10 @@ impl TrialRun {
     /// Calls `before` on all ranks of the trial. If it panics on one of them, all return the message
     /// of the first.
     fn prepare(&self, before: &(dyn Fn(usize, u64) + Sync)) -> std::result::Result<(), String> {
-        let step = self.worker.session.step;
+        let step = self.trainer.step;
         let panic = catch_unwind(AssertUnwindSafe(|| before(self.number, step))).err();
         let mine = panic.map(|panic| panic_message(&*panic));
-        let group = &self.worker.groups.world;
+        let group = &self.trainer.groups.world;
         if group.world() == 1 {
             return mine.map_or(Ok(()), Err);
         }
@@ -176,19 +177,19 @@ impl TrialRun {
     ) -> std::result::Result<Option<f64>, String> {
         let rows = self.settings.rows;
         let tokens = (rows * space.context) as u64;
-        let from = self.worker.session.step;
+        let from = self.trainer.step;
         let each = (steps.saturating_sub(from)).div_ceil(MOST_POINTS).max(1);
         let mut sum = (0.0, 0);
-        while self.worker.session.step < steps {
+        while self.trainer.step < steps {
             self.prepare(texts.before)?;
-            let done = self.worker.step(texts.text, rows).map_err(|error| error.to_string())?;
+            let done = self.trainer.step(texts.text, rows).map_err(|error| error.to_string())?;
             let loss = done.report.loss;
             let first = *self.first_loss.get_or_insert(loss);
             if !loss.is_finite() || loss > DIVERGED * first {
                 return Ok(None);
             }
             sum = (sum.0 + loss, sum.1 + 1);
-            let step = self.worker.session.step;
+            let step = self.trainer.step;
             if sum.1 == each || step == steps {
                 curve.push((step * tokens, sum.0 / sum.1 as f64));
                 sum = (0.0, 0);
@@ -199,15 +200,10 @@ impl TrialRun {
     }
 
     fn held_out_loss(&mut self, held_out: &Text) -> Result<f64> {
-        let session = &mut self.worker.session;
-        let rows = JUDGED.div_ceil(session.gpt.config.context);
-        let units = session.gpt.units();
-        let mut loss = 0.0;
+        let Parts { model, store, .. } = &mut self.trainer.parts;
+        let rows = JUDGED.div_ceil(model.config.context);
         let judged = held_out.spread(rows, 8).expect("the text of a search is in memory");
-        for batch in judged {
-            loss += session.gpt.forward(0..units, &mut *session.store, &batch, Vec::new())?.1.loss;
-        }
-        Ok(loss)
+        validation_loss(model, &mut **store, &judged)
     }
 
     /// What another group needs to continue the trial: the progress, the weights and both averages.
@@ -216,18 +212,18 @@ impl TrialRun {
     /// As the collectives of the store.
     pub fn to_bytes(&mut self) -> Result<Vec<u8>> {
         let first_loss = self.first_loss;
-        let session = &mut self.worker.session;
+        let trainer = &mut self.trainer;
         let progress = TrialProgress {
-            step: session.step,
-            updates: session.optimizer.steps,
-            plateau: session.plateau,
+            step: trainer.step,
+            updates: trainer.optimizer().steps,
+            plateau: trainer.parts.rate.plateau,
             first_loss,
         };
         let header = serde_json::to_vec(&progress).expect("numbers are written");
-        let weights = session.store.all_weights()?;
+        let weights = trainer.parts.store.all_weights()?;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header);
-        for numbers in [&weights, &session.optimizer.first, &session.optimizer.second] {
+        for numbers in [&weights, &trainer.optimizer().first, &trainer.optimizer().second] {
             bytes.extend_from_slice(bytemuck::cast_slice(numbers));
         }
         Ok(bytes)
@@ -244,24 +240,25 @@ impl TrialRun {
         let (length, rest) = bytes.split_first_chunk::<8>().expect("a length comes first");
         let (header, rest) = rest.split_at(u64::from_le_bytes(*length) as usize);
         let progress: TrialProgress = serde_json::from_slice(header).expect("numbers are read");
-        let session = &mut self.worker.session;
-        let each = session.store.layout().len();
+        let trainer = &mut self.trainer;
+        let each = trainer.parts.store.layout().len();
         let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(rest);
         let (weights, averages) = numbers.split_at(each);
         let mut rest = weights;
-        for run in &mut session.store.owned() {
+        for run in &mut trainer.parts.store.owned() {
             let (own, after) = rest.split_at(run.weights.len());
             run.weights.copy_from_slice(own);
             rest = after;
         }
         let (first, second) = averages.split_at(averages.len() / 2);
-        session.optimizer.first = first.to_vec();
-        session.optimizer.second = second.to_vec();
-        session.optimizer.steps = progress.updates;
-        session.step = progress.step;
-        session.plateau = progress.plateau;
+        let optimizer = trainer.optimizer_mut();
+        optimizer.first = first.to_vec();
+        optimizer.second = second.to_vec();
+        optimizer.steps = progress.updates;
+        trainer.step = progress.step;
+        trainer.parts.rate.plateau = progress.plateau;
         self.first_loss = progress.first_loss;
-        self.worker.session.store.share()
+        self.trainer.parts.store.share()
     }
 
     /// Sets the loss of the very first step, of a trial that was read from a checkpoint.

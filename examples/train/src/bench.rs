@@ -1,7 +1,7 @@
 //! `train bench`.
 
 use crate::output;
-use maypole_trainer::check::bench::measure;
+use maypole_lab::bench::measure;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer::train::setup::Setup;

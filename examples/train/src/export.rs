@@ -3,7 +3,7 @@
 use crate::output;
 use crate::output::files;
 use anyhow::Context;
-use maypole_trainer::train::checkpoint::export::export;
+use maypole_lab::export::export;
 use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::manifest::MANIFEST;
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ mod search;
 mod tour;
 
 use clap::Parser;
-use maypole_trainer::faults::PlantedFault;
+use maypole_lab::mistakes::Mistake;
 use maypole_trainer_kernels::counting::CountingAllocator;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ fn explain(text: &clap::Error) -> anyhow::Result<ExitCode> {
 fn dispatch(command: TrainCommand) -> anyhow::Result<()> {
     match command {
         TrainCommand::Run(args) if args.lists_faults() => {
-            Ok(output::print(PlantedFault::list().as_bytes())?)
+            Ok(output::print(Mistake::list().as_bytes())?)
         }
         TrainCommand::Run(args) => {
             let (job, joined) = args.resolve()?;

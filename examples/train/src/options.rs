@@ -15,9 +15,9 @@ pub(crate) use job::TrainingJob;
 use crate::output::files;
 use crate::ranks::JoinedRanks;
 use anyhow::{Context, bail};
+use maypole_lab::mistakes::Mistake;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::expert_parallel::router::Router;
-use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::{Config, divisor};
 use maypole_trainer::pipeline_parallel::plan;
 use maypole_trainer::ranks::group::SumOrder;
@@ -205,6 +205,7 @@ impl TrainOptions {
         let mut config = self.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
+        let fault = self.mistake()?;
         Self::check_stages(&config, &setup)?;
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
         let rule =
@@ -224,6 +225,7 @@ impl TrainOptions {
         setup.sharding = self.sharding()?;
         let job = TrainingJob {
             rule,
+            fault,
             schedule,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
             precision,
@@ -299,18 +301,17 @@ impl TrainOptions {
                     ("contiguous", PositionDivision::Contiguous),
                 ],
             )?,
-            fault: self
-                .fault
-                .as_deref()
-                .map(PlantedFault::parse)
-                .transpose()
-                .map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) {
                 SumOrder::Ranks
             } else {
                 SumOrder::Fast
             },
         })
+    }
+
+    /// The deliberate mistake.
+    fn mistake(&self) -> anyhow::Result<Option<Mistake>> {
+        self.fault.as_deref().map(Mistake::parse).transpose().map_err(anyhow::Error::msg)
     }
 
     fn schedule(&self, steps: u64) -> anyhow::Result<RateSchedule> {
@@ -373,6 +374,7 @@ mod tests {
         let config = options.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
         let setup = options.setup(&config)?;
+        options.mistake()?;
         TrainOptions::check_stages(&config, &setup)?;
         setup.check(&config, options.rows.unwrap_or(16)).map_err(anyhow::Error::msg)?;
         options.check_effects(&config, &setup, Rule::ADAMW)?;

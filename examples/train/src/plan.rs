@@ -2,8 +2,8 @@
 
 use crate::output;
 use crate::output::files;
-use maypole_trainer::check::combine;
-use maypole_trainer::pipeline_parallel::draw::{LEGEND, svg, text};
+use maypole_lab::combine;
+use maypole_lab::report::draw::{LEGEND, svg, text};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;

@@ -4,9 +4,9 @@ use crate::options::{OnFailure, TrainingJob};
 use crate::output::{self, PrintError};
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
-use maypole::Communicator;
 use maypole::world::launch::free_port;
 use maypole::world::launch::from_vars;
+use maypole::{Communicator, Error};
 use maypole_corpus::DataError;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::checkpoint::CheckpointError;
@@ -116,7 +116,8 @@ fn follows(error: &anyhow::Error) -> bool {
     );
     let data =
         matches!(error.downcast_ref(), Some(DataError::Rank { .. } | DataError::Collective(_)));
-    relayed || data || error.downcast_ref::<maypole::Error>().is_some()
+    let other = error.downcast_ref().filter(|error| !matches!(error, Error::Invalid { .. }));
+    relayed || data || other.is_some()
 }
 
 /// Starts this program again, once a rank. The first failure of a rank ends all ranks, unless the

@@ -3,9 +3,9 @@
 use crate::output;
 use crate::output::files;
 use anyhow::{Error, anyhow};
-use maypole_trainer::check::tour::page::html;
-use maypole_trainer::check::tour::row::{NOTE, heading};
-use maypole_trainer::check::tour::{TourSettings, checks};
+use maypole_lab::tour::page::html;
+use maypole_lab::tour::row::{NOTE, heading};
+use maypole_lab::tour::{TourSettings, checks};
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     if !devices.about().is_empty() {
         output::line(format_args!("rank 0 computes layers on {}", devices.about()))?;
     }
-    let settings = TourSettings { devices, steps: args.steps };
+    let settings = TourSettings { devices, steps: args.steps, plant: None };
     output::line(heading())?;
     for check in checks().into_iter().filter(|check| wanted(check.axis)) {
         let row = check.run_with(&settings)?;

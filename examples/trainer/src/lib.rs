@@ -21,12 +21,10 @@
 //! | [`averaging`] | ranks that train apart for a while: local SGD, DiLoCo, gossip, stale sums |
 //! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
-//! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
+//! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
 //! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
-//! | [`faults`] | deliberate mistakes, decorators that a rank's parts pass through |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
-//! | [`check`] | theory, memory, equality with one process, the tour |
 //!
 //! Training in one process is the reference for every mesh. One process itself is compared with
 //! PyTorch in the crate of the command: its gradients by `tests/pytorch`, its losses by
@@ -34,11 +32,9 @@
 #![deny(unsafe_code)]
 
 pub mod averaging;
-pub mod check;
 pub mod context_parallel;
 pub mod data_parallel;
 pub mod expert_parallel;
-pub mod faults;
 pub mod model;
 pub mod pipeline_parallel;
 pub mod ranks;

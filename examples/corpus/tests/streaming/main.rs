@@ -7,7 +7,7 @@ use maypole_trainer_kernels::counting::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-#[path = "../../../trainer/tests/support/mod.rs"]
+#[path = "../../../lab/tests/support/mod.rs"]
 mod support;
 
 mod damage;

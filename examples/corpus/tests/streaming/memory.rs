@@ -10,7 +10,7 @@ use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
 use std::fs;
 
@@ -41,9 +41,9 @@ fn sixty_four_mebibytes_are_tokenised_and_trained_on_in_less_than_sixteen() {
         let (text, held) = Text::of(shards, config.context, 1).divided().unwrap();
         let setup = Setup::of(Mesh::parse("dp=2").unwrap());
         let optimizer = (small.rule, RateSchedule::constant(0.1));
-        let mut worker = Worker::<f32>::new(comm, &config, setup, 7, optimizer).unwrap();
+        let mut trainer = Trainer::<f32>::new(comm, &config, setup, 7, optimizer).unwrap();
         for _ in 0..20 {
-            assert!(worker.step(&text, 8).unwrap().report.loss.is_finite());
+            assert!(trainer.step(&text, 8).unwrap().report.loss.is_finite());
         }
         assert_eq!(held.spread(100, 10).unwrap().len(), 10);
         counting::of_owner(owner).peak

@@ -9,7 +9,7 @@ use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use std::fs;
 
 fn equal(text: &Text, expected: &Text) {
@@ -73,9 +73,9 @@ fn byte_pairs_do_not_depend_on_the_files_and_are_found_again() {
 fn losses(task: &Task, setup: &Setup, text: &Text) -> Vec<f64> {
     let runs = Communicator::run_local(setup.mesh.world(), |comm| {
         let optimizer = (task.rule, RateSchedule::constant(task.rate));
-        let mut worker =
-            Worker::<f64>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
-        let step = |_| worker.step(text, task.rows).unwrap().report.loss;
+        let mut trainer =
+            Trainer::<f64>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+        let step = |_| trainer.step(text, task.rows).unwrap().report.loss;
         (0..task.steps).map(step).collect::<Vec<f64>>()
     });
     runs.into_iter().next().unwrap()

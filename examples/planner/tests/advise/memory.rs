@@ -1,10 +1,10 @@
 //! The bytes of a rank are those of the textbooks, and those that the trainer's own theory counts.
 
+use maypole_lab::memory::RankMemory;
+use maypole_lab::theory::RankTheory;
 use maypole_planner::memory::{RankBytes, StateBytes};
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
 use maypole_planner::transformer::Transformer;
-use maypole_trainer::check::memory::RankMemory;
-use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Config;

@@ -1,12 +1,12 @@
 //! The order of meshes by prediction and by measurement, on this machine.
 
 use maypole::{Communicator, ReduceOp};
+use maypole_lab::verify::median;
 use maypole_planner::cluster::{Accelerator, AcceleratorCluster, CoreSharing};
 use maypole_planner::groups::GroupPrices;
 use maypole_planner::price::StepPricing;
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
 use maypole_planner::transformer::Transformer;
-use maypole_trainer::check::verify::median;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
@@ -15,7 +15,7 @@ use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use std::time::Instant;
 
 const RANKS: usize = 4;
@@ -209,12 +209,12 @@ impl Study {
         let rank = |comm| {
             let text = Text::invented(config.context, 1);
             let rule = (Rule::ADAMW, RateSchedule::constant(1e-3));
-            let mut worker = Worker::<f32>::new(comm, &config, setup.clone(), 7, rule).unwrap();
-            worker.recompute(case.recompute);
-            worker.step(&text, self.rows).unwrap();
+            let mut trainer = Trainer::<f32>::new(comm, &config, setup.clone(), 7, rule).unwrap();
+            trainer.parts.model.recompute = case.recompute;
+            trainer.step(&text, self.rows).unwrap();
             let began = Instant::now();
             for _ in 0..STEPS {
-                worker.step(&text, self.rows).unwrap();
+                trainer.step(&text, self.rows).unwrap();
             }
             began.elapsed().as_secs_f64() / STEPS as f64
         };
@@ -383,7 +383,7 @@ fn the_predicted_order_of_meshes_is_the_recorded_one() {
 }
 
 /// Run it on a quiet machine, optimised:
-/// `cargo test --release -p maypole-trainer --test advise -- --ignored --nocapture`.
+/// `cargo test --release -p maypole-planner --test advise -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures this machine"]
 fn the_predicted_order_of_meshes_is_the_measured_one() {

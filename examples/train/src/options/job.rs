@@ -1,7 +1,7 @@
 //! A run with all its options settled.
 
 use super::survival::OnFailure;
-use maypole_trainer::faults::PlantedFault;
+use maypole_lab::mistakes::Mistake;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
@@ -19,6 +19,8 @@ pub(crate) struct TrainingJob {
     pub(crate) setup: Setup,
     /// Whether layers are divided by a measurement, which is made before the first step.
     pub(crate) measures_layers: bool,
+    /// A deliberate mistake.
+    pub(crate) fault: Option<Mistake>,
     pub(crate) rule: Rule,
     pub(crate) schedule: RateSchedule,
     pub(crate) clip: Option<f64>,
@@ -68,7 +70,7 @@ impl TrainingJob {
             seed: self.seed,
             precision: self.precision,
             router: self.setup.router,
-            fault: self.setup.fault.map(PlantedFault::name),
+            fault: self.fault.map(Mistake::name),
             data,
             bpe: self.bpe.clone(),
         }

@@ -2,9 +2,9 @@
 
 use super::TrainOptions;
 use anyhow::ensure;
+use maypole_lab::mistakes::Mistake;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::faults::PlantedFault;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
@@ -172,7 +172,7 @@ impl TrainOptions {
         }
         self.check_division(config, setup)?;
         self.check_comparison(setup)?;
-        let Some(fault) = setup.fault else { return Ok(()) };
+        let Some(fault) = self.mistake()? else { return Ok(()) };
         let (has_effect, needs) = self.fault_effect(fault, config, setup, rule);
         ensure!(has_effect, "--fault {} would change nothing: it needs {needs}", fault.name());
         Ok(())
@@ -202,7 +202,7 @@ impl TrainOptions {
     /// Returns true if a mistake can change this run, and the options that the mistake needs.
     fn fault_effect(
         &self,
-        fault: PlantedFault,
+        fault: Mistake,
         config: &Config,
         setup: &Setup,
         rule: Rule,
@@ -216,22 +216,22 @@ impl TrainOptions {
         let tp = several(&[Tp]);
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
-            PlantedFault::LocalMean => {
+            Mistake::LocalMean => {
                 (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp")
             }
-            PlantedFault::GradientsAlone | PlantedFault::GradientsAveraged => {
+            Mistake::GradientsAlone | Mistake::GradientsAveraged => {
                 (several(&[Dp, Cp]), "a --mesh with ranks along dp or cp")
             }
-            PlantedFault::GradientsOverTensor => {
+            Mistake::GradientsOverTensor => {
                 (several(&[Dp, Cp, Tp]), "a --mesh with ranks along dp, cp or tp")
             }
-            PlantedFault::NoSumAfterRow
-            | PlantedFault::NoSumBeforeColumn
-            | PlantedFault::VocabularyMaximum => (tp, "a --mesh with ranks along tp"),
-            PlantedFault::NormsNotSummed => {
+            Mistake::NoSumAfterRow | Mistake::NoSumBeforeColumn | Mistake::VocabularyMaximum => {
+                (tp, "a --mesh with ranks along tp")
+            }
+            Mistake::NormsNotSummed => {
                 (tp && setup.sequence, "--sequence and a --mesh with ranks along tp")
             }
-            PlantedFault::PositionsOfFirst => {
+            Mistake::PositionsOfFirst => {
                 // Rows that ranks of tp do not divide have the same positions on all of them.
                 let rows = setup.micro_rows(self.rows.unwrap_or(16));
                 let divided = !rows.is_multiple_of(setup.mesh.size(Tp));
@@ -241,30 +241,30 @@ impl TrainOptions {
                      not divide the rows of one",
                 )
             }
-            PlantedFault::RouterSummed => (
+            Mistake::RouterSummed => (
                 experts && tp && setup.sequence,
                 "--experts, --sequence and a --mesh with ranks along tp",
             ),
-            PlantedFault::DenseCountedOften => (
+            Mistake::DenseCountedOften => (
                 experts && several(&[Ep]) && self.clip != Some(0.0),
                 "--experts, a --mesh with ranks along ep, and a --clip above 0",
             ),
-            PlantedFault::OwnRowsMean | PlantedFault::RowsCutAlone => (
+            Mistake::OwnRowsMean | Mistake::RowsCutAlone => (
                 setup.rows != RowDivision::Equal,
                 "--rows-by-speed, with a rank that is slower than others, as 5:1,2 pretends",
             ),
-            PlantedFault::PlannedAsGpipe => (
+            Mistake::PlannedAsGpipe => (
                 setup.schedule != PipelineSchedule::GPipe
                     && setup.schedule.chunks() == 1
                     && setup.micros > 1,
                 "several --micros and --pipeline 1f1b",
             ),
-            PlantedFault::ActivationsKept => (self.recompute == Some(true), "--recompute"),
-            PlantedFault::UnitsKept => (
+            Mistake::ActivationsKept => (self.recompute == Some(true), "--recompute"),
+            Mistake::UnitsKept => (
                 matches!(setup.sharding, Sharding::Fsdp { .. }) && several(&[Dp, Cp]),
                 "--sharding fsdp and a --mesh with ranks along dp or cp",
             ),
-            PlantedFault::SumsAfterwards => (
+            Mistake::SumsAfterwards => (
                 several(&[Dp, Cp])
                     && matches!(
                         setup.sharding,
@@ -272,38 +272,38 @@ impl TrainOptions {
                     ),
                 "a --mesh with ranks along dp or cp, and --sharding replicated or fsdp",
             ),
-            PlantedFault::VocabularyRemainder => (
+            Mistake::VocabularyRemainder => (
                 !config.vocab.is_multiple_of(setup.mesh.size(Tp)),
                 "ranks along tp that do not divide the vocabulary: 256 bytes, or --bpe",
             ),
-            PlantedFault::MicrosSwapped => (
+            Mistake::MicrosSwapped => (
                 several(&[Pp]) && setup.micros > 1,
                 "a --mesh with ranks along pp, and several --micros",
             ),
-            PlantedFault::ActivationsStacked => (
+            Mistake::ActivationsStacked => (
                 held > 1.0,
                 "several --micros that wait for their backward pass: \
                  --pipeline gpipe, or ranks along pp",
             ),
-            PlantedFault::NotCombined | PlantedFault::GatesForgotten => (experts, "--experts"),
-            PlantedFault::ExpertsSummed => {
+            Mistake::NotCombined | Mistake::GatesForgotten => (experts, "--experts"),
+            Mistake::ExpertsSummed => {
                 (experts && several(&[Ep]), "--experts and a --mesh with ranks along ep")
             }
-            PlantedFault::LocalBalance => (
+            Mistake::LocalBalance => (
                 experts && several(&[Dp, Ep, Cp]),
                 "--experts and a --mesh with ranks along dp, ep or cp",
             ),
-            PlantedFault::RouterLeftBehind => (self.rebalance.is_some(), "--rebalance"),
-            PlantedFault::MomentsLeftBehind => {
+            Mistake::RouterLeftBehind => (self.rebalance.is_some(), "--rebalance"),
+            Mistake::MomentsLeftBehind => {
                 (self.rebalance.is_some() && rule.states() > 0, "--rebalance and adamw")
             }
-            PlantedFault::NotRescaled | PlantedFault::NotSentHome | PlantedFault::MaskOfFirst => {
+            Mistake::NotRescaled | Mistake::NotSentHome | Mistake::MaskOfFirst => {
                 (ring && cp, "a --mesh with ranks along cp, and --exchange ring")
             }
-            PlantedFault::PlainPositions => {
+            Mistake::PlainPositions => {
                 (cp && zig_zag, "a --mesh with ranks along cp, and --division zig-zag")
             }
-            PlantedFault::HeadsSwapped => (
+            Mistake::HeadsSwapped => (
                 !ring && cp && zig_zag,
                 "a --mesh with ranks along cp, --exchange ulysses, and --division zig-zag",
             ),

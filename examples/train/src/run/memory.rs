@@ -2,11 +2,11 @@
 
 use crate::options::TrainingJob;
 use crate::output;
-use maypole_trainer::check::memory::{FULL, RankMemory};
-use maypole_trainer::check::theory::RankTheory;
+use maypole_lab::memory::{FULL, RankMemory};
+use maypole_lab::theory::RankTheory;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::precision::Precision;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
 
 /// From now on the allocator counts what this thread allocates for rank `rank`.
@@ -18,15 +18,15 @@ pub(super) fn count(rank: usize) {
 const NUMBERS: usize = 11;
 
 /// Prints the memory of every rank. All ranks call it.
-pub(super) fn say(worker: &Worker<f32>, job: &TrainingJob) -> anyhow::Result<()> {
-    let world = &worker.groups.world;
-    let peaks = worker.session.peaks;
+pub(super) fn say(trainer: &Trainer<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+    let world = &trainer.groups.world;
+    let peaks = trainer.watch.peaks;
     let kinds = |memory: RankMemory, activations: usize, units: usize| {
         [memory.weights, memory.gradients, memory.optimizer, activations, units]
     };
-    let measured = kinds(RankMemory::of(&worker.session), peaks.activations, peaks.units);
-    let [activations, units] = theory_of_a_step(worker, job);
-    let theory = kinds(theory_between_steps(worker, job), activations, units);
+    let measured = kinds(RankMemory::of(trainer), peaks.activations, peaks.units);
+    let [activations, units] = theory_of_a_step(trainer, job);
+    let theory = kinds(theory_between_steps(trainer, job), activations, units);
     let most = counting::of_owner(counting::owner()).peak.max(0) as usize;
     let numbers = [&measured[..], &theory[..], &[most]].concat();
     let all = world.gather(&numbers.into_iter().map(|bytes| bytes as u64).collect::<Vec<_>>())?;
@@ -59,28 +59,28 @@ fn mib(bytes: u64, wide: usize) -> String {
 
 /// Weights, gradients and optimizer by theory. It takes the shards of a unit to be equal; they
 /// differ by one element where the ranks do not divide the unit.
-fn theory_between_steps(worker: &Worker<f32>, job: &TrainingJob) -> RankMemory {
-    let copies = worker.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
-    let parameters = worker.session.store.layout().len();
+fn theory_between_steps(trainer: &Trainer<f32>, job: &TrainingJob) -> RankMemory {
+    let copies = trainer.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
+    let parameters = trainer.parts.store.layout().len();
     let width = if job.precision == Precision::F32 { FULL } else { 2 };
-    let states = if worker.session.step == 0 { 0 } else { job.rule.states() };
-    RankMemory::theory(worker.setup.sharding, parameters, copies, states, width)
+    let states = if trainer.step == 0 { 0 } else { job.rule.states() };
+    RankMemory::theory(trainer.setup.sharding, parameters, copies, states, width)
 }
 
 /// Activations and units by theory; nothing, if no step was done.
-fn theory_of_a_step(worker: &Worker<f32>, job: &TrainingJob) -> [usize; 2] {
-    if worker.session.peaks.activations == 0 {
+fn theory_of_a_step(trainer: &Trainer<f32>, job: &TrainingJob) -> [usize; 2] {
+    if trainer.watch.peaks.activations == 0 {
         return [0; 2];
     }
     let site = RankTheory {
         config: &job.config,
-        setup: &worker.setup,
-        place: worker.groups.place,
-        rows: worker.rows_like_own(),
+        setup: &trainer.setup,
+        place: trainer.groups.place,
+        rows: trainer.parts.rows.all_like_own(),
         element: FULL,
         recompute: job.recompute,
     };
-    let routing = worker.session.routing.borrow();
+    let routing = trainer.parts.pipeline.routing.borrow();
     let mixed = job.precision != Precision::F32;
     let activations =
         if mixed { site.activations_in_16_bits(&routing) } else { site.activations(&routing) };

@@ -15,33 +15,34 @@ use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::schedule::hosts::Hosts;
 use maypole::{Admissions, Communicator};
-use maypole_trainer::check::against::OneProcess;
+use maypole_lab::against::OneProcess;
+use maypole_lab::mistakes::Mistake;
+use maypole_lab::rebalance::{ExpertMove, rebalance};
+use maypole_lab::report::bubble::account;
+use maypole_lab::report::chart::LossCurve;
+use maypole_lab::report::shares::RunClock;
+use maypole_lab::survivors::keeper::keep_states;
+use maypole_lab::survivors::recovery::Survivors;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::expert_parallel::rebalance::ExpertMove;
-use maypole_trainer::pipeline_parallel::bubble::account;
 use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::shares::RunClock;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::chart::LossCurve;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
-use maypole_trainer::train::session::{StepOutcome, TrainingSession};
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::survivors::recovery::Survivors;
 use maypole_trainer::train::text::Text;
+use maypole_trainer::train::trainer::{Parts, Trainer};
 use maypole_trainer::train::validation::{judged_rows, validation_loss};
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::watch::StepOutcome;
 use progress::StepProgress;
 use record::{LastReports, LossRecord};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Instant;
 
 /// The tokens among which a line is looked for that a sample follows.
 const PROMPT_TOKENS: usize = 400;
@@ -54,94 +55,93 @@ pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> 
     let shared = share_cores(comm.hosts());
     let device = device::open(&comm, job)?.device;
     let newcomer = Admissions::from_env()?.filter(Admissions::is_newcomer);
-    let (mut survivors, mut worker) = match newcomer {
+    let (mut survivors, mut trainer) = match newcomer {
         None => begin(comm, job, &device)?,
         Some(admissions) => {
-            let (survivors, worker) = survive::enter((comm, admissions), job, &device)?;
-            (Some(survivors), worker)
+            let (survivors, trainer) = survive::enter((comm, admissions), job, &device)?;
+            (Some(survivors), trainer)
         }
     };
-    let mut clock = RunClock::start(&worker.session.timeline);
+    let mut clock = RunClock::start(&trainer.watch.timeline);
     let mut reports = LastReports::default();
     let whole = loop {
         let run = (&mut clock, &mut reports, &mut survivors);
-        let ended = to_the_end(&mut worker, job, &device, shared, run);
+        let ended = to_the_end(&mut trainer, job, &device, shared, run);
         match (ended, &mut survivors) {
             (Err(why), Some(survivors)) if survive::world_changes(&why) => {
-                worker = survive::go_on(survivors, worker, job, why)?;
-                clock = RunClock::start(&worker.session.timeline);
+                trainer = survive::go_on(survivors, trainer, job, why)?;
+                clock = RunClock::start(&trainer.watch.timeline);
             }
             (ended, _) => break ended?,
         }
     };
     match whole {
-        Some(whole) => finish(whole.session, job, &mut clock, shared),
+        Some(whole) => finish(whole, job, &mut clock, shared),
         None => Ok(()),
     }
 }
 
-/// The worker of this rank before the first step, or after the last one that is saved, and what it
+/// The trainer of this rank before the first step, or after the last one that is saved, and what it
 /// takes to survive a death.
 fn begin(
     mut comm: Communicator,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
-) -> anyhow::Result<(Option<Survivors>, Worker<f32>)> {
+) -> anyhow::Result<(Option<Survivors>, Trainer<f32>)> {
     let survivors = survive::begin(&mut comm, job)?;
     let optimizer = (job.rule, job.schedule);
     let setup = unequal::setup(&mut comm, job)?;
-    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-    prepare(&mut worker, job, device)?;
-    if worker.groups.world.rank() == 0 {
+    let mut trainer = Trainer::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    prepare(&mut trainer, job, device)?;
+    if trainer.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
         output::print(format!("{} parameters; {map}", job.config.parameters()).as_bytes())?;
-        if let Some(fault) = job.setup.fault {
+        if let Some(fault) = job.fault {
             output::line(fault_notice(&fault.name()))?;
         }
     }
-    resume::resume(&mut worker, job)?;
+    resume::resume(&mut trainer, job)?;
     if survivors.is_some() {
-        worker.keep_states()?;
+        keep_states(&mut trainer, None)?;
     }
-    Ok((survivors, worker))
+    Ok((survivors, trainer))
 }
 
 /// All steps that are left, and what is said of them. Returns the whole model on rank 0.
 fn to_the_end(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
-) -> anyhow::Result<Option<Worker<f32>>> {
-    let (losses, last) = train(worker, job, shared, (clock, reports, survivors))?;
-    report::report(worker, job, &last, &losses, &clock.run())?;
+) -> anyhow::Result<Option<Trainer<f32>>> {
+    let (losses, last) = train(trainer, job, shared, (clock, reports, survivors))?;
+    report::report(trainer, job, &last, &losses, &clock.run())?;
     ensure!(
         last.loss.is_finite(),
         "the loss of step {} is not a number: {}",
-        worker.session.step,
+        trainer.step,
         remedy(job)
     );
-    alone(worker, job, device)
+    alone(trainer, job, device)
 }
 
 fn prepare(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
 ) -> maypole::Result<()> {
-    worker.session.gpt.device = Arc::clone(device);
+    trainer.parts.model.device = Arc::clone(device);
     match job.precision {
         Precision::F32 => {}
-        Precision::Bf16 => worker.narrow::<bf16>(job.seed)?,
-        Precision::F16 => worker.narrow::<f16>(job.seed)?,
+        Precision::Bf16 => trainer.narrow::<bf16>(job.seed)?,
+        Precision::F16 => trainer.narrow::<f16>(job.seed)?,
     }
-    worker.recompute(job.recompute);
-    let session = &mut worker.session;
-    session.clip = job.clip;
-    session.settings = Some(job.settings());
-    session.scale = (job.precision == Precision::F16).then(LossScale::default);
-    Ok(())
+    trainer.parts.model.recompute = job.recompute;
+    trainer.parts.clip.limit = job.clip;
+    trainer.parts.clip.scale = (job.precision == Precision::F16).then(LossScale::default);
+    trainer.settings = Some(job.settings());
+    job.fault.map_or(Ok(()), |mistake| mistake.plant(trainer, job.seed))
 }
 
 /// Whether a host has more ranks than cores, so that ranks may wait for a core. All hosts are taken
@@ -178,50 +178,51 @@ struct LastStep {
 }
 
 fn train(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<(LossCurve, LastStep)> {
     let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
-    let me = worker.groups.world.rank();
-    let mut progress = StepProgress::new(me, worker.session.step, steps, shared);
+    let me = trainer.groups.world.rank();
+    let mut progress = StepProgress::new(me, trainer.step, steps, shared);
     let file = job.losses.as_deref().filter(|_| me == 0);
-    let (mut record, mut losses) = LossRecord::new(file, worker.session.step, reports)?;
+    let (mut record, mut losses) = LossRecord::new(file, trainer.step, reports)?;
     let tokens = (job.rows * job.config.context) as u64;
-    let mut beside = against(worker, job)?;
-    while worker.session.step < steps {
-        let rows = worker.rows().to_vec();
-        let (outcome, step) = one_step(worker, job, shared)?;
+    let mut beside = against(trainer, job)?;
+    while trainer.step < steps {
+        let rows = trainer.parts.rows.each().to_vec();
+        let (outcome, step) = one_step(trainer, job, shared)?;
         last = step;
         clock.end_period(&last.spans);
         losses.push(last.loss);
-        reports.push(worker.session.step, outcome.report);
-        record.step(worker.session.step, outcome.report)?;
-        progress.step(worker.session.step, last.loss, tokens, clock)?;
-        if let Some(change) = unequal::change_of_rows(&rows, worker.rows()) {
-            progress.say(worker.session.step, &change)?;
+        reports.push(trainer.step, outcome.report);
+        record.step(trainer.step, outcome.report)?;
+        progress.step(trainer.step, last.loss, tokens, clock)?;
+        if let Some(change) = unequal::change_of_rows(&rows, trainer.parts.rows.each()) {
+            progress.say(trainer.step, &change)?;
         }
         if let Some(one) = &mut beside {
-            let compare = || one.step(worker, outcome.report, &job.text, job.rows);
+            let compare = || one.step(trainer, outcome.report, &job.text, job.rows);
             let seen = clock.record(RankActivity::Validation, compare)?;
-            progress.say(worker.session.step, &seen.to_string())?;
+            progress.say(trainer.step, &seen.to_string())?;
         }
         // With a loss scale such a step is skipped. Without one it has spoilt the weights, and
         // nothing is left to train or to save.
-        if !last.loss.is_finite() && worker.session.scale.is_none() {
+        if !last.loss.is_finite() && trainer.parts.clip.scale.is_none() {
             break;
         }
-        if job.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
-            let moves = clock.record(RankActivity::Moving, || worker.rebalance())?;
+        if job.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
+            let moves = clock
+                .record(RankActivity::Moving, || rebalance(trainer, Mistake::moves(job.fault)))?;
             beside.as_mut().map_or(Ok(()), |one| one.moved(&moves))?;
-            progress.say(worker.session.step, &balance(&moves))?;
+            progress.say(trainer.step, &balance(&moves))?;
         }
-        if let Some(folder) = job.saves_after(worker.session.step) {
+        if let Some(folder) = job.saves_after(trainer.step) {
             let removed =
-                clock.record(RankActivity::Saving, || save_and_remove(worker, job, folder))?;
-            removed.map_or(Ok(()), |why| progress.say(worker.session.step, &why))?;
+                clock.record(RankActivity::Saving, || save_and_remove(trainer, job, folder))?;
+            removed.map_or(Ok(()), |why| progress.say(trainer.step, &why))?;
         }
         survive::admit(survivors)?;
     }
@@ -230,27 +231,28 @@ fn train(
 }
 
 /// The training in one process to compare with, if the job asks for it.
-fn against(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<OneProcess<f32>>> {
+fn against(
+    trainer: &mut Trainer<f32>,
+    job: &TrainingJob,
+) -> anyhow::Result<Option<OneProcess<f32>>> {
     let optimizer = (job.rule, job.schedule);
-    let begin = || OneProcess::beside(worker, &job.config, job.seed, optimizer);
+    let begin = || OneProcess::beside(trainer, &job.config, job.seed, optimizer);
     Ok(job.against.then(begin).transpose()?)
 }
 
 /// Does a step; returns its outcome, and the record of it for the report.
 fn one_step(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     shared: bool,
 ) -> anyhow::Result<(StepOutcome, LastStep)> {
-    let timeline = worker.session.timeline.clone();
+    let timeline = trainer.watch.timeline.clone();
     let start = timeline.now();
-    let began = Instant::now();
-    let batches = worker.read(&job.text, job.rows)?;
-    let outcome = worker.step_over(&batches, job.rows, began);
-    device::check(&*worker.session.gpt.device)?;
+    let outcome = trainer.step(&job.text, job.rows);
+    device::check(&*trainer.parts.model.device)?;
     let outcome = outcome?;
     let noted = timeline.take();
-    let pipeline = worker.gather_trace(&outcome)?;
+    let pipeline = trainer.gather_trace(&outcome)?;
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
     timeline.take();
     let spans = account(noted, &outcome.trace, &pipeline, start);
@@ -260,13 +262,12 @@ fn one_step(
 
 /// Writes a checkpoint, then removes those that are not kept; returns why an old one stays.
 fn save_and_remove(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     folder: &Path,
 ) -> anyhow::Result<Option<String>> {
-    let copies = worker.groups.copies.shard();
-    save(&mut worker.session, &worker.groups.world, copies, folder)?;
-    Ok(if worker.groups.world.rank() == 0 { resume::remove_old(job) } else { None })
+    save(trainer, folder)?;
+    Ok(if trainer.groups.world.rank() == 0 { resume::remove_old(job) } else { None })
 }
 
 /// Says for each layer how uneven the ranks of `ep` were and, where experts moved, how uneven they
@@ -284,12 +285,12 @@ fn balance(moves: &[ExpertMove]) -> String {
 
 /// Returns the whole trained model on rank 0, `None` on other ranks. All ranks call it.
 fn alone(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
-) -> anyhow::Result<Option<Worker<f32>>> {
-    let world = worker.groups.world.clone();
-    let weights = whole_weights(&mut worker.session, &world)?;
+) -> anyhow::Result<Option<Trainer<f32>>> {
+    let world = trainer.groups.world.clone();
+    let weights = whole_weights(trainer)?;
     if world.rank() != 0 {
         return Ok(None);
     }
@@ -297,9 +298,9 @@ fn alone(
         Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
     let comm = Communicator::local(1).remove(0);
     let mut alone =
-        Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
-    alone.session.store.owned()[0].weights.copy_from_slice(&weights);
-    alone.session.gpt.device = Arc::clone(device);
+        Trainer::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    alone.parts.store.owned()[0].weights.copy_from_slice(&weights);
+    alone.parts.model.device = Arc::clone(device);
     Ok(Some(alone))
 }
 
@@ -314,12 +315,12 @@ fn a_line(text: &Text, bpe: &Bpe) -> anyhow::Result<Vec<u32>> {
 
 /// Prints the validation loss, the time of the whole run, and a sample of text.
 fn finish(
-    session: TrainingSession<f32>,
+    trainer: Trainer<f32>,
     job: &TrainingJob,
     clock: &mut RunClock,
     shared: bool,
 ) -> anyhow::Result<()> {
-    let TrainingSession { mut gpt, mut store, .. } = session;
+    let Parts { model: mut gpt, mut store, .. } = trainer.parts;
     let judged = judged_rows(&job.held_out, job.config.context)?;
     let judge = || validation_loss(&mut gpt, &mut *store, &judged);
     let loss = clock.record(RankActivity::Validation, judge)?;

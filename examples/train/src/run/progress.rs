@@ -3,7 +3,7 @@
 use crate::output;
 use crate::output::PrintError;
 use indicatif::{ProgressBar, ProgressStyle};
-use maypole_trainer::ranks::shares::{RunClock, ShareKind, TimeShares};
+use maypole_lab::report::shares::{RunClock, ShareKind, TimeShares};
 use maypole_trainer::ranks::timeline::RankActivity;
 use std::io::IsTerminal;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! The losses of a run in a file, for programs that compare or draw them: one JSON object a step.
 
 use anyhow::Context;
-use maypole_trainer::train::chart::LossCurve;
-use maypole_trainer::train::session::StepReport;
+use maypole_lab::report::chart::LossCurve;
+use maypole_trainer::train::watch::StepReport;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};

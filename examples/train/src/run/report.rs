@@ -6,33 +6,34 @@ use super::progress::split;
 use crate::options::TrainingJob;
 use crate::output;
 use crate::output::files;
+use maypole_lab::rebalance::load;
+use maypole_lab::report::chart::{self, LossCurve};
+use maypole_lab::report::draw::svg;
+use maypole_lab::report::shares::TimeShares;
 use maypole_trainer::expert_parallel::router::histogram;
-use maypole_trainer::pipeline_parallel::draw::svg;
 use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
 use maypole_trainer::ranks::group::RankGroup;
-use maypole_trainer::ranks::shares::TimeShares;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
-use maypole_trainer::train::chart::{self, LossCurve};
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 use std::time::Duration;
 
 /// Reports bytes and time of every rank, and draws. All ranks call it; `time` is that of all steps
 /// of this rank.
 pub(super) fn report(
-    worker: &mut Worker<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     last: &LastStep,
     losses: &LossCurve,
     time: &TimeShares,
 ) -> anyhow::Result<()> {
-    let world = worker.groups.world.clone();
-    memory::say(worker, job)?;
+    let world = trainer.groups.world.clone();
+    memory::say(trainer, job)?;
     let times = world.gather(&time.to_nanos())?;
     let spans = gather_spans(&world, &last.spans)?;
-    let load = worker.load()?;
+    let load = load(trainer)?;
     if world.rank() != 0 {
         return Ok(());
     }
@@ -41,14 +42,14 @@ pub(super) fn report(
     for (rank, time) in times.enumerate().filter(|_| last.pipeline.is_some()) {
         output::line(format!("rank {rank}: {}", time_line(&time, last.shared)))?;
     }
-    print_skipped(worker)?;
+    print_skipped(trainer)?;
     print_load(&load, job)?;
     match &job.svg {
         Some(folder) => {
             let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
             let title = format!("the last step, by rank{shared}");
             draw(folder, &spans, &title, losses)?;
-            draw_pipeline(folder, worker, last.pipeline.as_ref())
+            draw_pipeline(folder, trainer, last.pipeline.as_ref())
         }
         None => Ok(()),
     }
@@ -59,9 +60,9 @@ pub(super) fn time_line(time: &TimeShares, shared: bool) -> String {
     format!("{:.1} s: {}", time.total().as_secs_f64(), split(time, shared))
 }
 
-fn print_skipped(worker: &Worker<f32>) -> anyhow::Result<()> {
-    let Some(LossScale { factor, skipped, .. }) = worker.session.scale else { return Ok(()) };
-    let steps = worker.session.step;
+fn print_skipped(trainer: &Trainer<f32>) -> anyhow::Result<()> {
+    let Some(LossScale { factor, skipped, .. }) = trainer.parts.clip.scale else { return Ok(()) };
+    let steps = trainer.step;
     Ok(output::line(format_args!(
         "{skipped} of {steps} steps overflowed and were skipped; \
          losses are now multiplied by {factor}"
@@ -114,11 +115,11 @@ fn draw(
 /// time.
 fn draw_pipeline(
     folder: &Path,
-    worker: &Worker<f32>,
+    trainer: &Trainer<f32>,
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
-    let plan = &worker.session.stages.plan;
-    let Setup { schedule, .. } = &worker.setup;
+    let plan = &trainer.parts.pipeline.plan;
+    let Setup { schedule, .. } = &trainer.setup;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
     let title = format!(

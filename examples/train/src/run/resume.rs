@@ -7,22 +7,22 @@ use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::checkpoint::history::{CheckpointHistory, agreed};
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::settings::SettingChange;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 
-/// Loads the last complete checkpoint into `worker`, if the job has a folder of them. All ranks
+/// Loads the last complete checkpoint into `trainer`, if the job has a folder of them. All ranks
 /// call it; rank 0 prints which checkpoint is loaded, whether a later one is incomplete, and which
 /// settings have changed since.
-pub(super) fn resume(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+pub(super) fn resume(trainer: &mut Trainer<f32>, job: &TrainingJob) -> anyhow::Result<()> {
     let Some(folder) = &job.save else { return Ok(()) };
-    let world = worker.groups.world.clone();
+    let world = trainer.groups.world.clone();
     let (history, place) = agreed(&world, folder)?;
     let Some(place) = place else {
         let start = "beginning with step 1";
         return if world.rank() == 0 { say_interrupted(&history, start) } else { Ok(()) };
     };
-    let changes = load(&mut worker.session, &world, &place)?;
-    let step = worker.session.step;
+    let changes = load(trainer, &place)?;
+    let step = trainer.step;
     if let Some(why) = too_few(step, job.schedule.steps, &place) {
         // Every rank finds this error; rank 0 reports it.
         return match world.rank() {

@@ -6,13 +6,13 @@ use crate::options::{OnFailure, TrainingJob};
 use crate::output;
 use anyhow::{anyhow, ensure};
 use maypole::{Admissions, Communicator, Error};
+use maypole_lab::survivors::kept::RecoveryError;
+use maypole_lab::survivors::recovery::{Recovered, Survivors};
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::survivors::kept::RecoveryError;
-use maypole_trainer::train::survivors::recovery::{Recovered, Survivors};
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
 /// Not an error of the run: processes have come in the place of ranks.
@@ -20,8 +20,8 @@ use std::sync::Arc;
 #[error("processes have come in the place of ranks")]
 pub(super) struct NewcomersCame;
 
-/// The ranks of a run and, of a process that has come in the place of another, its worker.
-pub(super) type Entered = (Survivors, Worker<f32>);
+/// The ranks of a run and, of a process that has come in the place of another, its trainer.
+pub(super) type Entered = (Survivors, Trainer<f32>);
 
 /// True of an error after which ranks agree anew on who is there: that the death of another rank may
 /// be the cause of, or that is none.
@@ -30,7 +30,9 @@ pub(super) fn world_changes(error: &anyhow::Error) -> bool {
         return true;
     }
     let saving = matches!(error.downcast_ref(), Some(CheckpointError::Collective(_)));
-    saving || error.downcast_ref::<maypole::Error>().is_some()
+    // A text that cannot be read is no death.
+    let cause = error.downcast_ref().filter(|error| !matches!(error, Error::Invalid { .. }));
+    saving || cause.is_some()
 }
 
 /// The ranks of `comm`, if the job is to survive a death.
@@ -60,7 +62,7 @@ pub(super) fn enter(
     let again = |comm: Communicator| again(comm, job, device);
     let (survivors, recovered) = Survivors::enter((comm, admissions), place, again)?;
     tell(&survivors, &recovered)?;
-    Ok((survivors, recovered.worker))
+    Ok((survivors, recovered.trainer))
 }
 
 /// After a step: lets processes in that have come in the place of ranks. All ranks call it. If some
@@ -86,41 +88,41 @@ pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
 /// there are none. All that are left call it; the first of them says who has gone.
 pub(super) fn go_on(
     survivors: &mut Survivors,
-    worker: Worker<f32>,
+    trainer: Trainer<f32>,
     job: &TrainingJob,
     why: anyhow::Error,
-) -> anyhow::Result<Worker<f32>> {
-    let device = Arc::clone(&worker.session.gpt.device);
+) -> anyhow::Result<Trainer<f32>> {
+    let device = Arc::clone(&trainer.parts.model.device);
     let again = |comm: Communicator| again(comm, job, &device);
-    let mut recovered = match survivors.go_on(worker, again) {
+    let mut recovered = match survivors.go_on(trainer, again) {
         Err(RecoveryError::NoneGone(_)) => return Err(why),
         recovered => recovered?,
     };
     tell(survivors, &recovered)?;
     if job.on_failure == OnFailure::Wait {
-        return Err(save_and_end(&mut recovered.worker, job)?);
+        return Err(save_and_end(&mut recovered.trainer, job)?);
     }
-    Ok(recovered.worker)
+    Ok(recovered.trainer)
 }
 
-/// The worker of this rank among those that are there now.
+/// The trainer of this rank among those that are there now.
 fn again(
     comm: Communicator,
     job: &TrainingJob,
     device: &Arc<dyn Device<f32>>,
-) -> maypole::Result<Worker<f32>> {
+) -> maypole::Result<Trainer<f32>> {
     let mesh = Mesh::replicas(comm.world());
     let setup = Setup { mesh, ..job.setup.clone() };
     let optimizer = (job.rule, job.schedule);
-    let mut worker = Worker::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
-    prepare(&mut worker, job, device)?;
-    Ok(worker)
+    let mut trainer = Trainer::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    prepare(&mut trainer, job, device)?;
+    Ok(trainer)
 }
 
 /// On the first rank: says who has gone, who has come, and who goes on.
 fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()> {
-    let Recovered { worker, gone, came } = recovered;
-    if worker.groups.world.rank() > 0 {
+    let Recovered { trainer, gone, came } = recovered;
+    if trainer.groups.world.rank() > 0 {
         return Ok(());
     }
     let list = |ranks: &[usize]| ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
@@ -128,19 +130,19 @@ fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()>
     let came = (!came.is_empty()).then(|| format!("with rank {} again", list(came)));
     let changes: Vec<String> = gone.into_iter().chain(came).collect();
     let changes = if changes.is_empty() { "as before".to_owned() } else { changes.join(", ") };
-    let (names, step) = (list(survivors.names()), worker.session.step);
+    let (names, step) = (list(survivors.names()), trainer.step);
     Ok(output::line(format_args!("{changes}: ranks {names} go on from step {step}"))?)
 }
 
 /// Saves a checkpoint after the last step that all ranks have done. Returns the error with which this
 /// rank ends.
-fn save_and_end(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<anyhow::Error> {
+fn save_and_end(trainer: &mut Trainer<f32>, job: &TrainingJob) -> anyhow::Result<anyhow::Error> {
     let folder = job.save.as_deref().expect("--on-failure wait needs --save");
-    let step = worker.session.step;
+    let step = trainer.step;
     if step == 0 {
         return Ok(anyhow!("a rank has died before the first step was done; nothing is saved"));
     }
-    save_and_remove(worker, job, folder)?;
+    save_and_remove(trainer, job, folder)?;
     let folder = folder.display();
     Ok(anyhow!("a rank has died; what all ranks have done, to step {step}, is saved in {folder}"))
 }

@@ -7,7 +7,7 @@ use maypole_kernels::cuda::{CudaError, driver};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::worker::Worker;
+use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::layers::{Launch, Machine};
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,15 +68,15 @@ fn train_until_failure(mesh_of_two: &str, launches: usize) -> Vec<(Error, bool)>
         let last = comm.rank() == 1;
         let optimizer = (task.rule, RateSchedule::constant(task.rate));
         let setup = mesh(mesh_of_two);
-        let mut worker = Worker::<f32>::new(comm, &task.config, setup, SEED, optimizer).unwrap();
+        let mut trainer = Trainer::<f32>::new(comm, &task.config, setup, SEED, optimizer).unwrap();
         if last {
             let machine = Failing { memory: Vec::new(), launches };
-            worker.session.gpt.device = Arc::new(GpuDevice::new(machine));
+            trainer.parts.model.device = Arc::new(GpuDevice::new(machine));
         }
-        let weights = |worker: &mut Worker<f32>| worker.session.store.owned()[0].weights.to_vec();
-        let before = weights(&mut worker);
-        let error = worker.step(&text(&task.config), task.rows).unwrap_err();
-        (error, weights(&mut worker) != before)
+        let weights = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights.to_vec();
+        let before = weights(&mut trainer);
+        let error = trainer.step(&text(&task.config), task.rows).unwrap_err();
+        (error, weights(&mut trainer) != before)
     })
 }
 

@@ -8,7 +8,7 @@
 mod fake_gpu;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
-#[path = "../../../trainer/tests/support/mod.rs"]
+#[path = "../../../lab/tests/support/mod.rs"]
 mod support;
 
 mod cases;

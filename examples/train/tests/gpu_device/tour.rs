@@ -2,9 +2,9 @@
 
 use crate::fake::over_fake;
 use crate::{command::train, gpu};
-use maypole_trainer::check::tour::list;
-use maypole_trainer::check::tour::meshes::MeshCheck;
-use maypole_trainer::faults::PlantedFault;
+use maypole_lab::mistakes::Mistake;
+use maypole_lab::tour::list;
+use maypole_lab::tour::meshes::MeshCheck;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
@@ -55,13 +55,13 @@ fn every_small_mesh_of_the_tour_passes() {
 fn a_mistake_on_a_gpu_fails_its_row() {
     let Some(devices) = devices() else { return };
     for (axis, fault) in [
-        ("tensor, tokens divided", PlantedFault::NormsNotSummed),
-        ("context, Ulysses", PlantedFault::HeadsSwapped),
-        ("pipeline, 1F1B", PlantedFault::PlannedAsGpipe),
+        ("tensor, tokens divided", Mistake::NormsNotSummed),
+        ("context, Ulysses", Mistake::HeadsSwapped),
+        ("pipeline, 1F1B", Mistake::PlannedAsGpipe),
     ] {
         let check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
         let mut check = MeshCheck { devices: devices.clone(), ..small(check) };
-        check.setup.fault = Some(fault);
+        check.mistake = Some(fault);
         let row = check.run(1).unwrap();
         assert!(!row.pass, "{axis}: {row:?}");
     }

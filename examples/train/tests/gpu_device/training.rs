@@ -53,8 +53,8 @@ fn train_on<T: Number, M: Machine + 'static>(
     setup: &Setup,
     machine: &(impl Fn() -> M + Sync),
 ) -> Run<T> {
-    train_by(task, setup, |worker| {
-        worker.session.gpt.device = Arc::new(GpuDevice::new(machine()));
+    train_by(task, setup, |trainer| {
+        trainer.parts.model.device = Arc::new(GpuDevice::new(machine()));
     })
 }
 
@@ -136,10 +136,11 @@ fn the_same_training_gives_the_same_bits_on_a_gpu() {
 /// may fall to the other side.
 fn check_narrow<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
     let setup = mesh("");
-    let expected: Run<f32> = train_by(task, &setup, |worker| worker.narrow::<bf16>(SEED).unwrap());
-    let found: Run<f32> = train_by(task, &setup, |worker| {
-        worker.session.gpt.device = Arc::new(GpuDevice::new(machine()));
-        worker.narrow::<bf16>(SEED).unwrap();
+    let expected: Run<f32> =
+        train_by(task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());
+    let found: Run<f32> = train_by(task, &setup, |trainer| {
+        trainer.parts.model.device = Arc::new(GpuDevice::new(machine()));
+        trainer.narrow::<bf16>(SEED).unwrap();
     });
     let (loss, _) = found.difference(&expected);
     assert!(loss > 0.0 && loss < 1e-3, "loss {loss:e}");

@@ -4,13 +4,13 @@
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
 
+use maypole_lab::export::ExportedConfig;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::FlatStore;
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::train::checkpoint::export::ExportedConfig;
 use maypole_trainer::train::text::{RICHARD_III, Text};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;

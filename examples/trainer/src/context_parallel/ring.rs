@@ -44,37 +44,26 @@ use maypole::Result;
 
 /// Attention over positions that are divided over a group.
 #[derive(Clone, Debug)]
-pub struct RingAttention<R = ExactRing> {
+pub struct RingAttention {
     /// The ranks that have the other positions.
     pub group: RankGroup,
     /// The division of positions over ranks.
     pub division: PositionDivision,
-    /// Two decisions that [`RingRules`] names.
-    pub rules: R,
+    /// The rank whose positions the causal mask uses for the pieces of a rank: the same.
+    pub positions_of: fn(usize) -> usize,
+    /// What the sum and the output so far are multiplied by when a later block of keys has a greater
+    /// score, given the exponential of the difference of the scores: that.
+    pub rescale: fn(f64) -> f64,
 }
 
-/// Two decisions of ring attention that are often made wrongly. The default methods are right; a
-/// fault in `faults` overrides one of them.
-pub trait RingRules {
-    /// Returns the rank whose positions the causal mask uses for the pieces of `rank`.
-    fn positions_of(&self, rank: usize) -> usize {
-        rank
-    }
-
-    /// Returns the number by which the sum and the output so far are multiplied when a later block
-    /// of keys has a greater score: `factor`, the exponential of the difference of the scores.
-    fn rescale<T: Real>(&self, factor: T) -> T {
-        factor
+impl RingAttention {
+    /// Attention over the positions of the ranks of `group`.
+    pub fn new(group: RankGroup, division: PositionDivision) -> Self {
+        Self { group, division, positions_of: |rank| rank, rescale: |factor| factor }
     }
 }
 
-/// The right rules: the defaults of [`RingRules`].
-#[derive(Clone, Copy, Debug)]
-pub struct ExactRing;
-
-impl RingRules for ExactRing {}
-
-impl<T: Real, R: RingRules> Attention<T> for RingAttention<R> {
+impl<T: Real> Attention<T> for RingAttention {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
     fn forward(
         &mut self,
@@ -102,8 +91,8 @@ impl<T: Real, R: RingRules> Attention<T> for RingAttention<R> {
 }
 
 /// The passes of one layer around the ring.
-struct RingPass<'a, R> {
-    ring: &'a RingAttention<R>,
+struct RingPass<'a> {
+    ring: &'a RingAttention,
     heads: Heads,
 }
 
@@ -122,7 +111,7 @@ struct BlockPair {
     sight: Visibility,
 }
 
-impl<R: RingRules> RingPass<'_, R> {
+impl RingPass<'_> {
     fn forward<T: Real>(&self, qkv: &[T]) -> Result<(Vec<T>, Vec<T>)> {
         let mut y = vec![T::zero(); qkv.len() / 3];
         let lines = qkv.len() / 3 / self.heads.size;
@@ -204,7 +193,7 @@ impl<R: RingRules> RingPass<'_, R> {
                 let before = most[line + i];
                 let line = line + i;
                 let now = greatest(seen).max(before);
-                let kept = self.ring.rules.rescale((before - now).quick_exp());
+                let kept = T::of((self.ring.rescale)((before - now).quick_exp().wide()));
                 sums[line] = sums[line] * kept + exponentials(seen, now);
                 most[line] = now;
                 y[output + i * width..][..size].iter_mut().for_each(|y| *y *= kept);
@@ -285,7 +274,7 @@ impl<R: RingRules> RingPass<'_, R> {
         let width = self.heads.width();
         let tokens = self.heads.tokens(qkv);
         let pieces = |rank| {
-            let rank = self.ring.rules.positions_of(rank);
+            let rank = (self.ring.positions_of)(rank);
             self.ring.division.pieces(rank, ranks, tokens * ranks)
         };
         let queries = pieces(self.ring.group.rank());

@@ -28,7 +28,7 @@
 //! # Cost
 //! With `P` parameters, `n` ranks and `m` micro-batches, each rank sends in one step `2 P (n-1)/n`
 //! numbers (replicated, ZeRO-1), `(m+1) P (n-1)/n` (ZeRO-2) or `3 m P (n-1)/n` (FSDP).
-//! [`crate::check::memory`] has the table of bytes that a rank keeps.
+//! `maypole_lab::memory` has the table of bytes that a rank keeps.
 //!
 //! # Source
 //! Li et al., "PyTorch Distributed" (2020), for buckets; Rajbhandari et al., "ZeRO" (2020); Zhao et

@@ -22,7 +22,7 @@
 //!
 //! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even.
 //! If the load is uneven, a step lasts as long as that of the busiest rank;
-//! [`crate::expert_parallel::placement`] and [`crate::expert_parallel::rebalance`] even it out.
+//! [`crate::expert_parallel::placement`] evens it out.
 //!
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
 //! (2020).

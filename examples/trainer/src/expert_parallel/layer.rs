@@ -6,7 +6,7 @@
 //! its gate. One rank runs the same code with all experts.
 //!
 //! Ranks of `ep` wait for the rank with the busiest experts. The [`RoutingRecord`] counts the
-//! tokens of each expert, layer by layer, and [`crate::expert_parallel::rebalance`] evens out the
+//! tokens of each expert, layer by layer, and `maypole_lab::rebalance` evens out the
 //! load.
 //!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
@@ -37,7 +37,7 @@ use std::rc::Rc;
 
 /// The experts of one rank.
 #[derive(Clone, Debug)]
-pub struct ExpertLayer<R = ExactExperts> {
+pub struct ExpertLayer {
     /// The rule by which tokens choose experts.
     pub router: Router,
     /// The ranks that have the other experts.
@@ -46,30 +46,12 @@ pub struct ExpertLayer<R = ExactExperts> {
     pub tp: RankGroup,
     /// The routing of this step: its settings, and the loads that it counted.
     pub routing: Rc<RefCell<RoutingRecord>>,
-    /// Two decisions that [`ExpertRules`] names.
-    pub rules: R,
+    /// The routes of the rows to the experts and back: as they are.
+    pub routes: fn(TokenRoutes) -> TokenRoutes,
+    /// The gradient of a gate, given the dot product of its expert's output and the gradient of the
+    /// token's output: that product.
+    pub gate_gradient: fn(f64) -> f64,
 }
-
-/// Two decisions of a layer of experts that are often made wrongly. The default methods are right;
-/// a fault in `faults` overrides one of them.
-pub trait ExpertRules {
-    /// Returns the routes of the rows to the experts and back.
-    fn routes(&self, routes: TokenRoutes) -> TokenRoutes {
-        routes
-    }
-
-    /// Returns the gradient of a gate: `product`, the dot product of its expert's output and the
-    /// gradient of the token's output.
-    fn gate_gradient<T: Real>(&self, product: T) -> T {
-        product
-    }
-}
-
-/// The right rules: the defaults of [`ExpertRules`].
-#[derive(Clone, Copy, Debug)]
-pub struct ExactExperts;
-
-impl ExpertRules for ExactExperts {}
 
 /// The settings of the routers of a rank in a step, and the loads that they counted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,15 +89,25 @@ pub struct DroppedChoice {
     pub expert: usize,
 }
 
-impl<R: ExpertRules> ExpertLayer<R> {
+impl ExpertLayer {
+    /// A layer whose experts are divided over the ranks of the first group, and their matrices over
+    /// those of the second.
+    pub fn new(
+        router: Router,
+        (ep, tp): (RankGroup, RankGroup),
+        routing: Rc<RefCell<RoutingRecord>>,
+    ) -> Self {
+        Self { router, ep, tp, routing, routes: |routes| routes, gate_gradient: |product| product }
+    }
+
     fn inner(&self) -> TensorParallelRegion {
         TensorParallelRegion { group: self.tp.clone(), sequence: false }
     }
 
-    fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
+    fn find_routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
         let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
         let routes = TokenRoutes::new(&self.ep, &placement, &routed.choices)?;
-        Ok(self.rules.routes(routes))
+        Ok((self.routes)(routes))
     }
 
     /// Adds one forward pass to the record, if it is one of the coming passes.
@@ -143,7 +135,7 @@ impl<R: ExpertRules> ExpertLayer<R> {
 /// logits, and the output of each choice. Three buffers for each expert of this rank follow.
 const SHARED: usize = 3;
 
-impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
+impl<T: Real> FeedForward<T> for ExpertLayer {
     fn forward(
         &mut self,
         device: &dyn Device<T>,
@@ -157,7 +149,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let mut logits = vec![T::zero(); h.len() / width * self.router.experts];
         device.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
-        let routes = self.routes(&routed)?;
+        let routes = self.find_routes(&routed)?;
         self.record(&routed, &routes);
         let rows =
             routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
@@ -207,7 +199,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let (drouter, dexperts) = g.split_first_mut().expect("as many gradients as tensors");
         let width = router.len() / self.router.experts;
         let routed = self.router.route(logits);
-        let routes = self.routes(&routed)?;
+        let routes = self.find_routes(&routed)?;
 
         let mut scaled = vec![T::zero(); outputs.len()];
         for (choice, scaled) in routed.choices.iter().zip(scaled.chunks_exact_mut(width)) {
@@ -243,7 +235,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
     }
 }
 
-impl<R: ExpertRules> ExpertLayer<R> {
+impl ExpertLayer {
     /// Returns the gradient of each choice's gate, zero for dropped choices.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
         let gate = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
@@ -252,7 +244,7 @@ impl<R: ExpertRules> ExpertLayer<R> {
             if !choice.kept {
                 return T::zero();
             }
-            self.rules.gate_gradient(sum_of(output, dy, |output, dy| output * dy))
+            T::of((self.gate_gradient)(sum_of(output, dy, |output, dy| output * dy).wide()))
         };
         routed.choices.iter().enumerate().map(gate).collect()
     }

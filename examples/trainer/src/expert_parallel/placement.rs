@@ -4,7 +4,7 @@
 //! the rank with the greatest load. Experts are placed again by measured load: the busiest first,
 //! each on the least loaded rank that has a free place. Every rank has the same number of experts.
 //! [`crate::expert_parallel::dispatch`] works with any placement. A placement decides which rank
-//! computes an expert, and does not change the result. [`crate::expert_parallel::rebalance`] moves
+//! computes an expert, and does not change the result. `maypole_lab::rebalance` moves
 //! experts to a new placement.
 //!
 //! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.

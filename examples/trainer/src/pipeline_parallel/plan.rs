@@ -3,7 +3,7 @@
 //! What it does: layers are divided into stages, and stage `s` is on rank `s % ranks`. A batch is
 //! divided into micro-batches, so that ranks work at the same time. A plan has a list of passes for
 //! each rank. [`crate::pipeline_parallel::execute`] executes it,
-//! [`crate::pipeline_parallel::trace::simulate`] simulates it, [`crate::pipeline_parallel::draw`]
+//! [`crate::pipeline_parallel::trace::simulate`] simulates it, `maypole_lab::report::draw`
 //! draws it.
 //!
 //! ```text

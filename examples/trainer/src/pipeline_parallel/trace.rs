@@ -2,7 +2,7 @@
 //!
 //! What it does: [`simulate`] computes the [`PipelineTrace`] of a [`PipelinePlan`] from a cost of
 //! each pass; the executor measures a trace of the same form. A trace gives the idle share and the
-//! activations held, and [`crate::pipeline_parallel::draw`] draws it. A simulation with the
+//! activations held, and `maypole_lab::report::draw` draws it. A simulation with the
 //! measured cost of each pass gives the idle share to expect of stages of unequal cost.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.

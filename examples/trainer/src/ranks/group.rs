@@ -349,9 +349,11 @@ impl RankGroup {
         PendingCollective { way, timeline: self.timeline.clone(), under_way }
     }
 
-    /// Returns the number of elements in each rank's part of `len`.
+    /// Returns the number of elements in each rank's part of `len`. A thread that runs a call later
+    /// frees it, so it is not of the kind that the caller counts.
     fn counts(&self, len: usize) -> Vec<usize> {
-        (0..self.world).map(|index| Shard { index, of: self.world }.range(len).len()).collect()
+        let part = |index| Shard { index, of: self.world }.range(len).len();
+        MemoryKind::Other.hold(|| (0..self.world).map(part).collect())
     }
 }
 

@@ -7,13 +7,12 @@
 //! | [`memory`] | the kinds of memory that are allocated and freed within a step |
 //! | [`shard`] | one rank's part of something that is divided evenly |
 //! | [`traffic`] | bytes that a rank sends, by group |
-//! | [`timeline`], [`shares`] | spans of one rank's activities; the share of its time in each |
+//! | [`timeline`] | spans of one rank's activities |
 
 pub mod exchange;
 pub mod group;
 pub mod memory;
 pub mod mesh;
 pub mod shard;
-pub mod shares;
 pub mod timeline;
 pub mod traffic;

@@ -1,5 +1,5 @@
 //! The spans of time of one rank: spans of compute, of sending and of waiting, for the shares
-//! ([`crate::ranks::shares`]) and for pictures.
+//! (`maypole_lab::report::shares`) and for pictures.
 //!
 //! A collective that was started runs on a thread of its own. Its span overlaps the spans of what
 //! the rank does meanwhile. The part that overlaps a backward pass is hidden; the part that
@@ -21,7 +21,7 @@ pub enum RankActivity {
     Update,
     /// Waiting for a collective: communication that nothing hides.
     Wait,
-    /// Waiting for other stages of the pipeline: the bubble ([`crate::pipeline_parallel::bubble`]).
+    /// Waiting for other stages of the pipeline: the bubble.
     Bubble,
     /// Moving experts to other ranks.
     Moving,

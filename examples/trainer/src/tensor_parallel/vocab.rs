@@ -21,7 +21,7 @@
 //!
 //! It pays if the vocabulary is large beside the width, as a learnt vocabulary is
 //! ([`crate::train::bpe`]). The size of a learnt vocabulary depends on the text, so ranks seldom
-//! divide it: [`crate::check::tour`] trains on 301 learnt tokens of a play over two ranks.
+//! divide it: `train tour` trains on 301 learnt tokens of a play over two ranks.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
 

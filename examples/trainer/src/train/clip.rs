@@ -13,8 +13,57 @@ use crate::model::layout::{LayoutEntry, ParameterLayout};
 use crate::model::store::OwnedRun;
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{Real, sum_of_squares};
+use crate::tensor::precision::LossScale;
 use maypole::Result;
 use std::ops::Range;
+
+/// The length of the gradient: its norm, the most that it may be, and the scale of losses.
+#[derive(Clone, Debug)]
+pub struct Clip {
+    /// The norm of the whole gradient, from the parts of all ranks.
+    pub norm: GradientNorm,
+    /// The most that the norm may be.
+    pub limit: Option<f64>,
+    /// The factor of losses before the backward pass, if gradients are 16-bit numbers.
+    pub scale: Option<LossScale>,
+    /// The norm in the last step, before clipping; `None` unless the limit or the scale needs it.
+    pub last: Option<f64>,
+    /// The factor of losses in this step.
+    used: f64,
+}
+
+impl Clip {
+    /// No limit, and no scale.
+    pub fn new(norm: GradientNorm) -> Self {
+        Self { norm, limit: None, scale: None, last: None, used: 1.0 }
+    }
+
+    /// Begins a step. Returns the factor of its losses before the backward pass.
+    pub fn begin(&mut self) -> f64 {
+        self.used = self.scale.map_or(1.0, |scale| scale.factor);
+        self.used
+    }
+
+    /// The loss of this step without the factor.
+    pub fn unscaled(&self, loss: f64) -> f64 {
+        loss / self.used
+    }
+
+    /// The factor of the gradients in the update; `None` if one on any rank is not finite, so that
+    /// there is no update.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    pub fn factor<T: Real>(&mut self, owned: &[OwnedRun<'_, T>]) -> Result<Option<f64>> {
+        let wanted = self.limit.is_some() || self.scale.is_some();
+        let norm = wanted.then(|| self.norm.of(owned)).transpose()?;
+        self.last = norm.map(|norm| norm / self.used);
+        let scale = self.scale.as_mut().zip(self.last);
+        let good = scale.is_none_or(|(scale, norm)| scale.update(norm));
+        let factor = self.last.map_or(1.0, |norm| factor(norm, self.limit)) / self.used;
+        Ok(good.then_some(factor))
+    }
+}
 
 /// Computes the norm of the whole gradient. For each parameter of this rank it knows how many ranks
 /// have the same one, so that each counts once.

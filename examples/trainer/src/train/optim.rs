@@ -3,9 +3,12 @@
 //! Both work on each number alone. So a rank that updates a part of the parameters needs the
 //! optimizer's state of that part only, which is why ZeRO can shard it.
 
-use crate::model::store::OwnedRun;
+use crate::model::store::{OwnedRun, Store};
 use crate::tensor::math::{Real, vectorized};
+use crate::train::schedule::Rate;
+use maypole::Result;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::fmt;
 
 /// The rule of an update, with its constants.
@@ -112,6 +115,54 @@ impl<T: Real> Optimizer<T> {
                 }
             }
         }
+    }
+}
+
+/// What a step does with the gradients.
+pub trait Update<T: Real>: Any {
+    /// Is told before the update number `step`, when all gradients are summed.
+    ///
+    /// # Errors
+    /// As the store.
+    fn before(&mut self, step: (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+        let _ = (step, store);
+        Ok(())
+    }
+
+    /// Updates the parameters of `owned`, whose gradients are multiplied by `factor` first. Without
+    /// a factor some gradient of the step was not finite, and nothing is updated.
+    ///
+    /// # Errors
+    /// As the collectives in it, if there are any.
+    fn step(&mut self, owned: &mut [OwnedRun<'_, T>], rate: f64, factor: Option<f64>)
+    -> Result<()>;
+
+    /// The optimizer and its averages.
+    fn optimizer(&self) -> &Optimizer<T>;
+
+    /// The same, to be changed.
+    fn optimizer_mut(&mut self) -> &mut Optimizer<T>;
+}
+
+impl<T: Real> Update<T> for Optimizer<T> {
+    fn step(
+        &mut self,
+        owned: &mut [OwnedRun<'_, T>],
+        rate: f64,
+        factor: Option<f64>,
+    ) -> Result<()> {
+        if let Some(factor) = factor {
+            self.step(owned, rate, factor);
+        }
+        Ok(())
+    }
+
+    fn optimizer(&self) -> &Optimizer<T> {
+        self
+    }
+
+    fn optimizer_mut(&mut self) -> &mut Optimizer<T> {
+        self
     }
 }
 

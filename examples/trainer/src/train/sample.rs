@@ -10,19 +10,19 @@
 use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
-use crate::ranks::group::RankGroup;
 use crate::tensor::random::uniform;
-use crate::train::session::TrainingSession;
+use crate::train::trainer::Trainer;
 use maypole::{ReduceOp, Result};
 
 /// The weights of the whole model, on every rank. All ranks call it.
 ///
 /// # Errors
 /// As the collectives in it.
-pub fn whole_weights(session: &mut TrainingSession<f32>, world: &RankGroup) -> Result<Vec<f32>> {
-    let layout = session.store.layout().clone();
+pub fn whole_weights(trainer: &mut Trainer<f32>) -> Result<Vec<f32>> {
+    let world = trainer.groups.world.clone();
+    let layout = trainer.parts.store.layout().clone();
     let mut whole = vec![f32::NEG_INFINITY; layout.config.parameters()];
-    layout.scatter_into(&session.store.all_weights()?, &mut whole);
+    layout.scatter_into(&trainer.parts.store.all_weights()?, &mut whole);
     if world.world() > 1 {
         world.call(|comm| comm.all_reduce(&mut whole, ReduceOp::Max))?;
     }

@@ -107,6 +107,40 @@ fn fraction(step: u64, start: u64, end: u64) -> f64 {
     }
 }
 
+/// The rate of each step: the schedule, and what lowers it when the loss no longer falls.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// The size of each step.
+    pub schedule: RateSchedule,
+    /// What lowers the rate, if the schedule says so.
+    pub plateau: Option<PlateauRate>,
+    /// The rate of the last step.
+    pub last: f64,
+}
+
+impl Rate {
+    /// Before the first step.
+    pub fn new(schedule: RateSchedule) -> Self {
+        Self { schedule, plateau: schedule.plateau(), last: 0.0 }
+    }
+
+    /// The rate of step number `step`, which comes next.
+    pub fn at(&mut self, step: u64) -> f64 {
+        let factor = self.plateau.map_or(1.0, |plateau| plateau.factor());
+        let warm = step >= self.schedule.warm_up;
+        let lowest = if self.plateau.is_some() && warm { self.schedule.floor } else { 0.0 };
+        self.last = (self.schedule.rate(step) * factor).max(lowest);
+        self.last
+    }
+
+    /// Notes the loss of a step.
+    pub fn observe(&mut self, loss: f64) {
+        if let Some(plateau) = &mut self.plateau {
+            plateau.observe(loss);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use crate::train::bpe::Bpe;
 use crate::train::text::DataFingerprint;
 use serde::{Deserialize, Serialize};
 
-/// The settings of a run that are not in its session.
+/// The settings of a run that are not in its trainer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunSettings {
     /// Rows of a global batch.

@@ -8,7 +8,6 @@
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
-use crate::faults::PlantedFault;
 use crate::model::config::{Config, divisor};
 use crate::model::layout::ModelShare;
 use crate::pipeline_parallel::plan::PipelineSchedule;
@@ -56,8 +55,6 @@ pub struct Setup {
     pub sharding: Sharding,
     /// The order of addition in sums.
     pub order: SumOrder,
-    /// A deliberate mistake, for demonstrations.
-    pub fault: Option<PlantedFault>,
 }
 
 impl Default for Setup {
@@ -74,7 +71,6 @@ impl Default for Setup {
             router: None,
             sharding: Sharding::default(),
             order: SumOrder::Fast,
-            fault: None,
         }
     }
 }
@@ -136,8 +132,7 @@ impl Setup {
         self.schedule.plan(stages, self.micros).map(drop)
     }
 
-    /// Whether the other ranks can go on when one dies: see
-    /// [`survivors`](crate::train::survivors).
+    /// Whether the other ranks can go on when one dies.
     ///
     /// # Errors
     /// The end of a sentence that begins with the option that asks for it: what would be lost, and

@@ -1,33 +1,48 @@
-//! Reading: restores a session on any mesh from a checkpoint.
+//! Reading: restores a trainer on any mesh from a checkpoint.
 
 use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
 use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
-use crate::train::checkpoint::reshard::runs;
+use crate::train::checkpoint::reshard::{ParameterRun, runs};
 use crate::train::checkpoint::settings::{SettingChange, changes, refuse_others};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
-use crate::train::session::TrainingSession;
+use crate::train::trainer::{Parts, Trainer};
 use std::path::Path;
 
-/// Restores `session`, which may be on any mesh, from the checkpoint in `place`, and returns the
-/// settings that differ from those of the run that wrote it. All ranks of `world` call it. Every
+/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns the
+/// settings that differ from those of the run that wrote it. All ranks call it. Every
 /// file is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
-/// The session is then unchanged, unless a collective failed.
+/// The trainer is then unchanged, unless a collective failed.
 pub fn load(
-    session: &mut TrainingSession<f32>,
-    world: &RankGroup,
+    trainer: &mut Trainer<f32>,
     place: &Path,
 ) -> Result<Vec<SettingChange>, CheckpointError> {
+    let world = &trainer.groups.world.clone();
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
-    let buffers = agree(world, read(session, &manifest, place))?;
-    let differing = changes(&manifest, session);
-    install(session, &manifest, buffers);
-    session.store.share()?;
+    let buffers = agree(world, read(trainer, &manifest, place))?;
+    let differing = changes(&manifest, trainer);
+    install(trainer, &manifest, buffers);
+    trainer.parts.store.share()?;
     Ok(differing)
+}
+
+/// The weights of the whole model in the checkpoint in `place`, and its manifest. Every file is
+/// compared with its digest first.
+///
+/// # Errors
+/// [`CheckpointError`].
+pub fn read_whole(place: &Path) -> Result<(Manifest, Vec<f32>), CheckpointError> {
+    let manifest = Manifest::read(place)?;
+    let whole = ParameterRun { start: 0, len: manifest.config.parameters() };
+    let mut wanted = WantedNumbers::weights(&[whole]);
+    read_wanted(place, &manifest.parts, &mut wanted)?;
+    wanted.check().map_err(|why| damaged(&place.join(MANIFEST), None, why))?;
+    let [weights, ..] = wanted.buffers;
+    Ok((manifest, weights))
 }
 
 /// Refuses a path that names different checkpoints on different hosts: ranks would go on from
@@ -47,13 +62,13 @@ fn same_everywhere(
 
 /// Returns the weights and both averages of the parameters that this rank updates.
 fn read(
-    session: &mut TrainingSession<f32>,
+    trainer: &mut Trainer<f32>,
     manifest: &Manifest,
     place: &Path,
 ) -> Result<[Vec<f32>; 3], CheckpointError> {
-    refuse_others(manifest, session, place)?;
-    let layout = session.store.layout().clone();
-    let owned = session.store.owned();
+    refuse_others(manifest, trainer, place)?;
+    let layout = trainer.parts.store.layout().clone();
+    let owned = trainer.parts.store.owned();
     let parts = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
     let wanted: Vec<_> = parts.flat_map(|part| runs(&layout, part)).collect();
     let mut wanted = WantedNumbers::new(&wanted);
@@ -62,20 +77,22 @@ fn read(
     Ok(wanted.buffers)
 }
 
-fn install(session: &mut TrainingSession<f32>, manifest: &Manifest, buffers: [Vec<f32>; 3]) {
+fn install(trainer: &mut Trainer<f32>, manifest: &Manifest, buffers: [Vec<f32>; 3]) {
     let [weights, first, second] = buffers;
     let mut rest = &weights[..];
-    for run in &mut session.store.owned() {
+    for run in &mut trainer.parts.store.owned() {
         let (own, after) = rest.split_at(run.weights.len());
         run.weights.copy_from_slice(own);
         rest = after;
     }
-    if session.optimizer.rule.states() > 0 {
-        session.optimizer.first = first;
-        session.optimizer.second = second;
+    let optimizer = trainer.optimizer_mut();
+    if optimizer.rule.states() > 0 {
+        optimizer.first = first;
+        optimizer.second = second;
     }
-    session.step = manifest.step;
-    session.optimizer.steps = manifest.updates;
-    session.scale = session.scale.map(|own| manifest.scale.unwrap_or(own));
-    session.plateau = session.plateau.map(|own| manifest.plateau.unwrap_or(own));
+    optimizer.steps = manifest.updates;
+    trainer.step = manifest.step;
+    let Parts { clip, rate, .. } = &mut trainer.parts;
+    clip.scale = clip.scale.map(|own| manifest.scale.unwrap_or(own));
+    rate.plateau = rate.plateau.map(|own| manifest.plateau.unwrap_or(own));
 }

@@ -31,7 +31,7 @@
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
 //! rates are functions of the step, and the manifest has the scale of losses in `f16` and the state
 //! of a rate that falls on a plateau. Local SGD is the exception: its ranks have an optimizer each,
-//! and a checkpoint has one. Experts [move](crate::expert_parallel::rebalance) by loads that are
+//! and a checkpoint has one. Experts move by loads that are
 //! counted from the last move on: a checkpoint of a step at which they did not move has lost the
 //! count, so that they may move differently, which changes losses only by rounding.
 //!
@@ -43,9 +43,7 @@
 //! | [`reshard`] | from the parts of any mesh to those of any other |
 //! | [`settings`] | the settings that decide a run's result, and what a change of each means |
 //! | [`history`] | which checkpoints are in a folder, and which of them are kept |
-//! | [`save`], [`load`], [`export`] | to disk, back, and out to other tools |
 
-pub mod export;
 pub mod files;
 pub mod history;
 pub mod load;

@@ -1,15 +1,15 @@
 //! The part of a checkpoint that one rank writes: three buffers in a safetensors file, and in its
 //! header the runs of the whole model that their numbers are.
 
-use crate::train::checkpoint::manifest::{PartDigest, part_name};
-use crate::train::checkpoint::reshard::{ParameterRun, RunPool};
+use crate::train::checkpoint::manifest::PartDigest;
+use crate::train::checkpoint::reshard::ParameterRun;
 use crate::train::checkpoint::{CheckpointError, damaged, failed, unreadable};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::path::Path;
 
 /// The tensors of a part: weights and both averages of the optimizer.
@@ -90,24 +90,6 @@ pub(super) fn parse_runs(
         return Err(format!("it has {len} numbers from number {start} on"));
     }
     Ok(runs.into_iter().map(|[start, len]| ParameterRun { start, len }).collect())
-}
-
-/// Adds the parts of the checkpoint in `place` to `pool`, each compared with its digest first. One
-/// part at a time is in memory.
-pub(super) fn read_parts(
-    place: &Path,
-    parts: &[PartDigest],
-    pool: &mut RunPool<3>,
-) -> Result<(), CheckpointError> {
-    for (rank, digest) in parts.iter().enumerate() {
-        let path = place.join(part_name(rank));
-        let mut file = open_part(&path, rank, digest, parts)?;
-        let mut bytes = Vec::new();
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(failed(&path))?;
-        let part = RankPart::from_bytes(&bytes).map_err(|why| damaged(&path, Some(rank), why))?;
-        pool.add(&part.runs, part.buffers.each_ref().map(|buffer| &**buffer));
-    }
-    Ok(())
 }
 
 /// Opens a file that has the length and the digest that the manifest records. The digest is

@@ -35,6 +35,15 @@ pub(super) struct WantedNumbers {
 impl WantedNumbers {
     /// Wants these runs, one after the other in each buffer.
     pub(super) fn new(runs: &[ParameterRun]) -> Self {
+        Self::of(runs, [true; 3])
+    }
+
+    /// Wants the weights of these runs, without the averages.
+    pub(super) fn weights(runs: &[ParameterRun]) -> Self {
+        Self::of(runs, [true, false, false])
+    }
+
+    fn of(runs: &[ParameterRun], buffers: [bool; 3]) -> Self {
         let mut at = 0;
         let mut wanted: Vec<(ParameterRun, usize)> = Vec::with_capacity(runs.len());
         for run in runs {
@@ -42,7 +51,7 @@ impl WantedNumbers {
             at += run.len;
         }
         wanted.sort();
-        let buffers = [(); 3].map(|()| vec![0.0; at]);
+        let buffers = buffers.map(|wanted| vec![0.0; if wanted { at } else { 0 }]);
         Self { wanted, buffers, read: vec![false; at] }
     }
 
@@ -61,7 +70,7 @@ impl WantedNumbers {
             let from = at + start - run.start;
             for (buffer, tensor) in self.buffers.iter_mut().zip(&part.tensors) {
                 // An average that the optimizer did not have stands for zeros.
-                let Some(offset) = tensor else { continue };
+                let Some(offset) = tensor.filter(|_| !buffer.is_empty()) else { continue };
                 let bytes = bytemuck::cast_slice_mut(&mut buffer[to..to + len]);
                 part.file.read_exact_at(bytes, offset + 4 * from as u64)?;
             }

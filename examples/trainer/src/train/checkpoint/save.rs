@@ -8,31 +8,27 @@ use crate::train::checkpoint::manifest::{MANIFEST, Manifest, PartDigest, RunStat
 use crate::train::checkpoint::part::RankPart;
 use crate::train::checkpoint::reshard::runs;
 use crate::train::checkpoint::{CheckpointError, agree, failed};
-use crate::train::session::TrainingSession;
+use crate::train::trainer::{Parts, Trainer};
 use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Writes a checkpoint of `session` in `folder` and returns its path. All ranks of `world` call it,
-/// with the same step; `copy` says which of the ranks that update the same parameters this one is.
+/// Writes a checkpoint of `trainer` in `folder` and returns its path. All ranks call it, with the
+/// same step.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
 /// No checkpoint appears then, and what was written of it is removed.
-pub fn save(
-    session: &mut TrainingSession<f32>,
-    world: &RankGroup,
-    copy: Shard,
-    folder: &Path,
-) -> Result<PathBuf, CheckpointError> {
-    if session.store.diverges() {
+pub fn save(trainer: &mut Trainer<f32>, folder: &Path) -> Result<PathBuf, CheckpointError> {
+    if trainer.parts.store.diverges() {
         return Err(CheckpointError::Apart);
     }
-    let place = folder.join(folder_name(session.step));
-    let partial = folder.join(partial_name(session.step));
-    let saved = write_all(session, world, copy, &partial, &place);
+    let place = folder.join(folder_name(trainer.step));
+    let partial = folder.join(partial_name(trainer.step));
+    let world = trainer.groups.world.clone();
+    let saved = write_all(trainer, &world, &partial, &place);
     if world.rank() == 0 && saved.is_err() {
         // No rank writes there any more. A failure to remove it is ignored: `saved` has the cause.
         let _ = remove_folder(&partial);
@@ -41,19 +37,18 @@ pub fn save(
 }
 
 fn write_all(
-    session: &mut TrainingSession<f32>,
+    trainer: &mut Trainer<f32>,
     world: &RankGroup,
-    copy: Shard,
     partial: &Path,
     place: &Path,
 ) -> Result<(), CheckpointError> {
     let first = world.rank() == 0;
     agree(world, if first { begin(partial) } else { Ok(()) })?;
     let rank = world.rank();
-    let part = agree(world, write_part(session, copy, rank, &partial.join(part_name(rank))))?;
+    let part = agree(world, write_part(trainer, rank, &partial.join(part_name(rank))))?;
     let digests = gather_digests(world, &part)?;
     let end = || {
-        let manifest = Manifest::new(state(session), digests);
+        let manifest = Manifest::new(state(trainer), digests);
         write(&partial.join(MANIFEST), &manifest.to_bytes())?;
         appear(partial, place)
     };
@@ -67,43 +62,46 @@ fn begin(partial: &Path) -> Result<(), CheckpointError> {
     fs::create_dir_all(partial).map_err(failed(partial))
 }
 
-fn state(session: &TrainingSession<f32>) -> RunState {
-    let TrainingSession { step, scale, plateau, settings, schedule, clip, .. } = session;
+fn state(trainer: &Trainer<f32>) -> RunState {
+    let Parts { clip, rate, .. } = &trainer.parts;
     RunState {
-        config: session.store.layout().config.clone(),
-        step: *step,
-        updates: session.optimizer.steps,
-        rule: session.optimizer.rule,
-        scale: *scale,
-        plateau: *plateau,
-        schedule: *schedule,
-        clip: *clip,
-        settings: settings.clone(),
+        config: trainer.parts.store.layout().config.clone(),
+        step: trainer.step,
+        updates: trainer.optimizer().steps,
+        rule: trainer.optimizer().rule,
+        scale: clip.scale,
+        plateau: rate.plateau,
+        schedule: rate.schedule,
+        clip: clip.limit,
+        settings: trainer.settings.clone(),
     }
 }
 
 fn write_part(
-    session: &mut TrainingSession<f32>,
-    copy: Shard,
+    trainer: &mut Trainer<f32>,
     rank: usize,
     path: &Path,
 ) -> Result<PartDigest, CheckpointError> {
-    let bytes = own_part(session, copy).to_bytes();
+    let bytes = own_part(trainer).to_bytes();
     let bytes = bytes.map_err(|why| failed(path)(io::Error::other(why)))?;
     write(path, &bytes)?;
     Ok(PartDigest::new(rank, &bytes))
 }
 
 /// Returns the numbers that this rank writes.
-fn own_part(session: &mut TrainingSession<f32>, copy: Shard) -> RankPart<'static> {
-    let copies = session.store.copies();
-    let layout = session.store.layout().clone();
-    let owned = session.store.owned();
+fn own_part(trainer: &mut Trainer<f32>) -> RankPart<'static> {
+    let copy = trainer.groups.copies.shard();
+    let copies = trainer.parts.store.copies();
+    let layout = trainer.parts.store.layout().clone();
+    let owned = trainer.parts.store.owned();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
     let mut list = Vec::new();
     let mut buffers = [Vec::new(), Vec::new(), Vec::new()];
-    let averages = [&session.optimizer.first, &session.optimizer.second];
+    let averages = {
+        let optimizer = trainer.parts.update.optimizer();
+        [&optimizer.first, &optimizer.second]
+    };
     for ((part, state), run) in divide(&ranges, copies, copy).into_iter().zip(&owned) {
         buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
         for (buffer, average) in buffers[1..].iter_mut().zip(averages) {

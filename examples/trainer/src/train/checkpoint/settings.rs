@@ -9,8 +9,8 @@ use crate::expert_parallel::router::Router;
 use crate::train::checkpoint::CheckpointError;
 use crate::train::checkpoint::manifest::Manifest;
 use crate::train::schedule::{RateSchedule, RateShape};
-use crate::train::session::TrainingSession;
 use crate::train::settings::RunSettings;
+use crate::train::trainer::Trainer;
 use std::fmt::{self, Display};
 use std::path::Path;
 
@@ -38,15 +38,15 @@ impl Display for SettingChange {
 /// The effect of every change of how rows are drawn.
 const OTHER_ROWS: &str = "this run draws other rows of the text";
 
-/// Refuses a session with another model, optimizer or vocabulary than the checkpoint's.
+/// Refuses a trainer with another model, optimizer or vocabulary than the checkpoint's.
 pub(super) fn refuse_others(
     manifest: &Manifest,
-    session: &TrainingSession<f32>,
+    trainer: &Trainer<f32>,
     place: &Path,
 ) -> Result<(), CheckpointError> {
-    same(place, &manifest.config, &session.store.layout().config)?;
-    same(place, &manifest.rule, &session.optimizer.rule)?;
-    let (Some(before), Some(now)) = (&manifest.settings, &session.settings) else { return Ok(()) };
+    same(place, &manifest.config, &trainer.parts.store.layout().config)?;
+    same(place, &manifest.rule, &trainer.optimizer().rule)?;
+    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return Ok(()) };
     let tokens = |settings: &RunSettings| {
         format!("tokens of the vocabulary {:016x}", settings.data.vocabulary)
     };
@@ -62,11 +62,11 @@ fn same(path: &Path, theirs: &impl Display, ours: &impl Display) -> Result<(), C
     Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
 }
 
-/// Returns the settings of `session` that differ from those in `manifest`.
-pub(super) fn changes(manifest: &Manifest, session: &TrainingSession<f32>) -> Vec<SettingChange> {
-    let mut list = schedule_changes(&manifest.schedule, &session.schedule);
-    list.extend(change("--clip", &Limit(manifest.clip), &Limit(session.clip), ""));
-    let (Some(before), Some(now)) = (&manifest.settings, &session.settings) else { return list };
+/// Returns the settings of `trainer` that differ from those in `manifest`.
+pub(super) fn changes(manifest: &Manifest, trainer: &Trainer<f32>) -> Vec<SettingChange> {
+    let mut list = schedule_changes(&manifest.schedule, &trainer.parts.rate.schedule);
+    list.extend(change("--clip", &Limit(manifest.clip), &Limit(trainer.parts.clip.limit), ""));
+    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return list };
     list.extend(change("--rows", &before.rows, &now.rows, OTHER_ROWS));
     list.extend(change("--seed", &before.seed, &now.seed, OTHER_ROWS));
     list.extend(change("--precision", &before.precision, &now.precision, ""));

@@ -1,0 +1,292 @@
+//! The bytes that a rank should hold for a while within a step, by arithmetic alone: activations,
+//! and units of weights and gradients.
+//!
+//! What it does: counts numbers, as [`theory`](crate::theory) does. `n`: tokens of a
+//! micro-batch on the rank; `d`: the width; `t`: ranks of `tp`; `s`: `t` under sequence parallelism,
+//! otherwise 1; `T`: positions of a row; `h`: heads of the rank. A block keeps for its backward
+//! pass:
+//!
+//! ```text
+//! input, sum after attention, and the mean and deviation of both norms     2 n d / s + 4 n / s
+//! both normalised forms, gathered within a region                          2 n d
+//! q, k, v, and what attention makes of them                                4 n d / t
+//! probabilities of attention                                               rows h T T
+//!    in a ring: the logarithm of each sum alone                            n h
+//!    by Ulysses: those of h / cp heads, and q, k and v of them             rows h T T / cp + 3 n d / t
+//! hidden numbers before and after the nonlinearity                         8 n d / t
+//!    of experts: logits, outputs of all choices, and of each row that is   n experts + n top d
+//!    here the row and its hidden numbers                                   + rows here (d + 8 d / t)
+//! with recomputation: the input alone                                      n d / s
+//! ```
+//!
+//! A Llama keeps one number of each norm instead of two, and of each of its `m` hidden numbers
+//! three, `3 n m / t`: both that come in and the one that comes out. Its keys are written out for
+//! all heads of queries.
+//!
+//! All of them take the bytes of a layer's numbers: 2 in 16 bits. Means, deviations and logarithms
+//! take 4 even then.
+//!
+//! The head keeps its input with mean and deviation, its normalised form, and the logits of its
+//! lines of the vocabulary. The plan decides how many micro-batches wait at once: the passes of the
+//! rank are counted in the plan's order.
+//!
+//! Units: a sharded store makes buffers for a unit and drops them again. `u` is the elements of a
+//! unit, `p` a rank's part of them:
+//!
+//! ```text
+//! ZeRO-1   copies of all gradients that are under way, and the sums of them     sum of (u + p)
+//! ZeRO-2   the gradients of a unit, and those of the one after it under way     u + u' + p'
+//! FSDP     a unit, the one before it under way, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
+//!          the one after it under way
+//! 16 bits  in addition, in 32 bits: the largest unit, and the gradients of a unit;
+//!          during the update the gradients of all that the rank updates
+//! ```
+//!
+//! What is sharded, which collective runs where: nothing here.
+
+use crate::theory::RankTheory;
+use maypole_trainer::data_parallel::partial::{applied_to_own_tokens, dense};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::model::config::Architecture;
+use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
+use maypole_trainer::pipeline_parallel::plan::PassKind;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::ranks::shard::Shard;
+use maypole_trainer::train::setup::ContextExchange;
+use std::collections::HashMap;
+
+impl RankTheory<'_> {
+    /// The most bytes of activations that should wait for their backward pass at once. `routing` is
+    /// what the routers of the step recorded.
+    ///
+    /// # Panics
+    /// If the setup has no plan.
+    pub fn activations(&self, routing: &RoutingRecord) -> usize {
+        self.waiting(routing, self.element)
+    }
+
+    /// The same where layers give numbers of 16 bits: all but means, deviations and logarithms take
+    /// half.
+    ///
+    /// # Panics
+    /// If the setup has no plan.
+    pub fn activations_in_16_bits(&self, routing: &RoutingRecord) -> usize {
+        self.waiting(routing, 2)
+    }
+
+    fn waiting(&self, routing: &RoutingRecord, width: usize) -> usize {
+        let ranks = self.size(MeshAxis::Pp);
+        let rank = self.place.at(MeshAxis::Pp);
+        let plan = self.setup.schedule.plan(ranks, self.setup.micros).expect("a setup is checked");
+        let mut rows = routing.each.iter().copied();
+        let mut waiting = HashMap::new();
+        let mut held = 0;
+        let mut most = 0;
+        for op in &plan.ops[rank] {
+            let place = (op.micro, op.chunk);
+            if op.pass == PassKind::Backward {
+                held -= waiting.remove(&place).unwrap_or(0);
+                continue;
+            }
+            let stage = op.chunk * ranks + rank;
+            let layers = self.setup.layers(self.config, stage).len();
+            let blocks = (0..layers).map(|_| self.block(rows.next().unwrap_or(0)));
+            let head = if stage + 1 == plan.stages() { self.head() } else { 0 };
+            let exact = layers * self.exact() + if head > 0 { self.statistics() } else { 0 };
+            let bytes = width * (blocks.sum::<usize>() + head) + self.element * exact;
+            waiting.insert(place, bytes);
+            held += bytes;
+            most = most.max(held);
+        }
+        most
+    }
+
+    /// Numbers that a block keeps in full precision, whatever the width of the others: mean and
+    /// deviation of both norms, and the logarithms of a ring.
+    fn exact(&self) -> usize {
+        if self.recompute {
+            return 0;
+        }
+        let in_a_ring = self.size(MeshAxis::Cp) > 1 && self.setup.exchange == ContextExchange::Ring;
+        let heads = self.config.heads / self.size(MeshAxis::Tp);
+        2 * self.statistics() + if in_a_ring { self.tokens() * heads } else { 0 }
+    }
+
+    /// Numbers that a norm keeps of the rank's tokens: mean and deviation of each, or what a root of
+    /// squares is divided by alone.
+    fn statistics(&self) -> usize {
+        match self.config.architecture {
+            Architecture::Gpt => 2 * self.outside(),
+            Architecture::Llama { .. } => self.outside(),
+        }
+    }
+
+    /// Tokens of a micro-batch that the rank has outside of regions.
+    fn outside(&self) -> usize {
+        let divided = if self.setup.sequence { self.size(MeshAxis::Tp) } else { 1 };
+        self.tokens() / divided
+    }
+
+    /// Numbers of a layer's width that a block keeps; `rows` went through its experts on this rank.
+    fn block(&self, rows: usize) -> usize {
+        let n = self.tokens();
+        let d = self.config.width;
+        let tp = self.size(MeshAxis::Tp);
+        let outside = self.outside();
+        if self.recompute {
+            return outside * d;
+        }
+        let hidden = match self.setup.router {
+            None => self.hidden() * n / tp,
+            Some(router) => n * (router.experts + router.top * d) + rows * (d + 8 * d / tp),
+        };
+        outside * 2 * d + 2 * n * d + 4 * n * d / tp + self.attention() + hidden
+    }
+
+    /// Hidden numbers of a token that a feed-forward part keeps, on all ranks of `tp` together.
+    fn hidden(&self) -> usize {
+        let hidden = self.config.hidden();
+        match self.config.architecture {
+            Architecture::Gpt => 2 * hidden,
+            Architecture::Llama { .. } => 3 * hidden,
+        }
+    }
+
+    /// Numbers of a layer's width that attention keeps besides its input and its result.
+    fn attention(&self) -> usize {
+        let n = self.tokens();
+        let tp = self.size(MeshAxis::Tp);
+        let cp = self.size(MeshAxis::Cp);
+        let heads = self.config.heads / tp;
+        let rows = self.setup.micro_rows(self.rows);
+        let scores = rows * heads * self.config.context * self.config.context;
+        match self.setup.exchange {
+            _ if cp == 1 => scores,
+            ContextExchange::Ring => 0,
+            ContextExchange::Ulysses => scores / cp + 3 * n * self.config.width / tp,
+        }
+    }
+
+    /// Numbers of a layer's width that the head keeps.
+    fn head(&self) -> usize {
+        let n = self.tokens();
+        let d = self.config.width;
+        let tensor = Shard { index: self.place.at(MeshAxis::Tp), of: self.size(MeshAxis::Tp) };
+        self.outside() * d + n * d + n * tensor.range(self.config.vocab).len()
+    }
+
+    /// The most bytes of units that the store of this rank should hold at once, in full precision or
+    /// `mixed` with 16 bits. Meant for ranks of one stage: with several, a sharded store asks for
+    /// the first unit of a stage while another stage runs.
+    pub fn units(&self, mixed: bool) -> usize {
+        let layout = self.layout();
+        let copies = [MeshAxis::Dp, MeshAxis::Cp];
+        let index = copies.iter().fold(0, |at, axis| at * self.size(*axis) + self.place.at(*axis));
+        let shard = Shard { index, of: self.setup.mesh.sizes(&copies) };
+        let mut theory = UnitTheory::new(&layout, self.setup.sharding, shard, self.setup.micros);
+        if self.setup.sequence && self.size(MeshAxis::Tp) > 1 {
+            theory.sum_first(&layout, applied_to_own_tokens);
+        }
+        if self.size(MeshAxis::Ep) > 1 {
+            theory.sum_first(&layout, dense);
+        }
+        theory.bytes(if mixed { 2 } else { self.element }, mixed)
+    }
+}
+
+/// Elements of units that a store holds at the moments at which it may hold most.
+#[derive(Clone, Debug)]
+pub struct UnitTheory {
+    /// Elements of each unit.
+    units: Vec<usize>,
+    /// Elements of this rank's part of each; 0 where one rank has everything.
+    parts: Vec<usize>,
+    /// The most elements of a unit that are copied to be summed over another axis first.
+    together: Vec<usize>,
+    /// Elements that this rank updates.
+    owned: usize,
+    sharding: Sharding,
+    micros: usize,
+}
+
+impl UnitTheory {
+    /// The units of `layout`, of which a rank of data parallelism has part `shard`.
+    pub fn new(layout: &ParameterLayout, sharding: Sharding, shard: Shard, micros: usize) -> Self {
+        let units: Vec<usize> = layout.units.iter().map(|unit| unit.range.len()).collect();
+        let part = |unit: &usize| shard.range(*unit).len();
+        let parts = units.iter().map(|unit| if shard.of > 1 { part(unit) } else { 0 }).collect();
+        let sharded = matches!(sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Fsdp { .. });
+        let owned = if sharded { units.iter().map(part).sum() } else { layout.len() };
+        let together = vec![0; units.len()];
+        Self { units, parts, together, owned, sharding, micros }
+    }
+
+    /// The gradients that `terms` accepts are summed over another axis before the store gets them.
+    fn sum_first(&mut self, layout: &ParameterLayout, terms: fn(&LayoutEntry) -> bool) {
+        for (unit, together) in layout.units.iter().zip(&mut self.together) {
+            let entries = layout.entries[unit.entries.clone()].iter().filter(|it| terms(it));
+            *together = (*together).max(entries.map(LayoutEntry::len).sum());
+        }
+    }
+
+    /// The most bytes that the store holds of units. A number takes `element` bytes; with `mixed`
+    /// layers compute on copies in 32 bits.
+    pub fn bytes(&self, element: usize, mixed: bool) -> usize {
+        let wide = if mixed { size_of::<f32>() } else { 0 };
+        let largest = self.units.iter().max().copied().unwrap_or(0);
+        let moment = |unit: usize| {
+            let [making, sending] = self.backward(unit);
+            let making = element * making + wide * self.units[unit];
+            (making + element * self.together[unit]).max(element * sending)
+        };
+        let backward = (0..self.units.len()).map(moment).max().unwrap_or(0);
+        let forward = (0..self.units.len()).map(|unit| self.forward(unit)).max().unwrap_or(0);
+        wide * largest + backward.max(element * forward).max(wide * self.owned)
+    }
+
+    /// A unit and what is under way for it; nothing before the first and after the last.
+    fn travelling(&self, unit: Option<usize>) -> usize {
+        let unit = unit.filter(|unit| *unit < self.units.len());
+        unit.map_or(0, |unit| self.units[unit] + self.parts[unit])
+    }
+
+    /// Numbers held during the forward pass of `unit`.
+    fn forward(&self, unit: usize) -> usize {
+        let earlier = if self.micros > 1 { self.travelling(Some(0)) } else { 0 };
+        match self.sharding {
+            Sharding::Fsdp { prefetch: true } => {
+                self.units[unit] + self.travelling(Some(unit + 1)) + earlier
+            }
+            Sharding::Fsdp { prefetch: false } => self.travelling(Some(unit)) + earlier,
+            Sharding::Zero2 => earlier,
+            _ => 0,
+        }
+    }
+
+    /// Numbers held when the backward pass of `unit` has its weights and its gradients, and when
+    /// its gradients are on their way.
+    fn backward(&self, unit: usize) -> [usize; 2] {
+        let own = self.units[unit];
+        let later = self.travelling(Some(unit + 1));
+        match self.sharding {
+            Sharding::Replicated { .. }
+            | Sharding::Local { .. }
+            | Sharding::Diloco { .. }
+            | Sharding::Gossip { .. } => [0, 0],
+            // The gradients of earlier steps are on their way.
+            Sharding::Stale { late } => [late as usize * self.units.iter().sum::<usize>(); 2],
+            Sharding::Zero1 => {
+                let all = |from: usize| -> usize {
+                    (from..self.units.len()).map(|unit| self.travelling(Some(unit))).sum()
+                };
+                [all(unit + 1), all(unit)]
+            }
+            Sharding::Zero2 => [own + later, self.travelling(Some(unit))],
+            Sharding::Fsdp { prefetch } => {
+                let next = if prefetch { self.travelling(unit.checked_sub(1)) } else { 0 };
+                [own + next + own + later, next + self.travelling(Some(unit))]
+            }
+        }
+    }
+}

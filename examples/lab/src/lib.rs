@@ -1,0 +1,38 @@
+//! The trainer examined: every axis beside one process and beside theory, mistakes that are made on
+//! purpose, experts that move, and ranks that die.
+//!
+//! What is here enters a [`Trainer`](maypole_trainer::train::trainer::Trainer) by its public parts:
+//! the trainer names none of it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`against`] | compares a run with one process: the first step and tensor that differ |
+//! | [`apart`] | algorithms whose ranks train apart, in one process |
+//! | [`verify`] | the comparison of a data-parallel run with one process |
+//! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
+//! | [`overlap`] | the passes that run while a collective of the store is under way |
+//! | [`combine`] | the pairs of axes that combine |
+//! | [`rebalance`] | experts that move between ranks by measured load |
+//! | [`mistakes`] | deliberate mistakes, planted in the parts of a rank |
+//! | [`survivors`] | a rank dies, and the others go on without it |
+//! | [`report`] | what is said and drawn of a run |
+//! | [`export`] | the weights of a checkpoint as tensors by name, for other tools |
+//! | [`tour`] | `train tour`: compares every axis with one process, one row each |
+//! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |
+#![forbid(unsafe_code)]
+
+pub mod against;
+pub mod apart;
+pub mod bench;
+pub mod combine;
+pub mod export;
+pub mod held;
+pub mod memory;
+pub mod mistakes;
+pub mod overlap;
+pub mod rebalance;
+pub mod report;
+pub mod survivors;
+pub mod theory;
+pub mod tour;
+pub mod verify;

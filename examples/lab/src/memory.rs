@@ -1,0 +1,98 @@
+//! The bytes that a rank holds, and the bytes that it should hold by theory.
+//!
+//! Bytes with P parameters, N ranks and AdamW in `f32` (4 bytes a number). "A unit" is the
+//! parameters of a block, of the embedding or of the head:
+//!
+//! | | weights | gradients | optimizer | in all |
+//! |---|---|---|---|---|
+//! | replicated, local SGD, gossip, stale sums | 4 P | 4 P | 8 P | 16 P |
+//! | DiLoCo | 4 P | 4 P | 16 P | 24 P |
+//! | ZeRO-1 | 4 P | 4 P | 8 P / N | 8 P + 8 P / N |
+//! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
+//! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
+//!
+//! In 16 bits ([`mixed`](maypole_trainer::model::mixed)) weights and gradients take half of these bytes. The
+//! optimizer takes 4 P more for the `f32` masters: 2 P, 2 P and 12 P where nothing is sharded.
+//!
+//! The measured bytes are the lengths of the buffers after a step. They leave out the units, which
+//! a rank holds only during a step.
+
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::tensor::math::Real;
+use maypole_trainer::train::trainer::Trainer;
+
+/// Bytes of a number in full precision.
+pub const FULL: usize = size_of::<f32>();
+
+/// The bytes that one rank holds between steps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RankMemory {
+    /// Of weights.
+    pub weights: usize,
+    /// Of gradients.
+    pub gradients: usize,
+    /// Of the optimizer's state, and of masters.
+    pub optimizer: usize,
+}
+
+impl RankMemory {
+    /// The bytes of the buffers of `trainer`.
+    pub fn of<T: Real>(trainer: &Trainer<T>) -> Self {
+        let bytes = trainer.parts.store.bytes();
+        Self {
+            weights: bytes.weights,
+            gradients: bytes.gradients,
+            optimizer: trainer.optimizer().bytes() + bytes.masters,
+        }
+    }
+
+    /// The bytes that a rank should hold: `parameters` parameters of `width` bytes each, over
+    /// `ranks` ranks, with `states` numbers of optimizer state for each parameter.
+    pub fn theory(
+        sharding: Sharding,
+        parameters: usize,
+        ranks: usize,
+        states: usize,
+        width: usize,
+    ) -> Self {
+        let whole = parameters;
+        let part = parameters.div_ceil(ranks);
+        let (weights, gradients, optimizer) = match sharding {
+            Sharding::Replicated { .. }
+            | Sharding::Local { .. }
+            | Sharding::Diloco { .. }
+            | Sharding::Gossip { .. }
+            | Sharding::Stale { .. } => (whole, whole, whole),
+            Sharding::Zero1 => (whole, whole, part),
+            Sharding::Zero2 => (whole, part, part),
+            Sharding::Fsdp { .. } => (part, part, part),
+        };
+        // An outer optimizer has an anchor and a velocity.
+        let outer = if matches!(sharding, Sharding::Diloco { .. }) { 2 } else { 0 };
+        let masters = usize::from(width < FULL) + outer;
+        Self {
+            weights: width * weights,
+            gradients: width * gradients,
+            optimizer: FULL * (states + masters) * optimizer,
+        }
+    }
+
+    /// The sum of weights, gradients and optimizer state, in bytes.
+    pub fn total(self) -> usize {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// The numbers that each rank of a ring sends in one step, for `parameters` parameters over `ranks`
+/// ranks.
+pub fn wire(sharding: Sharding, parameters: usize, ranks: usize, micro_batches: usize) -> f64 {
+    let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;
+    match sharding {
+        Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Stale { .. } => 2.0 * once,
+        Sharding::Zero2 => (micro_batches + 1) as f64 * once,
+        Sharding::Fsdp { .. } => 3.0 * micro_batches as f64 * once,
+        Sharding::Local { every } | Sharding::Diloco { every } => 2.0 * once / every as f64,
+        Sharding::Gossip { .. } if ranks == 1 => 0.0,
+        Sharding::Gossip { every } => parameters as f64 / every as f64,
+    }
+}

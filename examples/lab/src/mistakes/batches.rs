@@ -1,0 +1,111 @@
+//! Mistakes in what a rank trains on: the weight of a token, the numbers of positions, the targets
+//! of a micro-batch.
+
+use maypole::Result;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::train::rows::{RankRows, Rows};
+use maypole_trainer::train::text::Text;
+
+/// A mistake in the rows of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spoil {
+    /// Each rank divides by its own tokens, one of `parts` parts of the batch.
+    OwnTokens { parts: usize },
+    /// Each of `replicas` replicas divides by its own rows, and by their number.
+    OwnRows { replicas: usize },
+    /// Positions are numbered as if they were contiguous, and this were part number `place`.
+    PlainNumbers { place: usize },
+    /// Each micro-batch takes the targets of the next one.
+    NextTargets,
+}
+
+/// Rows with a mistake.
+#[derive(Debug)]
+pub(super) struct SpoiltRows {
+    pub(super) inner: RankRows,
+    pub(super) spoil: Spoil,
+}
+
+impl Rows for SpoiltRows {
+    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+        let mut batches = self.inner.of_step(text, step, scale)?;
+        match self.spoil {
+            Spoil::OwnTokens { parts } => weigh_by_own_tokens(&mut batches, parts),
+            Spoil::OwnRows { replicas } => {
+                weigh_by_own_rows(&mut batches, step.1 as f64 / replicas as f64);
+            }
+            Spoil::PlainNumbers { place } => number_plainly(&mut batches, place),
+            Spoil::NextTargets => swap_targets(&mut batches),
+        }
+        Ok(batches)
+    }
+
+    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
+        self.inner.after(steps, work)
+    }
+
+    fn each(&self) -> &[usize] {
+        self.inner.each()
+    }
+
+    fn all_like_own(&self) -> usize {
+        self.inner.all_like_own()
+    }
+}
+
+/// Rows that this rank does not divide anew when the others do.
+#[derive(Debug)]
+pub(super) struct RowsCutAlone(pub(super) RankRows);
+
+impl Rows for RowsCutAlone {
+    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+        self.0.of_step(text, step, scale)
+    }
+
+    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
+        let before = self.0.each().to_vec();
+        self.0.after(steps, work)?;
+        self.0.balance.adopt(before);
+        Ok(())
+    }
+
+    fn each(&self) -> &[usize] {
+        self.0.each()
+    }
+
+    fn all_like_own(&self) -> usize {
+        self.0.all_like_own()
+    }
+}
+
+/// Each rank divides by its own tokens, which are one of `parts` parts of the batch.
+fn weigh_by_own_tokens(batches: &mut [TokenBatch], parts: usize) {
+    batches.iter_mut().for_each(|batch| batch.weight *= parts as f64);
+}
+
+/// Each replica divides by its own rows, and by the number of replicas; `even` is the rows of a
+/// replica if all have equally many.
+fn weigh_by_own_rows(batches: &mut [TokenBatch], even: f64) {
+    let own: usize = batches.iter().map(|batch| batch.rows).sum();
+    batches.iter_mut().for_each(|batch| batch.weight *= even / own as f64);
+}
+
+/// Positions are numbered as if the sequence were divided into contiguous parts and this were part
+/// number `part`.
+fn number_plainly(batches: &mut [TokenBatch], part: usize) {
+    for batch in batches {
+        let columns = batch.positions.len() / batch.rows;
+        let first = (part * columns) as u32;
+        let plain: Vec<u32> = (first..first + columns as u32).collect();
+        batch.positions = plain.repeat(batch.rows);
+    }
+}
+
+/// Each micro-batch takes the targets of the next one.
+fn swap_targets(batches: &mut [TokenBatch]) {
+    let mut targets: Vec<_> = batches.iter().map(|batch| batch.targets.clone()).collect();
+    targets.rotate_left(1);
+    for (batch, targets) in batches.iter_mut().zip(targets) {
+        batch.targets = targets;
+    }
+}

@@ -1,0 +1,47 @@
+//! A rank dies, and the others go on: with no checkpoint, and with no number lost.
+//!
+//! What it does: the ranks that are left make a smaller communicator
+//! ([`shrink`](maypole::Communicator::shrink)), agree on the last step that all of them have done,
+//! go back to the state after that step, and divide the rows of a batch anew. From there on losses
+//! are those of a run on the smaller world, to the bit if sums are added in the order of ranks.
+//!
+//! # What is sharded
+//!
+//! Under ZeRO 1 and 2 a rank has the optimizer's averages of its part of the parameters. The next
+//! rank keeps a copy of them ([`keeper`]), which it updates in the same step, from the same
+//! gradients, by the same rule: the copy is bitwise what it copies. So a part is lost only if a rank
+//! and the next one die at once. Weights are on every rank. Forms of data parallelism that divide
+//! them (FSDP), or that let them differ, have no second copy and are refused.
+//!
+//! # Which collective runs where
+//!
+//! Each step, before the update: a shift around the ring, of the summed gradients of a rank's part.
+//! After a death ([`recovery`]): `shrink`, an all-gather of steps, and a broadcast of each part of
+//! the optimizer by a rank that has it.
+//!
+//! # A rank comes again
+//!
+//! Where the launcher starts a process in the place of a dead one, ranks let it in at the end of a step
+//! ([`Survivors::admit`](recovery::Survivors::admit)), which costs nothing while no rank is missing.
+//! The newcomer gets weights and optimizer from them (`newcomers`), rows are divided anew, and losses
+//! are from then on those of a run of that many ranks, to the bit.
+//!
+//! # Cost
+//!
+//! With n ranks and AdamW, 1/n more numbers a parameter leave each rank in a step, beside 2 (n-1)/n.
+//! Memory: the weights once more and three more parts of the optimizer, since the state before the
+//! step under way is kept, too. Right after a death each rank holds the whole optimizer until its
+//! next step.
+//!
+//! # Why one earlier state is enough
+//!
+//! A rank that dies stops the others at different places, but no two of them are further apart than
+//! one step. A rank writes over its earlier state when it has the sums of all gradients of a step. By
+//! then every rank has ended the step before, because no gradient of this one could come from it
+//! otherwise. So the last step that the slowest rank has ended is, on each of the others, either the
+//! last one or the one before.
+
+pub mod keeper;
+pub mod kept;
+mod newcomers;
+pub mod recovery;

@@ -1,0 +1,386 @@
+//! The tour's checks for data parallelism, its shardings, precision and checkpoints.
+
+use crate::held::UnitTheory;
+use crate::memory::{FULL, RankMemory, wire};
+use crate::overlap::{ObservedStore, OverlappedPasses, PassCounter};
+use crate::theory::RankTheory;
+use crate::tour::criterion::Criterion;
+use crate::tour::measure::StepMeasure;
+use crate::tour::row::TourRow;
+use crate::tour::{AxisCheck, CheckKind, TourSettings, survivors};
+use crate::verify::{Recipe, SumFirst, TrainingOutcome};
+use half::{bf16, f16};
+use maypole::Communicator;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
+use maypole_trainer::ranks::shard::Shard;
+use maypole_trainer::ranks::traffic::Traffic;
+use maypole_trainer::tensor::precision::LossScale;
+use maypole_trainer::train::checkpoint::history::latest;
+use maypole_trainer::train::checkpoint::load::load;
+use maypole_trainer::train::checkpoint::save::save;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::trainer::Trainer;
+use std::time::Instant;
+
+const DATA: Sharding = Sharding::Replicated { bucket: Some(100_000), overlap: true };
+const LATE: Sharding = Sharding::Replicated { bucket: Some(4_000), overlap: false };
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+/// The steps by which sums of the row on stale sums are late.
+const LATE_STEPS: u64 = 2;
+
+/// The checks of data parallelism.
+pub(crate) fn checks() -> Vec<AxisCheck> {
+    let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
+    vec![
+        check("data, sums overlapped", |axis, settings| {
+            DataParallelCheck::of(axis, 2, DATA).row(settings)
+        }),
+        check("data, sums afterwards", |axis, settings| {
+            DataParallelCheck::of(axis, 2, LATE).row(settings)
+        }),
+        check("micro-batches", |axis, settings| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row(settings)
+        }),
+        check("ZeRO-1", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero1).row(settings)
+        }),
+        check("ZeRO-2", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Zero2).row(settings)
+        }),
+        check("ZeRO-2, micro-batches", |axis, settings| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }
+                .row(settings)
+        }),
+        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 2, FSDP).row(settings)),
+        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 4, FSDP).row(settings)),
+        check("ZeRO-3, clipped", |axis, settings| {
+            DataParallelCheck {
+                rule: Rule::Sgd,
+                clip: true,
+                ..DataParallelCheck::of(axis, 2, FSDP)
+            }
+            .row(settings)
+        }),
+        check("local SGD, each step", |axis, settings| {
+            DataParallelCheck {
+                rule: Rule::Sgd,
+                ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 })
+            }
+            .row(settings)
+        }),
+        check("DiLoCo", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Diloco { every: 5 }).row(settings)
+        }),
+        check("gossip on a ring", |axis, settings| {
+            DataParallelCheck::of(axis, 4, Sharding::Gossip { every: 2 }).row(settings)
+        }),
+        check("stale sums", |axis, settings| {
+            DataParallelCheck::of(axis, 2, Sharding::Stale { late: LATE_STEPS }).row(settings)
+        }),
+        check("recomputed activations", |axis, settings| {
+            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
+                .row(settings)
+        }),
+        check("bf16", |axis, settings| {
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, DATA)
+            }
+            .row(settings)
+        }),
+        check("bf16, ZeRO-1", |axis, settings| {
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, Sharding::Zero1)
+            }
+            .row(settings)
+        }),
+        check("bf16, ZeRO-3", |axis, settings| {
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, FSDP)
+            }
+            .row(settings)
+        }),
+        check("f16, scaled loss", |axis, settings| {
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<f16>),
+                ..DataParallelCheck::of(axis, 2, DATA)
+            }
+            .row(settings)
+        }),
+        check("checkpoint, there and back", resharded),
+        check("without a rank that died", survivors::without_a_rank),
+        check("a rank comes again", survivors::again),
+    ]
+}
+
+/// Makes a trainer train in 16 bits.
+type NarrowTrainer = fn(&Recipe, &mut Trainer<f32>);
+
+/// What was counted before the first step.
+type Before = (PassCounter, Traffic);
+
+/// The configuration of one row.
+#[derive(Clone, Copy)]
+struct DataParallelCheck {
+    axis: &'static str,
+    ranks: usize,
+    micro: usize,
+    sharding: Sharding,
+    rule: Rule,
+    clip: bool,
+    recompute: bool,
+    narrow: Option<NarrowTrainer>,
+}
+
+impl DataParallelCheck {
+    fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
+        Self {
+            axis,
+            ranks,
+            micro: 1,
+            sharding,
+            rule: Rule::ADAMW,
+            clip: false,
+            recompute: false,
+            narrow: None,
+        }
+    }
+
+    fn recipe(&self, settings: &TourSettings) -> Recipe {
+        let (schedule, steps) = match self.rule {
+            Rule::Sgd => (RateSchedule::constant(0.1), 20),
+            Rule::AdamW { .. } => (RateSchedule::constant(1e-3), 10),
+        };
+        Recipe {
+            rule: self.rule,
+            schedule,
+            clip: self.clip.then_some(0.5),
+            devices: settings.devices.clone(),
+            steps: self.whole_rounds(settings.steps.unwrap_or(steps)),
+            ..Recipe::default()
+        }
+    }
+
+    /// At least so many steps: up to the end of a round of averaging, and with sums that arrive.
+    fn whole_rounds(&self, steps: u64) -> u64 {
+        match self.sharding {
+            Sharding::Diloco { every } | Sharding::Gossip { every } => {
+                steps.next_multiple_of(every)
+            }
+            Sharding::Stale { late } => steps.max(2 * late),
+            _ => steps,
+        }
+    }
+
+    /// The same algorithm in one process.
+    fn reference(&self, recipe: &Recipe, first: SumFirst) -> TrainingOutcome {
+        let Self { ranks, micro, .. } = *self;
+        match self.sharding {
+            Sharding::Diloco { every } => recipe.diloco_alone(ranks, every),
+            Sharding::Gossip { every } => recipe.gossip_alone(ranks, every),
+            Sharding::Stale { late } => recipe.stale_alone(ranks, late as usize),
+            _ => recipe.alone(ranks, micro, first),
+        }
+    }
+
+    /// Rounding adds up: what 16 bits differ by after ten steps is the bound of ten steps, and more
+    /// steps may differ by more. A master that is rounded to bf16 in each step differs by 1e-3
+    /// after ten.
+    fn criterion(&self, steps: u64) -> Criterion {
+        let tens = (steps as f64 / 10.0).max(1.0);
+        match self.sharding {
+            _ if self.scaled() => Criterion::Loss(5e-5 * tens),
+            _ if self.narrow.is_some() => Criterion::Loss(3e-4 * tens),
+            Sharding::Local { .. } => Criterion::Close,
+            _ if self.clip => Criterion::Close,
+            _ => Criterion::Bitwise,
+        }
+    }
+
+    /// True if the loss is scaled. Each step then sums the norm too.
+    fn scaled(&self) -> bool {
+        self.axis.starts_with("f16")
+    }
+
+    fn row(self, settings: &TourSettings) -> TourRow {
+        let recipe = self.recipe(settings);
+        let criterion = self.criterion(recipe.steps);
+        let first = match self.sharding {
+            Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
+            _ => SumFirst::MicroBatches,
+        };
+        let start = Instant::now();
+        let prepare = |trainer: &mut Trainer<f32>| {
+            trainer.parts.model.recompute = self.recompute;
+            if let Some(narrow) = self.narrow {
+                narrow(&recipe, trainer);
+            }
+            trainer.parts.clip.scale = self.scaled().then(LossScale::default);
+            settings.plant.map_or(Ok(()), |plant| plant(trainer)).expect("all ranks call the same");
+            begin_to_measure(trainer)
+        };
+        let begun = u64::from(self.sharding.is_late());
+        let look = measure_rank(&recipe, begun);
+        let (outcomes, seen) =
+            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look);
+        let seconds = start.elapsed().as_secs_f64();
+        let (difference, equal) = criterion.compare_all(&outcomes, &self.reference(&recipe, first));
+        let parameters = recipe.config.parameters();
+        let width = self.width();
+        // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
+        // the loss is scaled.
+        let told = 1 + usize::from(self.clip || self.scaled());
+        let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
+        let sent_a_step = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
+        let wire_bytes_theory = sent_a_step.round() as u64;
+        let theory = self.theory(&recipe);
+        let (first, sent) = seen[0];
+        // Averages of several steps are no whole bytes a step.
+        let all_sent = (recipe.steps as f64 * sent_a_step).round() as u64;
+        let exact = exact(&seen, theory, all_sent);
+        TourRow {
+            criterion: criterion.name(),
+            bound: criterion.bound(),
+            difference,
+            pass: equal && exact,
+            wire_bytes: (sent as f64 / recipe.steps as f64).round() as u64,
+            wire_bytes_theory,
+            ..TourRow::new(
+                self.axis,
+                format!("dp={}", self.ranks),
+                self.ranks,
+                [first, theory],
+                seconds,
+            )
+        }
+    }
+
+    /// Bytes of a weight.
+    fn width(&self) -> usize {
+        if self.narrow.is_some() { 2 } else { FULL }
+    }
+
+    /// What each rank should hold and overlap. The ranks divide each unit of the tour's model
+    /// evenly, so theory is the same for all ranks.
+    fn theory(&self, recipe: &Recipe) -> StepMeasure {
+        let Self { ranks, micro, sharding, .. } = *self;
+        let width = self.width();
+        let mesh = Mesh::ONE.with(MeshAxis::Dp, ranks);
+        let setup = Setup { sharding, micros: micro, ..Setup::of(mesh) };
+        let place = mesh.place(0);
+        let site = RankTheory {
+            config: &recipe.config,
+            setup: &setup,
+            place,
+            rows: recipe.rows,
+            element: FULL,
+            recompute: self.recompute,
+        };
+        let layout = site.layout();
+        let states = self.rule.states();
+        let shard = Shard { index: 0, of: ranks };
+        let units = UnitTheory::new(&layout, sharding, shard, micro);
+        // The last step averages: DiLoCo makes the change of all weights, gossip receives weights.
+        let averages = matches!(sharding, Sharding::Diloco { .. } | Sharding::Gossip { .. });
+        let averaged = if averages { FULL * layout.len() } else { 0 };
+        StepMeasure {
+            memory: RankMemory::theory(sharding, layout.len(), ranks, states, width),
+            activations: match self.narrow {
+                None => site.activations(&RoutingRecord::default()),
+                Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
+            },
+            units: units.bytes(width, self.narrow.is_some()) + averaged,
+            passes: OverlappedPasses::theory(&layout, (sharding, ranks), micro, width),
+        }
+    }
+}
+
+/// What a rank held in its last step, and the bytes that it has sent. In the first `begun` steps no
+/// pass overlaps a collective that does so later.
+fn measure_rank(
+    recipe: &Recipe,
+    begun: u64,
+) -> impl Fn(&mut Trainer<f32>, Before) -> (StepMeasure, u64) + Sync {
+    let steps = recipe.steps.max(1);
+    move |trainer, (passes, sent)| {
+        // Every step has the same passes.
+        let OverlappedPasses { overlapped, all } = passes.get();
+        let overlapped = overlapped / (steps - begun).max(1);
+        let passes = OverlappedPasses { overlapped, all: all / steps };
+        (StepMeasure::of(trainer, passes), trainer.sent().since(sent).total())
+    }
+}
+
+/// Counts passes and what is sent from now on.
+fn begin_to_measure(trainer: &mut Trainer<f32>) -> Before {
+    let timeline = trainer.watch.timeline.clone();
+    let passes = ObservedStore::wrap(&mut trainer.parts.store, &timeline);
+    (passes, trainer.sent())
+}
+
+/// True if every rank fits `theory` and sends `sent` bytes exactly.
+fn exact(seen: &[(StepMeasure, u64)], theory: StepMeasure, sent: u64) -> bool {
+    seen.iter().all(|seen| seen.0.fits(&theory) && seen.1 == sent)
+}
+
+/// Trains half of the steps and saves a checkpoint. Another mesh loads it and saves it again. The first
+/// mesh loads that checkpoint and trains the other half.
+fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
+    let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
+    let half = settings.steps.map_or(4, |steps| steps.div_ceil(2));
+    let [half, whole] = [half, 2 * half].map(|steps| Recipe { steps, ..shown.recipe(settings) });
+    let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
+    let start = Instant::now();
+    let load_and_train = |ranks, sharding, recipe: &Recipe| {
+        let outcomes = Communicator::run_local(ranks, |comm| {
+            let trainer = recipe.trainer(comm, 1, sharding);
+            let mut trainer = trainer.expect("all ranks call the same");
+            let last = latest(&folder).expect("the folder for temporary files is readable");
+            if let Some(place) = last {
+                load(&mut trainer, &place).expect("it was written just now");
+            }
+            // A barrier: no rank writes before all ranks have read.
+            trainer.groups.world.sum(0.0).expect("all ranks are here");
+            let before = begin_to_measure(&mut trainer);
+            let first = trainer.step;
+            let mut outcome = recipe.follow(&mut trainer).expect("all ranks call the same");
+            let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
+            let (step, sent) = measure_rank(&done, 0)(&mut trainer, before);
+            save(&mut trainer, &folder).expect("the folder for temporary files is writable");
+            outcome.weights = trainer.parts.store.all_weights().expect("all ranks call the same");
+            (outcome, (step, sent))
+        });
+        let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
+        (outcomes.swap_remove(0), seen)
+    };
+    let first = load_and_train(2, shown.sharding, &half).0;
+    load_and_train(4, FSDP, &half);
+    let (last, seen) = load_and_train(2, shown.sharding, &whole);
+    let seconds = start.elapsed().as_secs_f64();
+    // If removing fails, the files stay in the system's folder for temporary files.
+    let _ = std::fs::remove_dir_all(&folder);
+    let losses = [first.losses, last.losses].concat();
+    let alone = whole.alone(2, 1, SumFirst::MicroBatches);
+    let (difference, equal) =
+        Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
+    let parameters = whole.config.parameters();
+    let theory = shown.theory(&whole);
+    // A step sends gradients, weights, and the loss (8 bytes).
+    let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
+    let (step, sent) = seen[0];
+    TourRow {
+        criterion: Criterion::Bitwise.name(),
+        difference,
+        pass: equal && exact(&seen, theory, half.steps * wire_bytes_theory),
+        wire_bytes: sent / half.steps,
+        wire_bytes_theory,
+        ..TourRow::new(axis, "dp=2, 4, 2".to_owned(), 4, [step, theory], seconds)
+    }
+}

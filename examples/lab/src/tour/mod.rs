@@ -1,0 +1,100 @@
+//! The tour: trains every axis, compares the run with one process, and compares the bytes held and
+//! sent with theory.
+//!
+//! An [`AxisCheck`] trains one configuration and returns a [`TourRow`]. [`checks`] lists all of
+//! them.
+
+pub(crate) mod bits;
+mod criterion;
+mod data_parallel;
+pub mod list;
+mod measure;
+pub mod meshes;
+pub mod page;
+mod pipeline;
+pub mod row;
+mod survivors;
+
+use crate::tour::row::TourRow;
+use maypole::Result;
+use maypole_trainer::ranks::memory::counted;
+use maypole_trainer::tensor::device_choice::RankDevices;
+use maypole_trainer::train::trainer::Trainer;
+
+/// One configuration of the tour.
+#[derive(Clone, Debug)]
+pub struct AxisCheck {
+    /// The title of the row.
+    pub axis: &'static str,
+    pub(crate) show: CheckKind,
+}
+
+/// The kind of a configuration.
+#[derive(Clone, Debug)]
+pub(crate) enum CheckKind {
+    /// A form of data parallelism.
+    Data(fn(&'static str, &TourSettings) -> TourRow),
+    /// Axes that divide the model.
+    Mesh(Box<meshes::MeshCheck>),
+}
+
+/// Steps of the checks that divide the model.
+const STEPS: u64 = 10;
+
+/// Changes a rank before its first step.
+pub type Plant = fn(&mut Trainer<f32>) -> Result<()>;
+
+/// How rows of the tour are trained.
+#[derive(Clone, Debug, Default)]
+pub struct TourSettings {
+    /// Plants something in each rank of a row, but not in the one process that it is compared with.
+    pub plant: Option<Plant>,
+    /// What computes the layers of each rank. One process computes on that of rank 0.
+    pub devices: RankDevices,
+    /// The steps of each row, or more where the row needs them. `None`: 10, of plain gradient descent 20.
+    pub steps: Option<u64>,
+}
+
+impl AxisCheck {
+    /// Trains the configuration on the processor and returns its row.
+    ///
+    /// # Errors
+    /// As [`run_with`](Self::run_with).
+    ///
+    /// # Panics
+    /// As there.
+    pub fn run(&self) -> Result<TourRow> {
+        self.run_with(&TourSettings::default())
+    }
+
+    /// Trains the configuration as `settings` say, also in the one process that it is compared with, and
+    /// returns its row. The memory that a GPU has of its own is not counted.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    ///
+    /// # Panics
+    /// If the program does not count its memory: it needs a
+    /// [`CountingAllocator`](maypole_trainer_kernels::counting::CountingAllocator).
+    pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
+        assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
+        match &self.show {
+            CheckKind::Data(show) => Ok(show(self.axis, settings)),
+            CheckKind::Mesh(check) => {
+                let devices = settings.devices.clone();
+                let plant = settings.plant;
+                let check = meshes::MeshCheck { devices, plant, ..(**check).clone() };
+                check.run(settings.steps.unwrap_or(STEPS).max(check.least_steps()))
+            }
+        }
+    }
+}
+
+/// All configurations, in the order in which they are shown.
+pub fn checks() -> Vec<AxisCheck> {
+    let mesh = |check: meshes::MeshCheck| AxisCheck {
+        axis: check.axis,
+        show: CheckKind::Mesh(Box::new(check)),
+    };
+    data_parallel::checks().into_iter().chain(list::checks().into_iter().map(mesh)).collect()
+}

@@ -1,0 +1,79 @@
+//! The table of axes that combine is true: each pair trains as one process, or is refused.
+
+use crate::support::{Run, Task, alone, train};
+use maypole_lab::combine::{AxisChoice, pair, refusal, table};
+use maypole_trainer::train::setup::Setup;
+
+fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
+    let all = AxisChoice::ALL.into_iter().enumerate();
+    all.flat_map(|(nth, a)| AxisChoice::ALL[nth..].iter().map(move |b| (a, *b)))
+}
+
+#[test]
+fn every_pair_that_combines_trains_as_one_process() {
+    let dense = Task { steps: 2, ..Task::small() };
+    let sparse = dense.clone().with_experts(4);
+    let mut references: Vec<(Setup, Run<f64>)> = Vec::new();
+    for (a, b) in pairs().filter(|(a, b)| refusal(*a, *b).is_none()) {
+        let mut task = dense.clone();
+        let setup = pair(a, b, &mut task.config);
+        if setup.router.is_some() {
+            task = sparse.clone();
+        }
+        let single = alone(&setup);
+        if !references.iter().any(|(setup, _)| *setup == single) {
+            references.push((single.clone(), train(&task, &single)));
+        }
+        let reference = &references.iter().find(|(setup, _)| *setup == single).unwrap().1;
+        let run = train(&task, &setup);
+        let (loss, weights) = run.difference(reference);
+        let a = a.name();
+        let b = b.name();
+        assert!(
+            loss < 1e-11 && weights < 1e-11 && run.agreed,
+            "{a} with {b}: loss {loss:e}, weights {weights:e}"
+        );
+    }
+}
+
+#[test]
+fn local_sgd_with_context_parallelism_is_refused() {
+    let mut config = Task::small().config;
+    for cp in [AxisChoice::Ring, AxisChoice::Ulysses] {
+        let setup = pair(AxisChoice::LocalSgd, cp, &mut config);
+        assert!(setup.check(&config, 8).unwrap_err().contains("one model"));
+    }
+    println!("{}", table());
+}
+
+#[test]
+fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
+    let config = Task::small().config;
+    let why = |text: &str, change: fn(&mut Setup)| {
+        let mut setup = crate::support::mesh(text);
+        change(&mut setup);
+        setup.check(&config, 8).unwrap_err()
+    };
+    assert!(why("tp=3", |_| ()).contains("whole heads"));
+    assert!(
+        why("dp=3", |_| ())
+            .contains("rows are divided over dp=3, and 8 is no multiple of 3: give --rows 9")
+    );
+    assert!(why("cp=16", |_| ()).contains("positions are divided"));
+    assert!(
+        why("cp=8", |setup| setup.exchange =
+            maypole_trainer::train::setup::ContextExchange::Ulysses)
+        .contains("Ulysses")
+    );
+    assert!(
+        why("pp=2", |setup| {
+            (setup.schedule, setup.micros) =
+                (maypole_trainer::pipeline_parallel::plan::PipelineSchedule::Interleaved(2), 1);
+        })
+        .contains("groups of 2")
+    );
+    assert!(
+        why("ep=2", |setup| setup.router = Some(crate::support::router(4)))
+            .contains("the router has 4 experts")
+    );
+}

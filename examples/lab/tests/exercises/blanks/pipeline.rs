@@ -1,0 +1,12 @@
+//! Pipeline parallelism: the order in which a rank runs its passes.
+//!
+//! Read `examples/trainer/src/pipeline_parallel/plan.rs` first.
+
+use maypole_trainer::pipeline_parallel::plan::StagePass;
+
+/// Returns the passes of rank `rank` of `ranks` ranks by 1F1B, in order: a forward and a backward
+/// pass of each of `micros` micro-batches, with `chunk` 0. Backward passes are in the order of the
+/// micro-batches. The activations of at most `ranks - rank` micro-batches may wait at one time.
+pub fn one_forward_one_backward(rank: usize, ranks: usize, micros: usize) -> Vec<StagePass> {
+    todo!("see the text above, and tests/exercises/chapters.rs for how it is tested")
+}

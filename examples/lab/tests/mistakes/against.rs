@@ -1,0 +1,71 @@
+//! The comparison of a run with one process, step by step, names the tensor that a mistake makes
+//! wrong, and finds no difference without a mistake.
+
+use crate::listed::setup_with_effect;
+use crate::support::{SEED, Task, text};
+use maypole::Communicator;
+use maypole_lab::against::{OneProcess, StepComparison};
+use maypole_lab::mistakes::Mistake;
+use maypole_lab::rebalance::rebalance;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::trainer::Trainer;
+
+/// Returns the comparisons of five steps, which are equal on all ranks.
+fn compared(task: &Task, setup: &Setup) -> Vec<StepComparison> {
+    let text = text(&task.config);
+    let optimizer = (task.rule, RateSchedule::constant(task.rate));
+    let rank = |comm| {
+        let mut trainer =
+            Trainer::<f32>::new(comm, &task.config, setup.clone(), SEED, optimizer).unwrap();
+        trainer.parts.clip.limit = task.clip;
+        trainer.parts.model.recompute = task.recompute;
+        task.mistake.map_or(Ok(()), |mistake| mistake.plant(&mut trainer, SEED)).unwrap();
+        let mut one = OneProcess::beside(&mut trainer, &task.config, SEED, optimizer).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let report = trainer.step(&text, task.rows).unwrap().report;
+            seen.push(one.step(&mut trainer, report, &text, task.rows).unwrap());
+            if task.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
+                let by = Mistake::moves(task.mistake);
+                one.moved(&rebalance(&mut trainer, by).unwrap()).unwrap();
+            }
+        }
+        seen
+    };
+    let mut ranks = Communicator::run_local(setup.mesh.world(), rank);
+    assert!(ranks.iter().all(|seen| *seen == ranks[0]), "ranks make different comparisons");
+    ranks.swap_remove(0)
+}
+
+#[test]
+fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
+    for fault in Mistake::ALL {
+        let (task, setup) = setup_with_effect(fault);
+        let right = compared(&task, &setup);
+        let alarm = right.iter().find(|step| !step.agrees());
+        assert!(alarm.is_none(), "{} without {fault:?}: {}", setup.mesh, alarm.unwrap());
+        let wrong = compared(&Task { mistake: Some(fault), ..task }, &setup);
+        let named = wrong.iter().find(|step| !step.agrees());
+        assert_eq!(named.is_some(), !fault.changes_no_number(), "{fault:?}");
+        let Some(named) = named else { continue };
+        // This mistake makes the norm for clipping wrong, which belongs to no tensor.
+        let of_norm = fault == Mistake::DenseCountedOften && named.norm > 0.01;
+        assert!(named.wrong_tensor().is_some() || of_norm, "{fault:?}: {named}");
+    }
+}
+
+/// A mistake in one tensor names that tensor.
+#[test]
+fn a_mistake_in_one_tensor_names_that_tensor() {
+    for (fault, tensor) in [
+        (Mistake::NormsNotSummed, "embed.position.weight"),
+        (Mistake::RouterSummed, "block.0.router.weight"),
+        (Mistake::PositionsOfFirst, "embed.token.weight"),
+        (Mistake::ExpertsSummed, "block.0.expert.0.up.weight"),
+    ] {
+        let (task, setup) = setup_with_effect(fault);
+        let seen = compared(&Task { mistake: Some(fault), ..task }, &setup);
+        assert_eq!(seen[0].wrong_tensor(), Some(tensor), "{fault:?}: {}", seen[0]);
+    }
+}

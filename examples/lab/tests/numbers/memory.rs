@@ -1,0 +1,223 @@
+//! Bytes a rank, measured on its buffers, beside the formulas.
+
+use crate::support::{SEED, Task, mesh, router, train, train_by};
+use half::bf16;
+use maypole_lab::memory::{FULL, RankMemory};
+use maypole_lab::theory::RankTheory;
+use maypole_lab::verify::Recipe;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::model::config::{Architecture, Config};
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::{trainer::Trainer, watch::StepPeaks};
+
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+#[test]
+fn every_sharding_holds_what_theory_says() {
+    let recipe = Recipe {
+        rule: Rule::ADAMW,
+        schedule: RateSchedule::constant(1e-3),
+        steps: 1,
+        ..Recipe::default()
+    };
+    let parameters = recipe.config.parameters();
+    for sharding in [
+        Sharding::default(),
+        Sharding::Zero1,
+        Sharding::Zero2,
+        Sharding::Fsdp { prefetch: true },
+        Sharding::Local { every: 1 },
+    ] {
+        for ranks in [1, 2, 4] {
+            let (_, seen) =
+                recipe.each_rank((ranks, 1), sharding, |_| (), |trainer| RankMemory::of(trainer));
+            let theory = RankMemory::theory(sharding, parameters, ranks, 2, FULL);
+            for memory in &seen {
+                assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
+    let recipe = Recipe {
+        rule: Rule::ADAMW,
+        schedule: RateSchedule::constant(1e-3),
+        steps: 1,
+        ..Recipe::default()
+    };
+    let parameters = recipe.config.parameters();
+    let per_parameter =
+        |sharding| RankMemory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
+    let [all, zero1, zero2, fsdp] =
+        [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
+    // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
+    assert_eq!([all, zero1, zero2, fsdp], [16.0, 10.0, 9.0, 8.0]);
+    for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP] {
+        for ranks in [1, 2, 4] {
+            let narrow = |trainer: &mut Trainer<f32>| recipe.narrow::<bf16>(trainer);
+            let (_, seen) =
+                recipe.each_rank((ranks, 1), sharding, narrow, |trainer| RankMemory::of(trainer));
+            let theory = RankMemory::theory(sharding, parameters, ranks, 2, 2);
+            for memory in &seen {
+                assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fully_sharded_ranks_gather_two_units_at_most() {
+    let recipe = Recipe { steps: 2, ..Recipe::default() };
+    let units: Vec<usize> = ParameterLayout::whole(&recipe.config)
+        .units
+        .iter()
+        .map(|unit| unit.range.len() * size_of::<f32>())
+        .collect();
+    let one = *units.iter().max().unwrap();
+    let two = units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap();
+    for micros in [1, 2] {
+        let peak = |prefetch| {
+            let look = |trainer: &mut Trainer<f32>| trainer.parts.store.bytes();
+            recipe.each_rank((2, micros), Sharding::Fsdp { prefetch }, |_| (), look).1
+        };
+        for (early, late) in peak(true).into_iter().zip(peak(false)) {
+            assert_eq!(
+                (early.gathered, late.gathered),
+                (two, one),
+                "the unit at work, and the next one if it is asked for"
+            );
+            // Besides weights: one unit's gradients are made while those of another are sent.
+            assert_eq!((early.transient, late.transient), (two + 2 * one, one + 2 * one));
+        }
+    }
+}
+
+/// Counted by the allocator, on meshes of all axes, with and without recomputation.
+#[test]
+fn activations_and_units_are_what_the_formulas_say() {
+    let meshes = [
+        "",
+        "tp=2",
+        "tp=4",
+        "cp=2",
+        "cp=4",
+        "pp=2",
+        "pp=4",
+        "ep=2",
+        "ep=2,tp=2",
+        "dp=2,tp=2",
+        "ep=2,cp=2",
+        "dp=2,cp=2",
+    ];
+    for text in meshes {
+        let experts = if text.contains("ep") { 4 } else { 0 };
+        let config = Config { experts, ..Config::default() };
+        let router = (experts > 0).then(|| router(experts));
+        let plain = Setup { router, micros: 4, ..mesh(text) };
+        let mut setups = vec![plain.clone()];
+        if text.contains("tp") {
+            setups.push(Setup { sequence: true, ..plain.clone() });
+        }
+        if text == "cp=2" {
+            setups.push(Setup { exchange: ContextExchange::Ulysses, ..plain.clone() });
+        }
+        if text.contains("pp") {
+            setups.push(Setup { schedule: PipelineSchedule::GPipe, ..plain.clone() });
+        }
+        if text == "pp=2" {
+            setups.push(Setup { schedule: PipelineSchedule::Interleaved(2), ..plain.clone() });
+        }
+        if text.contains("dp") {
+            let sharded = [Sharding::Zero1, Sharding::Zero2, FSDP];
+            setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
+        }
+        for setup in setups {
+            for recompute in [false, true] {
+                compare(&config, &setup, recompute);
+            }
+        }
+    }
+}
+
+/// Trains two steps and compares what each rank held with theory.
+fn compare(config: &Config, setup: &Setup, recompute: bool) {
+    let task = Task { config: config.clone(), steps: 2, recompute, ..Task::full() };
+    let run = train::<f32>(&task, setup);
+    for (rank, seen) in run.seen.iter().enumerate() {
+        let place = setup.mesh.place(rank);
+        let site = RankTheory { config, setup, place, rows: task.rows, element: FULL, recompute };
+        let StepPeaks { activations, units } = seen.outcome.peaks;
+        let near = |held: usize, theory: usize, what: &str| {
+            let far = (held as f64 - theory as f64).abs();
+            assert!(
+                far <= 0.05 * theory as f64 + 4096.0,
+                "{}, rank {rank}: {what} {held}, by theory {theory}: {setup:?}",
+                setup.mesh
+            );
+        };
+        near(activations, site.activations(&seen.routing), "activations");
+        if setup.mesh.size(MeshAxis::Pp) == 1 {
+            near(units, site.units(false), "units");
+        }
+    }
+}
+
+/// Layers give 16-bit numbers, and activations that wait take no more than these. Means, deviations
+/// and the logarithms of a ring have 32 bits. Counted by the allocator.
+#[test]
+fn activations_of_sixteen_bits_take_sixteen_bits() {
+    let llama = Architecture::Llama { kv_heads: 2 };
+    for text in ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"] {
+        for (recompute, architecture) in
+            [(false, Architecture::Gpt), (true, Architecture::Gpt), (false, llama)]
+        {
+            let setup = Setup { micros: 4, ..mesh(text) };
+            let mut task = Task { steps: 2, recompute, ..Task::full() };
+            task.config.architecture = architecture;
+            let run =
+                train_by::<f32>(&task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());
+            for (rank, seen) in run.seen.iter().enumerate() {
+                let place = setup.mesh.place(rank);
+                let site = RankTheory {
+                    config: &task.config,
+                    setup: &setup,
+                    place,
+                    rows: task.rows,
+                    element: FULL,
+                    recompute,
+                };
+                let held = seen.outcome.peaks.activations as f64;
+                let half = site.activations_in_16_bits(&seen.routing) as f64;
+                let full = site.activations(&seen.routing) as f64;
+                let far = (held - half).abs();
+                assert!(far <= 0.05 * half + 4096.0, "{text} rank {rank}: {held}, not {half}");
+                assert!(held < 0.56 * full, "{text} rank {rank}: {held} of {full}");
+            }
+        }
+    }
+}
+
+/// A block of one process, written out as one sum.
+#[test]
+fn a_block_of_one_process_keeps_sixteen_widths_a_token() {
+    let config = Config { layers: 1, ..Config::default() };
+    let [rows, t, d] = [8, config.context, config.width];
+    let n = rows * t;
+    let block = 4 * (n * (16 * d + 4) + rows * config.heads * t * t);
+    let head = 4 * (n * (2 * d + 2) + n * config.vocab);
+    let setup = Setup::default();
+    let place = setup.mesh.place(0);
+    let site =
+        RankTheory { config: &config, setup: &setup, place, rows, element: FULL, recompute: false };
+    assert_eq!(site.activations(&RoutingRecord::default()), block + head);
+    let again = RankTheory { recompute: true, ..site };
+    assert_eq!(again.activations(&RoutingRecord::default()), 4 * n * d + head);
+}

@@ -1,0 +1,193 @@
+//! The passes of one step: all micro-batches forward and backward through the stages of this rank.
+//!
+//! Every step of every mesh is this loop. A rank that has the whole model is a pipeline of one
+//! stage, whose plan is "forward, backward" for one micro-batch after another; that is *gradient
+//! accumulation*: a batch whose activations do not fit into memory is trained on in pieces, and the
+//! update comes at the end.
+//!
+//! # What is sharded
+//! The rows of a rank, over time. With several stages also the layers
+//! ([`crate::pipeline_parallel`]).
+//!
+//! # Which collective runs where
+//! None of its own. The [`Store`] is told which backward pass is the last of the step
+//! ([`Store::pass_begins`]), so that replicated gradients are summed over ranks once a step,
+//! whatever the number of micro-batches (PyTorch calls the other passes `no_sync`).
+//!
+//! # Cost
+//! Memory: activations of the micro-batches that wait for their backward pass, instead of those of
+//! the whole batch. Every token's loss was weighted by one over the tokens of the whole
+//! batch, so gradients of micro-batches are added and never divided.
+
+use crate::expert_parallel::layer::RoutingRecord;
+use crate::model::batch::TokenBatch;
+use crate::model::gpt::{Activations, Gpt};
+use crate::model::layout::ModelPart;
+use crate::model::store::{Store, StorePass};
+use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute};
+use crate::pipeline_parallel::links::StageLinks;
+use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
+use crate::ranks::group::RankGroup;
+use crate::ranks::memory::{MemoryKind, counted};
+use crate::tensor::math::Real;
+use crate::train::watch::{Passes, Watch};
+use maypole::Result;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The stages of this rank and the plan by which it runs them.
+#[derive(Debug)]
+pub struct Pipeline<T> {
+    /// The passes of each rank of the pipeline, in order.
+    pub plan: PipelinePlan,
+    /// This rank's number in the pipeline.
+    pub rank: usize,
+    /// The ranks before and after this one.
+    pub links: StageLinks<T>,
+    /// The units of each stage of this rank.
+    pub units: Vec<Range<usize>>,
+    /// Chooses the activations that a backward pass takes: [`own_activations`], which is right.
+    ///
+    /// [`own_activations`]: crate::pipeline_parallel::execute::own_activations
+    pub take: TakeActivations,
+    /// The choices of the routers of this rank in the last step, if the model has experts.
+    pub routing: Rc<RefCell<RoutingRecord>>,
+    /// The tokens over which the load of experts is reckoned.
+    pub group: usize,
+    /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
+    /// dealt out.
+    pub load: Vec<u64>,
+    /// The ranks whose losses add up to that of the batch.
+    pub losses: RankGroup,
+    /// False if another rank of `losses` has the loss of the same tokens and adds it to the sum.
+    pub brings_loss: bool,
+}
+
+impl<T: Real> Pipeline<T> {
+    /// Runs `batches`, the micro-batches of one step, forward and backward; gradients are added to
+    /// those in `store`. Times count from the start of the step.
+    ///
+    /// # Errors
+    /// As the links between stages and the collectives of the model and of the store. If the device
+    /// fails, all ranks get [`maypole::Error::Aborted`] with the reason.
+    ///
+    /// # Panics
+    /// If the plan of several stages is for another number of micro-batches.
+    pub fn run(
+        &mut self,
+        model: &mut Gpt<T>,
+        store: &mut dyn Store<T>,
+        batches: &[TokenBatch],
+        watch: &Watch,
+    ) -> Result<Passes> {
+        if self.plan.stages() == 1 && self.plan.micros != batches.len() {
+            self.plan = single_stage(batches.len());
+        }
+        assert_eq!(self.plan.micros, batches.len(), "the plan says how many micro-batches run");
+        // A token's weight is one over the tokens of the batch, and a group has so many tokens.
+        let share = batches[0].weight * self.group as f64;
+        let load = vec![0; self.load.len()];
+        self.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
+        let tokens = model.axes.region.tokens(batches[0].tokens.len()).len();
+        let length = tokens * model.config.width;
+        let device = Arc::clone(&model.device);
+        let mut runner = StageRunner {
+            gpt: model,
+            store,
+            routing: &self.routing,
+            units: &self.units,
+            batches,
+            waiting: self.units.iter().map(|_| Vec::new()).collect(),
+            take: self.take,
+            done: vec![0; self.units.len()],
+            loss: 0.0,
+            held: 0,
+            most: 0,
+        };
+        let links = &mut self.links;
+        let trace = execute(&self.plan, self.rank, links, &mut runner, length, watch.start);
+        // A device that has failed is the cause of whatever failed after it.
+        device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))?;
+        let trace = trace?;
+        let activations = runner.most.max(0) as usize;
+        let routing = self.routing.borrow();
+        self.load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
+        let loss = if self.brings_loss { runner.loss + routing.loss } else { 0.0 };
+        let work = watch.work(&trace);
+        Ok(Passes { loss, trace, activations, work })
+    }
+}
+
+/// The plan of one stage: each micro-batch forward and then backward.
+fn single_stage(micros: usize) -> PipelinePlan {
+    let schedule = PipelineSchedule::OneForwardOneBackward;
+    schedule.plan(1, micros).expect("one stage runs any number of micro-batches")
+}
+
+/// The stages of a rank while a step runs.
+struct StageRunner<'a, T> {
+    gpt: &'a mut Gpt<T>,
+    store: &'a mut dyn Store<T>,
+    routing: &'a RefCell<RoutingRecord>,
+    units: &'a [Range<usize>],
+    batches: &'a [TokenBatch],
+    /// By stage.
+    waiting: Vec<Vec<WaitingPass<T>>>,
+    take: TakeActivations,
+    /// By stage: backward passes done.
+    done: Vec<usize>,
+    loss: f64,
+    /// Bytes of activations that wait.
+    held: i64,
+    /// The most that `held` was.
+    most: i64,
+}
+
+/// A forward pass that waits for its backward pass.
+struct WaitingPass<T> {
+    micro: usize,
+    activations: Activations<T>,
+    bytes: i64,
+}
+
+impl<T: Real> Stages<T> for StageRunner<'_, T> {
+    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
+        let units = self.units[chunk].clone();
+        let layer =
+            |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
+        self.routing.borrow_mut().coming =
+            self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
+        let received = size_of_val(&*input) as i64;
+        let before = MemoryKind::Activations.held();
+        let batch = &self.batches[micro];
+        let forward = || self.gpt.forward(units, self.store, batch, input);
+        let (output, activations) = MemoryKind::Activations.hold(forward)?;
+        // The output leaves the rank and does not count. The input was allocated by another thread,
+        // under another kind: it counts if the activations keep it. A copy of it in fewer bits has
+        // been counted already.
+        let left = MemoryKind::Activations.held() - before - size_of_val(&*output) as i64;
+        let left = left + if activations.keeps_input() { received } else { 0 };
+        let bytes = if counted() { left } else { activations.bytes() as i64 };
+        self.loss += activations.loss;
+        self.held += bytes;
+        self.most = self.most.max(self.held);
+        self.waiting[chunk].push(WaitingPass { micro, activations, bytes });
+        Ok(output)
+    }
+
+    fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
+        let waiting = &mut self.waiting[chunk];
+        let micros: Vec<usize> = waiting.iter().map(|pass| pass.micro).collect();
+        let own = (self.take)(&micros, micro).expect("forward comes before backward");
+        let WaitingPass { activations, bytes, .. } = waiting.remove(own);
+        self.held -= bytes;
+        self.done[chunk] += 1;
+        let units = self.units[chunk].clone();
+        let last = self.done[chunk] == self.batches.len();
+        self.store.pass_begins(StorePass::Backward { units: units.clone(), last });
+        let batch = &self.batches[micro];
+        self.gpt.backward(units, self.store, batch, activations, gradient)
+    }
+}

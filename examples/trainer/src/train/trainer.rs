@@ -1,0 +1,135 @@
+//! The step: what every rank of every mesh does with a batch, and the parts that it is made of.
+//!
+//! ```text
+//! rows of a batch -- dp, ep --> micro-batches -- pp: plan --> stage -- tp, cp, ep in a block
+//!                                                               |
+//!                       update <-- dp, cp: the store's sums <-- ep, tp: partial sums
+//! ```
+//!
+//! [`Trainer::step`] is the same for all meshes: an axis is a choice of [`Parts`], which
+//! [`crate::train::parts`] makes. Every part may be replaced before a step by another one of its
+//! kind: by one that keeps copies for the death of a rank, by one that makes a deliberate mistake,
+//! or by an answer to an exercise.
+//!
+//! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and
+//! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
+//! own.
+
+use crate::model::gpt::Gpt;
+use crate::model::store::Store;
+use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
+use crate::ranks::group::RankGroup;
+use crate::ranks::memory::MemoryKind::Units;
+use crate::ranks::mesh::MeshGroups;
+use crate::ranks::traffic::Traffic;
+use crate::tensor::math::Real;
+use crate::train::clip::Clip;
+use crate::train::optim::{Optimizer, Update};
+use crate::train::pipeline::Pipeline;
+use crate::train::rows::Rows;
+use crate::train::schedule::Rate;
+use crate::train::settings::RunSettings;
+use crate::train::setup::Setup;
+use crate::train::stores::StorePlan;
+use crate::train::text::Text;
+use crate::train::watch::{StepOutcome, Watch};
+use maypole::Result;
+
+/// One rank of a mesh, with its part of the model.
+pub struct Trainer<T> {
+    /// The division of the model over ranks.
+    pub setup: Setup,
+    /// The groups of ranks with which this rank communicates.
+    pub groups: MeshGroups,
+    /// What a step is made of.
+    pub parts: Parts<T>,
+    /// How the store of the parts is made.
+    pub stores: StorePlan<T>,
+    /// Steps done.
+    pub step: u64,
+    /// What is measured of a step.
+    pub watch: Watch,
+    /// The settings for checkpoints that are not in the other fields, if there are any.
+    pub settings: Option<RunSettings>,
+}
+
+/// The parts of a step. Each may be replaced by another one.
+pub struct Parts<T> {
+    /// dp, ep, cp: the rows and positions of this rank.
+    pub rows: Box<dyn Rows>,
+    /// tp: region and vocabulary; cp: attention; ep: feed-forward part.
+    pub model: Gpt<T>,
+    /// pp: the stages of this rank, and the plan by which it runs them.
+    pub pipeline: Pipeline<T>,
+    /// dp: weights and gradients.
+    pub store: Box<dyn Store<T>>,
+    /// The length of the gradient: its norm over all ranks, the most that it may be, and the scale
+    /// of losses.
+    pub clip: Clip,
+    /// The optimizer.
+    pub update: Box<dyn Update<T>>,
+    /// The size of each step.
+    pub rate: Rate,
+}
+
+impl<T: Real> Trainer<T> {
+    /// Trains on the next batch of `count` rows of `text`.
+    ///
+    /// # Errors
+    /// As every collective. If the device fails, this rank updates no weight, and all ranks get
+    /// [`maypole::Error::Aborted`] with the reason. If the text cannot be read,
+    /// [`maypole::Error::Invalid`] says why.
+    pub fn step(&mut self, text: &Text, count: usize) -> Result<StepOutcome> {
+        let Parts { rows, model, pipeline, store, clip, update, rate } = &mut self.parts;
+        self.watch.begin();
+        let batches = rows.of_step(text, (self.step, count), clip.begin())?;
+        let passes = pipeline.run(model, &mut **store, &batches, &self.watch)?;
+        Units.hold(|| store.finish())?; // The gradients that this rank owns are sums over ranks.
+        update.before((self.step, rate), &mut **store)?;
+        let mut owned = Units.hold(|| store.owned()); // All of them, or a part (ZeRO, FSDP).
+        let factor = clip.factor(&owned)?; // One norm over all ranks; none after an overflow.
+        self.watch.update(|| update.step(&mut owned, rate.at(self.step), factor))?;
+        Units.hold(|| store.publish())?; // The others get this rank's part; gradients are zero.
+        let loss = pipeline.losses.sum(clip.unscaled(passes.loss))?;
+        let outcome = self.watch.end(passes, loss, (clip, rate));
+        rows.after(self.step + 1, outcome.work)?;
+        self.step += 1;
+        Ok(outcome)
+    }
+
+    /// The optimizer and its averages.
+    pub fn optimizer(&self) -> &Optimizer<T> {
+        self.parts.update.optimizer()
+    }
+
+    /// The same, to be changed.
+    pub fn optimizer_mut(&mut self) -> &mut Optimizer<T> {
+        self.parts.update.optimizer_mut()
+    }
+
+    /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
+    pub fn sent(&self) -> Traffic {
+        let MeshGroups { ep, cp, tp, copies, world, .. } = &self.groups;
+        let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(RankGroup::payload);
+        Traffic { pp: self.parts.pipeline.links.payload(), ep, cp, tp, copies, world }
+    }
+
+    /// Gathers the traces of a step from all ranks of this rank's pipeline. They all call it.
+    ///
+    /// # Errors
+    /// As the collective.
+    pub fn gather_trace(&self, outcome: &StepOutcome) -> Result<PipelineTrace> {
+        let trace = &outcome.trace;
+        let began = self.watch.since_epoch(outcome.start);
+        let since = |span: &PassSpan| PassSpan {
+            start: span.start + began,
+            end: span.end + began,
+            ..*span
+        };
+        let numbers: Vec<f64> =
+            trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
+        let all = self.groups.pp.gather(&numbers)?;
+        let spans = all.chunks_exact(PassSpan::NUMBERS).map(PassSpan::from_numbers).collect();
+        Ok(PipelineTrace { spans, ..*trace }.from_zero())
+    }
+}

@@ -1,0 +1,126 @@
+//! What is measured of a step: its loss, when its passes ran, and what it held at most.
+
+use crate::pipeline_parallel::trace::PipelineTrace;
+use crate::ranks::memory::{MemoryKind, reset_peaks};
+use crate::ranks::timeline::{RankActivity, Timeline};
+use crate::train::clip::Clip;
+use crate::train::schedule::Rate;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// The results of the passes of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passes {
+    /// The weighted loss of this rank's micro-batches, with the auxiliary loss of its experts; zero
+    /// if another rank brings it.
+    pub loss: f64,
+    /// The start and end of each pass, in seconds from the start of the step.
+    pub trace: PipelineTrace,
+    /// Most bytes of activations that waited for their backward pass at once.
+    pub activations: usize,
+    /// Seconds of the passes, without those in which this rank waited for other ranks.
+    pub work: f64,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepReport {
+    /// The mean loss over the global batch, before the step.
+    pub loss: f64,
+    /// The norm of the gradient before clipping; `None` unless clipping or a loss scale needs it.
+    pub norm: Option<f64>,
+    /// The rate of the step.
+    pub rate: f64,
+}
+
+/// A step, and when its passes ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
+    pub report: StepReport,
+    /// The passes of this rank with their times, in seconds from `start`.
+    pub trace: PipelineTrace,
+    /// When the step began.
+    pub start: Instant,
+    /// The most bytes of activations and of units.
+    pub peaks: StepPeaks,
+    /// Seconds of this rank's passes, without those in which it waited for other ranks.
+    pub work: f64,
+}
+
+/// The most bytes that one rank held for a part of a step.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct StepPeaks {
+    /// Of activations that waited for their backward pass at once.
+    pub activations: usize,
+    /// Of units of weights and gradients that the store gathered, made or widened at once; 0 if the
+    /// program does not count its memory.
+    pub units: usize,
+}
+
+/// The measurements of one rank.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// The spans of time of this rank.
+    pub timeline: Timeline,
+    /// The most bytes of activations and of units in the last step.
+    pub peaks: StepPeaks,
+    /// When the step began.
+    pub start: Instant,
+    /// The time that this rank had waited until its passes began.
+    waited: Duration,
+    /// The time after a barrier of all ranks: traces of different ranks count from here.
+    epoch: Instant,
+    /// Bytes of units that this thread held before there was a trainer.
+    units_before: i64,
+}
+
+impl Watch {
+    /// Begins to measure, when all ranks have met.
+    pub(super) fn new(timeline: Timeline) -> Self {
+        let (start, waited) = (Instant::now(), Duration::ZERO);
+        let units_before = MemoryKind::Units.held();
+        let peaks = StepPeaks::default();
+        Self { timeline, peaks, start, waited, epoch: start, units_before }
+    }
+
+    /// A step begins.
+    pub(super) fn begin(&mut self) {
+        self.start = Instant::now();
+        reset_peaks();
+        self.waited = self.timeline.waited();
+    }
+
+    /// Notes the time of the update.
+    pub(super) fn update<R>(&self, update: impl FnOnce() -> R) -> R {
+        self.timeline.record(RankActivity::Update, update)
+    }
+
+    /// A step with these passes and this loss of the whole batch is over.
+    pub(super) fn end(
+        &mut self,
+        passes: Passes,
+        loss: f64,
+        (clip, rate): (&Clip, &mut Rate),
+    ) -> StepOutcome {
+        let report = StepReport { loss, norm: clip.last, rate: rate.last };
+        rate.observe(loss);
+        let units = (MemoryKind::Units.most() - self.units_before).max(0) as usize;
+        self.peaks = StepPeaks { activations: passes.activations, units };
+        let Passes { trace, work, .. } = passes;
+        StepOutcome { report, trace, start: self.start, peaks: self.peaks, work }
+    }
+
+    /// Seconds of the passes of `trace`, without those in which this rank has waited since the step
+    /// began.
+    pub(super) fn work(&self, trace: &PipelineTrace) -> f64 {
+        let waited = (self.timeline.waited() - self.waited).as_secs_f64();
+        let lengths = trace.spans.iter().map(|span| span.end - span.start);
+        lengths.sum::<f64>() - waited
+    }
+
+    /// Seconds from the meeting of all ranks to `time`.
+    pub(super) fn since_epoch(&self, time: Instant) -> f64 {
+        time.duration_since(self.epoch).as_secs_f64()
+    }
+}
