@@ -224,7 +224,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Waits until a posted message has left, because this fold overwrites its memory.
     fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<ExecuteError>> {
-        let stream = flush.stream as usize;
+        let stream = flush.peer as usize;
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
         let flushed =
             |streams: &mut PeerStreams| (streams.flushed(stream) >= needed).then_some(Ok(()));
