@@ -5,12 +5,12 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::topology::build::cluster::{Fabric, named, several_of};
-use maypole::topology::model::bandwidth::network;
-use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
-use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
-use maypole::topology::search::lanes::bandwidth;
 use maypole::topology::{NodeKind, Topology};
+use maypole_cluster::build::cluster::{Fabric, named, several_of};
+use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
+use maypole_cluster::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
+use maypole_cluster::rates::network;
+use maypole_cluster::search::lanes::bandwidth;
 use serde_json::json;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -173,7 +173,7 @@ impl ClusterReport<'_> {
         let lanes = self.model.lanes();
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s in total\n\
-             # predicted, not measured; the model: documentation of `maypole::topology::predict`\n\
+             # predicted, not measured; the model: documentation of `maypole_cluster::predict`\n\
              # size: bytes of the whole; algbw, busbw: GB/s as in nccl-tests; lanes: rings in use\n\
              #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
