@@ -2,7 +2,7 @@
 //! the layer before are summed.
 //!
 //! ```text
-//! cargo run --example 11_overlap
+//! cargo lesson 11_overlap
 //! ```
 
 use maypole::{Communicator, ReduceOp, wait_all};

@@ -66,7 +66,7 @@
 //! | [`schedule`] | what is to be done: steps, buffers, the law, and all readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
 //! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
-//! | [`topology`] | links between ranks, rings, trees; [`topology::detect`] reads this machine |
+//! | [`topology`] | links between ranks, and rings; [`topology::detect`] reads this machine |
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
 //! | `execute` | walks one program over boards and streams, and records what happened when |
 //! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |

@@ -1,6 +1,6 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
-use crate::{names, output, sizes, tune};
+use crate::{names, output, run, sizes, tune};
 use anyhow::{Result, anyhow, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -117,7 +117,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     );
     let collective = names::rooted(args.collective, args.root, ranks)?;
     if alone && args.measure {
-        return tune::start(ranks);
+        return run::again(ranks, run::Bind::Auto, tune::GRACE);
     }
     let explanation =
         if alone { args.predict(collective, ranks) } else { args.measure(collective)? };
@@ -208,12 +208,11 @@ impl ExplainArgs {
 /// Number of calls; the fastest counts.
 const RUNS: usize = 100;
 
-/// The buffers that a collective is called with.
-pub(crate) struct CollectiveBuffers {
+/// The buffers that a collective is called with: the output alone where one buffer is both.
+struct CollectiveBuffers {
     collective: Collective,
-    block: Vec<u8>,
-    whole: Vec<u8>,
-    other: Vec<u8>,
+    input: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl CollectiveBuffers {
@@ -222,31 +221,22 @@ impl CollectiveBuffers {
     /// # Errors
     ///
     /// If there is no memory for them.
-    pub(crate) fn new(collective: Collective, bytes: usize, world: usize) -> Result<Self> {
-        let other = if collective == Collective::AllToAll { bytes } else { 0 };
-        Ok(Self {
-            collective,
-            block: zeroed(bytes / world)?,
-            whole: zeroed(bytes)?,
-            other: zeroed(other)?,
-        })
+    fn new(collective: Collective, bytes: usize, world: usize) -> Result<Self> {
+        let block = bytes / world;
+        let [input, output] = match collective {
+            Collective::Gather { .. } | Collective::AllGather => [block, bytes],
+            Collective::Scatter { .. } | Collective::ReduceScatter => [bytes, block],
+            Collective::AllToAll => [bytes, bytes],
+            _ => [0, bytes],
+        };
+        Ok(Self { collective, input: zeroed(input)?, output: zeroed(output)? })
     }
 
-    pub(crate) fn run(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
-        let Self { collective, block, whole, other } = self;
-        let sum = ReduceOp::Sum;
-        match *collective {
-            Collective::Broadcast { root } => comm.broadcast(whole, root),
-            Collective::Reduce { root } => comm.reduce(whole, sum, root),
-            Collective::AllReduce => comm.all_reduce(whole, sum),
-            Collective::Gather { root } => comm.gather((block, whole), root),
-            Collective::AllGather => comm.all_gather((block, whole)),
-            Collective::Scatter { root } => comm.scatter((whole, block), root),
-            Collective::ReduceScatter => comm.reduce_scatter((whole, block), sum),
-            Collective::AllToAll => comm.all_to_all((whole, other)),
-            Collective::Scan => comm.scan(whole, sum),
-            Collective::ExclusiveScan => comm.exclusive_scan(whole, sum),
-            Collective::Barrier => comm.barrier(),
+    fn run(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
+        let Self { collective, input, output } = self;
+        match collective.is_blocked() {
+            true => comm.call(*collective, (input, output), ReduceOp::Sum),
+            false => comm.call(*collective, output, ReduceOp::Sum),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::simulate::cluster;
 use anyhow::{Result, bail, ensure};
-use maypole::topology::build::cluster::Fabric;
 use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
+use maypole_cluster::build::cluster::Fabric;
 
 /// The GPU of each rank.
 #[derive(clap::Args, Debug)]

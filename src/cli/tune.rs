@@ -19,7 +19,7 @@ use maypole_kernels::ViewMut;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.
@@ -55,7 +55,7 @@ pub(crate) struct TuneArgs {
 /// interrupted on a busy host.
 const SAMPLE: Duration = Duration::from_micros(200);
 /// Time from SIGTERM to SIGKILL, for ranks that hang.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// The most attempts to measure.
 const ATTEMPTS: u32 = 4;
@@ -81,7 +81,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         if let Some(location) = args.location() {
             location.probe().context("cannot save the table")?;
         }
-        return start(2);
+        return run::again(2, run::Bind::Auto, GRACE);
     }
     ensure!(
         launched.world == 2,
@@ -130,27 +130,6 @@ fn agreed<E: Into<anyhow::Error>>(world: &mut Communicator, mine: Result<(), E>)
         mine.map_err(Into::into)?;
     }
     Ok(goes_on[0] == 1)
-}
-
-/// Starts ranks: this program again, with the same arguments.
-pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the file of this program")?;
-    let again = |_rank| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1));
-        command
-    };
-    let options = run::LaunchOptions {
-        output: run::OutputMode::RootInherited,
-        grace: GRACE,
-        port: None,
-        bind: run::Bind::Auto,
-        failure_grace: Duration::ZERO,
-        replace: None,
-        restarts: 0,
-        hang_report: None,
-    };
-    Ok(run::launch(again, ranks, &options)?.code().into())
 }
 
 /// Measures until the lines fit well enough, at most [`ATTEMPTS`] times. `None` on rank 1 if rank 0

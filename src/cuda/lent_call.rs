@@ -3,7 +3,7 @@
 use super::comm::Comm;
 use crate::comm::api::arguments::operation::OpKind;
 use crate::element::{DataType, Element, ReduceOp};
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, used_parts};
 use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::Result;
 use crate::schedule::collective::{Collective, HeldChunks};
@@ -83,18 +83,10 @@ impl Comm {
             rank.comm.check_call(collective, OpKind::BuiltIn(op))?;
             rank.comm.even_count(collective, lengths)?
         };
-        let [reads, writes] = self.uses(collective);
-        let in_place = input.is_none() && reads && writes;
         let held = (collective.input(self.rank()), collective.output(self.rank()));
-        let (input, output) = match (input, held) {
-            (Some(input), _) => (input, output),
-            // One buffer for both is the whole.
-            (None, (HeldChunks::One(_), HeldChunks::All)) => (self.own_block(output), output),
-            (None, (HeldChunks::All, HeldChunks::One(_))) => (output, self.own_block(output)),
-            (None, _) => (output, output),
-        };
-        let input = if reads { input } else { Lent::EMPTY };
-        let output = if writes { output } else { Lent::EMPTY };
+        let own_block = |whole| self.own_block(whole);
+        let (input, output, in_place) = used_parts(held, input, output, |whole| whole, own_block);
+        let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
         Ok(LentCall { collective, kind, op, count, in_place, input, output })
     }
 

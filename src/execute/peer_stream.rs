@@ -48,7 +48,7 @@ pub(super) type GatheredMessages = [u8; TOGETHER];
 /// The stream to one peer, with what it has still to send and to receive.
 #[derive(Debug)]
 pub(super) struct PeerStream {
-    stream: AnyStream,
+    pub(super) stream: AnyStream,
     posted: VecDeque<PostedMessage>,
     /// Bytes of the first posted message that have left.
     sent: usize,
@@ -63,7 +63,8 @@ pub(super) struct PeerStream {
     receiving: ReceiveCursor,
     /// Holds an expected message that does not go straight to its place.
     staging: Region,
-    fault: Option<Fault>,
+    /// Why the stream is lost, until it is reported.
+    pub(super) fault: Option<Fault>,
 }
 
 impl PeerStream {
@@ -149,32 +150,6 @@ impl PeerStream {
     /// True if no posted message is left to send.
     pub(super) fn is_flushed(&self) -> bool {
         self.posted.is_empty()
-    }
-
-    /// Says that nothing more will be sent.
-    pub(super) fn finish(&mut self) {
-        self.stream.finish();
-    }
-
-    /// Makes closing the stream not wait for what was sent.
-    pub(super) fn abandon(&mut self) {
-        self.stream.abandon();
-    }
-
-    /// Asks for the event that ends a sleep. Returns false if something has come already.
-    pub(super) fn prepare_to_sleep(&mut self) -> bool {
-        self.stream.prepare_to_sleep()
-    }
-
-    /// Why the stream is lost, the first time that this is asked for.
-    pub(super) fn take_fault(&mut self) -> Option<Fault> {
-        self.fault.take()
-    }
-
-    /// The stream itself.
-    #[cfg(test)]
-    pub(super) fn stream(&self) -> &AnyStream {
-        &self.stream
     }
 
     /// Sends as much as the stream takes now; true if any byte left.

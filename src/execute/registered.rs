@@ -5,7 +5,7 @@
 
 use super::run::{ProgramRun, failed};
 use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
-use crate::lower::{Drain, Fold, FoldSource, Program, Push, RegisteredAccess, SourceLocation};
+use crate::lower::{Flush, Fold, FoldSource, Program, Push, RegisteredAccess, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
@@ -112,16 +112,15 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     ) -> Result<(), Box<ExecuteError>> {
         let program = self.program;
         let fold = &program.folds[at];
-        let of_fold = access.of_folds[at];
         let sources =
             &program.sources[fold.first as usize..fold.first as usize + fold.count as usize];
         for source in sources.iter().filter(|source| is_announced(source)) {
             self.await_board::<false>(at, source, k, 0)?;
         }
-        for drain in &access.drains[of_fold.drains.0 as usize..of_fold.drains.1 as usize] {
-            self.await_drain(at, k, *drain)?;
+        for flush in &program.flushes[fold.flushes.0 as usize..fold.flushes.1 as usize] {
+            self.await_reader(at, k, *flush)?;
         }
-        let pushes = &access.pushes[of_fold.pushes.0 as usize..of_fold.pushes.1 as usize];
+        let pushes = access.pushes_of(at);
         match copied_from(sources, peers) {
             Some((source, process)) => {
                 *unchecked |= 1 << source.peer;
@@ -235,17 +234,13 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Waits until all readers have read what this rank is about to overwrite.
-    fn await_drain(&mut self, at: usize, k: u32, drain: Drain) -> Result<(), Box<ExecuteError>> {
+    /// Waits until a peer has read what this rank is about to overwrite.
+    fn await_reader(&mut self, at: usize, k: u32, flush: Flush) -> Result<(), Box<ExecuteError>> {
         let me = self.executor.me;
-        let nth = self.program.numberings[me].position(drain.nth, drain.stage, k);
+        let nth = self.program.numberings[me].position(flush.nth, flush.stage, k);
         let end = self.executor.positions[me] + nth + 1;
-        self.await_readers(
-            at,
-            k,
-            |_| drain.audience,
-            |board| board.is_consumed(drain.audience, end),
-        )
+        let reader = 1 << flush.peer;
+        self.await_readers(at, k, |_| reader, |board| board.is_consumed(reader, end))
     }
 
     /// Tells the writers of the sources that this rank has read them.

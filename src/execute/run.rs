@@ -63,7 +63,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     fn post(&mut self, at: usize, fold: &Fold, body: BufferRange) {
         let streams = &mut self.executor.streams;
         for stream in &self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
-            streams.post(*stream as usize, body, self.program.fingerprint);
+            streams.at(*stream as usize).post(body, self.program.fingerprint);
         }
         // Messages of folds that wait for nothing leave together.
         if !self.program.posts_more_after(at) {
@@ -199,7 +199,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
             let into = direct.map(|buffer| BufferRange { buffer, offset: range.0, len: range.1 });
             let expected = ExpectedMessage { into, len: range.1 };
-            self.executor.streams.expect(source.peer as usize, expected);
+            self.executor.streams.at(source.peer as usize).expect(expected);
         }
     }
 
@@ -213,7 +213,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
         let in_place = self.await_streams(at, k, stream, |streams| {
-            match streams.arrived(stream, fingerprint) {
+            match streams.at(stream).arrived(fingerprint) {
                 Ok(arrived) => arrived.map(Ok),
                 Err(theirs) => Some(Err(other_call(theirs))),
             }
@@ -224,10 +224,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Waits until a posted message has left, because this fold overwrites its memory.
     fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<ExecuteError>> {
-        let stream = flush.stream as usize;
+        let stream = flush.peer as usize;
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
         let flushed =
-            |streams: &mut PeerStreams| (streams.flushed(stream) >= needed).then_some(Ok(()));
+            |streams: &mut PeerStreams| (streams.at(stream).flushed() >= needed).then_some(Ok(()));
         self.await_streams(at, k, stream, flushed)?;
         self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         Ok(())
@@ -239,7 +239,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let after_last = self.program.folds.len();
         let windows = self.program.windows;
         for stream in 0..self.program.streams.len() {
-            let flushed = |streams: &mut PeerStreams| streams.is_flushed(stream).then_some(Ok(()));
+            let flushed =
+                |streams: &mut PeerStreams| streams.at(stream).is_flushed().then_some(Ok(()));
             self.await_streams(after_last, windows, stream, flushed)?;
             self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         }
@@ -300,7 +301,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     /// Ends the use of the messages that this fold took.
     fn release(&mut self, sources: &[FoldSource]) {
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
-            self.executor.streams.release(source.peer as usize);
+            self.executor.streams.at(source.peer as usize).release();
         }
     }
 }

@@ -6,12 +6,12 @@
 //! in both directions on all streams of the program, so the progress of a rank does not depend on
 //! which peer it waits for.
 
-use super::peer_stream::{BufferRange, ExpectedMessage, GatheredMessages, PeerStream, TOGETHER};
+use super::peer_stream::{GatheredMessages, PeerStream, TOGETHER};
 use super::polling::StreamActivity;
 use super::{AnyStream, Buffers};
 use crate::lower::Program;
 use maypole_kernels::View;
-use maypole_transports::{Fault, Sleep};
+use maypole_transports::{Fault, Sleep, Stream};
 
 /// All streams of one rank.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl PeerStreams {
 
     /// Says on all streams that nothing more will be sent.
     pub fn finish(&mut self) {
-        self.streams.iter_mut().flatten().for_each(PeerStream::finish);
+        self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
     }
 
     /// Makes room for the messages of `program` that do not go straight to their places. Returns
@@ -74,8 +74,9 @@ impl PeerStreams {
         }
     }
 
+    /// The stream with this index in the running program.
     #[inline(always)]
-    fn stream(&mut self, index: usize) -> &mut PeerStream {
+    pub(super) fn at(&mut self, index: usize) -> &mut PeerStream {
         self.stream_and_room(index).0
     }
 
@@ -90,39 +91,9 @@ impl PeerStreams {
         self.active[index]
     }
 
-    /// Queues a message whose body is `body`.
-    pub(super) fn post(&mut self, index: usize, body: BufferRange, fingerprint: u64) {
-        self.stream(index).post(body, fingerprint);
-    }
-
-    /// Sets the message that comes next and the place of its body.
-    pub(super) fn expect(&mut self, index: usize, expected: ExpectedMessage) {
-        self.stream(index).expect(expected);
-    }
-
-    /// As [`PeerStream::arrived`].
-    pub(super) fn arrived(&mut self, index: usize, fingerprint: u64) -> Result<Option<bool>, u64> {
-        self.stream(index).arrived(fingerprint)
-    }
-
     /// The first `len` bytes of the staging buffer.
     pub(super) fn staged(&self, index: usize, len: usize) -> View<'_> {
         self.streams[self.active[index]].as_ref().expect("checked by `begin`").staged(len)
-    }
-
-    /// Ends the use of the expected message.
-    pub(super) fn release(&mut self, index: usize) {
-        self.stream(index).release();
-    }
-
-    /// Messages that have left in this run.
-    pub(super) fn flushed(&mut self, index: usize) -> u64 {
-        self.stream(index).flushed()
-    }
-
-    /// True if no posted message is left to send.
-    pub(super) fn is_flushed(&mut self, index: usize) -> bool {
-        self.stream(index).is_flushed()
     }
 
     /// Sends what can be sent now, on all streams of the program.
@@ -147,7 +118,7 @@ impl PeerStreams {
     /// The rank of the first stream that is lost, if any, and its fault.
     pub(super) fn take_fault(&mut self) -> Option<(usize, Fault)> {
         let mut active = self.active.iter().copied();
-        active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.take_fault()?)))
+        active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.fault.take()?)))
     }
 
     /// Takes the `sleep`, which ends early if a stream can go on, unless bytes are on the move.
@@ -157,7 +128,7 @@ impl PeerStreams {
         }
         let streams = &mut self.streams;
         let is_quiet =
-            |rank: &usize| streams[*rank].as_mut().is_none_or(|stream| stream.prepare_to_sleep());
+            |rank: &usize| streams[*rank].as_mut().is_none_or(|it| it.stream.prepare_to_sleep());
         if sleep.heeds_interests() && !self.active.iter().all(is_quiet) {
             return;
         }
@@ -167,7 +138,7 @@ impl PeerStreams {
 
     /// Makes closing the streams not wait for what was sent.
     pub fn abandon(&mut self) {
-        self.streams.iter_mut().flatten().for_each(PeerStream::abandon);
+        self.streams.iter_mut().flatten().for_each(|peer| peer.stream.abandon());
     }
 }
 
@@ -275,7 +246,7 @@ mod tests {
         for _ in 0..CALLS {
             executor.run(&program, &reducer, &buffers).unwrap();
         }
-        let calls = executor.streams.streams.iter().flatten().map(|peer| match peer.stream() {
+        let calls = executor.streams.streams.iter().flatten().map(|peer| match &peer.stream {
             AnyStream::Tcp(stream) => stream.system_calls(),
             _ => unreachable!("it was inserted above"),
         });

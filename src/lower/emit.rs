@@ -5,7 +5,8 @@ use super::flush::PostTracker;
 use super::folds::{Origin, SpanIndex};
 use super::peers::{PeerLink, Peers};
 use super::program::{
-    Extent, Flush, Fold, FoldSource, Numbering, Program, SourceLocation, StreamLink,
+    Extent, Flush, Fold, FoldSource, Numbering, Program, Push, RegisteredAccess, SourceLocation,
+    StreamLink,
 };
 use super::publications::{Posts, Publications};
 use super::strategy::Strategy;
@@ -45,7 +46,7 @@ impl<'a> Emitter<'a> {
     ) -> Self {
         let peers = Peers::new(&strategy.folds, request.boards, me);
         let publications = Publications::new(strategy, &peers, me);
-        let posts = Posts::new(strategy, &peers, me);
+        let posts = Posts::new(strategy, &peers, &publications, me);
         Self { request, strategy, me, windows, placement, peers, publications, posts }
     }
 
@@ -77,7 +78,7 @@ impl<'a> Emitter<'a> {
             fingerprint: self.request.fingerprint,
             streams: self.links(),
             longest_staged: lists.longest_staged,
-            registered: None,
+            registered: self.registered_access(),
             numberings,
             totals,
         }
@@ -89,6 +90,7 @@ impl<'a> Emitter<'a> {
     fn is_self_crediting(&self, most: u64) -> bool {
         self.windows == 1
             && most > 0
+            && !self.strategy.folds.are_reaching()
             && 2 * most <= self.strategy.slots.depth as u64
             && self.publications.all_readers_answer()
     }
@@ -133,7 +135,7 @@ impl<'a> Emitter<'a> {
         let folds = &self.strategy.folds;
         let first = program.sources.len() as u32;
         program.sources.extend(folds.source_places(fold).map(|place| self.source(place)));
-        let extent = self.extent(folds.shape(fold));
+        let extent = self.extent(self.me, folds.shape(fold));
         let scratch = folds.stored(fold).map_or(0, |span| self.scratch_up_to(span));
         program.scratch = program.scratch.max(scratch);
         let sources = &program.sources[first as usize..];
@@ -143,22 +145,19 @@ impl<'a> Emitter<'a> {
             program.longest_staged = program.longest_staged.max(extent.window(0).1);
         }
         let count = sources.len() as u16;
-        let posts = program.posts.len() as u32;
         let (audience, streams) = self.receivers(fold);
-        program.posts.extend(streams);
-        let waits = program.flushes.len() as u32;
-        program.flushes.extend(flushes);
-        let has_posts = program.posts.len() as u32 > posts;
+        let has_posts = !streams.is_empty();
+        let into = folds.stored(fold).filter(|_| !folds.is_stored_by_peer(fold));
         program.folds.push(Fold {
             extent,
-            into: folds.stored(fold).map(|span| span.buffer),
+            into: into.map(|span| span.buffer),
             posted: folds.sent(fold).filter(|_| has_posts).map(|span| span.buffer),
             audience,
             stage: self.stage(fold),
             first,
             count,
-            posts: (posts, program.posts.len() as u32),
-            flushes: (waits, program.flushes.len() as u32),
+            posts: extend(&mut program.posts, streams),
+            flushes: extend(&mut program.flushes, flushes.iter().copied()),
         });
     }
 
@@ -179,42 +178,52 @@ impl<'a> Emitter<'a> {
 
     /// The source at `place` among those of all folds.
     fn source(&self, place: usize) -> FoldSource {
+        let nowhere = Extent::default();
         match self.strategy.folds.all_sources()[place] {
-            Origin::Local(span) => FoldSource {
-                from: SourceLocation::Own(span.buffer),
-                peer: 0,
-                extent: self.extent(span),
-                publication: 0,
-                stage: 0,
-                implied: 0,
+            Origin::Local(span) => {
+                FoldSource::at(SourceLocation::Own(span.buffer), 0, self.extent(self.me, span))
+            }
+            Origin::Lent(peer, span) => {
+                let extent = self.extent(peer as usize, span);
+                FoldSource::at(SourceLocation::Lent(span.buffer), self.local(peer), extent)
+            }
+            Origin::Remote(peer) => match self.peers.find(peer as usize) {
+                PeerLink::Local(_) => self.announced(place, SourceLocation::Board, peer, nowhere),
+                PeerLink::Stream(stream) => FoldSource {
+                    stage: self.stage(self.strategy.matching.sent(place)),
+                    ..FoldSource::at(SourceLocation::Stream, stream, nowhere)
+                },
             },
-            Origin::Remote(peer) => self.remote(peer as usize, self.strategy.matching.sent(place)),
+            Origin::Pulled(peer, span) => {
+                let extent = self.extent(peer as usize, span);
+                self.announced(place, SourceLocation::Peer(span.buffer), peer, extent)
+            }
+            Origin::Pushed(peer) => self.announced(place, SourceLocation::Pushed, peer, nowhere),
         }
     }
 
-    /// What `peer` sends by its fold `sent`.
-    fn remote(&self, peer: usize, sent: usize) -> FoldSource {
-        let extent = Extent::default();
-        let stage = self.stage(sent);
-        match self.peers.find(peer) {
-            PeerLink::Stream(stream) => FoldSource {
-                from: SourceLocation::Stream,
-                peer: stream as u32,
-                extent,
-                publication: 0,
-                stage,
-                implied: 0,
-            },
-            PeerLink::Local(local) => FoldSource {
-                from: SourceLocation::Board,
-                peer: local as u32,
-                extent,
-                publication: self.publications.nth(local, sent),
-                stage,
-                // With several windows, counters tell what was consumed.
-                implied: if self.windows > 1 { 0 } else { self.publications.implied(local, sent) },
-            },
+    /// The source at `place`, of which a publication of `peer` says that it is ready.
+    fn announced(
+        &self,
+        place: usize,
+        from: SourceLocation,
+        peer: u32,
+        extent: Extent,
+    ) -> FoldSource {
+        let sent = self.strategy.matching.sent(place);
+        let local = self.local(peer);
+        FoldSource {
+            publication: self.publications.nth(local, sent),
+            stage: self.stage(sent),
+            // With several windows, counters tell what was consumed.
+            implied: if self.windows > 1 { 0 } else { self.publications.implied(local, sent) },
+            ..FoldSource::at(from, local, extent)
         }
+    }
+
+    /// The place of a rank on the board.
+    fn local(&self, peer: u32) -> usize {
+        self.peers.local(peer as usize).expect("the board has the ranks that publish on it")
     }
 
     /// What the folds of this rank wait for before they write; and where that of each fold lies in
@@ -224,7 +233,7 @@ impl<'a> Emitter<'a> {
         let own = folds.of(self.me);
         let mut flushes = Vec::new();
         let mut ranges = vec![(0, 0); own.len()];
-        if self.peers.remotes().is_empty() {
+        if self.peers.remotes().is_empty() && !folds.are_reaching() {
             return (flushes, ranges);
         }
         let index = SpanIndex::new(self.request.schedules, self.placement);
@@ -246,18 +255,95 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Where a span lies in its buffer.
-    fn extent(&self, span: Span) -> Extent {
+    /// Where a span of `rank` lies in its buffer.
+    fn extent(&self, rank: usize, span: Span) -> Extent {
         let layout = self.request.layout;
         let collective = self.request.collective;
-        let range = layout.of(self.me, span);
+        let range = layout.of(rank, span);
         let base = match span.buffer {
-            Buffer::Input => held_from(collective.input(self.me), layout),
-            Buffer::Output => held_from(collective.output(self.me), layout),
+            Buffer::Input => held_from(collective.input(rank), layout),
+            Buffer::Output => held_from(collective.output(rank), layout),
             Buffer::Scratch => 0,
         };
         Extent::new(range.start - base, range.len(), self.windows, self.request.element)
     }
+}
+
+/// What the programs of folds that reach other ranks' memory have besides.
+impl Emitter<'_> {
+    fn registered_access(&self) -> Option<Box<RegisteredAccess>> {
+        let folds = &self.strategy.folds;
+        if !folds.are_reaching() {
+            return None;
+        }
+        let push = |(peer, span): (usize, Span)| Push {
+            peer: self.local(peer as u32) as u32,
+            extent: self.extent(peer, span),
+        };
+        let mut pushes = Vec::new();
+        let mut first_push = vec![0];
+        for fold in self.own() {
+            pushes.extend(folds.pushes(*fold as usize).map(push));
+            first_push.push(pushes.len() as u32);
+        }
+        let locals = || self.peers.locals().iter().copied();
+        let others = locals().filter(|peer| *peer != self.me);
+        let awaited = others.filter(|peer| self.is_awaited_at_end(*peer));
+        Some(Box::new(RegisteredAccess {
+            pushes: pushes.into(),
+            first_push: first_push.into(),
+            exposes: self.exposes(),
+            lent: locals().map(|peer| self.lent_to(peer)).collect(),
+            awaited_at_end: awaited.map(|peer| self.local(peer as u32) as u32).collect(),
+        }))
+    }
+
+    /// Whether other ranks touch this rank's input, and its output.
+    fn exposes(&self) -> (bool, bool) {
+        let folds = &self.strategy.folds;
+        let reads = |buffer: Buffer| {
+            let mut touched = folds.all_sources().iter().filter_map(|source| source.of_peer());
+            touched.any(|(peer, span)| peer == self.me && span.buffer == buffer)
+        };
+        let is_pushed =
+            |place| folds.all_to()[place] as usize == self.me && folds.pushed(place).is_some();
+        let is_written = (0..folds.all_to().len()).any(is_pushed);
+        (reads(Buffer::Input), reads(Buffer::Output) || is_written)
+    }
+
+    /// Bytes of this rank's input that `peer` reads without a publication.
+    fn lent_to(&self, peer: usize) -> u64 {
+        let folds = &self.strategy.folds;
+        let lent = |source: &Origin| match source {
+            Origin::Lent(owner, span) if *owner as usize == self.me => {
+                self.extent(self.me, *span).bytes(self.windows)
+            }
+            _ => 0,
+        };
+        folds.of(peer).flat_map(|fold| folds.sources(fold)).map(lent).sum()
+    }
+
+    /// True if `peer` touches this rank's memory, and no publication of `peer` proves that it has
+    /// done so for the last time.
+    fn is_awaited_at_end(&self, peer: usize) -> bool {
+        let folds = &self.strategy.folds;
+        let mine = |fold: usize| {
+            let read = folds.sources(fold).iter().filter_map(|source| source.of_peer());
+            read.chain(folds.pushes(fold)).any(|(owner, _)| owner == self.me)
+        };
+        let order = &self.strategy.order[folds.of(peer)];
+        let touched = order.iter().rposition(|fold| mine(*fold as usize));
+        let told =
+            order.iter().rposition(|fold| folds.to(*fold as usize).contains(&(self.me as u32)));
+        touched.is_some() && told < touched
+    }
+}
+
+/// Appends `more` to `list`, and returns their range.
+fn extend<T>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> (u32, u32) {
+    let start = list.len() as u32;
+    list.extend(more);
+    (start, list.len() as u32)
 }
 
 /// Where in the whole a buffer that holds these chunks begins.

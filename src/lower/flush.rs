@@ -1,5 +1,5 @@
-//! The posts that must have left before a fold may write, because streams may still send from where
-//! it writes.
+//! The posts that must have been taken before a fold may write, because streams may still send from
+//! where it writes, or ranks that reach this memory may still read there.
 
 use super::folds::{FusedFolds, SpanIndex};
 use crate::schedule::hosts::Boards;
@@ -38,7 +38,7 @@ impl<'a> PostTracker<'a> {
     pub(super) fn of_rank(&mut self, rank: usize, mut each: impl FnMut(usize, &[usize])) {
         self.last.fill(NONE);
         for fold in self.folds.of(rank) {
-            if let Some(into) = self.folds.stored(fold) {
+            if let Some(into) = self.folds.changed(fold, self.index.placement()) {
                 self.collect(self.index.of(into));
                 if !self.found.is_empty() {
                     each(fold, &self.found);
@@ -46,7 +46,7 @@ impl<'a> PostTracker<'a> {
             }
             let Some(sent) = self.folds.sent(fold) else { continue };
             for place in self.folds.to_places(fold) {
-                if !self.boards.together(self.folds.all_to()[place] as usize, rank) {
+                if self.folds.is_taken_from_buffer(place, rank, self.boards) {
                     let last = &mut self.last[self.index.of(sent)];
                     self.before[place] = std::mem::replace(last, place as u32);
                 }

@@ -14,16 +14,28 @@ use std::ops::Range;
 /// Fuses the steps of `ranks`, whose schedules these are. A stream sends from a buffer, so a result
 /// that goes to a rank of another board must be stored.
 pub(super) fn fuse(schedules: &[Schedule], ranks: Range<usize>, boards: &Boards) -> FusedFolds {
+    let mut folds = fuse_with_stores(schedules, ranks, boards.world());
+    forget_dead_stores(&mut folds, schedules, |folds, rank, place| {
+        folds.is_taken_from_buffer(place, rank, boards)
+    });
+    folds
+}
+
+/// Fuses the steps of `ranks`, whose schedules these are, in a world of `world` ranks. Every result
+/// that a step stores is stored.
+pub(super) fn fuse_with_stores(
+    schedules: &[Schedule],
+    ranks: Range<usize>,
+    world: usize,
+) -> FusedFolds {
     let steps = schedules.iter().map(|schedule| schedule.steps.len()).sum();
     let mut fuser = Fuser {
-        folds: FusedFolds::with_capacity(ranks.clone(), steps),
+        folds: FusedFolds::with_capacity(ranks, steps),
         first: 0,
-        reached: vec![usize::MAX; boards.world()],
+        reached: vec![usize::MAX; world],
     };
-    let mut uses = SpanUses::new(schedules);
-    for (rank, schedule) in ranks.zip(schedules) {
+    for schedule in schedules {
         schedule.steps.iter().for_each(|step| fuser.add(*step));
-        uses.forget_dead_stores(&mut fuser.folds, fuser.first, |peer| !boards.together(peer, rank));
         fuser.end_rank();
     }
     fuser.folds
@@ -97,44 +109,34 @@ enum NextUse {
     Overwritten,
 }
 
-/// By span of one rank: how later folds use it.
-struct SpanUses {
-    index: SpanIndex,
-    next: Vec<NextUse>,
-}
-
-impl SpanUses {
-    fn new(schedules: &[Schedule]) -> Self {
-        let index = SpanIndex::new(schedules, Placement::Apart);
-        Self { index, next: vec![NextUse::Never; index.len()] }
-    }
-
-    /// Drops stores of the folds from `first` on that no fold reads: the span is overwritten
-    /// first, or it is scratch at the end.
-    fn forget_dead_stores(
-        &mut self,
-        folds: &mut FusedFolds,
-        first: usize,
-        by_stream: impl Fn(usize) -> bool,
-    ) {
-        self.next.fill(NextUse::Never);
-        for at in (first..folds.len()).rev() {
-            let into = folds.stored(at);
-            if let Some(span) = into {
-                let dead = match self.next[self.index.of(span)] {
+/// Drops the stores of results that are sent and that no fold reads: the span is overwritten first,
+/// or it is scratch at the end. A store stays if `is_taken_from_buffer` says of some receiver, which
+/// is given by the sender's rank and its own place, that it takes the result from there.
+pub(super) fn forget_dead_stores(
+    folds: &mut FusedFolds,
+    schedules: &[Schedule],
+    is_taken_from_buffer: impl Fn(&FusedFolds, usize, usize) -> bool,
+) {
+    let index = SpanIndex::new(schedules, Placement::Apart);
+    // By span of the rank: how later folds use it.
+    let mut next = vec![NextUse::Never; index.len()];
+    for rank in folds.ranks() {
+        next.fill(NextUse::Never);
+        for fold in folds.of(rank).rev() {
+            if let Some(span) = folds.stored(fold) {
+                let dead = match next[index.of(span)] {
                     NextUse::Never => span.buffer == Buffer::Scratch,
                     NextUse::Read => false,
                     NextUse::Overwritten => true,
                 };
-                let to = folds.to(at);
-                if dead && !to.is_empty() && !to.iter().any(|peer| by_stream(*peer as usize)) {
-                    folds.drop_store(at);
+                let mut to = folds.to_places(fold);
+                let is_taken = |place| is_taken_from_buffer(folds, rank, place);
+                if dead && !to.is_empty() && !to.any(is_taken) {
+                    folds.drop_store(fold);
                 }
-                self.next[self.index.of(span)] = NextUse::Overwritten;
+                next[index.of(span)] = NextUse::Overwritten;
             }
-            for span in folds.reads(at) {
-                self.next[self.index.of(span)] = NextUse::Read;
-            }
+            folds.reads(fold).for_each(|span| next[index.of(span)] = NextUse::Read);
         }
     }
 }

@@ -26,6 +26,7 @@ mod peers;
 mod program;
 mod proof;
 mod publications;
+mod races;
 mod registered;
 mod strategy;
 mod traffic;
@@ -38,8 +39,8 @@ pub use device::{BufferPlaces, DeviceProgram};
 use emit::Emitter;
 use folds::SpanIndex;
 pub use program::{
-    Drain, Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push,
-    RegisteredAccess, RegisteredFold, SourceLocation, StreamLink,
+    Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push, RegisteredAccess,
+    SourceLocation, StreamLink,
 };
 pub use registered::{RegisteredProgram, lower_registered};
 pub use strategy::DeviceSlots;

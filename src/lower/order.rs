@@ -1,7 +1,7 @@
 //! The order in which folds run: the send that each receive takes, and the number of hops before
 //! each fold.
 
-use super::folds::{FusedFolds, Origin, SpanIndex};
+use super::folds::{FusedFolds, SpanIndex};
 use crate::schedule::Symmetry;
 
 /// Which send each receive takes.
@@ -132,9 +132,9 @@ impl Matching {
         folds: &'a FusedFolds,
         fold: usize,
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
-        folds.source_places(fold).filter_map(|place| match folds.all_sources()[place] {
-            Origin::Remote(peer) => Some((peer as usize, self.sent(place))),
-            Origin::Local(_) => None,
+        folds.source_places(fold).filter_map(|place| {
+            let peer = folds.all_sources()[place].sender()?;
+            Some((peer, self.sent(place)))
         })
     }
 }
@@ -171,11 +171,9 @@ fn sends_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = (usize, Mes
 
 fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessagePlace> {
     folds.of(rank).flat_map(move |fold| {
-        folds.source_places(fold).filter_map(move |place| match folds.all_sources()[place] {
-            Origin::Remote(peer) => {
-                Some(MessagePlace { peer, fold: fold as u32, place: place as u32 })
-            }
-            Origin::Local(_) => None,
+        folds.source_places(fold).filter_map(move |place| {
+            let peer = folds.all_sources()[place].sender()? as u32;
+            Some(MessagePlace { peer, fold: fold as u32, place: place as u32 })
         })
     })
 }

@@ -84,6 +84,13 @@ pub struct FoldSource {
     pub implied: u32,
 }
 
+impl FoldSource {
+    /// A source that lies there from the start of the call.
+    pub(super) fn at(from: SourceLocation, peer: usize, extent: Extent) -> Self {
+        Self { from, peer: peer as u32, extent, publication: 0, stage: 0, implied: 0 }
+    }
+}
+
 /// One fused operation: combine k sources in order, into a buffer of this rank, a publication, or
 /// both.
 #[derive(Clone, Copy, Debug)]
@@ -104,17 +111,19 @@ pub struct Fold {
     pub count: u16,
     /// `posts[posts.0..posts.1]`: streams that get the result.
     pub posts: (u32, u32),
-    /// `flushes[flushes.0..flushes.1]`: posts that must have left before `into` may be written.
+    /// `flushes[flushes.0..flushes.1]`: results that must have been taken before `into` may be
+    /// written.
     pub flushes: (u32, u32),
 }
 
-/// A post that must have left a stream.
+/// A result that must have been taken from where it is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Flush {
-    /// `streams[stream]` is the link.
-    pub stream: u32,
-    /// The index of the post among the link's posts. The link's [`Numbering`] turns it into a
-    /// position.
+    /// The peer that takes it: an index of `streams`, through which it must have left; on
+    /// registered memory, a local rank, which must have read it.
+    pub peer: u32,
+    /// The index of the post among the link's posts; on registered memory, of the publication among
+    /// this rank's. The [`Numbering`] of either turns it into a position.
     pub nth: u32,
     /// The stage of the fold that posts it.
     pub stage: u32,
@@ -222,7 +231,7 @@ pub struct Program {
     pub sources: Box<[FoldSource]>,
     /// Streams that folds post to, as indices of `streams`.
     pub posts: Box<[u32]>,
-    /// Posts that folds wait for.
+    /// Results that folds wait for.
     pub flushes: Box<[Flush]>,
     /// `first_of[s]`: the first fold of stage `s` or later; one entry more than there are stages.
     pub first_of: Box<[u32]>,
@@ -263,12 +272,10 @@ pub struct Program {
 /// program have no payload: they say that bytes are ready, or that they have been written.
 #[derive(Clone, Debug, Default)]
 pub struct RegisteredAccess {
-    /// By fold: `pushes[p.0..p.1]` and `drains[d.0..d.1]`.
-    pub of_folds: Box<[RegisteredFold]>,
     /// Places that folds write to besides their own.
     pub pushes: Box<[Push]>,
-    /// Publications whose readers must be done before a fold may store.
-    pub drains: Box<[Drain]>,
+    /// `pushes[first_push[f]..first_push[f + 1]]` are those of fold `f`.
+    pub first_push: Box<[u32]>,
     /// Whether other ranks touch this rank's input, and its output.
     pub exposes: (bool, bool),
     /// By local rank: bytes of this rank's input that it reads without a publication.
@@ -278,15 +285,6 @@ pub struct RegisteredAccess {
     pub awaited_at_end: Box<[u32]>,
 }
 
-/// The ranges of one fold in the lists of [`RegisteredAccess`].
-#[derive(Clone, Copy, Debug)]
-pub struct RegisteredFold {
-    /// The range of pushes.
-    pub pushes: (u32, u32),
-    /// The range of drains.
-    pub drains: (u32, u32),
-}
-
 /// A place in a peer's output.
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
@@ -294,17 +292,6 @@ pub struct Push {
     pub peer: u32,
     /// The part of the output.
     pub extent: Extent,
-}
-
-/// A publication of this rank, which its readers read from this rank's own memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Drain {
-    /// The readers, one bit each.
-    pub audience: u64,
-    /// Its index among this rank's publishing folds.
-    pub nth: u32,
-    /// The stage of its fold.
-    pub stage: u32,
 }
 
 impl Program {
@@ -337,12 +324,16 @@ impl Program {
 }
 
 impl RegisteredAccess {
+    /// The places that fold `at` writes to besides its own.
+    pub fn pushes_of(&self, at: usize) -> &[Push] {
+        &self.pushes[self.first_push[at] as usize..self.first_push[at + 1] as usize]
+    }
+
     /// Bytes of its lists, and its own.
     fn bytes(&self) -> usize {
         size_of::<Self>()
-            + size_of_val(&*self.of_folds)
             + size_of_val(&*self.pushes)
-            + size_of_val(&*self.drains)
+            + size_of_val(&*self.first_push)
             + size_of_val(&*self.lent)
             + size_of_val(&*self.awaited_at_end)
     }

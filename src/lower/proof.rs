@@ -27,10 +27,14 @@
 //! fold waits only for folds of its own window and of earlier ones, so a cycle of waits lies within
 //! one window, and in every window the waits are those of the first one. Where windows overlap, the
 //! trial has enough windows for every ring of slots to wrap while all stages are busy.
+//!
+//! Ranks that reach one another's memory could also touch a byte at the same time. The same trial
+//! finds that ([`races`](super::races)).
 
 use super::flush::PostTracker;
-use super::folds::{FusedFolds, Origin, SpanIndex};
+use super::folds::{FusedFolds, SpanIndex};
 use super::order::Matching;
+use super::races::RaceDetector;
 use crate::schedule::hosts::Boards;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -134,7 +138,8 @@ impl<'a> OrderedFolds<'a> {
     }
 
     /// Runs `windows` windows of all programs on counters: true if no order of events can leave
-    /// them waiting for one another, with `depth` slots a rank.
+    /// them waiting for one another, with `depth` slots a rank, and none lets two ranks touch a
+    /// byte at the same time.
     pub(super) fn completes_by_trial(&self, depth: u64, windows: u32, index: SpanIndex) -> bool {
         let ranks = self.folds.ranks();
         let mut run = TrialState::new(self, depth, windows, index);
@@ -159,7 +164,7 @@ impl<'a> OrderedFolds<'a> {
                 ready.push_back(nth);
             }
         }
-        left == 0
+        left == 0 && !run.raced
     }
 
     /// Folds and windows of one rank as its executor takes them.
@@ -213,6 +218,9 @@ struct TrialState<'a> {
     /// By fold: `posts[start..end]` are those that it waits for, as places among all receivers.
     flushes: Vec<(u32, u32)>,
     posts: Vec<u32>,
+    /// Whether ranks that reach one another's memory have raced.
+    races: Option<RaceDetector>,
+    raced: bool,
 }
 
 impl<'a> TrialState<'a> {
@@ -229,8 +237,10 @@ impl<'a> TrialState<'a> {
             unread: vec![0; folds.len() * windows],
             flushes: vec![(0, 0); folds.len()],
             posts: Vec::new(),
+            races: folds.are_reaching().then(|| RaceDetector::new(folds, index.placement())),
+            raced: false,
         };
-        if order.boards.count() > 1 {
+        if order.boards.count() > 1 || folds.are_reaching() {
             let mut tracker = PostTracker::new(folds, order.boards, index);
             for rank in folds.ranks() {
                 tracker.of_rank(rank, |fold, posts| {
@@ -256,7 +266,8 @@ impl<'a> TrialState<'a> {
         let mut senders = matching.senders(folds, fold);
         let here = senders.all(|(_, sent)| self.done[self.number(sent, window)]);
         let (start, end) = self.flushes[fold];
-        let mut posts = self.posts[start as usize..end as usize].iter();
+        let flushes = &self.posts[start as usize..end as usize];
+        let mut posts = flushes.iter();
         if !here || !posts.all(|post| self.received[self.number(*post as usize, window)]) {
             return false;
         }
@@ -267,6 +278,9 @@ impl<'a> TrialState<'a> {
         let is_unread = |oldest: u64| self.unread[published[oldest as usize]] > 0;
         if audience > 0 && oldest.is_some_and(is_unread) {
             return false;
+        }
+        if let Some(races) = &mut self.races {
+            self.raced |= !races.execute(folds, matching, flushes, (rank, fold, window));
         }
         self.consume(rank, fold, window);
         let number = self.number(fold, window);
@@ -284,9 +298,8 @@ impl<'a> TrialState<'a> {
             let Some(receiver) = matching.receiver(place) else { continue };
             let received = self.number(receiver, window);
             self.received[received] = true;
-            if let Origin::Remote(peer) = folds.all_sources()[place]
-                && boards.together(peer as usize, rank)
-            {
+            let sender = folds.all_sources()[place].sender();
+            if sender.is_some_and(|peer| boards.together(peer, rank)) {
                 let sent = self.number(matching.sent(place), window);
                 self.unread[sent] -= 1;
             }

@@ -1,6 +1,6 @@
 //! What ranks publish on a board and post to streams, numbered; and what a publication proves.
 
-use super::folds::{FusedFolds, Origin};
+use super::folds::FusedFolds;
 use super::peers::{PeerLink, Peers};
 use super::program::Flush;
 use super::strategy::Strategy;
@@ -92,7 +92,7 @@ fn implied(strategy: &Strategy, rank: usize, me: usize, nth: impl Fn(usize) -> u
     for fold in &strategy.order[own.clone()] {
         let fold = *fold as usize;
         for place in folds.source_places(fold) {
-            if folds.all_sources()[place] == Origin::Remote(me as u32) {
+            if folds.all_sources()[place].sender() == Some(me) {
                 most = most.max(1 + nth(strategy.matching.sent(place)));
             }
         }
@@ -117,7 +117,7 @@ fn all_readers_answer(folds: &FusedFolds, peers: &Peers) -> bool {
     (0..ranks).all(|writer| (0..ranks).all(|reader| answered(writer, reader)))
 }
 
-/// The posts of a rank.
+/// The posts of a rank: to streams, and to ranks of its board.
 pub(super) struct Posts {
     /// The first of the rank's places among all receivers.
     first: usize,
@@ -128,24 +128,33 @@ pub(super) struct Posts {
 }
 
 impl Posts {
-    pub(super) fn new(strategy: &Strategy, peers: &Peers, me: usize) -> Self {
+    pub(super) fn new(
+        strategy: &Strategy,
+        peers: &Peers,
+        publications: &Publications,
+        me: usize,
+    ) -> Self {
         let folds = &strategy.folds;
         let own = folds.of(me);
         let places = match own.is_empty() {
             true => 0..0,
             false => folds.to_places(own.start).start..folds.to_places(own.end - 1).end,
         };
-        let mut posts = vec![Flush { stream: 0, nth: 0, stage: 0 }; places.len()];
+        let mut posts = vec![Flush { peer: 0, nth: 0, stage: 0 }; places.len()];
         let mut stages = vec![Vec::new(); peers.remotes().len()];
+        let own_local = peers.local(me).expect("a rank is on its own board");
         for fold in &strategy.order[own] {
             let fold = *fold as usize;
             let stage = strategy.stages[fold];
             for place in folds.to_places(fold) {
-                if let PeerLink::Stream(stream) = peers.find(folds.all_to()[place] as usize) {
-                    let nth = stages[stream].len() as u32;
-                    posts[place - places.start] = Flush { stream: stream as u32, nth, stage };
-                    stages[stream].push(stage);
-                }
+                let (peer, nth) = match peers.find(folds.all_to()[place] as usize) {
+                    PeerLink::Local(local) => (local, publications.nth(own_local, fold)),
+                    PeerLink::Stream(stream) => {
+                        stages[stream].push(stage);
+                        (stream, stages[stream].len() as u32 - 1)
+                    }
+                };
+                posts[place - places.start] = Flush { peer: peer as u32, nth, stage };
             }
         }
         Self { first: places.start, posts, stages }

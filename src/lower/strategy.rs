@@ -9,14 +9,14 @@
 //! is made, never while it runs.
 
 use super::LoweringInput;
-use super::folds::{FusedFolds, Origin, SpanIndex};
+use super::folds::{FusedFolds, SpanIndex};
 use super::fuse::{fuse, linear};
 use super::order::{Matching, by_stage, stages};
 use super::proof::OrderedFolds;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Placement, Symmetry, input};
-use maypole_transports::board::{CHUNK, SlotClass};
+use maypole_transports::board::{CHUNK, SlotClass, lines};
 use std::ops::Range;
 
 /// The smallest number of windows such that no window is too long, in publications with these
@@ -24,7 +24,7 @@ use std::ops::Range;
 pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
     let limit = match slots {
         SlotRule::Board if request.boards.is_shared() => request.window.min(CHUNK),
-        SlotRule::Board => request.window,
+        SlotRule::Board | SlotRule::Lines(_) => request.window,
         SlotRule::Device(slots) => request.window.min(slots.bytes),
     };
     let elements = (limit / request.element).max(1);
@@ -48,6 +48,9 @@ pub(super) enum SlotRule {
     Board,
     /// Those of a mailbox.
     Device(DeviceSlots),
+    /// Lines of a board, which have no payload: ranks reach one another's memory, and all of them
+    /// call with this placement.
+    Lines(Placement),
 }
 
 /// A way of running the schedules that completes.
@@ -108,7 +111,7 @@ pub(super) fn choose_symmetric(
 
 /// The first of the two strategies with fused folds that completes. The order of the schedules comes
 /// first where windows do not overlap and messages leave together in it.
-fn fused(
+pub(super) fn fused(
     request: &LoweringInput<'_>,
     windows: u32,
     rule: SlotRule,
@@ -165,12 +168,25 @@ fn slots(
 ) -> Option<Slots> {
     let ranks = ranks_of_smallest_board(request.boards);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
-    let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
     let unread = ordered.most_unread(windows);
     let depth_of = |class: SlotClass| match rule {
         SlotRule::Board => class.slots(ranks),
         SlotRule::Device(slots) => slots.count,
+        SlotRule::Lines(_) => lines(ranks),
     };
+    if let SlotRule::Lines(placement) = rule {
+        // Only a trial shows whether ranks touch a byte at the same time.
+        let depth = depth_of(SlotClass::Tiny);
+        let index = SpanIndex::new(request.schedules, placement);
+        let trial = ordered.windows_of_trial(windows, depth as u64);
+        let in_place = placement == Placement::InPlace;
+        return ordered.completes_by_trial(depth as u64, trial, index).then_some(Slots {
+            class: SlotClass::Tiny,
+            depth,
+            in_place,
+        });
+    }
+    let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
     let completes = |class: SlotClass, placement| {
         let depth = depth_of(class) as u64;
         let index = SpanIndex::new(request.schedules, placement);
@@ -201,13 +217,10 @@ pub(super) fn reads_what_it_wrote(folds: &FusedFolds, own: Range<usize>, index: 
         folds.reads(fold).for_each(|span| last[index.of(span)] = Some(fold));
     }
     own.clone().any(|fold| {
-        let Some(into) = folds.stored(fold).filter(|into| into.buffer == Buffer::Output) else {
+        let changed = folds.changed(fold, Placement::InPlace);
+        let Some(into) = changed.filter(|into| into.buffer == Buffer::Output) else {
             return false;
         };
-        let is_self_copy = match folds.sources(fold) {
-            [Origin::Local(from)] => from.overlaps(into, Placement::InPlace),
-            _ => false,
-        };
-        !is_self_copy && last[index.of(input(into.chunk))].is_some_and(|read| read > fold)
+        last[index.of(input(into.chunk))].is_some_and(|read| read > fold)
     })
 }

@@ -1,9 +1,8 @@
 //! What joins the GPUs of ranks, as far as the order of a ring and the price of a call follow from it.
 
 use crate::topology::model::class::PathClass;
-use crate::topology::model::graph::{Path, Topology};
-use crate::topology::search::rails::{RoutingTable, Unreachable};
-use crate::topology::search::rings::{self, Ring};
+use crate::topology::model::graph::{LinkKind, Path, Topology};
+use crate::topology::rings::{self, Ring};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +10,13 @@ use std::fmt;
 /// The GPU of each rank of a host, and the paths between these GPUs.
 ///
 /// ```
-/// use maypole::topology::DeviceLinks;
-/// use maypole::topology::build::cluster::{Fabric, named};
-/// let host = named("dgx-a100", Fabric::Flat).unwrap();
+/// use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
+/// let mut host = Topology::new();
+/// let switch = host.add(NodeKind::GpuSwitch, Some(0), "NVSwitch");
+/// for gpu in ["GPU0", "GPU1"] {
+///     let gpu = host.add(NodeKind::Gpu, Some(0), gpu);
+///     host.join(gpu, switch, LinkKind::NvLink(12), 240.0);
+/// }
 /// // Four ranks on two GPUs, which take turns.
 /// let links = DeviceLinks::new(&host, &[0, 1, 0, 1]).unwrap();
 /// assert_eq!(links.order(), [0, 1, 3, 2], "3 follows 1 on GPU 1, and 0 follows 2 on GPU 0");
@@ -68,8 +71,13 @@ pub enum DeviceLinksError {
         rank: usize,
     },
     /// No path joins two GPUs.
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
+    #[error("no path joins {from} and {to}")]
+    Unreachable {
+        /// The name of a GPU.
+        from: String,
+        /// The name of the other one.
+        to: String,
+    },
 }
 
 impl DeviceLinks {
@@ -99,23 +107,26 @@ impl DeviceLinks {
     /// # Panics
     /// If there are no ranks.
     pub fn new(topology: &Topology, gpus: &[usize]) -> Result<Self, DeviceLinksError> {
-        let routes = RoutingTable::new(topology);
-        let hosts = routes.hosts();
-        for (rank, gpu) in gpus.iter().enumerate() {
-            let host = hosts.get(*gpu).ok_or(DeviceLinksError::NoGpu {
-                rank,
-                gpu: *gpu,
-                gpus: hosts.len(),
-            })?;
-            if *host != hosts[gpus[0]] {
-                return Err(DeviceLinksError::OtherHost { rank });
-            }
+        let devices = topology.devices();
+        let host = |device: usize| topology.nodes()[device].host;
+        let gpu_of = |(rank, gpu): (usize, &usize)| {
+            let missing = || DeviceLinksError::NoGpu { rank, gpu: *gpu, gpus: devices.len() };
+            devices.get(*gpu).copied().ok_or_else(missing)
+        };
+        let nodes: Vec<usize> = gpus.iter().enumerate().map(gpu_of).collect::<Result<_, _>>()?;
+        if let Some(rank) = nodes.iter().position(|node| host(*node) != host(nodes[0])) {
+            return Err(DeviceLinksError::OtherHost { rank });
         }
         let rates = topology.links().iter().map(|link| megabytes(link.bandwidth)).collect();
         let mut paths = DevicePaths { megabytes: rates, ..DevicePaths::default() };
-        for from in gpus {
-            let all: Vec<Path> =
-                gpus.iter().map(|to| routes.path(*from, *to)).collect::<Result<_, _>>()?;
+        for from in &nodes {
+            let within = topology.paths_over(*from, |link| link.kind != LinkKind::Network);
+            let unreachable = |to| DeviceLinksError::Unreachable {
+                from: topology.label(*from),
+                to: topology.label(to),
+            };
+            let path = |to: &usize| within.to(*to).ok_or_else(|| unreachable(*to));
+            let all: Vec<Path> = nodes.iter().map(path).collect::<Result<_, _>>()?;
             paths.ends.push(all.iter().map(DevicePath::new).collect());
             let links = |path: &Path| path.links.iter().map(|link| *link as u32).collect();
             paths.crossed.push(all.iter().map(links).collect());
@@ -314,9 +325,20 @@ impl fmt::Display for DevicePath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::build::cluster::{Fabric, named};
+    use crate::topology::model::graph::NodeKind;
     #[cfg(feature = "cuda")]
     use proptest::prelude::*;
+
+    /// A host whose GPUs are on one host bridge.
+    fn host(gpus: usize) -> Topology {
+        let mut host = Topology::new();
+        let bridge = host.add(NodeKind::HostBridge, Some(0), "bridge");
+        for gpu in 0..gpus {
+            let gpu = host.add(NodeKind::Gpu, Some(0), format!("GPU{gpu}"));
+            host.join(gpu, bridge, LinkKind::Pci, 20.0);
+        }
+        host
+    }
 
     #[test]
     fn ranks_of_a_gpu_follow_one_another() {
@@ -330,17 +352,24 @@ mod tests {
 
     #[test]
     fn a_rank_has_a_gpu_of_the_host() {
-        let hosts = named("2xdgx-a100", Fabric::Flat).unwrap();
-        let refused = |gpus: &[usize]| DeviceLinks::new(&hosts, gpus).unwrap_err().to_string();
-        assert!(refused(&[0, 16]).contains("rank 1 is on GPU 16, and the topology has 16 GPUs"));
-        assert!(refused(&[0, 1, 8]).contains("ranks 0 and 2 are on different hosts"));
+        let mut hosts = host(8);
+        hosts.append(&host(8));
+        let refused = |hosts: &Topology, gpus: &[usize]| {
+            DeviceLinks::new(hosts, gpus).unwrap_err().to_string()
+        };
+        assert!(
+            refused(&hosts, &[0, 16]).contains("rank 1 is on GPU 16, and the topology has 16 GPUs")
+        );
+        assert!(refused(&hosts, &[0, 1, 8]).contains("ranks 0 and 2 are on different hosts"));
         assert!(DeviceLinks::new(&hosts, &[8, 9, 15]).is_ok());
+        hosts.add(NodeKind::Gpu, Some(0), "GPU8");
+        assert_eq!(refused(&hosts, &[0, 16]), "no path joins host0/GPU0 and host0/GPU8");
     }
 
     #[cfg(feature = "cuda")]
     #[test]
     fn what_a_rank_is_told_is_what_another_one_found() {
-        let host = named("pcie-phb", Fabric::Flat).unwrap();
+        let host = host(4);
         for links in [DeviceLinks::new(&host, &[3, 0, 0, 2]).unwrap(), DeviceLinks::apart(4)] {
             let bytes = links.to_bytes();
             assert_eq!(DeviceLinks::from_bytes(&bytes, 4), Some(links));
@@ -355,7 +384,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, world in 0usize..6, at: usize) {
             let _ = DeviceLinks::from_bytes(&bytes, world);
-            let host = named("pcie-phb", Fabric::Flat).unwrap();
+            let host = host(4);
             let mut told = DeviceLinks::new(&host, &[3, 0, 0, 2]).unwrap().to_bytes();
             let len = told.len();
             told[at % len] = bytes.first().copied().unwrap_or(255);

@@ -13,6 +13,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
     ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),
     ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
+    ("src/cluster", "src", "what is known of clusters stands on the library, and has no effects"),
     (
         "examples/trainer/kernels/src",
         "kernels/src",
@@ -20,7 +21,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "examples/trainer/src",
-        "examples/trainer/kernels/src kernels/src src transports/src",
+        "examples/trainer/kernels/src kernels/src src",
         "the trainer stands on the library",
     ),
     (
@@ -35,7 +36,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "examples/planner/src",
-        "examples/trainer/src src",
+        "examples/trainer/src src src/cluster",
         "the planner is arithmetic; it starts no rank",
     ),
     (
@@ -63,17 +64,12 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
     ("src/lower", "schedule", "lowering is pure and knows no algorithm"),
-    ("src/topology", "algorithms schedule", "topologies are data about machines, not executors"),
-    ("src/topology/{model,transport}", "", "a graph of a machine depends on nothing"),
-    ("src/topology/{read,search}", "model", "readers make graphs, and searches look at them"),
+    ("src/topology", "", "topologies are data about machines, not executors"),
+    ("src/topology/{model,rings,transport}", "", "a graph of a machine depends on nothing"),
     ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),
-    ("src/topology/build", "model read", "a cluster is made of what was read of its hosts"),
-    (
-        "src/topology/{device_links,picture,predict}",
-        "model search",
-        "what follows from a graph and its rings",
-    ),
-    ("src/topology/detect", "build device_links model read", "the one part that asks the machine"),
+    ("src/topology/system", "model", "the devices of a machine make a graph"),
+    ("src/topology/device_links", "model rings", "what follows from a graph and its rings"),
+    ("src/topology/detect", "device_links system", "the one part that asks the machine"),
     (
         "src/tuner",
         "algorithms schedule topology",
@@ -127,6 +123,10 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "algorithms comm control element engine error lower schedule topology tuner world",
         "the same calls on the memory of GPUs: a kernel takes the place of the executor",
     ),
+    ("src/cluster/{rates,search}", "", "rates and searches know graphs alone"),
+    ("src/cluster/read", "", "a reader knows texts, and not what is made of them"),
+    ("src/cluster/build", "rates read", "a cluster is made of what was read of its hosts"),
+    ("src/cluster/{picture,predict}", "search", "what follows from a graph and its rings"),
     (
         "examples/trainer/src/tensor",
         "",

@@ -238,9 +238,8 @@ fn budget(inputs: u64) -> (u64, Budget) {
 /// The files of `tests/corpus/NAME`, by name. Those that end in `.hex` are read as digits.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     // The tests of all packages share one corpus.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = [root.join("tests/corpus"), root.join("../tests/corpus")];
-    let folder = folder.iter().map(|it| it.join(name)).find(|it| it.is_dir());
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let folder = folders.map(|it| it.join("tests/corpus").join(name)).find(|it| it.is_dir());
     let entries = folder.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

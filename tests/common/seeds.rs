@@ -20,8 +20,11 @@ fn program() -> String {
     stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned())
 }
 
-/// Runs `check` for `TEST_SEED` alone if that is set, else for `count` seeds, or `TEST_SEEDS`.
+/// Runs `check` for `TEST_SEED` alone if that is set, else for `TEST_SEEDS` seeds. Else for a quarter of
+/// `count` seeds, and for all of them where `TESTS=all`.
 pub(crate) fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
+    let all = std::env::var_os("TESTS").is_some_and(|which| which == "all");
+    let count = if all { count } else { count / 4 };
     for_seeds_at_once(available_parallelism().map_or(1, usize::from), count, check);
 }
 

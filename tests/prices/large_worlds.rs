@@ -7,7 +7,7 @@ use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Schedule, Span, Step, draw, input, output};
 use maypole::topology::StreamLinks;
-use maypole::topology::search::rings::ring;
+use maypole::topology::rings::ring;
 use maypole::tuner::pair_groups;
 use std::time::Duration;
 

@@ -8,5 +8,4 @@ mod skip;
 mod choices;
 mod formulas;
 mod large_worlds;
-mod predictions;
 mod rings;

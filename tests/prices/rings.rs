@@ -2,7 +2,7 @@
 
 use crate::samples::{OWN, Sample, samples};
 use maypole::topology::PathClass;
-use maypole::topology::search::rings::{bottleneck, hops, ring};
+use maypole::topology::rings::{bottleneck, hops, ring};
 use serde_json::Value;
 
 fn assert_is_ring(order: &[usize], count: usize) {

@@ -320,6 +320,28 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
         assert!(it.allows_in_place);
         assert_eq!(program.totals[..], [u64::from(program.windows); 4]);
         assert_eq!(access.pushes.len(), 3);
-        assert!(access.awaited_at_end.is_empty() && access.drains.is_empty());
+        assert!(access.awaited_at_end.is_empty() && program.flushes.is_empty());
+    }
+}
+
+/// A rank waits for the peer that reads what it is about to overwrite, and at the end for peers that
+/// read its memory and do not say so.
+#[test]
+fn a_rank_waits_for_those_that_read_its_memory() {
+    let programs = |algorithm, collective| {
+        let mut rng = SeededRng::new(1);
+        let access = ReachedMemory::Registered;
+        RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap().programs
+    };
+    for (me, it) in programs(Algorithm::Ring, Collective::AllReduce).iter().enumerate() {
+        let next = (me as u32 + 1) % 3;
+        let waits = it.program.flushes.iter().map(|flush| (flush.peer, flush.nth, flush.stage));
+        assert_eq!(waits.collect::<Vec<_>>(), [(next, 0, 0), (next, 1, 1)]);
+        assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], [next]);
+    }
+    let collective = Collective::Broadcast { root: 0 };
+    for (me, it) in programs(Algorithm::Linear, collective).iter().enumerate() {
+        let awaited: &[u32] = if me == 0 { &[1, 2] } else { &[] };
+        assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], *awaited);
     }
 }

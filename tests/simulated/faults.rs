@@ -63,8 +63,8 @@ fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
         }
     });
     if std::env::var_os("TEST_SEED").is_none() {
-        assert!(dropped.into_inner() > 100, "too few ranks were dropped to show anything");
-        assert!(failed.into_inner() > 100, "too few calls failed to show anything");
+        assert!(dropped.into_inner() > 20, "too few ranks were dropped to show anything");
+        assert!(failed.into_inner() > 20, "too few calls failed to show anything");
     }
 }
 
@@ -102,7 +102,7 @@ fn a_corrupted_head_is_an_error() {
         }
     });
     if std::env::var_os("TEST_SEED").is_none() {
-        assert!(corrupted.into_inner() > 100, "too few heads were corrupted to show anything");
+        assert!(corrupted.into_inner() > 20, "too few heads were corrupted to show anything");
     }
 }
 
@@ -135,7 +135,7 @@ fn a_corrupted_body_changes_numbers_alone() {
         }
     });
     if std::env::var_os("TEST_SEED").is_none() {
-        assert!(changed.into_inner() > 10, "too few numbers changed to show anything");
+        assert!(changed.into_inner() > 2, "too few numbers changed to show anything");
     }
 }
 

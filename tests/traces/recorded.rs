@@ -6,7 +6,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
-use maypole::{Communicator, Local, ReduceOp};
+use maypole::{CallPath, Communicator, Local, ReduceOp};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -188,4 +188,24 @@ fn waits_are_shown() {
     let waited: f64 =
         waits.filter(|wait| wait.facts["peer"] == 0).map(|wait| wait.end - wait.start).sum();
     assert!(waited > 10_000.0, "{waited} us, though rank 0 was 200 ms late");
+}
+
+/// Folds on registered memory name the ranks whose memory they reach.
+#[test]
+fn calls_on_registered_memory_are_shown_with_their_peers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    Local::new(RANKS).run(|mut comm| {
+        comm.set_algorithm(Some(Algorithm::TwoShot));
+        let arena = comm.arena(1 << 22).unwrap();
+        let mut data = arena.alloc::<f32>(300_000);
+        comm.trace(&path.to_string_lossy()).unwrap();
+        comm.all_reduce(&mut data[..], ReduceOp::Sum).unwrap();
+        assert_eq!(comm.last_call().unwrap().path, CallPath::Registered);
+    });
+    let file = read(&path);
+    // A rank combines its part of all ranks, and writes it to the two others.
+    let reaches_all = |it: &&crate::file::Slice| (it.count("from"), it.count("to")) == (2, 2);
+    let reduced = file.slices.iter().filter(reaches_all);
+    assert_eq!(reduced.map(|fold| fold.number("bytes")).sum::<u64>(), 4 * 300_000);
 }

@@ -156,7 +156,10 @@ def test_a_forked_child_is_refused():
 
 def test_ctrl_c_interrupts_a_wait():
     program = """
+import signal
 import maypole
+# Background jobs of a script inherit the signal as ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 comm = maypole.Communicator()
 comm.barrier()
 if comm.rank == 0:

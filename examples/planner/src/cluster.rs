@@ -21,10 +21,10 @@
 //!
 //! What is sharded, which collective runs where: nothing here.
 
-use maypole::topology::build::cluster::{Fabric, named};
-use maypole::topology::model::bandwidth::network;
-use maypole::topology::read::description::Description;
 use maypole::topology::{LinkKind, NodeKind, Topology};
+use maypole_cluster::Description;
+use maypole_cluster::build::cluster::{Fabric, named};
+use maypole_cluster::rates::network;
 
 /// What one rank computes with: a GPU, or a core of a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::output;
 use crate::output::files;
 use anyhow::{Context, anyhow, ensure};
-use maypole::topology::read::description::Description;
+use maypole_cluster::Description;
 use maypole_planner::cluster::{Accelerator, AcceleratorCluster};
 use maypole_planner::memory::RankBytes;
 use maypole_planner::picture;

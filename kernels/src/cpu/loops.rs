@@ -63,10 +63,14 @@ pub(super) unsafe fn reduce_long<R: Register, T, O: Combine<R, T>>(
 ) {
     // SAFETY: passed on to our caller.
     unsafe {
+        // Loops for three and four sources are a quarter faster where all lies in the first cache. Those
+        // over bytes took as long to compile as all other code of this crate.
         match *sources {
             [a, b] => reduce_from::<R, T, O, _>(into, also, [a, b].map(View::as_ptr), len),
-            [a, b, c] => reduce_from::<R, T, O, _>(into, also, [a, b, c].map(View::as_ptr), len),
-            [a, b, c, d] => {
+            [a, b, c] if const { size_of::<T>() > 1 } => {
+                reduce_from::<R, T, O, _>(into, also, [a, b, c].map(View::as_ptr), len)
+            }
+            [a, b, c, d] if const { size_of::<T>() > 1 } => {
                 reduce_from::<R, T, O, _>(into, also, [a, b, c, d].map(View::as_ptr), len)
             }
             _ => reduce_from::<R, T, O, _>(into, also, sources, len),

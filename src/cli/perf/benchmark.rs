@@ -2,8 +2,8 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
-pub(crate) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
+pub(crate) use maypole_cluster::predict::bus_factor;
 use std::collections::HashSet;
 use std::ops::Range;
 

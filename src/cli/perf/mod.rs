@@ -24,7 +24,7 @@ use maypole::world::launch::{self, Launcher};
 use run::PerfOutcome;
 use settings::PerfSettings;
 use signal_hook::consts::SIGINT;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
         return Ok(code(threads(&settings)?));
     }
     if alone {
-        return start(settings.world);
+        return crate::run::again(settings.world, crate::run::Bind::None, GRACE);
     }
     // From here on this process is one rank of several, and an error is no error of the command
     // line: the exit code is 1.
@@ -66,27 +66,6 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     let measured =
         communicators::join(&settings).and_then(|joined| run::run(joined, &settings, &stop));
     Ok(code(measured))
-}
-
-/// Starts the ranks: this program again, with the same arguments.
-fn start(world: usize) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the file of this program")?;
-    let again = |_rank| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1));
-        command
-    };
-    let options = crate::run::LaunchOptions {
-        output: crate::run::OutputMode::RootInherited,
-        grace: GRACE,
-        port: None,
-        bind: crate::run::Bind::None,
-        failure_grace: Duration::ZERO,
-        replace: None,
-        restarts: 0,
-        hang_report: None,
-    };
-    Ok(crate::run::launch(again, world, &options)?.code().into())
 }
 
 /// Runs all ranks as threads. Returns the outcome of rank 0.

@@ -28,11 +28,12 @@ use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
 use maypole_transports::cores::UsableCores;
-pub(crate) use outcome::JobOutcome;
+use outcome::JobOutcome;
 use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
 use replacements::Replacements;
 use supervise::{Patience, Supervisor};
@@ -144,7 +145,7 @@ pub(crate) struct RunArgs {
 
 /// Where ranks write their standard output and standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputMode {
+enum OutputMode {
     /// To the launcher, which forwards whole lines and begins each with its rank.
     Tagged,
     /// Directly to the launcher's own output.
@@ -186,22 +187,22 @@ impl Bind {
 
 /// How to start ranks.
 #[derive(Debug, Clone)]
-pub(crate) struct LaunchOptions {
-    pub(crate) output: OutputMode,
+struct LaunchOptions {
+    output: OutputMode,
     /// Time from SIGTERM to SIGKILL.
-    pub(crate) grace: Duration,
+    grace: Duration,
     /// The port on which rank 0 listens; `None` for a free port.
-    pub(crate) port: Option<u16>,
-    pub(crate) bind: Bind,
+    port: Option<u16>,
+    bind: Bind,
     /// Time from the failure of a rank to SIGTERM for the others.
-    pub(crate) failure_grace: Duration,
+    failure_grace: Duration,
     /// How many processes are started in the place of failed ranks, while the others go on; `None` if
     /// the others end.
-    pub(crate) replace: Option<u32>,
+    replace: Option<u32>,
     /// How often all ranks are started again after one has failed.
-    pub(crate) restarts: u32,
+    restarts: u32,
     /// After this time of waiting in one operation a page about all ranks is printed.
-    pub(crate) hang_report: Option<Duration>,
+    hang_report: Option<Duration>,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -240,6 +241,28 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Starts `world` ranks: this program again, with the same arguments. Rank 0 has the streams of this
+/// process.
+pub(crate) fn again(world: usize, bind: Bind, grace: Duration) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("cannot find the file of this program")?;
+    let command = |_rank| {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1));
+        command
+    };
+    let options = LaunchOptions {
+        output: OutputMode::RootInherited,
+        grace,
+        port: None,
+        bind,
+        failure_grace: Duration::ZERO,
+        replace: None,
+        restarts: 0,
+        hang_report: None,
+    };
+    Ok(launch(command, world, &options)?.code().into())
+}
+
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns
 /// when all ranks and the processes that they left running have ended. A job in which a rank has
 /// failed is started again as often as `options` allow; the outcome is that of the last start.
@@ -254,7 +277,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
 ///
 /// Fails where a rank cannot be started ([`StartError`]), no port is free, or a thread, a pipe or
 /// the job key cannot be made. No rank is left running then.
-pub(crate) fn launch(
+fn launch(
     command: impl Fn(usize) -> Command,
     world: usize,
     options: &LaunchOptions,

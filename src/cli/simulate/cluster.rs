@@ -1,16 +1,17 @@
 //! `maypole simulate --cluster`: predicts the time of collectives on a described cluster.
 
+use super::SimulateArgs;
 use crate::{names, output, sizes, topo};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::topology::build::cluster::{Fabric, named, several_of};
-use maypole::topology::model::bandwidth::network;
-use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
-use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
-use maypole::topology::search::lanes::bandwidth;
 use maypole::topology::{NodeKind, Topology};
+use maypole_cluster::build::cluster::{Fabric, named, several_of};
+use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
+use maypole_cluster::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
+use maypole_cluster::rates::network;
+use maypole_cluster::search::lanes::bandwidth;
 use serde_json::json;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -63,52 +64,39 @@ enum FabricArg {
     IsolatedRails,
 }
 
-/// The arguments of `maypole simulate` that a cluster uses.
-pub(crate) struct ClusterQuery<'a> {
-    pub(crate) cluster: &'a str,
-    pub(crate) collective: Collective,
-    pub(crate) root: usize,
-    pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) bytes: Vec<usize>,
-    pub(crate) json: bool,
-}
-
 /// The bandwidth in Gbit/s of a network card, where nothing else is said.
 pub(crate) const GIGABITS: u32 = 100;
 
 /// The most ranks: flat algorithms send up to the square of this number in messages.
 const MOST_RANKS: usize = 512;
 
-pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result<ExitCode> {
-    let fabric = match options.fabric {
+/// Predicts `wanted` on the cluster called `name`.
+pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Result<ExitCode> {
+    let fabric = match args.lab.fabric {
         FabricArg::Flat => Fabric::Flat,
         FabricArg::Rails => Fabric::Rails,
         FabricArg::IsolatedRails => Fabric::IsolatedRails,
     };
-    let topology = cluster(question.cluster, options.gigabits, fabric)?;
+    let topology = cluster(name, args.lab.gigabits, fabric)?;
     let ranks = topology.devices().len();
-    ensure!(
-        ranks <= MOST_RANKS,
-        "--cluster {} has {ranks} ranks; the most is {MOST_RANKS}",
-        question.cluster
-    );
-    let collective = names::rooted(question.collective, question.root, ranks)?;
+    ensure!(ranks <= MOST_RANKS, "--cluster {name} has {ranks} ranks; the most is {MOST_RANKS}");
+    let collective = names::rooted(wanted, args.root, ranks)?;
     let model = CostModel::new(&topology)?;
-    let costs = costs(&model, collective, question.algorithm)?;
-    let several = question.bytes.len() > 1;
-    let report = ClusterReport { topology: &topology, model: &model, question, collective };
-    if !question.json {
+    let costs = costs(&model, collective, args.algorithm)?;
+    let sizes = args.bytes.sizes();
+    let report = ClusterReport { topology: &topology, model: &model, name, collective };
+    if !args.json {
         output::print(report.head())?;
     }
-    for &size in &question.bytes {
+    for &size in &sizes {
         let bytes = if collective == Collective::Barrier { 0 } else { size };
         let mut rows: Vec<_> =
             costs.iter().map(|cost| (cost, cost.predict(bytes as f64))).collect();
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
-        let usual = if several && !question.json { 3 } else { rows.len() };
-        rows.truncate(options.fastest.map_or(usual, NonZeroUsize::get));
+        let usual = if sizes.len() > 1 && !args.json { 3 } else { rows.len() };
+        rows.truncate(args.lab.fastest.map_or(usual, NonZeroUsize::get));
         for (cost, prediction) in rows {
-            let row = if question.json {
+            let row = if args.json {
                 report.object(bytes, cost, prediction)
             } else {
                 report.row(bytes, cost, prediction)
@@ -164,7 +152,7 @@ fn costs(
 struct ClusterReport<'a> {
     topology: &'a Topology,
     model: &'a CostModel<'a>,
-    question: &'a ClusterQuery<'a>,
+    name: &'a str,
     collective: Collective,
 }
 
@@ -173,11 +161,11 @@ impl ClusterReport<'_> {
         let lanes = self.model.lanes();
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s in total\n\
-             # predicted, not measured; the model: documentation of `maypole::topology::predict`\n\
+             # predicted, not measured; the model: documentation of `maypole_cluster::predict`\n\
              # size: bytes of the whole; algbw, busbw: GB/s as in nccl-tests; lanes: rings in use\n\
              #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
-            self.question.cluster,
+            self.name,
             self.model.world(),
             self.topology.hosts(),
             lanes.len(),
@@ -210,7 +198,7 @@ impl ClusterReport<'_> {
     fn object(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         json!({
-            "cluster": self.question.cluster,
+            "cluster": self.name,
             "collective": self.collective.name(),
             "algorithm": cost.algorithm.to_string(),
             "ranks": self.model.world(),

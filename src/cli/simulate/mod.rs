@@ -160,18 +160,8 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
         }
         ensure!(!args.gpus.is_given(), "--gpus needs --transport cuda");
     }
-    if let Some(cluster) = &args.lab.cluster {
-        let algorithm = args.algorithm;
-        let bytes = args.bytes.sizes();
-        let question = cluster::ClusterQuery {
-            cluster,
-            collective: wanted,
-            root: args.root,
-            algorithm,
-            bytes,
-            json: args.json,
-        };
-        return cluster::main(&args.lab, &question);
+    if let Some(name) = &args.lab.cluster {
+        return cluster::main(&args, name, wanted);
     }
     ensure!(args.lab.fastest.is_none(), "--fastest needs --cluster or --transport cuda");
     ensure!(

@@ -4,15 +4,17 @@
 use super::transports;
 use maypole::topology::detect::DetectedMachine;
 use maypole::topology::model::bandwidth::GpuGeneration;
-use maypole::topology::read::printed::PrintedClass;
-use maypole::topology::read::summary::{DeviceSummary, NearestNics};
-use maypole::topology::search::lanes;
-use maypole::topology::search::lanes::Lane;
-use maypole::topology::search::rails::RoutingTable;
-use maypole::topology::search::rings;
-use maypole::topology::search::trees::{Tree, trees};
+use maypole::topology::rings;
 use maypole::topology::transport::TransportOffer;
-use maypole::topology::{Description, NodeKind, PathClass, Topology};
+use maypole::topology::{NodeKind, PathClass, Topology};
+use maypole_cluster::Description;
+use maypole_cluster::build::convert;
+use maypole_cluster::read::printed::PrintedClass;
+use maypole_cluster::read::summary::{DeviceSummary, NearestNics};
+use maypole_cluster::search::lanes;
+use maypole_cluster::search::lanes::Lane;
+use maypole_cluster::search::rails::RoutingTable;
+use maypole_cluster::search::trees::{Tree, trees};
 
 /// A machine or a cluster.
 pub(super) struct MachineFacts {
@@ -82,7 +84,7 @@ impl MachineFacts {
         };
         let title = format!("this machine: {processor}, {} cores, {gpus}", machine.cores.len());
         let described = Description::System(machine.system.clone());
-        let mut facts = Self::of(machine.topology(), title);
+        let mut facts = Self::of(convert::detected(machine), title);
         facts.notes.extend(machine.notes.clone());
         facts.take_words(&described.summary());
         transports::refuse_peers(&mut facts.offers, machine);

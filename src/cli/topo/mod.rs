@@ -9,10 +9,10 @@ mod transports;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use facts::MachineFacts;
-use maypole::topology::Description;
-use maypole::topology::build::cluster::{Fabric, named};
 use maypole::topology::detect;
-use maypole::topology::picture;
+use maypole_cluster::Description;
+use maypole_cluster::build::cluster::{Fabric, named};
+use maypole_cluster::picture;
 use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};

@@ -4,9 +4,9 @@
 use super::facts::MachineFacts;
 use anyhow::Result;
 use maypole::schedule::collective::Collective;
-use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
-use maypole::topology::predict::published::{PublishedBandwidth, figure};
-use maypole::topology::predict::{CostModel, bus_factor};
+use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
+use maypole_cluster::predict::published::{PublishedBandwidth, figure};
+use maypole_cluster::predict::{CostModel, bus_factor};
 
 /// With more ranks, nothing is predicted, because it would take minutes.
 const MOST_RANKS: usize = 128;

@@ -92,7 +92,7 @@ fn rings(facts: &MachineFacts) -> String {
 }
 
 fn trees(facts: &MachineFacts) -> String {
-    let line = |(nth, tree): (usize, &maypole::topology::search::trees::Tree)| {
+    let line = |(nth, tree): (usize, &maypole_cluster::search::trees::Tree)| {
         let parent =
             |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
         let parents: Vec<String> = tree.parents.iter().map(parent).collect();

@@ -6,10 +6,10 @@ use crate::comm::api::arguments::buffers::CallBuffers;
 use crate::comm::api::arguments::operation::{Op, OpKind};
 use crate::comm::api::arguments::slices::SliceFlaw;
 use crate::element::{DataType, ReduceOp};
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, used_parts};
 use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::{Error, Result};
-use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 /// A call with the memory that it uses on this rank.
@@ -119,20 +119,10 @@ impl Communicator {
         input: Option<View<'a>>,
         output: ViewMut<'a>,
     ) -> ReadyCall<'a> {
-        let (brings, keeps) = (collective.input(self.rank()), collective.output(self.rank()));
-        let [has_input, has_output] = [brings, keeps].map(|held| held != HeldChunks::Nothing);
-        let in_place = input.is_none() && has_input && has_output;
-        let (input, output) = match (input, brings, keeps) {
-            (Some(input), ..) => (input, output),
-            // One buffer for both is the whole.
-            (None, HeldChunks::One(_), HeldChunks::All) => {
-                (self.own_block(output).as_view(), output)
-            }
-            (None, HeldChunks::All, HeldChunks::One(_)) => {
-                (output.as_view(), self.own_block(output))
-            }
-            (None, ..) => (output.as_view(), output),
-        };
+        let held = (collective.input(self.rank()), collective.output(self.rank()));
+        let own_block = |whole| self.own_block(whole);
+        let (input, output, in_place) =
+            used_parts(held, input, output, |whole| whole.as_view(), own_block);
         let settings = self.engine.get().settings();
         let call = CollectiveCall {
             collective,
@@ -144,8 +134,8 @@ impl Communicator {
         };
         ReadyCall {
             call,
-            input: if has_input { input } else { View::EMPTY },
-            output: if has_output { output } else { ViewMut::EMPTY },
+            input: input.unwrap_or(View::EMPTY),
+            output: output.unwrap_or(ViewMut::EMPTY),
         }
     }
 

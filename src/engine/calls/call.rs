@@ -85,6 +85,30 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
+/// The parts of a call's buffers that a rank uses: `None` for one that it does not use. True if they
+/// are in place.
+///
+/// The rank brings and keeps the chunks `held`. Without an `input`, `output` is the one buffer for
+/// both: it is the whole, which `own_block` cuts this rank's block from.
+#[inline(always)]
+pub(crate) fn used_parts<I, O: Copy>(
+    (brings, keeps): (HeldChunks, HeldChunks),
+    input: Option<I>,
+    output: O,
+    read: impl Fn(O) -> I,
+    own_block: impl Fn(O) -> O,
+) -> (Option<I>, Option<O>, bool) {
+    let [has_input, has_output] = [brings, keeps].map(|held| held != HeldChunks::Nothing);
+    let in_place = input.is_none() && has_input && has_output;
+    let (input, output) = match (input, brings, keeps) {
+        (Some(input), ..) => (input, output),
+        (None, HeldChunks::One(_), HeldChunks::All) => (read(own_block(output)), output),
+        (None, HeldChunks::All, HeldChunks::One(_)) => (read(output), own_block(output)),
+        (None, ..) => (read(output), output),
+    };
+    (has_input.then_some(input), has_output.then_some(output), in_place)
+}
+
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -12,11 +12,8 @@ mod sysfs;
 #[cfg(feature = "cuda")]
 pub use nvml::Nvml;
 
-use crate::topology::build::cluster;
 use crate::topology::device_links::DeviceLinks;
-use crate::topology::model::graph::Topology;
-use crate::topology::read::description::Description;
-use crate::topology::read::xml::{DirectLink, Gpu, System};
+use crate::topology::system::{DirectLink, Gpu, System};
 use std::path::Path;
 
 /// The hardware of a machine.
@@ -170,20 +167,6 @@ impl DetectedMachine {
     pub fn links(&self, buses: &[String]) -> Option<DeviceLinks> {
         let number = |bus: &String| self.gpus.iter().position(|gpu| gpu.bus == *bus);
         let numbers: Vec<usize> = buses.iter().map(number).collect::<Option<_>>()?;
-        DeviceLinks::new(&self.topology(), &numbers).ok()
-    }
-
-    /// Builds the graph of the machine. Without GPUs, its ranks run on its cores, which are
-    /// assumed to be spread evenly over its NUMA nodes.
-    pub fn topology(&self) -> Topology {
-        let described = Description::System(self.system.clone());
-        let nodes = self.system.cpus.len().max(1);
-        let ranks = self.cores.len().max(1).div_ceil(nodes);
-        let of_cores =
-            || cluster::named(&format!("cpu:{ranks}x{nodes}"), cluster::Fabric::Flat).ok();
-        match described.summary().gpus {
-            0 => of_cores().unwrap_or_else(|| described.topology()),
-            _ => described.topology(),
-        }
+        DeviceLinks::new(&self.system.topology(), &numbers).ok()
     }
 }

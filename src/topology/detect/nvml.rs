@@ -1,7 +1,7 @@
 //! Information of NVIDIA's driver, through its management library NVML.
 
 use super::{GpuDriver, GpuInfo, PeerAccess};
-use crate::topology::read::xml::DirectLink;
+use crate::topology::system::DirectLink;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 use std::collections::BTreeMap;

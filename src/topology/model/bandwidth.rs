@@ -1,8 +1,7 @@
 //! The bandwidth of links by technology and generation, in GB/s in one direction.
 //!
 //! The figures are the bandwidths that a transfer reaches, not the rates of the data sheets. Unless
-//! a figure says otherwise, it is from NCCL's `src/graph/topo.h` and `topo.cc`. A measured figure
-//! may replace each of them, see [`LinkRates`].
+//! a figure says otherwise, it is from NCCL's `src/graph/topo.h` and `topo.cc`.
 
 /// A generation of GPUs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -74,11 +73,6 @@ pub const fn pci(generation: u32, lanes: u32) -> f64 {
     lanes as f64 * rate as f64 / 80.0
 }
 
-/// Returns the bandwidth of a network card of this many Gbit/s: an eighth of that in GB/s.
-pub const fn network(gigabits: f64) -> f64 {
-    gigabits / 8.0
-}
-
 /// A kind of processor. It sets the bandwidth between sockets and through host bridges.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -128,53 +122,6 @@ impl Processor {
     }
 }
 
-/// The bandwidths of the parts of a host, in GB/s in one direction. [`LinkRates::of`] has figures;
-/// a measured one may replace each of them.
-///
-/// ```
-/// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
-/// let rates = LinkRates { network: 11.2, ..LinkRates::of(GpuGeneration::Ampere, Processor::Amd) };
-/// assert_eq!((rates.link, rates.pci), (20.0, 24.0));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkRates {
-    /// One NVLink or XGMI link.
-    pub link: f64,
-    /// The PCI link of a card, or between PCI switches.
-    pub pci: f64,
-    /// From a PCI root port through its host bridge.
-    pub bridge: f64,
-    /// Between two NUMA nodes.
-    pub sockets: f64,
-    /// One core that copies alone.
-    pub core: f64,
-    /// All cores of a NUMA node together.
-    pub memory: f64,
-    /// A network card.
-    pub network: f64,
-}
-
-impl LinkRates {
-    /// Returns the rates of GPUs of `generation` in a host of `processor`s, on a network of
-    /// 100 Gbit/s.
-    ///
-    /// `core` and `memory` are the rates of copies through shared memory on a current server. One
-    /// core copies 10 GB/s. All cores of a NUMA node copy 100 GB/s: eight channels of DDR4-3200
-    /// carry 204.8 GB/s, and a copy uses half for reading and half for writing.
-    pub const fn of(generation: GpuGeneration, processor: Processor) -> Self {
-        let pci = generation.pci();
-        Self {
-            link: generation.link(),
-            pci,
-            bridge: processor.bridge(pci),
-            sockets: processor.link(),
-            core: 10.0,
-            memory: 100.0,
-            network: network(100.0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +130,6 @@ mod tests {
     fn pci_bandwidth_doubles_with_each_generation() {
         assert_eq!([3, 4, 5, 6].map(|generation| pci(generation, 16)), [12.0, 24.0, 48.0, 96.0]);
         assert_eq!((pci(7, 16), pci(3, 4)), (0.0, 3.0));
-        assert_eq!(network(400.0), 50.0);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::topology::NodeKind;
-use maypole::topology::build::cluster::{Fabric, several_of};
-use maypole::topology::predict::CostModel;
-use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
+use maypole_cluster::build::cluster::{Fabric, several_of};
+use maypole_cluster::predict::CostModel;
+use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
 use maypole_planner::cluster::AcceleratorCluster;
 use maypole_planner::groups::{GroupPrices, GroupShape, PricedCollective};
 use maypole_planner::price::StepPricing;

@@ -91,7 +91,7 @@ fn the_largest_size_is_priced_without_overflow() {
     let output = run("explain all-reduce -b 1024T -n 2 --measure");
     let error = text(&output.stderr);
     assert!(!output.status.success());
-    assert!(error.contains("no memory for a buffer of 512T"), "{error}");
+    assert!(error.contains("no memory for a buffer of 1024T"), "{error}");
     assert!(!error.contains("panicked"), "{error}");
 }
 

@@ -277,9 +277,9 @@ fn a_signal_ends_a_job_whose_ranks_are_replaced() {
     let script = failing(folder.path(), "echo here; exec sleep 1000");
     let running = Running::start(run("-n 2 --replace 9", &script));
     running.wait_for("here");
-    running.signal("INT");
+    running.signal("TERM");
     let (code, lines) = running.end();
-    assert_eq!(code, 130, "{lines:?}");
+    assert_eq!(code, 143, "{lines:?}");
 }
 
 /// Rank 0 saves after rank 1 has failed, and is not interrupted.
@@ -315,6 +315,6 @@ fn ranks_that_do_not_end_after_a_failure_are_asked_to() {
     assert!(begun.elapsed() < Duration::from_secs(60));
     let running = Running::start(run("-n 2 --failure-grace 600", script));
     running.wait_for("1 other ranks have 600s to end");
-    running.signal("INT");
+    running.signal("TERM");
     assert_eq!(running.end().0, 3);
 }

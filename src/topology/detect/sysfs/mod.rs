@@ -3,7 +3,7 @@
 
 mod nics;
 
-use crate::topology::read::xml::{Gpu, Net, NumaNode, PciDevice, System};
+use crate::topology::system::{Gpu, Net, NumaNode, PciDevice, System};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Network cards: InfiniBand and RoCE ports, and the interfaces of cards that have no such port.
 
 use super::{is_bus, name_of, names, text};
-use crate::topology::read::xml::Net;
+use crate::topology::system::Net;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

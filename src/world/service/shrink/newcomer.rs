@@ -83,31 +83,43 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::super::agreement::{AgreedWorld, Attendee, Ballot, LeaderMessage};
+    use super::super::contribution::Newcomers;
     use super::*;
     use crate::world::bootstrap::admission::{WaitingRoom, knock};
     use crate::world::bootstrap::{JoinConfig, JoinError};
+    use crate::world::peer::Peer;
     use maypole_transports::watch::Watch;
+    use std::thread;
     use std::time::Duration;
 
-    /// The leader dies after it has asked, and nobody else of the old world is there.
-    #[test]
-    fn newcomers_alone_are_no_world() {
-        let job = format!("orphans {}", std::process::id());
+    type Entered = Result<(Service, GrownWorld), JoinError>;
+
+    /// A newcomer has been ready for a world of rank 0, the members that `join` adds, and itself, and
+    /// the leader, rank 0, has died then. Returns what became of it, and of the members.
+    fn leader_dies<T>(
+        name: &str,
+        join: impl FnOnce(&ServiceBase, &mut Vec<Attendee>) -> T,
+        go_on: impl FnOnce(ServiceBase, AgreedWorld, T, Instant),
+    ) -> Entered {
+        let job = format!("{name} {}", std::process::id());
         let mut config = JoinConfig::new(1, 2, "127.0.0.1").with_job(&job);
         config.join_timeout = Duration::from_secs(5);
         let room = WaitingRoom::open(&config, false).unwrap();
-        std::thread::scope(|threads| {
+        thread::scope(|threads| {
             let newcomer = threads.spawn(|| knock(&config, &[]));
             assert_eq!(room.count(config.join_timeout), 1);
-            let (mut control, attendee) = room.take(1).waiting.pop().unwrap();
+            let Newcomers { mut waiting, base } = room.take(1);
+            let (mut control, attendee) = waiting.pop().unwrap();
             let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let mut peer = attendee.peer.clone();
-            peer.listen = dead;
-            let leader = Attendee { peer, report: Vec::new(), wish: None };
+            let mut attendees = vec![member(&base, dead)];
+            let joined = join(&base, &mut attendees);
+            attendees.push(attendee);
+            let members = (0..attendees.len()).collect();
+            let world = AgreedWorld { session: [3; 16], attendees };
             control.push(&LeaderMessage::Prepare(Proposal {
                 ballot: Ballot { leader: 0, number: 1 },
-                members: vec![0, 2],
-                world: AgreedWorld { session: [3; 16], attendees: vec![leader, attendee] },
+                members,
+                world: world.clone(),
             }));
             let watch = Watch::new().unwrap();
             watch.add(&control.stream, 1, false).unwrap();
@@ -115,10 +127,40 @@ mod tests {
             // Its answer has come: it is ready.
             watch.wait(&mut Vec::new(), config.join_timeout).unwrap();
             drop(control);
-            match newcomer.join().unwrap() {
-                Err(JoinError::NotAdmitted { rank: 1, .. }) => {}
-                other => panic!("{other:?}"),
-            }
+            go_on(base, world, joined, Instant::now() + Duration::from_secs(60));
+            newcomer.join().unwrap()
+        })
+    }
+
+    fn member(base: &ServiceBase, listen: std::net::SocketAddr) -> Attendee {
+        let peer = Peer { listen, ..base.own.clone() };
+        Attendee { peer, report: Vec::new(), wish: None }
+    }
+
+    #[test]
+    fn newcomers_alone_are_no_world() {
+        match leader_dies("orphans", |_, _| (), |_, _, (), _| ()) {
+            Err(JoinError::NotAdmitted { rank: 1, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A member was ready, too, and goes on with whoever was.
+    #[test]
+    fn a_newcomer_that_was_ready_goes_on_with_the_members() {
+        let listen = |base: &ServiceBase, attendees: &mut Vec<Attendee>| {
+            let listener = base.listen_again().unwrap();
+            attendees.push(member(base, listener.local_addr().unwrap()));
+            listener
+        };
+        let entered = leader_dies("in doubt", listen, |base, world, listener, deadline| {
+            let grown = Some(GrownWorld::of(&world));
+            let service = base.settings.start(1, world, listener, BTreeMap::new()).unwrap();
+            let survivors = Survivors { service, places: vec![0, 1, 2], grown };
+            assert_eq!(survivors.tried(deadline).unwrap().places, [1, 2]);
         });
+        let (service, grown) = entered.unwrap();
+        assert_eq!((service.rank(), service.world()), (1, 2));
+        assert_eq!(grown.kept, [1, 2]);
     }
 }

@@ -1,0 +1,88 @@
+//! The algorithm that runs along lanes, and its schedules.
+
+use crate::search::lanes::Lane;
+use maypole::algorithms::hierarchical::{self, Levels};
+use maypole::algorithms::{Algorithm, reordered};
+use maypole::schedule::Schedule;
+use maypole::schedule::collective::Collective;
+use std::fmt;
+
+/// An algorithm along the lanes of a topology.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LaneAlgorithm {
+    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut.
+    /// Any other algorithm uses the order of the first lane.
+    Flat(Algorithm),
+    /// One algorithm among the ranks of each host and another across hosts, in the order of the
+    /// first lane. Every rank of a host leads one slice, so all rails are used.
+    Levels(Levels),
+}
+
+impl fmt::Display for LaneAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flat(algorithm) => f.pad(algorithm.name()),
+            Self::Levels(Levels { local, across }) => f.pad(&format!("{local}+{across}")),
+        }
+    }
+}
+
+impl LaneAlgorithm {
+    /// Returns the lanes that the algorithm uses for `collective`.
+    pub fn lanes(self, collective: Collective, lanes: &[Lane]) -> &[Lane] {
+        let cut = matches!(
+            collective,
+            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
+        );
+        match self {
+            Self::Flat(Algorithm::Ring) if cut => lanes,
+            _ => &lanes[..lanes.len().min(1)],
+        }
+    }
+
+    /// Returns the schedule of the rank at position `place` of a lane. `hosts` is the host of each
+    /// position. `None` if the algorithm does not implement the collective.
+    pub fn at(self, collective: Collective, hosts: &[usize], place: usize) -> Option<Schedule> {
+        match self {
+            Self::Flat(algorithm) => algorithm.schedule(collective, hosts.len(), place),
+            Self::Levels(levels) => hierarchical::schedule(collective, hosts, place, levels),
+        }
+    }
+}
+
+/// Returns the schedule of `rank`, or `None` if the algorithm does not implement the collective.
+/// `hosts` is the host of each rank.
+///
+/// ```
+/// use maypole_cluster::predict::lane_algorithm::{LaneAlgorithm, schedule};
+/// use maypole_cluster::build::cluster;
+/// use maypole_cluster::search::lanes::lanes;
+/// use maypole_cluster::search::rails::RoutingTable;
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::{Placement, collective::Collective, verify::verify};
+/// let mesh = cluster::named("mi300x", cluster::Fabric::Flat).unwrap();
+/// let lanes = lanes(&mesh).unwrap();
+/// let hosts = RoutingTable::new(&mesh).hosts();
+/// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
+/// let of = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, ring).unwrap();
+/// let all: Vec<_> = (0..8).map(of).collect();
+/// assert_eq!(all[0].chunks, 7 * 8);
+/// assert!(verify(Collective::AllReduce, &all, Placement::InPlace).is_ok());
+/// ```
+///
+/// # Panics
+/// If there is no lane, or a lane does not have every rank once.
+pub fn schedule(
+    collective: Collective,
+    lanes: &[Lane],
+    hosts: &[usize],
+    rank: usize,
+    algorithm: LaneAlgorithm,
+) -> Option<Schedule> {
+    let used = algorithm.lanes(collective, lanes);
+    let orders: Vec<Vec<usize>> = used.iter().map(|lane| lane.order.clone()).collect();
+    let by_place: Vec<usize> = orders[0].iter().map(|&rank| hosts[rank]).collect();
+    reordered::lanes(collective, &orders, rank, |collective, place| {
+        algorithm.at(collective, &by_place, place)
+    })
+}

@@ -1,0 +1,8 @@
+//! What is computed of clusters: schedules along their links are proved, and their times are predicted.
+
+mod predictions;
+mod proofs;
+#[path = "../../../../tests/common/samples.rs"]
+mod samples;
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;

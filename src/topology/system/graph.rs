@@ -1,0 +1,245 @@
+//! The graph of a system.
+
+use super::{Gpu, NumaNode, PciDevice, PciGpu, PciNic, PlacedDevice, PlacedDevices, System};
+use crate::topology::model::bandwidth::{GpuGeneration, Processor, pci};
+use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
+
+impl System {
+    /// Builds the graph, with the rates of the [assumed](Self::assumed) generation.
+    pub fn topology(&self) -> Topology {
+        let (generation, processor) = self.assumed();
+        self.topology_of(generation, processor)
+    }
+
+    /// Builds the graph of a machine with GPUs of `generation` and CPUs of `processor`. Speeds of PCI
+    /// devices that the system has replace the rates of the generation.
+    pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
+        let devices = self.devices();
+        let mut host = Topology::new();
+        let hosts = host_numbers(&self.cpus);
+        let gpus: Vec<usize> = (0..devices.gpus.len())
+            .map(|gpu| {
+                host.add(NodeKind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}"))
+            })
+            .collect();
+        let cards: Vec<usize> = devices
+            .cards
+            .iter()
+            .map(|card| host.add(NodeKind::Nic, Some(hosts[card.cpu]), card.device.name()))
+            .collect();
+        let numa = |cpu: usize| (cpu, self.cpus[cpu].numa.unwrap_or(cpu as i64));
+        let numas: Vec<usize> = (0..self.cpus.len())
+            .map(numa)
+            .map(|(cpu, number)| {
+                host.add(NodeKind::Numa, Some(hosts[cpu]), format!("NUMA{number}"))
+            })
+            .collect();
+        let mut builder = TopologyBuilder {
+            devices,
+            host,
+            generation,
+            processor,
+            numas,
+            roots: Vec::new(),
+            switches: Vec::new(),
+        };
+        builder.sockets(&hosts);
+        for (at, node) in gpus.iter().enumerate() {
+            builder.gpu(at, *node);
+        }
+        for (at, node) in cards.iter().enumerate() {
+            builder.card(at, *node);
+        }
+        builder.direct(&gpus);
+        builder.host
+    }
+
+    /// Returns the generation of the first GPU that tells it, and the kind of the first processor; else
+    /// Ampere, and Intel's processors since Skylake.
+    pub fn assumed(&self) -> (GpuGeneration, Processor) {
+        let gpus = self.devices().gpus;
+        let generation = gpus.iter().find_map(|gpu| generation_of(gpu.device.gpu?));
+        let processor = self.cpus.first().map_or(Processor::default(), processor_of);
+        (generation.unwrap_or(GpuGeneration::Ampere), processor)
+    }
+}
+
+/// The generation by the compute capability, or by AMD's name of the architecture.
+fn generation_of(gpu: &Gpu) -> Option<GpuGeneration> {
+    match (gpu.gcn.as_deref().map(|gcn| gcn.trim_start_matches("gfx")), gpu.sm?) {
+        (Some("906" | "908"), _) => Some(GpuGeneration::Vega),
+        (Some("910" | "90a"), _) => Some(GpuGeneration::Mi200),
+        (Some(_), _) => Some(GpuGeneration::Mi300),
+        (None, 60..70) => Some(GpuGeneration::Pascal),
+        (None, 70..80) => Some(GpuGeneration::Volta),
+        (None, 80) => Some(GpuGeneration::Ampere),
+        (None, 81..90) => Some(GpuGeneration::AmpereCard),
+        (None, 90..100) => Some(GpuGeneration::Hopper),
+        (None, 100..) => Some(GpuGeneration::Blackwell),
+        _ => None,
+    }
+}
+
+/// The processor by vendor and model, like in NCCL's `topo.cc`.
+fn processor_of(cpu: &NumaNode) -> Processor {
+    let vendor = cpu.vendor.as_deref().unwrap_or_default();
+    match (cpu.architecture.as_deref().unwrap_or_default(), vendor, cpu.model.unwrap_or(0)) {
+        ("arm64", _, _) => Processor::Arm,
+        ("ppc64", _, _) => Processor::Power9,
+        (_, "AuthenticAMD", _) => Processor::Amd,
+        (_, "GenuineIntel", 207..) => Processor::IntelEmeraldRapids,
+        (_, "GenuineIntel", 143..) => Processor::IntelSapphireRapids,
+        (_, "GenuineIntel", 1..85) => Processor::IntelOld,
+        (_, vendor, _) if vendor.contains("Shanghai") || vendor == "CentaurHauls" => {
+            Processor::Zhaoxin
+        }
+        _ => Processor::Intel,
+    }
+}
+
+/// The graph of a system under construction.
+struct TopologyBuilder<'a> {
+    devices: PlacedDevices<'a>,
+    host: Topology,
+    generation: GpuGeneration,
+    processor: Processor,
+    /// By CPU: its NUMA node.
+    numas: Vec<usize>,
+    /// By CPU and host bridge: the bridge.
+    roots: Vec<((usize, Option<&'a str>), usize)>,
+    /// By PCI device: its switch.
+    switches: Vec<(&'a PciDevice, usize)>,
+}
+
+/// The number of the host of each CPU.
+fn host_numbers(cpus: &[NumaNode]) -> Vec<usize> {
+    let mut names: Vec<&Option<String>> = Vec::new();
+    let numbers = cpus.iter().map(|cpu| {
+        let known = names.iter().position(|name| **name == cpu.host);
+        known.unwrap_or_else(|| {
+            names.push(&cpu.host);
+            names.len() - 1
+        })
+    });
+    numbers.collect()
+}
+
+impl<'a> TopologyBuilder<'a> {
+    fn sockets(&mut self, hosts: &[usize]) {
+        for (a, b) in (0..hosts.len())
+            .flat_map(|a| (0..a).map(move |b| (a, b)))
+            .filter(|(a, b)| hosts[*a] == hosts[*b])
+        {
+            self.host.join(self.numas[a], self.numas[b], LinkKind::Sockets, self.processor.link());
+        }
+    }
+
+    fn gpu(&mut self, at: usize, node: usize) {
+        let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } =
+            self.devices.gpus[at].clone();
+        self.join_to_bridge(node, Some(pci), cpu, &bridges, root);
+    }
+
+    fn card(&mut self, at: usize, node: usize) {
+        let PlacedDevice { cpu, bridges, root, device: PciNic { pci, .. } } =
+            self.devices.cards[at].clone();
+        self.join_to_bridge(node, pci, cpu, &bridges, root);
+    }
+
+    /// Joins a device to the lowest bridge above it, and that to the next, up to the host bridge.
+    fn join_to_bridge(
+        &mut self,
+        node: usize,
+        pci: Option<&'a PciDevice>,
+        cpu: usize,
+        bridges: &[&'a PciDevice],
+        root: Option<&'a str>,
+    ) {
+        match bridges.split_last() {
+            Some((bridge, above)) => {
+                let switch = self.switch(bridge, cpu, above, root);
+                self.host.join(node, switch, LinkKind::Pci, self.slot(pci));
+            }
+            None => {
+                let bandwidth = self.processor.bridge(self.slot(pci));
+                let bridge = self.root(cpu, root);
+                self.host.join(node, bridge, LinkKind::Pci, bandwidth);
+            }
+        }
+    }
+
+    fn switch(
+        &mut self,
+        pci: &'a PciDevice,
+        cpu: usize,
+        above: &[&'a PciDevice],
+        root: Option<&'a str>,
+    ) -> usize {
+        if let Some((_, switch)) = self.switches.iter().find(|(known, _)| std::ptr::eq(*known, pci))
+        {
+            return *switch;
+        }
+        let host = self.host.nodes()[self.numas[cpu]].host;
+        let switch = self.host.add(NodeKind::PciSwitch, host, pci.bus.clone());
+        self.switches.push((pci, switch));
+        self.join_to_bridge(switch, Some(pci), cpu, above, root);
+        switch
+    }
+
+    fn root(&mut self, cpu: usize, root: Option<&'a str>) -> usize {
+        if let Some((_, bridge)) = self.roots.iter().find(|(known, _)| *known == (cpu, root)) {
+            return *bridge;
+        }
+        let host = self.host.nodes()[self.numas[cpu]].host;
+        let name = root.map_or_else(|| format!("bridge{cpu}"), str::to_owned);
+        let bridge = self.host.add(NodeKind::HostBridge, host, name);
+        self.host.join(
+            bridge,
+            self.numas[cpu],
+            LinkKind::Local,
+            self.processor.bridge(self.generation.pci()),
+        );
+        self.roots.push(((cpu, root), bridge));
+        bridge
+    }
+
+    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell
+    /// it.
+    fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
+        let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
+        let of = |device: &PciDevice| {
+            let generation =
+                1 + rates.iter().position(|rate| Some(*rate) == device.gigatransfers)? as u32;
+            let lanes = device
+                .lanes
+                .and_then(|lanes| u32::try_from(lanes).ok())
+                .filter(|lanes| (1..=32).contains(lanes))?;
+            Some(pci(generation, lanes))
+        };
+        pci_device.and_then(of).unwrap_or_else(|| self.generation.pci())
+    }
+
+    fn direct(&mut self, gpus: &[usize]) {
+        let rate = self.generation.link();
+        let to_switches: Vec<u32> =
+            (0..gpus.len()).map(|gpu| self.devices.to_switches(gpu)).collect();
+        if to_switches.iter().any(|links| *links > 0) {
+            let switch =
+                self.host.add(NodeKind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
+            for (gpu, &links) in gpus.iter().zip(&to_switches).filter(|(_, links)| **links > 0) {
+                self.host.join(*gpu, switch, LinkKind::NvLink(links), f64::from(links) * rate);
+            }
+        }
+        for (a, b) in (0..gpus.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let links = self.devices.straight(a, b).max(self.devices.straight(b, a));
+            if links > 0 {
+                let kind = if self.devices.links(a).any(|link| link.xgmi) {
+                    LinkKind::Xgmi
+                } else {
+                    LinkKind::NvLink
+                };
+                self.host.join(gpus[a], gpus[b], kind(links), f64::from(links) * rate);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The devices of a machine as trees: what its kernel and its driver tell, or a topology file.
+//!
+//! [`System::topology`] builds the graph of them. Bandwidths that a system lacks are those of the
+//! [generation](crate::topology::model::bandwidth) of its GPUs and CPUs.
+
+mod devices;
+mod graph;
+
+pub use devices::{PciGpu, PciNic, PlacedDevice, PlacedDevices};
+
+/// A machine: its NUMA nodes with the PCI devices below them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct System {
+    /// The NUMA nodes, each with its devices. NCCL calls a NUMA node `<cpu>`.
+    pub cpus: Vec<NumaNode>,
+    /// The elements of a file that its reader does not know, with their lines. The reader leaves
+    /// them out, with everything inside them.
+    pub notes: Vec<String>,
+}
+
+/// One NUMA node: the `<cpu>` element of a topology file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NumaNode {
+    /// The number of the NUMA node.
+    pub numa: Option<i64>,
+    /// The hash of the host that it belongs to, in files about several hosts.
+    pub host: Option<String>,
+    /// The mask of its cores, as in the file: `0000ffff,0000ffff`.
+    pub affinity: Option<String>,
+    /// `x86_64`, `arm64` or `ppc64`.
+    pub architecture: Option<String>,
+    /// `GenuineIntel`, `AuthenticAMD` ...
+    pub vendor: Option<String>,
+    /// The vendor's number of the processor's family.
+    pub family: Option<i64>,
+    /// The vendor's number of the processor's model.
+    pub model: Option<i64>,
+    /// The PCI devices below its host bridges.
+    pub devices: Vec<PciDevice>,
+    /// Network interfaces without a PCI device: virtual ones.
+    pub nets: Vec<Net>,
+}
+
+/// A PCI device: a bridge, a GPU or a network card.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PciDevice {
+    /// The PCI address in lower case: `0000:0f:00.0`.
+    pub bus: String,
+    /// The host bridge above a device that is directly below a CPU. Topology files lack it;
+    /// detection on a machine sets it.
+    pub root: Option<String>,
+    /// PCI class, subclass and programming interface in 24 bits: `0x030200`.
+    pub class: Option<u32>,
+    /// The rate of each lane of its PCI link, in 10^9 transfers a second.
+    pub gigatransfers: Option<f64>,
+    /// The lanes of its PCI link.
+    pub lanes: Option<i64>,
+    /// The PCI vendor id.
+    pub vendor: Option<String>,
+    /// The PCI device id.
+    pub device: Option<String>,
+    /// The devices behind it, if it is a bridge.
+    pub devices: Vec<PciDevice>,
+    /// Its GPU; several if one GPU is partitioned.
+    pub gpus: Vec<Gpu>,
+    /// The network interfaces of a network card.
+    pub nets: Vec<Net>,
+    /// The addresses of other switches that it is directly linked to.
+    pub switch_links: Vec<String>,
+}
+
+/// The attributes of a GPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gpu {
+    /// The number of the GPU on the machine.
+    pub device: Option<i64>,
+    /// NVIDIA: the compute capability times ten. AMD: the number of compute units.
+    pub sm: Option<i64>,
+    /// AMD: the architecture, `908` or `gfx942`.
+    pub gcn: Option<String>,
+    /// The rank that used the GPU when the file was written.
+    pub rank: Option<i64>,
+    /// 1 if network cards can access the GPU's memory (GPUDirect RDMA).
+    pub gdr: Option<i64>,
+    /// NVLinks and XGMI links.
+    pub links: Vec<DirectLink>,
+    /// The coherent links to the CPU: bandwidth in MB/s and number of links.
+    pub c2c: Option<(i64, i64)>,
+}
+
+/// Bonded links from a GPU to another GPU or to a switch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DirectLink {
+    /// True for XGMI, false for NVLink.
+    pub xgmi: bool,
+    /// The PCI address of the other end, in lower case.
+    pub target: String,
+    /// The number of links.
+    pub count: u32,
+    /// The PCI class of the other end, as in [`PciDevice::class`]: that of a GPU, `0x068000` of a
+    /// switch, `0x068001` of a CPU.
+    pub class: Option<u32>,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Net {
+    /// The name: `mlx5_0`, `eth0` ...
+    pub name: String,
+    /// The number of the interface on the machine.
+    pub device: Option<i64>,
+    /// The speed in Mbit/s.
+    pub speed: Option<i64>,
+    /// The port of the card.
+    pub port: Option<i64>,
+    /// The latency in microseconds.
+    pub latency: Option<f64>,
+    /// 1 if the interface can access the memory of GPUs (GPUDirect RDMA).
+    pub gdr: Option<i64>,
+}
