@@ -13,7 +13,7 @@ const STEPS: usize = 1200;
 /// The launcher, which is built into the same folder.
 pub(crate) fn launcher() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_train")).with_file_name("maypole");
-    assert!(path.exists(), "{} is missing: cargo build -p maypole", path.display());
+    assert!(path.exists(), "{} is missing: cargo build -p maypole-cli", path.display());
     path
 }
 
