@@ -75,7 +75,7 @@ impl AxisCheck {
     ///
     /// # Panics
     /// If the program does not count its memory: it needs a
-    /// [`CountingAllocator`](maypole_trainer_kernels::counting::CountingAllocator).
+    /// `CountingAllocator` of `maypole-trainer-kernels`.
     pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
