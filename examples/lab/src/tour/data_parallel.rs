@@ -190,14 +190,14 @@ impl DataParallelCheck {
         }
     }
 
-    /// Rounding adds up: what 16 bits differ by after ten steps is the bound of ten steps, and more
-    /// steps may differ by more. A master that is rounded to bf16 in each step differs by 1e-3
-    /// after ten.
+    /// The bounds of 16 bits are those of ten steps, after which a master that is rounded to bf16 in
+    /// each of them is 1e-3 off. Rounding grows faster than the steps, and more of them have a wide
+    /// bound.
     fn criterion(&self, steps: u64) -> Criterion {
-        let tens = (steps as f64 / 10.0).max(1.0);
+        let bound = |of_ten| if steps <= 10 { of_ten } else { 1e-2 };
         match self.sharding {
-            _ if self.scaled() => Criterion::Loss(5e-5 * tens),
-            _ if self.narrow.is_some() => Criterion::Loss(3e-4 * tens),
+            _ if self.scaled() => Criterion::Loss(bound(5e-5)),
+            _ if self.narrow.is_some() => Criterion::Loss(bound(3e-4)),
             Sharding::Local { .. } => Criterion::Close,
             _ if self.clip => Criterion::Close,
             _ => Criterion::Bitwise,
