@@ -170,3 +170,35 @@ impl Posts {
         &self.stages[stream]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithms::Algorithm;
+    use crate::lower::{LoweringInput, SourceLocation, lower};
+    use crate::schedule::collective::Collective;
+    use crate::schedule::hosts::Boards;
+    use crate::schedule::{Layout, Placement};
+
+    /// Each rank publishes a part of its input, and its part of the result once it has read the
+    /// input of its peer. So only the second publication proves that something was read.
+    #[test]
+    fn a_publication_proves_what_was_read_before_it_and_nothing_more() {
+        let collective = Collective::AllReduce;
+        let schedules = Algorithm::TwoShot.schedules(collective, 2).unwrap();
+        let input = LoweringInput {
+            collective,
+            schedules: &schedules,
+            layout: &Layout::even(100, schedules[0].chunks),
+            element: 4,
+            boards: &Boards::new(&[0; 2]),
+            window: 1 << 20,
+            fingerprint: 1,
+        };
+        for me in 0..2 {
+            let program = lower(&input, me, Placement::Apart).unwrap();
+            let board = program.sources.iter().filter(|it| it.from == SourceLocation::Board);
+            let implied = board.map(|source| (source.publication, source.implied));
+            assert_eq!(implied.collect::<Vec<_>>(), [(0, 0), (1, 1)]);
+        }
+    }
+}
