@@ -41,15 +41,21 @@ pub fn explain(
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;
-/// use maypole::topology::DeviceLinks;
-/// use maypole::topology::build::cluster::{Fabric, named};
-/// let of = |name: &str| {
-///     let host = named(name, Fabric::Flat).unwrap();
+/// use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
+/// // Four GPUs around one switch, at so many GB/s.
+/// let of = |switch: NodeKind, kind: LinkKind, bandwidth: f64| {
+///     let mut host = Topology::new();
+///     let switch = host.add(switch, Some(0), "switch");
+///     for gpu in ["GPU0", "GPU1", "GPU2", "GPU3"] {
+///         let gpu = host.add(NodeKind::Gpu, Some(0), gpu);
+///         host.join(gpu, switch, kind, bandwidth);
+///     }
 ///     let links = DeviceLinks::new(&host, &[0, 1, 2, 3]).unwrap();
 ///     let all = maypole::cuda::explain_on(&links, Collective::AllReduce, 64 << 20, None);
 ///     all.chosen().unwrap().predicted_ns
 /// };
-/// assert!(of("pcie-phb") > 5 * of("dgx-h100"));
+/// let pci = of(NodeKind::PciSwitch, LinkKind::Pci, 20.0);
+/// assert!(pci > 5 * of(NodeKind::GpuSwitch, LinkKind::NvLink(18), 450.0));
 /// ```
 pub fn explain_on(
     links: &DeviceLinks,

