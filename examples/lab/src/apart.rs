@@ -1,9 +1,9 @@
 //! One process in the place of ranks that train apart, or that update their weights late.
 //!
-//! What it does: trains all ranks of an algorithm of [`averaging`](maypole_trainer::averaging) in turn, with a
-//! store and an optimizer each, and averages them by sums in the order of ranks. It is written from
-//! the formulas and shares no code with the stores, so both have to be right to be bitwise equal.
-//! What is sharded, which collective runs where, what it costs: nothing.
+//! [`averaging`](maypole_trainer::averaging) has the algorithms. One process trains all ranks of one of
+//! them in turn, with a store and an optimizer each, and averages them by sums in the order of ranks.
+//! It is written from the formulas and shares no code with the stores, so both have to be right to be
+//! bitwise equal. It shards nothing, calls no collective, and adds nothing to the cost of a run.
 
 use crate::verify::{Recipe, SumFirst, TrainingOutcome, add_up};
 use maypole_trainer::averaging::diloco::OuterStep;

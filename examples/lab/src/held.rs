@@ -1,8 +1,8 @@
 //! The bytes that a rank should hold for a while within a step, by arithmetic alone: activations,
 //! and units of weights and gradients.
 //!
-//! What it does: counts numbers, as [`theory`](crate::theory) does. `n`: tokens of a
-//! micro-batch on the rank; `d`: the width; `t`: ranks of `tp`; `s`: `t` under sequence parallelism,
+//! The formulas count numbers, as [`theory`](crate::theory) does. `n`: tokens of a micro-batch
+//! on the rank; `d`: the width; `t`: ranks of `tp`; `s`: `t` under sequence parallelism,
 //! otherwise 1; `T`: positions of a row; `h`: heads of the rank. A block keeps for its backward
 //! pass:
 //!

@@ -1,8 +1,8 @@
 //! The trainer examined: every axis beside one process and beside theory, mistakes that are made on
 //! purpose, experts that move, and ranks that die.
 //!
-//! What is here enters a [`Trainer`](maypole_trainer::train::trainer::Trainer) by its public parts:
-//! the trainer names none of it.
+//! All of it enters a [`Trainer`](maypole_trainer::train::trainer::Trainer) by the trainer's public
+//! parts. The trainer names none of it.
 //!
 //! | file | what is in it |
 //! |---|---|

@@ -52,7 +52,7 @@ fn learn(options: &[&str]) -> f64 {
 }
 
 #[test]
-#[ignore = "minutes: cargo test --release -p maypole-train --test learning -- --ignored --nocapture"]
+#[ignore = "minutes: cargo test --release -p maypole-train --test learning -- --ignored"]
 fn every_mesh_learns_the_plays_as_one_process_does() {
     let losses = MESHES.map(learn);
     for (options, loss) in MESHES.iter().zip(losses) {

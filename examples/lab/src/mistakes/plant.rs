@@ -1,8 +1,7 @@
 //! Plants a mistake in a rank: replaces one of its parts by one that makes the mistake, and nothing
 //! else.
 //!
-//! What it does: takes the right part of a [`Trainer`], or makes it again, and puts a decorator
-//! around it. So the code of an axis contains no mistake, and the code of a mistake contains nothing
+//! The right part of a [`Trainer`] is taken, or made again, and gets a decorator around it. So the code of an axis contains no mistake, and the code of a mistake contains nothing
 //! else.
 
 use crate::mistakes::Mistake;

@@ -1,4 +1,4 @@
-//! What is said and drawn of a run.
+//! Texts and pictures about a run.
 //!
 //! | file | what is in it |
 //! |---|---|

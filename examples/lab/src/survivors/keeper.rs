@@ -1,4 +1,4 @@
-//! What each rank keeps to be able to go on without another one.
+//! The states that a rank keeps, so that the others can go on when one dies.
 
 use maypole::Result;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -25,7 +25,7 @@ pub struct StepState<T> {
     pub own: Optimizer<T>,
     /// The copy of the previous rank's; without averages if nothing is sharded.
     pub copy: Optimizer<T>,
-    /// What lowers the rate, if the schedule says so.
+    /// The state of a schedule that lowers the rate on a plateau, if the run has such a schedule.
     pub plateau: Option<PlateauRate>,
 }
 

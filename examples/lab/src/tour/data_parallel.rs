@@ -123,7 +123,7 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
 /// Makes a trainer train in 16 bits.
 type NarrowTrainer = fn(&Recipe, &mut Trainer<f32>);
 
-/// What was counted before the first step.
+/// Passes and traffic before the first step, which later counts are compared with.
 type Before = (PassCounter, Traffic);
 
 /// The configuration of one row.
