@@ -4,7 +4,6 @@ pub(crate) mod api;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 pub(crate) mod join;
-pub mod testing;
 
 pub use crate::control::transport::{Transport, UnknownTransport};
 use crate::engine::Engine;
@@ -26,6 +25,8 @@ pub use api::requests::scope::Scope;
 pub use api::settings::Within;
 pub use join::Admissions;
 pub use join::local::Local;
+#[doc(hidden)]
+pub use {crate::control::links::Links, join::local::Deaths};
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use std::time::Duration;
 

@@ -117,7 +117,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/comm/join", "", "a communicator is made without a call"),
     ("src/comm/api", "join", "what users call"),
-    ("src/comm/testing", "join", "worlds for tests are made as others are"),
+    ("src/testing/{run,watchdog}", "network", "a world is told of by what its network reports"),
     (
         "src/cuda",
         "algorithms comm control element engine error lower schedule topology tuner world",
@@ -197,7 +197,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "an arena lends buffers, and a buffer gives its place back",
     ),
     (
-        "transports/src/simulated/{network,stream,thread}",
+        "src/testing/network/{network,stream,thread}",
         "streams and threads are the ends of the network that makes them",
     ),
     (

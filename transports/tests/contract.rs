@@ -21,7 +21,6 @@ mod head;
 mount!(mem_of_1_byte, largest: 2 << 10, maypole_transports::mem::pair(1));
 mount!(mem_of_7_bytes, largest: 10 << 10, maypole_transports::mem::pair(7));
 mount!(mem_of_4096_bytes, largest: 1 << 20, maypole_transports::mem::pair(4096));
-mount!(simulated, largest: 64 << 10, crate::drive::simulated());
 mount!(#[cfg(target_os = "linux")] pipe, largest: 4 << 20, crate::drive::pipe());
 mount!(#[cfg(target_os = "linux")] pipe_backwards, largest: 1 << 20, {
     let (writer, reader) = crate::drive::pipe();

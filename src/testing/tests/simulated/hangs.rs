@@ -1,7 +1,7 @@
 //! The panic of a run that hangs, and deadlines, which pass on the simulated clock and take no real
 //! time.
 
-use maypole::testing::SimulatedWorld;
+use maypole_testing::SimulatedWorld;
 use maypole::{Communicator, Error, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

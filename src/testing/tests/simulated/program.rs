@@ -2,7 +2,7 @@
 
 use crate::case::{Case, cases};
 use crate::common::SeededRng;
-use maypole::testing::SimulatedWorld;
+use maypole_testing::SimulatedWorld;
 use maypole::{Communicator, Error, ReduceOp, Result, wait_all};
 use std::time::Duration;
 
