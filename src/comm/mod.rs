@@ -25,10 +25,10 @@ pub use api::requests::scope::Scope;
 pub use api::settings::Within;
 pub use join::Admissions;
 pub use join::local::Local;
-#[doc(hidden)]
-pub use {crate::control::links::Links, join::local::Deaths};
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use std::time::Duration;
+#[doc(hidden)]
+pub use {crate::control::links::Links, join::local::Deaths};
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);

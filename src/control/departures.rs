@@ -6,8 +6,8 @@
 //! that ends afterwards loses nothing.
 
 use maypole_transports::turns::{self, ThreadEnd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder, JoinHandle};
 
 /// The open communicators of one rank in one world, and its threads that still leave groups.

@@ -8,13 +8,13 @@ use crate::watchdog::watch;
 use maypole::comm::{Deaths, Links};
 use maypole::tuner::CostTable;
 use maypole::{Communicator, Local};
-use maypole_transports::turns::AddedThread;
 use maypole_transports::AnyStream;
+use maypole_transports::turns::AddedThread;
 use std::any::Any;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::channel;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::scope;
 use std::time::Duration;
 

@@ -92,8 +92,8 @@ pub(super) struct ThreadTurns {
 
 /// Returns the turns of the calling thread; `None` if it has none in a simulated network.
 pub(super) fn current() -> Option<ThreadTurns> {
-    let turns: Arc<dyn Any> = turns::current()?;
-    turns.downcast::<ThreadTurns>().ok().map(|turns| (*turns).clone())
+    let turns: Arc<dyn Any + Send + Sync> = turns::current()?;
+    turns.downcast().ok().map(|turns: Arc<ThreadTurns>| (*turns).clone())
 }
 
 impl ThreadTurns {

@@ -12,28 +12,6 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) trait StreamEnd: Stream + Send + 'static {}
 impl<S: Stream + Send + 'static> StreamEnd for S {}
 
-/// The two ends of a loopback connection, with buffers of about `buffers` bytes.
-#[cfg(target_os = "linux")]
-pub(crate) fn tcp(buffers: Option<usize>) -> (maypole_transports::Tcp, maypole_transports::Tcp) {
-    use maypole_transports::Tcp;
-    use socket2::{Domain, SockAddr, Socket, Type};
-    let socket = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        if let Some(bytes) = buffers {
-            socket.set_send_buffer_size(bytes).unwrap();
-            socket.set_recv_buffer_size(bytes).unwrap();
-        }
-        socket
-    };
-    let listener = socket();
-    let near = socket();
-    listener.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
-    listener.listen(1).unwrap();
-    near.connect(&listener.local_addr().unwrap()).unwrap();
-    let far = listener.accept().unwrap().0;
-    (Tcp::new(near.into()).unwrap(), Tcp::new(far.into()).unwrap())
-}
-
 /// Both ends of a stream in shared memory, each with a mapping of its own.
 #[cfg(target_os = "linux")]
 pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {
