@@ -11,7 +11,7 @@ use maypole::tuner::{
     CostTable, Explanation, PlanOverride, Question, choose, copied_choice, registered_choice,
 };
 use maypole::world::launch::{self, Launcher};
-use maypole::{Communicator, DataType, ReduceOp, Transport};
+use maypole::{Communicator, DataType, ReduceOp, StoreCounts, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
 
@@ -119,9 +119,20 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     if alone && args.measure {
         return run::again(ranks, run::Bind::Auto, tune::GRACE);
     }
-    let explanation =
-        if alone { args.predict(collective, ranks) } else { args.measure(collective)? };
-    show(&explanation, launched.rank == 0)
+    if alone {
+        return show(&args.predict(collective, ranks), true);
+    }
+    let (explanation, stores) = args.measure(collective)?;
+    let is_first = launched.rank == 0;
+    let code = show(&explanation, is_first)?;
+    if is_first && stores.ordinary + stores.past_caches > 0 {
+        output::print_line(format_args!(
+            "rank 0 stored {} large publications by ordinary stores and {} past the caches, {} of them \
+             to learn which costs less",
+            stores.ordinary, stores.past_caches, stores.trials
+        ))?;
+    }
+    Ok(code)
 }
 
 fn show(explanation: &Explanation, is_first: bool) -> Result<ExitCode> {
@@ -187,21 +198,21 @@ impl ExplainArgs {
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.
-    fn measure(&self, collective: Collective) -> Result<Explanation> {
+    fn measure(&self, collective: Collective) -> Result<(Explanation, StoreCounts)> {
         let mut world = Communicator::from_env()?;
         let mut comm = world.over(self.transport.into())?;
         comm.set_algorithm(self.algorithm);
         let bytes = self.whole(collective, comm.world());
         let explanation = comm.explain(collective, bytes);
         if explanation.choice.is_err() {
-            return Ok(explanation);
+            return Ok((explanation, StoreCounts::default()));
         }
         // Elements of another type take as long to move; only combining them may differ.
         let mut work = CollectiveBuffers::new(collective, bytes, comm.world())?;
         for _ in 0..RUNS {
             work.run(&mut comm)?;
         }
-        Ok(comm.explain(collective, bytes))
+        Ok((comm.explain(collective, bytes), comm.counters().stores))
     }
 }
 

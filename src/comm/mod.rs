@@ -9,7 +9,7 @@ pub use crate::control::transport::{Transport, UnknownTransport};
 use crate::engine::Engine;
 pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache, Sent};
 use crate::engine::conditions::RunConditions;
-pub use crate::execute::Moved;
+pub use crate::execute::{Moved, StoreCounts};
 use crate::requests::handle::EngineHandle;
 pub use crate::requests::request::{Request, wait_all};
 use crate::schedule::hosts::{Boards, Hosts};

@@ -365,7 +365,8 @@ impl Engine {
 
     /// What collectives have moved.
     pub(crate) fn counters(&self) -> Counters {
-        self.calls.counters(self.executor.locals())
+        let stores = self.executor.store_counts();
+        Counters { stores, ..self.calls.counters(self.executor.locals()) }
     }
 
     /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns

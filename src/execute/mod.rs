@@ -19,6 +19,7 @@ mod readers;
 pub mod record;
 mod registered;
 mod run;
+mod stores;
 mod streams;
 mod watcher;
 
@@ -34,6 +35,9 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
+use std::cell::RefCell;
+pub use stores::StoreCounts;
+use stores::SlotStores;
 pub use streams::PeerStreams;
 pub use watcher::{SlowWait, Unwatched, WaitWatcher};
 
@@ -84,6 +88,7 @@ pub struct Executor {
     /// The fingerprint of the last program, if it was self-crediting: its publications are
     /// consumed, but this rank's consumption counters do not say so yet.
     uncounted: Option<u64>,
+    stores: RefCell<SlotStores>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -116,6 +121,7 @@ impl Executor {
             alarm,
             watcher,
             uncounted: None,
+            stores: RefCell::default(),
         }
     }
 
@@ -140,6 +146,11 @@ impl Executor {
     /// True if there is a stream to `peer`.
     pub fn has_stream(&self, peer: usize) -> bool {
         self.streams.contains(peer)
+    }
+
+    /// How the large publications of this rank were stored.
+    pub fn store_counts(&self) -> StoreCounts {
+        self.stores.borrow().counts()
     }
 
     /// Changes the policy of waiting.

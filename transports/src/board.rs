@@ -267,6 +267,34 @@ impl Board {
         self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
     }
 
+    /// Leaves a word for the readers of `out` that says how it was stored. `out` is
+    /// [`writable`](Self::writable), and its payload is in a data slot.
+    #[inline(always)]
+    pub fn note(&self, out: Publication, note: u64) {
+        debug_assert!(out.class != SlotClass::Tiny, "the line holds the payload");
+        let line = self.protocol.line(out.position);
+        self.protocol.words.note(self.protocol.me, line).store(note, Ordering::Relaxed);
+    }
+
+    /// Returns the word that the writer of `from` left, once `from` is
+    /// [`readable`](Self::readable). Its payload is in a data slot.
+    #[inline(always)]
+    pub fn noted(&self, from: ExpectedPublication) -> u64 {
+        self.check_peer(from.peer);
+        let line = self.protocol.line(from.position);
+        self.protocol.words.note(from.peer, line).load(Ordering::Relaxed)
+    }
+
+    /// Tells all ranks what this rank loses as a reader of publications. Zero says nothing.
+    pub fn tell_loss(&self, loss: u64) {
+        self.protocol.words.loss(self.protocol.me).store(loss, Ordering::Relaxed);
+    }
+
+    /// Returns what each rank has told of its losses; zero from a rank that has told nothing.
+    pub fn losses(&self) -> impl Iterator<Item = u64> {
+        (0..self.ranks()).map(|rank| self.protocol.words.loss(rank).load(Ordering::Relaxed))
+    }
+
     /// Makes `out` readable. Its payload must have been written to its [`slot`](Self::slot).
     #[inline(always)]
     pub fn commit(&self, out: Publication) {

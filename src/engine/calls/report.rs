@@ -1,6 +1,6 @@
 //! What users are told of the calls of a communicator: plain data.
 
-use crate::execute::Moved;
+use crate::execute::{Moved, StoreCounts};
 use std::collections::BTreeMap;
 
 /// The calls of one rank, and the bytes that it sent for them: see [`Communicator::counters`](crate::Communicator::counters).
@@ -33,6 +33,8 @@ pub struct Counters {
     pub stream: Moved,
     /// Messages that were [sent](crate::Communicator::send) to other ranks, over any transport.
     pub messages: Moved,
+    /// How large publications on boards were stored.
+    pub stores: StoreCounts,
     /// Payload bytes to each rank.
     pub peers: Vec<Sent>,
 }
@@ -80,6 +82,7 @@ impl Counters {
         since.board = self.board.less(earlier.board);
         since.stream = self.stream.less(earlier.stream);
         since.messages = self.messages.less(earlier.messages);
+        since.stores = self.stores.less(earlier.stores);
         for (peer, sent) in earlier.peers.iter().enumerate() {
             since.peers[peer].board -= sent.board;
             since.peers[peer].stream -= sent.stream;

@@ -19,6 +19,8 @@ pub(super) struct Geometry {
     pub(super) ranks: usize,
     /// Offset of the words that say which ranks there are.
     pub(super) occupied: usize,
+    /// Offset of the words that say what ranks lose as readers.
+    pub(super) losses: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,
     /// Offset of the lines.
@@ -33,12 +35,13 @@ impl Geometry {
     pub(super) const fn new(ranks: usize) -> Self {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let occupied = ranks * row;
-        let lines = (occupied + ranks * size_of::<u64>()).next_multiple_of(PAGE);
+        let losses = occupied + row;
+        let lines = (losses + row).next_multiple_of(PAGE);
         let data = (lines + lines_of(ranks) * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
         let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, occupied, row, lines, data, stride }
+        Self { ranks, occupied, losses, row, lines, data, stride }
     }
 
     /// Offset of the data slots of `rank`.
@@ -78,6 +81,21 @@ impl MappedWords {
 }
 
 impl MappedWords {
+    /// What `rank` has told of its losses as a reader.
+    pub(super) fn loss(&self, rank: usize) -> &AtomicU64 {
+        debug_assert!(rank < self.geometry.ranks);
+        // SAFETY: within the row of words, one a rank, that the geometry has for this.
+        self.word(unsafe { self.start.add(self.geometry.losses + rank * size_of::<u64>()) })
+    }
+
+    /// The first word of the payload in line `line` of `rank`, which publications in data slots do
+    /// not use for bytes.
+    #[inline(always)]
+    pub(super) fn note(&self, rank: usize, line: usize) -> &AtomicU64 {
+        // SAFETY: the payload begins at a multiple of eight, within a line of 128 bytes.
+        self.word(unsafe { self.line(rank, line).add(super::PAYLOAD) })
+    }
+
     /// Not zero once there is a board of `rank`.
     pub(super) fn occupied(&self, rank: usize) -> &AtomicU64 {
         debug_assert!(rank < self.geometry.ranks);
