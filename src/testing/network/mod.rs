@@ -14,7 +14,7 @@
 //! * **Turns.** The ranks are threads, but only one of them runs at a time. A thread keeps its turn
 //!   until it waits; at a link it sometimes passes the turn on as well. The seed says who comes
 //!   next.
-//! * **ThreadLinks.** A [`SimulatedStream`] takes a part of what it is offered, keeps it for a while, and
+//! * **Links.** A [`SimulatedStream`] takes a part of what it is offered, keeps it for a while, and
 //!   delivers a part of what is there. Bytes of one direction never overtake each other. Bytes of
 //!   different links do.
 //! * **Time.** The clock counts microseconds of turns. If no thread can go on, it jumps to the next
