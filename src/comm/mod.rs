@@ -28,7 +28,7 @@ pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use std::time::Duration;
 #[doc(hidden)]
-pub use {crate::control::links::Links, join::local::Deaths};
+pub use {crate::control::links::ThreadLinks, join::local::Deaths};
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);

@@ -16,7 +16,7 @@ pub(crate) fn between_threads() -> StreamLinks {
 }
 
 /// What makes the streams between ranks that are threads.
-pub trait Links: Debug + Send + Sync {
+pub trait ThreadLinks: Debug + Send + Sync {
     /// Joins two ranks of the first world: the end of `near`, and the end of `far`.
     fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream);
 }
@@ -25,7 +25,7 @@ pub trait Links: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct MemoryLinks(pub(crate) usize);
 
-impl Links for MemoryLinks {
+impl ThreadLinks for MemoryLinks {
     fn pair(&self, _: usize, _: usize) -> (AnyStream, AnyStream) {
         let (near, far) = mem::pair(self.0);
         (AnyStream::Mem(near), AnyStream::Mem(far))
@@ -35,13 +35,13 @@ impl Links for MemoryLinks {
 /// The links of one world.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldLinks {
-    links: Arc<dyn Links>,
+    links: Arc<dyn ThreadLinks>,
     /// By rank of the world: its number in the first world, from which this one was shrunk.
     ranks: Vec<usize>,
 }
 
 impl WorldLinks {
-    pub(crate) fn new(links: Arc<dyn Links>, world: usize) -> Self {
+    pub(crate) fn new(links: Arc<dyn ThreadLinks>, world: usize) -> Self {
         Self { links, ranks: (0..world).collect() }
     }
 

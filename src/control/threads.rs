@@ -6,7 +6,7 @@ mod waiting;
 
 use crate::control::departures::Departures;
 use crate::control::error::ControlError;
-use crate::control::links::{Links, ONE_PROCESS, WorldLinks};
+use crate::control::links::{ONE_PROCESS, ThreadLinks, WorldLinks};
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
 use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
@@ -71,7 +71,7 @@ struct PendingExchange {
 
 impl SharedWorld {
     /// The first world, of `world` ranks.
-    pub(crate) fn new(links: Arc<dyn Links>, world: usize) -> Arc<Self> {
+    pub(crate) fn new(links: Arc<dyn ThreadLinks>, world: usize) -> Arc<Self> {
         Self::over(WorldLinks::new(links, world))
     }
 

@@ -5,7 +5,7 @@ use crate::network::{
 };
 use crate::run::{RankOutcome, SimulatedRun};
 use crate::watchdog::watch;
-use maypole::comm::{Deaths, Links};
+use maypole::comm::{Deaths, ThreadLinks};
 use maypole::tuner::CostTable;
 use maypole::{Communicator, Local};
 use maypole_transports::AnyStream;
@@ -256,7 +256,7 @@ impl WorldObserver for DeathNotice {
 #[derive(Debug)]
 struct SimulatedLinks(Arc<SimulatedNetwork>);
 
-impl Links for SimulatedLinks {
+impl ThreadLinks for SimulatedLinks {
     fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
         let (here, there) = self.0.link(near, far);
         (AnyStream::Test(Box::new(here)), AnyStream::Test(Box::new(there)))

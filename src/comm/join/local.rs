@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::DEFAULT_TIMEOUT;
-use crate::control::links::{Links, MemoryLinks, between_threads};
+use crate::control::links::{MemoryLinks, ThreadLinks, between_threads};
 use crate::control::threads::SharedWorld;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
@@ -94,7 +94,7 @@ impl Local {
     /// [`Self::build`] over `links`, for worlds of tests: nothing depends on the cores of this
     /// machine. The second value tells the world which of its ranks have died.
     #[doc(hidden)]
-    pub fn build_over(&self, links: Arc<dyn Links>) -> (Vec<Communicator>, Deaths) {
+    pub fn build_over(&self, links: Arc<dyn ThreadLinks>) -> (Vec<Communicator>, Deaths) {
         let shared = SharedWorld::new(links, self.hosts.len());
         let deaths = Deaths(Arc::downgrade(&shared));
         (self.communicators(&shared, 0, 1), deaths)
