@@ -69,6 +69,10 @@ pub(crate) struct ExplainArgs {
     /// Start the ranks and run the call as well.
     #[arg(short, long)]
     measure: bool,
+
+    /// Which cores the ranks run on that are started to measure: each on one, unless this says otherwise.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = run::Bind::Core)]
+    bind: run::Bind,
 }
 
 /// The transport between ranks.
@@ -117,7 +121,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     );
     let collective = names::rooted(args.collective, args.root, ranks)?;
     if alone && args.measure {
-        return run::again(ranks, run::Bind::Auto, tune::GRACE);
+        return run::again(ranks, args.bind, tune::GRACE);
     }
     if alone {
         return show(&args.predict(collective, ranks), true);

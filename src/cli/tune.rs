@@ -41,6 +41,10 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     force: bool,
 
+    /// Which cores the two ranks run on: each on one, unless this says otherwise.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = run::Bind::Core)]
+    bind: run::Bind,
+
     /// The number of samples for each size; the least counts.
     #[arg(
         long,
@@ -81,7 +85,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         if let Some(location) = args.location() {
             location.probe().context("cannot save the table")?;
         }
-        return run::again(2, run::Bind::Auto, GRACE);
+        return run::again(2, args.bind, GRACE);
     }
     ensure!(
         launched.world == 2,

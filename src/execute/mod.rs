@@ -34,10 +34,10 @@ pub use moved::Moved;
 pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
-use std::sync::Arc;
 use std::cell::RefCell;
-pub use stores::StoreCounts;
+use std::sync::Arc;
 use stores::SlotStores;
+pub use stores::StoreCounts;
 pub use streams::PeerStreams;
 pub use watcher::{SlowWait, Unwatched, WaitWatcher};
 

@@ -487,7 +487,8 @@ mod tests {
     fn folds_of_unlike_shapes_are_not_compared() {
         let mut differences = Differences::default();
         let first = StoreNote { part: PairPart::First, ..StoreNote::default() };
-        let trial = StoreNote { kind: StoreKind::PastCaches, part: PairPart::Trial, is_watched: false };
+        let trial =
+            StoreNote { kind: StoreKind::PastCaches, part: PairPart::Trial, is_watched: false };
         for _ in 0..9 {
             differences.note(first, (1, 32 << 10, 1), Duration::from_micros(3));
             assert!(!differences.note(trial, (2, 32 << 10, 1), Duration::from_micros(9)));

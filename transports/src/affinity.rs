@@ -19,17 +19,39 @@ use std::io;
 /// # Errors
 /// What the kernel reports, for instance if a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
-    let (core, mask) = choose(nth)?;
-    sched_setaffinity(None, &mask)?;
+    let core = in_turn(&allowed()?, nth)?;
+    sched_setaffinity(None, &mask(&[core]))?;
     Ok(core)
 }
 
-/// Runs `work` with the calling thread bound as by [`bind`], and restores its affinity mask.
+/// Returns the cores of process `nth` of `processes` that divide what the calling thread may use: equal
+/// parts of neighbouring cores, or one core each in turn if there are fewer cores than processes.
+///
+/// ```
+/// use maypole_transports::affinity::{allowed, share};
+/// let all = allowed()?;
+/// assert_eq!(share(0, 1)?, all);
+/// assert_eq!(share(all.len(), all.len() + 1)?, all[..1]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// What the kernel reports, for instance if a sandbox forbids the call.
+pub fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
+    let cores = allowed()?;
+    if processes > cores.len() {
+        return Ok(vec![in_turn(&cores, nth)?]);
+    }
+    let start = |nth: usize| nth * cores.len() / processes;
+    Ok(cores[start(nth)..start(nth + 1)].to_vec())
+}
+
+/// Runs `work` with the calling thread bound to `cores`, and restores its affinity mask.
 /// Threads and processes that `work` starts stay bound.
 ///
 /// ```
-/// use maypole_transports::affinity::run_bound;
-/// let output = run_bound(0, || std::process::Command::new("nproc").output())?;
+/// use maypole_transports::affinity::{allowed, run_bound};
+/// let output = run_bound(&allowed()?[..1], || std::process::Command::new("nproc").output())?;
 /// # if let Ok(output) = output {
 /// assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
 /// # }
@@ -38,23 +60,24 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 ///
 /// # Errors
 /// As [`bind`], before `work` has run.
-pub fn run_bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
+pub fn run_bound<R>(cores: &[usize], work: impl FnOnce() -> R) -> io::Result<R> {
     let before = sched_getaffinity(None)?;
-    sched_setaffinity(None, &choose(nth)?.1)?;
+    sched_setaffinity(None, &mask(cores))?;
     let done = work();
     sched_setaffinity(None, &before)?;
     Ok(done)
 }
 
-/// Returns the `nth` allowed core, modulo their number, and the mask of that core alone.
-fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
-    let cores = allowed()?;
-    let core = *cores
-        .get(nth % cores.len().max(1))
-        .ok_or_else(|| io::Error::other("no core is allowed"))?;
-    let mut one = CpuSet::new();
-    one.set(core);
-    Ok((core, one))
+/// The `nth` of `cores`, modulo their number.
+fn in_turn(cores: &[usize], nth: usize) -> io::Result<usize> {
+    let core = cores.get(nth % cores.len().max(1));
+    core.copied().ok_or_else(|| io::Error::other("no core is allowed"))
+}
+
+fn mask(cores: &[usize]) -> CpuSet {
+    let mut mask = CpuSet::new();
+    cores.iter().for_each(|core| mask.set(*core));
+    mask
 }
 
 /// Returns the cores that the calling thread may run on, ascending.

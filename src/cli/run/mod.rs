@@ -32,7 +32,7 @@ use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
-use maypole_transports::cores::UsableCores;
+use maypole_transports::affinity;
 use outcome::JobOutcome;
 use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
 use replacements::Replacements;
@@ -125,9 +125,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     hang_report: Option<Duration>,
 
-    /// Which cores ranks may run on. Where ranks outnumber the cores, binding each rank to one
-    /// core shortens the waiting: without it the kernel may run three ranks on one core and one on
-    /// another for many milliseconds.
+    /// Which cores ranks may run on. Unbound, the kernel may run two ranks on one core for many
+    /// milliseconds while another core idles.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
 
@@ -167,7 +166,8 @@ impl OutputMode {
 /// Which cores ranks may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bind {
-    /// Like `core` where there are more ranks than cores, else like `none`.
+    /// Each rank on its share of the cores, which are neighbours; like `core` where there are more ranks
+    /// than cores.
     Auto,
     /// Each rank on one core; ranks take the cores in turn.
     Core,
@@ -176,11 +176,16 @@ pub(crate) enum Bind {
 }
 
 impl Bind {
-    fn binds(self, world: usize) -> bool {
+    /// The cores of `rank` of `world`; `None` for those of this process, which are also meant where the
+    /// kernel does not say which these are.
+    fn cores(self, rank: usize, world: usize) -> Option<Vec<usize>> {
         match self {
-            Self::Auto => world > UsableCores::count([&UsableCores::of_this_thread()]),
-            Self::Core => true,
-            Self::None => false,
+            Self::Auto => affinity::share(rank, world).ok(),
+            Self::Core => {
+                let cores = affinity::allowed().ok().filter(|cores| !cores.is_empty())?;
+                Some(vec![cores[rank % cores.len()]])
+            }
+            Self::None => None,
         }
     }
 }
@@ -313,7 +318,7 @@ impl Job<'_> {
         let Self { world, options, descriptors, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
         let reports = HangReports::start(world, options.hang_report, self.sender.clone())?;
-        let start = StartOptions { bound: options.bind.binds(world), descriptors };
+        let start = StartOptions { world, bind: options.bind, descriptors };
         let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
         let patience = Patience {
             grace: options.grace,

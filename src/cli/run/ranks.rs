@@ -14,6 +14,7 @@ use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 
+use super::Bind;
 use super::ends::EndWatch;
 use super::forward::OutputForwarder;
 use super::lines::{self, OutputStream};
@@ -109,8 +110,9 @@ pub(super) struct RankProcesses {
 /// What is equal for all ranks.
 #[derive(Clone, Copy)]
 pub(super) struct StartOptions {
-    /// Whether each rank is bound to one core.
-    pub(super) bound: bool,
+    pub(super) world: usize,
+    /// Which cores each rank may run on.
+    pub(super) bind: Bind,
     /// The soft limit of descriptors of a rank; `None` for that of the launcher.
     pub(super) descriptors: Option<u64>,
 }
@@ -156,7 +158,8 @@ impl RankProcesses {
         }
         let spawn = process::in_own_group(&mut command);
         // In a sandbox that forbids binding, the rank runs unbound.
-        let child = match self.options.bound.then(|| affinity::run_bound(rank, || spawn.spawn())) {
+        let cores = self.options.bind.cores(rank, self.options.world);
+        let child = match cores.map(|cores| affinity::run_bound(&cores, || spawn.spawn())) {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
         };

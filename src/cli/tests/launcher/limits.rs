@@ -110,7 +110,7 @@ fn options_of_the_program_are_passed_on() {
 }
 
 #[test]
-fn crowded_ranks_keep_to_one_core_each() {
+fn ranks_divide_the_cores() {
     let cores = thread::available_parallelism().unwrap().get();
     let seen = |options: &str| {
         let output = run(options, "nproc").output().unwrap();
@@ -120,7 +120,9 @@ fn crowded_ranks_keep_to_one_core_each() {
     let crowded = cores + 1;
     assert_eq!(seen(&format!("-n {crowded} --no-tag-output")), vec![1; crowded]);
     assert_eq!(seen("-n 1 --bind core"), [1]);
+    assert_eq!(seen(&format!("-n {cores} --no-tag-output")), vec![1; cores]);
     let all = Command::new("nproc").output().unwrap();
     let all: usize = String::from_utf8(all.stdout).unwrap().trim().parse().unwrap();
     assert_eq!(seen(&format!("-n {crowded} --no-tag-output --bind none")), vec![all; crowded]);
+    assert_eq!(seen("-n 1"), [all]);
 }
