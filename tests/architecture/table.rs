@@ -201,7 +201,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "an arena lends buffers, and a buffer gives its place back",
     ),
     (
-        "src/testing/network/{network,stream,thread}",
+        "src/testing/network/{state,stream,thread}",
         "streams and threads are the ends of the network that makes them",
     ),
     (

@@ -38,14 +38,14 @@ mod conditions;
 mod fault;
 mod hang;
 mod link;
-mod network;
+mod state;
 mod stream;
 mod thread;
 mod turns;
 
 pub use conditions::{NetworkConditions, NetworkReport, WorldObserver};
 pub use fault::{CorruptedByte, SimulatedFault};
-pub use network::SimulatedNetwork;
+pub use state::SimulatedNetwork;
 pub use stream::SimulatedStream;
 pub use thread::SimulatedThread;
 

@@ -2,7 +2,7 @@
 
 use super::fault::CorruptedByte;
 use super::link::LinkDirection;
-use super::network::{NetworkState, SimulatedNetwork};
+use super::state::{NetworkState, SimulatedNetwork};
 use super::thread;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::parts::{unfilled, unsent};

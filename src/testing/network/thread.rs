@@ -1,7 +1,7 @@
 //! The threads of a simulated network: how they enter, wait and end.
 
 use super::fault::once_in;
-use super::network::{NetworkState, SimulatedNetwork};
+use super::state::{NetworkState, SimulatedNetwork};
 use super::turns::ThreadCondition;
 use maypole_transports::turns::{self, AddedThread, ThreadEnd, Turns};
 use std::any::Any;
