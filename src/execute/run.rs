@@ -10,7 +10,7 @@ use super::{
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
-use maypole_kernels::{Reducer, View, ViewMut};
+use maypole_kernels::{Reducer, View};
 use maypole_transports::Sleep;
 use maypole_transports::board::{Board, ExpectedPublication, Publication};
 use std::cell::RefCell;
