@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     /// The turns of this thread, if it takes any.
-    static CURRENT: RefCell<Option<Arc<dyn Turns>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<dyn TurnTaking>>> = const { RefCell::new(None) };
 }
 
 /// The turns of one thread.
 ///
 /// A method that passes the turn on may end the thread by a panic.
-pub trait Turns: Any + Debug + Send + Sync {
+pub trait TurnTaking: Any + Debug + Send + Sync {
     /// Returns the time of the world.
     fn now(&self) -> Instant;
 
@@ -61,12 +61,12 @@ pub trait ThreadEnd: Debug + Send + Sync {
 }
 
 /// Sets the turns of the calling thread; `None` if it takes no more.
-pub fn set_current(turns: Option<Arc<dyn Turns>>) {
+pub fn set_current(turns: Option<Arc<dyn TurnTaking>>) {
     CURRENT.set(turns);
 }
 
 /// Returns the turns of the calling thread; `None` if it takes none.
-pub fn current() -> Option<Arc<dyn Turns>> {
+pub fn current() -> Option<Arc<dyn TurnTaking>> {
     // A thread that ends drops its local values, and a stream may be among them.
     CURRENT.try_with(|turns| turns.borrow().clone()).ok().flatten()
 }
@@ -76,21 +76,21 @@ pub fn now() -> Instant {
     current().map_or_else(Instant::now, |turns| turns.now())
 }
 
-/// See [`Turns::begin_wait`]. Does nothing if the calling thread takes no turns.
+/// See [`TurnTaking::begin_wait`]. Does nothing if the calling thread takes no turns.
 pub fn begin_wait() {
     if let Some(turns) = current() {
         turns.begin_wait();
     }
 }
 
-/// See [`Turns::note_change`]. Does nothing if the calling thread takes no turns.
+/// See [`TurnTaking::note_change`]. Does nothing if the calling thread takes no turns.
 pub fn note_change() {
     if let Some(turns) = current() {
         turns.note_change();
     }
 }
 
-/// See [`Turns::is_dropped`]. False if the calling thread takes no turns.
+/// See [`TurnTaking::is_dropped`]. False if the calling thread takes no turns.
 pub fn is_dropped() -> bool {
     current().is_some_and(|turns| turns.is_dropped())
 }

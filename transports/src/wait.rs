@@ -14,7 +14,7 @@
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
-use crate::turns::{self, Turns};
+use crate::turns::{self, TurnTaking};
 use arrayvec::ArrayVec;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -236,7 +236,7 @@ impl Waiting {
     /// Waits as a thread that takes turns, which neither spins nor sleeps.
     fn by_turns<T>(
         &self,
-        turns: &dyn Turns,
+        turns: &dyn TurnTaking,
         alarm: &Alarm,
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {

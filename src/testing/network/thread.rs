@@ -3,7 +3,7 @@
 use super::fault::once_in;
 use super::state::{NetworkState, SimulatedNetwork};
 use super::turns::ThreadCondition;
-use maypole_transports::turns::{self, AddedThread, ThreadEnd, Turns};
+use maypole_transports::turns::{self, AddedThread, ThreadEnd, TurnTaking};
 use std::any::Any;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
@@ -119,7 +119,7 @@ impl ThreadTurns {
 /// # Panics
 /// A method that passes the turn on panics with [`ForcedEnd`](super::ForcedEnd), if the thread must
 /// end.
-impl Turns for ThreadTurns {
+impl TurnTaking for ThreadTurns {
     fn now(&self) -> Instant {
         self.network.instant(self.network.state().table.clock)
     }
