@@ -443,7 +443,9 @@ mod tests {
     fn trials_are_rare() {
         for costs in [NEAR, FAR] {
             let mut stores = SlotStores::default();
-            (0..20_000).for_each(|_| drop(publish(&mut stores, costs, 1.0)));
+            for _ in 0..20_000 {
+                publish(&mut stores, costs, 1.0);
+            }
             let StoreCounts { ordinary, past_caches, trials } = stores.counts();
             assert_eq!(ordinary + past_caches, 20_000);
             assert!((100..=400).contains(&trials), "{trials} of 20000");
