@@ -267,32 +267,18 @@ impl Board {
         self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
     }
 
-    /// Leaves a word for the readers of `out` that says how it was stored. `out` is
-    /// [`writable`](Self::writable), and its payload is in a data slot.
-    #[inline(always)]
-    pub fn note(&self, out: Publication, note: u64) {
-        debug_assert!(out.class != SlotClass::Tiny, "the line holds the payload");
-        let line = self.protocol.line(out.position);
-        self.protocol.words.note(self.protocol.me, line).store(note, Ordering::Relaxed);
+    /// Tells the ranks of the board what one of them has chosen for the program with this
+    /// `fingerprint`. Programs may share a word, of which the last one is told.
+    pub fn choose(&self, fingerprint: u64, choice: bool) {
+        let word = fingerprint & !1 | u64::from(choice);
+        self.protocol.words.choice(fingerprint).store(word, Ordering::Relaxed);
     }
 
-    /// Returns the word that the writer of `from` left, once `from` is
-    /// [`readable`](Self::readable). Its payload is in a data slot.
-    #[inline(always)]
-    pub fn noted(&self, from: ExpectedPublication) -> u64 {
-        self.check_peer(from.peer);
-        let line = self.protocol.line(from.position);
-        self.protocol.words.note(from.peer, line).load(Ordering::Relaxed)
-    }
-
-    /// Tells all ranks what this rank loses as a reader of publications. Zero says nothing.
-    pub fn tell_loss(&self, loss: u64) {
-        self.protocol.words.loss(self.protocol.me).store(loss, Ordering::Relaxed);
-    }
-
-    /// Returns what each rank has told of its losses; zero from a rank that has told nothing.
-    pub fn losses(&self) -> impl Iterator<Item = u64> {
-        (0..self.ranks()).map(|rank| self.protocol.words.loss(rank).load(Ordering::Relaxed))
+    /// Returns what was [chosen](Self::choose) last for the program with this `fingerprint`; false if
+    /// nothing is known of it.
+    pub fn chosen(&self, fingerprint: u64) -> bool {
+        let word = self.protocol.words.choice(fingerprint).load(Ordering::Relaxed);
+        word == fingerprint | 1
     }
 
     /// Makes `out` readable. Its payload must have been written to its [`slot`](Self::slot).

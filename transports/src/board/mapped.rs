@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU64;
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
 pub(super) const PAGE: usize = 4096;
+/// Words by which one rank tells the others how publications are stored.
+const CHOICES: usize = 64;
 /// Bytes of the short slots of one rank, and of its small slots.
 pub(super) const SHORT_BYTES: usize = SHORT_SLOTS * SHORT;
 pub(super) const SMALL_BYTES: usize = SMALL_SLOTS * SMALL;
@@ -19,8 +21,8 @@ pub(super) struct Geometry {
     pub(super) ranks: usize,
     /// Offset of the words that say which ranks there are.
     pub(super) occupied: usize,
-    /// Offset of the words that say what ranks lose as readers.
-    pub(super) losses: usize,
+    /// Offset of the words by which one rank tells the others how publications are stored.
+    pub(super) choices: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,
     /// Offset of the lines.
@@ -35,13 +37,13 @@ impl Geometry {
     pub(super) const fn new(ranks: usize) -> Self {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let occupied = ranks * row;
-        let losses = occupied + row;
-        let lines = (losses + row).next_multiple_of(PAGE);
+        let choices = occupied + row;
+        let lines = (choices + CHOICES * size_of::<u64>()).next_multiple_of(PAGE);
         let data = (lines + lines_of(ranks) * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
         let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, occupied, losses, row, lines, data, stride }
+        Self { ranks, occupied, choices, row, lines, data, stride }
     }
 
     /// Offset of the data slots of `rank`.
@@ -81,19 +83,11 @@ impl MappedWords {
 }
 
 impl MappedWords {
-    /// What `rank` has told of its losses as a reader.
-    pub(super) fn loss(&self, rank: usize) -> &AtomicU64 {
-        debug_assert!(rank < self.geometry.ranks);
-        // SAFETY: within the row of words, one a rank, that the geometry has for this.
-        self.word(unsafe { self.start.add(self.geometry.losses + rank * size_of::<u64>()) })
-    }
-
-    /// The first word of the payload in line `line` of `rank`, which publications in data slots do
-    /// not use for bytes.
-    #[inline(always)]
-    pub(super) fn note(&self, rank: usize, line: usize) -> &AtomicU64 {
-        // SAFETY: the payload begins at a multiple of eight, within a line of 128 bytes.
-        self.word(unsafe { self.line(rank, line).add(super::PAYLOAD) })
+    /// The word for the program with this fingerprint; others may share it.
+    pub(super) fn choice(&self, fingerprint: u64) -> &AtomicU64 {
+        let at = fingerprint as usize / 2 % CHOICES;
+        // SAFETY: within the words that the geometry has for this.
+        self.word(unsafe { self.start.add(self.geometry.choices + at * size_of::<u64>()) })
     }
 
     /// Not zero once there is a board of `rank`.
