@@ -131,9 +131,8 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let code = show(&explanation, is_first)?;
     if is_first && stores.ordinary + stores.past_caches > 0 {
         output::print_line(format_args!(
-            "rank 0 stored {} large publications by ordinary stores and {} past the caches, {} of them \
-             to learn which costs less",
-            stores.ordinary, stores.past_caches, stores.trials
+            "of the publications in large slots, rank 0 stored {} by ordinary stores and {} past the caches",
+            stores.ordinary, stores.past_caches
         ))?;
     }
     Ok(code)

@@ -233,9 +233,13 @@ impl Engine {
         if self.calls.at(self.calls.current()).asks() {
             return self.perform_asking(call, factor, input, output);
         }
+        let at = self.calls.current();
         match self.observers {
             Some(_) => self.perform_observed(call, factor, input, output),
-            None => self.perform_at(self.calls.current(), call, factor, input, output),
+            None if self.calls.at(at).staged.stores.applies() => {
+                self.perform_large(at, call, factor, input, output)
+            }
+            None => self.perform_at(at, call, factor, input, output),
         }
     }
 
@@ -252,6 +256,22 @@ impl Engine {
         let prepared = self.calls.at(at);
         let buffers = self.calls.buffers(at, factor, input, output);
         let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
+        self.finish(at, call, output, done)
+    }
+
+    /// As [`perform_at`](Self::perform_at), for a program of large publications.
+    fn perform_large(
+        &mut self,
+        at: usize,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.health.enter();
+        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
+        let buffers = self.calls.buffers(at, factor, input, output);
+        let done = self.executor.run_choosing(&staged.program, &staged.stores, reducer, &buffers);
         self.finish(at, call, output, done)
     }
 
@@ -302,8 +322,11 @@ impl Engine {
     }
 
     fn set_current(&mut self, at: usize) {
-        let asks = self.calls.at(at).asks();
-        let slow = self.observers.is_some() || self.settings.is_checked() || asks;
+        let prepared = self.calls.at(at);
+        let slow = self.observers.is_some()
+            || self.settings.is_checked()
+            || prepared.asks()
+            || prepared.staged.stores.applies();
         self.calls.set_current(at, slow);
     }
 

@@ -191,7 +191,7 @@ pub(super) fn run_recorded(
         (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
             executor.run_observed(program, &prepared.reducer, buffers, it)
         }),
-        _ => executor.run(program, &prepared.reducer, buffers),
+        _ => executor.run_choosing(program, &prepared.staged.stores, &prepared.reducer, buffers),
     }
 }
 

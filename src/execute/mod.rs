@@ -26,7 +26,7 @@ mod watcher;
 use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
 pub use error::{ExecuteError, LinkError, Unexpected};
-use maypole_kernels::{Reducer, View, ViewMut};
+use maypole_kernels::{Reducer, Region, View, ViewMut};
 pub use maypole_transports::AnyStream;
 use maypole_transports::board::{Board, Publication};
 use maypole_transports::{Alarm, Waiting};
@@ -34,10 +34,8 @@ pub use moved::Moved;
 pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
-use std::cell::RefCell;
 use std::sync::Arc;
-use stores::SlotStores;
-pub use stores::StoreCounts;
+pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
 pub use watcher::{SlowWait, Unwatched, WaitWatcher};
 
@@ -88,7 +86,11 @@ pub struct Executor {
     /// The fingerprint of the last program, if it was self-crediting: its publications are
     /// consumed, but this rank's consumption counters do not say so yet.
     uncounted: Option<u64>,
-    stores: RefCell<SlotStores>,
+    /// Publications go past the caches.
+    past_slots: bool,
+    /// Where a combination lies that is only published past the caches.
+    scratch: Region,
+    store_counts: StoreCounts,
 }
 
 impl std::fmt::Debug for Executor {
@@ -121,7 +123,9 @@ impl Executor {
             alarm,
             watcher,
             uncounted: None,
-            stores: RefCell::default(),
+            past_slots: false,
+            scratch: Region::new(0),
+            store_counts: StoreCounts::default(),
         }
     }
 
@@ -146,11 +150,6 @@ impl Executor {
     /// True if there is a stream to `peer`.
     pub fn has_stream(&self, peer: usize) -> bool {
         self.streams.contains(peer)
-    }
-
-    /// How the large publications of this rank were stored.
-    pub fn store_counts(&self) -> StoreCounts {
-        self.stores.borrow().counts()
     }
 
     /// Changes the policy of waiting.

@@ -2,7 +2,7 @@
 
 use super::peer_stream::{BufferRange, ExpectedMessage};
 use super::polling::PollCounter;
-use super::stores::{LARGE, LargeFold, StoreNote};
+use super::stores::publish_past_caches;
 use super::streams::PeerStreams;
 use super::{
     Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait, Unexpected,
@@ -10,11 +10,10 @@ use super::{
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
-use maypole_kernels::{Reducer, View};
+use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Sleep;
 use maypole_transports::board::{Board, ExpectedPublication, Publication};
 use std::cell::RefCell;
-use std::time::Instant;
 
 /// One run of one program.
 pub(super) struct ProgramRun<'a, 'b, O> {
@@ -125,60 +124,26 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         sources.iter().for_each(|source| views.push(view(source)));
         let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
         let slot = if fold.audience != 0 { executor.slot(publication) } else { None };
-        if len >= LARGE && executor.board.is_some() {
-            let is_read = |source: &&FoldSource| source.from == SourceLocation::Board;
-            let read = sources.iter().find(is_read).map(|source| {
-                expected::<SIMPLE>(self.program, &executor.positions, source, k, len)
-            });
-            let past_caches = self.stores_past_caches(fold, &views);
-            let large = LargeFold { into, slot, views: &views, past_caches };
-            self.store_large(&large, publication, read);
-        } else {
-            match (into, slot) {
-                (Some(into), also) => self.reducer.apply(into, also, &views),
-                (None, Some(slot)) => self.reducer.publish(slot, &views),
-                // The fold only posts, from where its source is stored.
-                (None, None) => {}
+        match (into, slot) {
+            (into, Some(slot)) if executor.past_slots => {
+                let output = into.filter(|_| self.stores_past_caches(fold, &views));
+                let into = into.filter(|_| output.is_none());
+                output.iter().for_each(|output| output.copy_past_caches(views[0]));
+                publish_past_caches(self.reducer, &executor.scratch, into, slot, &views);
             }
+            (Some(into), also) if self.stores_past_caches(fold, &views) => {
+                store_past_caches(into, also, views[0]);
+            }
+            (Some(into), also) => self.reducer.apply(into, also, &views),
+            (None, Some(slot)) => self.reducer.publish(slot, &views),
+            // The fold only posts, from where its source is stored.
+            (None, None) => {}
         }
         if fold.audience != 0 {
             executor.board().commit(publication);
             self.published += 1;
         }
         Ok(())
-    }
-
-    /// Stores and publishes the combination of `views`, as [`combine`](Self::combine) says of all
-    /// folds, in the kind of store that costs least. Times some of the folds, to know which that is.
-    #[inline(never)]
-    fn store_large(
-        &self,
-        large: &LargeFold<'_>,
-        publication: Publication,
-        read: Option<ExpectedPublication>,
-    ) {
-        let board = self.executor.board();
-        let mut stores = self.executor.stores.borrow_mut();
-        let shape = (self.program.fingerprint, publication.len, large.views.len());
-        let own = large.slot.is_some().then(|| stores.next(shape));
-        let read = read.map(|from| StoreNote::from_word(board.noted(from)));
-        let is_timed = own.into_iter().chain(read).any(StoreNote::is_timed);
-        let start = is_timed.then(Instant::now);
-        stores.store(own.unwrap_or_default(), self.reducer, large);
-        if let Some(own) = own {
-            board.note(publication, own.to_word());
-        }
-        let Some(start) = start else { return };
-        let took = start.elapsed();
-        if let Some(own) = own {
-            stores.stored(own, shape, took, board.losses());
-        }
-        // The time of a fold that is itself one of a pair would say something of both.
-        if let Some(read) = read.filter(|_| own.is_none_or(|own| !own.is_in_pair()))
-            && let Some(loss) = stores.read(read, shape, took)
-        {
-            board.tell_loss(loss);
-        }
     }
 
     /// True if the fold copies so much to the output that nobody will find it in a cache.
@@ -346,6 +311,14 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.executor.streams.at(source.peer as usize).release();
         }
     }
+}
+
+/// Copies `from` to an output that no cache will hold, and to a slot. Apart from the other folds, whose
+/// code is on the path of short calls.
+#[inline(never)]
+fn store_past_caches(into: ViewMut<'_>, also: Option<ViewMut<'_>>, from: View<'_>) {
+    also.iter().for_each(|also| also.copy_from(from));
+    into.copy_past_caches(from);
 }
 
 /// The error if `expected` will never be published: its writer has left, or is in another call,

@@ -9,6 +9,7 @@ use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource};
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::error::Result;
+use crate::execute::StoreChoice;
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Layout, Placement, Schedule};
@@ -152,7 +153,8 @@ impl Engine {
     ) -> CallProgram {
         let notes = self.notes(call, algorithm, bytes, &program);
         let measured = MeasuredTime::default();
-        CallProgram { algorithm, program, allows_in_place, runs: 0, measured, notes }
+        let stores = StoreChoice::new(&program);
+        CallProgram { algorithm, program, allows_in_place, stores, runs: 0, measured, notes }
     }
 
     /// The working memory of `call`, by whichever program it runs.

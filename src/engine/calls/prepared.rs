@@ -4,8 +4,8 @@ use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::report::{CallPath, Counters, LastCall};
 use crate::engine::calls::workspace::WorkspaceNeed;
-use crate::execute::Moved;
 use crate::execute::record::ProgramNotes;
+use crate::execute::{Moved, StoreChoice};
 use crate::lower::Program;
 use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::calls::CallRecord;
@@ -37,6 +37,8 @@ pub(crate) struct CallProgram {
     pub(in crate::engine) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     pub(in crate::engine) allows_in_place: bool,
+    /// How its publications are stored.
+    pub(in crate::engine) stores: StoreChoice,
     /// How often the call ran so to its end.
     pub(in crate::engine) runs: u64,
     /// How long such a run took while calls were timed.
