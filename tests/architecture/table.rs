@@ -56,7 +56,11 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "collective walk",
         "the checker knows the law and what is promised, and no executor",
     ),
-    ("src/schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
+    (
+        "src/schedule/draw",
+        "collective conflict",
+        "a drawing shows steps, whatever they are for, and what a collective promises",
+    ),
     (
         "src/schedule/simulate",
         "conflict trace walk",

@@ -31,6 +31,7 @@
 
 mod cell;
 mod svg;
+pub mod values;
 pub mod writer;
 
 pub use svg::svg;

@@ -1,5 +1,8 @@
 //! The commands that measure, draw and predict, as a user runs them.
 
+#[path = "../../../../tests/common/blocks.rs"]
+mod blocks;
+mod book;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]

@@ -2,10 +2,10 @@
 
 use crate::progress::Progress;
 use crate::{names, output};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw;
+use maypole::schedule::draw::{self, values};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,6 +36,11 @@ pub(crate) struct DrawArgs {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
+    /// Draw no algorithm, but what the collective promises: numbers that each rank holds before and
+    /// after, combined by sum. Chunk c of rank r is the digit c + 1 with r zeros behind it.
+    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg"])]
+    values: bool,
+
     /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -43,6 +48,9 @@ pub(crate) struct DrawArgs {
 
 pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     let collective = names::rooted(args.collective, args.root, args.ranks)?;
+    if args.values {
+        return draw_values(collective, args.ranks);
+    }
     let implemented = names::algorithms_for(collective);
     let algorithm = args.algorithm.unwrap_or(implemented[0]);
     let _progress = Progress::start(format_args!("drawing {algorithm} on {} ranks", args.ranks));
@@ -59,5 +67,15 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
         }
         Some(path) => output::save("--svg", &path, draw::svg(&schedules, &title))?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what each rank holds before and after.
+fn draw_values(collective: Collective, ranks: usize) -> Result<ExitCode> {
+    let most = values::MOST_RANKS;
+    ensure!(ranks <= most, "-n {ranks}: --values shows at most {most} ranks");
+    let name = names::dashed(collective);
+    let picture = values::text(collective, ranks);
+    output::print(format_args!("{name}, {ranks} ranks\n\n{picture}"))?;
     Ok(ExitCode::SUCCESS)
 }
