@@ -1,11 +1,18 @@
-//! `maypole draw`: draws the steps of every rank in a collective, as text or as an SVG picture.
+//! `maypole draw`: draws the steps of every rank in a collective, as text, as an SVG picture or as a
+//! page to step through.
+
+mod gallery;
+mod page;
 
 use crate::progress::Progress;
-use crate::{names, output};
-use anyhow::{Result, bail, ensure};
+use crate::{names, output, simulate, sizes};
+use anyhow::{Context, Result, bail, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::draw::{self, values};
+use maypole::schedule::simulate::{Cost, Ports, timeline};
+use maypole::schedule::trace::Trace;
+use maypole::schedule::{Layout, Schedule};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,8 +24,12 @@ use std::process::ExitCode;
 /// output chunk 2. "tmp1" is chunk 1 of the scratch buffer.
 #[derive(clap::Args)]
 pub(crate) struct DrawArgs {
-    #[arg(value_parser = names::collective, help = names::collective_help())]
-    collective: Collective,
+    #[arg(
+        value_parser = names::collective,
+        help = names::collective_help(),
+        required_unless_present = "gallery"
+    )]
+    collective: Option<Collective>,
 
     /// The algorithm to draw [default: the first that implements the collective].
     #[arg(short, long, value_name = "NAME")]
@@ -38,16 +49,65 @@ pub(crate) struct DrawArgs {
 
     /// Draw no algorithm, but what the collective promises: numbers that each rank holds before and
     /// after, combined by sum. Chunk c of rank r is the digit c + 1 with r zeros behind it.
-    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg"])]
+    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg", "html"])]
     values: bool,
 
     /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// Write a page to step through to FILE (`-`: standard output), for a browser. It loads nothing.
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    html: Option<PathBuf>,
+
+    /// Write pages to step through to the folder DIR: of every collective by every algorithm, with
+    /// the page index.html that lists them.
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["collective", "algorithm", "per_host", "svg", "html", "values"]
+    )]
+    gallery: Option<PathBuf>,
+
+    /// With --html, show also when each rank sends, receives and combines on the simulator's clocks,
+    /// in windows. The costs are those of `maypole simulate` unless options say otherwise.
+    #[arg(long, requires = "html")]
+    clock: bool,
+
+    #[command(flatten)]
+    clocks: ClockArgs,
+}
+
+/// What the clocks of a page count.
+#[derive(clap::Args)]
+struct ClockArgs {
+    /// With --clock, bytes of the whole.
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse, requires = "clock")]
+    bytes: usize,
+
+    /// With --clock, the number of windows that each chunk is cut into.
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "clock", value_parser = clap::value_parser!(u16).range(1..=64))]
+    windows: u16,
+
+    /// With --clock, seconds that every message takes, however short.
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", requires = "clock", value_parser = simulate::cost)]
+    alpha: f64,
+
+    /// With --clock, seconds for each byte sent.
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", requires = "clock", value_parser = simulate::cost)]
+    beta: f64,
+
+    /// With --clock, seconds to combine a byte.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", requires = "clock", value_parser = simulate::cost)]
+    gamma: f64,
 }
 
 pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
-    let collective = names::rooted(args.collective, args.root, args.ranks)?;
+    if let Some(folder) = &args.gallery {
+        return gallery::write(folder, args.root, args.ranks);
+    }
+    let wanted = args.collective.context("no collective is named")?;
+    let collective = names::rooted(wanted, args.root, args.ranks)?;
     if args.values {
         return draw_values(collective, args.ranks);
     }
@@ -60,14 +120,53 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
         bail!("{}", names::not_implemented(algorithm, collective));
     };
     let title = format!("{} by {algorithm}", names::dashed(collective));
-    match args.svg {
-        None => {
-            let ranks = args.ranks;
-            output::print(format_args!("{title}, {ranks} ranks\n\n{}", draw::text(&schedules)))?;
-        }
-        Some(path) => output::save("--svg", &path, draw::svg(&schedules, &title))?,
+    let ranks = args.ranks;
+    if let Some(path) = &args.html {
+        let page = args.page(collective, &format!("{title}, {ranks} ranks"), &schedules)?;
+        output::save("--html", path, page)?;
+    } else if let Some(path) = &args.svg {
+        output::save("--svg", path, draw::svg(&schedules, &title))?;
+    } else {
+        output::print(format_args!("{title}, {ranks} ranks\n\n{}", draw::text(&schedules)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl DrawArgs {
+    /// The page to step through.
+    fn page(&self, collective: Collective, title: &str, schedules: &[Schedule]) -> Result<String> {
+        let (ranks, most) = (schedules.len(), page::MOST_RANKS);
+        ensure!(
+            ranks <= most,
+            "-n {ranks}: a page of --html shows at most {most} ranks side by side"
+        );
+        let clock = self.clock.then(|| self.clocks.trace(schedules)).transpose()?;
+        let page = page::page(collective, title, schedules, clock.as_ref());
+        let (bytes, most) = (page.len(), page::MOST_BYTES);
+        ensure!(
+            bytes <= most,
+            "the page would have {bytes} bytes of at most {most}; ask for fewer ranks or --windows"
+        );
+        Ok(page)
+    }
+}
+
+impl ClockArgs {
+    /// The timeline of `schedules`, and what it is of.
+    fn trace(&self, schedules: &[Schedule]) -> Result<(Trace, String)> {
+        let Self { bytes, windows, alpha, beta, gamma } = *self;
+        let layout = Layout::even(bytes, schedules[0].chunks);
+        let cost = Cost { alpha, beta, gamma, ports: Ports::Single };
+        let timeline = timeline(schedules, &layout, 1, usize::from(windows), cost);
+        let (estimate, trace) = timeline.context("the schedules cannot be simulated")?;
+        let end = estimate.seconds * 1e6;
+        let size = sizes::name(bytes);
+        let told = format!(
+            "{size} in {windows} windows, alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} \
+             s/byte: {end:.1} us."
+        );
+        Ok((trace, told))
+    }
 }
 
 /// Prints what each rank holds before and after.

@@ -349,7 +349,8 @@ impl SimulateArgs {
     }
 }
 
-fn cost(text: &str) -> Result<f64, String> {
+/// A cost of the command line: seconds of a message or of a byte.
+pub(crate) fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
         Ok(seconds) if seconds > MOST_SECONDS => {

@@ -19,6 +19,7 @@ mod reports;
 mod simulate_cluster;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
+mod stepping;
 mod topo;
 
 use serde_json::Value;
