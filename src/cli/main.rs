@@ -13,11 +13,13 @@ mod output;
 mod perf;
 mod progress;
 mod run;
+mod schedules;
 mod simulate;
 mod sizes;
 mod statistics;
 mod topo;
 mod tune;
+mod verify;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ enum MaypoleCommand {
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
     Draw(draw::DrawArgs),
+    Verify(verify::VerifyArgs),
     Simulate(simulate::SimulateArgs),
     Explain(explain::ExplainArgs),
     Tune(tune::TuneArgs),
@@ -72,6 +75,7 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
         MaypoleCommand::Run(args) => run::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
         MaypoleCommand::Draw(args) => draw::main(args),
+        MaypoleCommand::Verify(args) => verify::main(args),
         MaypoleCommand::Simulate(args) => simulate::main(args),
         MaypoleCommand::Explain(args) => explain::main(args),
         MaypoleCommand::Tune(args) => tune::main(args),

@@ -5,8 +5,9 @@ mod gallery;
 mod page;
 
 use crate::progress::Progress;
+use crate::schedules::{NamedSchedules, ScheduleArgs};
 use crate::{names, output, simulate, sizes};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::draw::{self, values};
@@ -27,9 +28,12 @@ pub(crate) struct DrawArgs {
     #[arg(
         value_parser = names::collective,
         help = names::collective_help(),
-        required_unless_present = "gallery"
+        required_unless_present_any = ["gallery", "schedule"]
     )]
     collective: Option<Collective>,
+
+    #[command(flatten)]
+    file: ScheduleArgs,
 
     /// The algorithm to draw [default: the first that implements the collective].
     #[arg(short, long, value_name = "NAME")]
@@ -49,7 +53,7 @@ pub(crate) struct DrawArgs {
 
     /// Draw no algorithm, but what the collective promises: numbers that each rank holds before and
     /// after, combined by sum. Chunk c of rank r is the digit c + 1 with r zeros behind it.
-    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg", "html"])]
+    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg", "html", "schedule"])]
     values: bool,
 
     /// Write an SVG picture to FILE instead of text (`-`: standard output).
@@ -60,12 +64,16 @@ pub(crate) struct DrawArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "svg")]
     html: Option<PathBuf>,
 
+    /// Write the schedules to FILE, as --schedule reads them: as JSON if its name ends so, else as TOML.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["svg", "html", "values"])]
+    save: Option<PathBuf>,
+
     /// Write pages to step through to the folder DIR: of every collective by every algorithm, with
     /// the page index.html that lists them.
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["collective", "algorithm", "per_host", "svg", "html", "values"]
+        conflicts_with_all = ["collective", "algorithm", "per_host", "svg", "html", "values", "schedule", "save"]
     )]
     gallery: Option<PathBuf>,
 
@@ -106,42 +114,50 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     if let Some(folder) = &args.gallery {
         return gallery::write(folder, args.root, args.ranks);
     }
-    let wanted = args.collective.context("no collective is named")?;
-    let collective = names::rooted(wanted, args.root, args.ranks)?;
-    if args.values {
-        return draw_values(collective, args.ranks);
-    }
-    let implemented = names::algorithms_for(collective);
-    let algorithm = args.algorithm.unwrap_or(implemented[0]);
-    let _progress = Progress::start(format_args!("drawing {algorithm} on {} ranks", args.ranks));
-    let per_host = args.per_host.map_or(args.ranks, |ranks| ranks as usize);
-    let hosts: Vec<usize> = (0..args.ranks).map(|rank| rank / per_host).collect();
-    let Some(schedules) = algorithm.schedules_on(collective, &hosts) else {
-        bail!("{}", names::not_implemented(algorithm, collective));
+    let named = match &args.file.schedule {
+        Some(path) => NamedSchedules::of_file(path)?,
+        None => {
+            let wanted = args.collective.context("no collective is named")?;
+            let collective = names::rooted(wanted, args.root, args.ranks)?;
+            if args.values {
+                return draw_values(collective, args.ranks);
+            }
+            args.of_algorithm(collective)?
+        }
     };
-    let title = format!("{} by {algorithm}", names::dashed(collective));
-    let ranks = args.ranks;
+    let title = named.title();
+    let (by, ranks) = (&named.by, named.schedules.len());
+    let _progress = Progress::start(format_args!("drawing {by} on {ranks} ranks"));
     if let Some(path) = &args.html {
-        let page = args.page(collective, &format!("{title}, {ranks} ranks"), &schedules)?;
-        output::save("--html", path, page)?;
+        output::save("--html", path, args.page(&named)?)?;
     } else if let Some(path) = &args.svg {
-        output::save("--svg", path, draw::svg(&schedules, &title))?;
+        let name = names::dashed(named.collective);
+        output::save("--svg", path, draw::svg(&named.schedules, &format!("{name} by {by}")))?;
+    } else if let Some(path) = &args.save {
+        named.save("--save", path)?;
     } else {
-        output::print(format_args!("{title}, {ranks} ranks\n\n{}", draw::text(&schedules)))?;
+        output::print(format_args!("{title}\n\n{}", draw::text(&named.schedules)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl DrawArgs {
+    fn of_algorithm(&self, collective: Collective) -> Result<NamedSchedules> {
+        let per_host = self.per_host.map_or(self.ranks, |ranks| ranks as usize);
+        let hosts: Vec<usize> = (0..self.ranks).map(|rank| rank / per_host).collect();
+        NamedSchedules::of_algorithm(collective, self.algorithm, &hosts)
+    }
+
     /// The page to step through.
-    fn page(&self, collective: Collective, title: &str, schedules: &[Schedule]) -> Result<String> {
+    fn page(&self, named: &NamedSchedules) -> Result<String> {
+        let schedules = &named.schedules;
         let (ranks, most) = (schedules.len(), page::MOST_RANKS);
         ensure!(
             ranks <= most,
             "-n {ranks}: a page of --html shows at most {most} ranks side by side"
         );
         let clock = self.clock.then(|| self.clocks.trace(schedules)).transpose()?;
-        let page = page::page(collective, title, schedules, clock.as_ref());
+        let page = page::page(named.collective, &named.title(), schedules, clock.as_ref());
         let (bytes, most) = (page.len(), page::MOST_BYTES);
         ensure!(
             bytes <= most,

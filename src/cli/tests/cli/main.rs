@@ -16,6 +16,7 @@ mod outputs;
 mod perf_cuda;
 mod predicting;
 mod reports;
+mod schedule_files;
 mod simulate_cluster;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
