@@ -8,6 +8,7 @@ mod explain;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod key;
+mod learn;
 mod names;
 mod output;
 mod perf;
@@ -45,6 +46,7 @@ struct Cli {
 enum MaypoleCommand {
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
+    Learn(learn::LearnArgs),
     Draw(draw::DrawArgs),
     Verify(verify::VerifyArgs),
     Simulate(simulate::SimulateArgs),
@@ -74,6 +76,7 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
     match command {
         MaypoleCommand::Run(args) => run::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
+        MaypoleCommand::Learn(args) => learn::main(args),
         MaypoleCommand::Draw(args) => draw::main(args),
         MaypoleCommand::Verify(args) => verify::main(args),
         MaypoleCommand::Simulate(args) => simulate::main(args),

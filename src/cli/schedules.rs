@@ -6,6 +6,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::file::ScheduleFile;
+use maypole::schedule::verify::Flaw;
 use std::path::{Path, PathBuf};
 
 /// The schedules of a command, and what they are.
@@ -72,6 +73,17 @@ impl NamedSchedules {
         };
         Ok(output::save(option, path, text)?)
     }
+}
+
+/// A flaw, and the steps at which ranks are stuck.
+pub(crate) fn in_words(flaw: &Flaw, schedules: &[Schedule]) -> String {
+    let mut text = flaw.to_string();
+    if let Flaw::Stuck(stuck) = flaw {
+        for &(rank, step) in &stuck.waiting {
+            text += &format!("\nrank {rank}, step {step}: {}", schedules[rank].steps[step]);
+        }
+    }
+    text
 }
 
 fn is_json(path: &Path) -> bool {

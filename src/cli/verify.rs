@@ -1,6 +1,6 @@
 //! `maypole verify`: proves that schedules do what their collective promises.
 
-use crate::schedules::{NamedSchedules, ScheduleArgs};
+use crate::schedules::{NamedSchedules, ScheduleArgs, in_words};
 use crate::{names, output};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
@@ -54,6 +54,7 @@ pub(crate) fn main(args: VerifyArgs) -> Result<ExitCode> {
     let title = named.title();
     match verify(named.collective, &named.schedules, Placement::Apart) {
         Err(flaw) => {
+            let flaw = in_words(&flaw, &named.schedules);
             output::print_line(format_args!("{title}: flaw\n{flaw}"))?;
             Ok(ExitCode::from(FLAW))
         }

@@ -56,7 +56,10 @@ fn cells(held: HeldChunks, chunks: usize, value: impl Fn(usize) -> u64) -> Vec<S
     (0..chunks).map(cell).collect()
 }
 
-/// The sum of contributions.
-fn number(symbols: &[Symbol]) -> u64 {
+/// The number that stands for contributions, combined by sum.
+///
+/// # Panics
+/// If one is of a rank beyond [`MOST_RANKS`] whose number is too large.
+pub fn number(symbols: &[Symbol]) -> u64 {
     symbols.iter().map(|symbol| (symbol.chunk as u64 + 1) * 10u64.pow(symbol.rank as u32)).sum()
 }

@@ -10,7 +10,9 @@ use std::fs;
 fn pages_show_what_the_command_prints() {
     compare_consoles("maypole ", |line| {
         let output = maypole(line).current_dir(repository()).output().expect("it starts");
-        assert!(output.status.success(), "maypole {line}: {}", text(&output.stderr));
+        // 1: there is a flaw, or an exercise is not done.
+        let is_answer = matches!(output.status.code(), Some(0 | 1));
+        assert!(is_answer, "maypole {line}: {}", text(&output.stderr));
         text(&output.stdout)
     });
 }

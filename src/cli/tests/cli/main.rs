@@ -9,6 +9,7 @@ mod doctor;
 mod fake_gpu;
 #[cfg(feature = "cuda")]
 mod gpu_prices;
+mod learning;
 mod limits;
 mod measuring;
 mod outputs;

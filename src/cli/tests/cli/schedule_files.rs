@@ -60,6 +60,7 @@ fn a_flaw_is_named_and_is_an_exit_code() {
 
     let (said, code) = star("verify --schedule FILE", ", \"send out0 to 1\"", "");
     assert!(said.contains(": flaw\nstuck: rank 1 waits at its step 1 for ever"), "{said}");
+    assert!(said.ends_with("rank 1, step 1: recv out0 from 0\n"), "{said}");
     assert_eq!(code, Some(1));
 
     // What gets stuck is drawn, and not priced.

@@ -10,10 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+/// The step that wrote a span, and what the span holds from then on.
+type Write = (usize, Vec<Symbol>);
+
 /// What each span of each rank holds after each step that writes it.
 struct Written {
-    /// By rank and span: the step that wrote, and the content from then on.
-    spans: BTreeMap<(usize, Span), Vec<(usize, Vec<Symbol>)>>,
+    /// By rank and span.
+    spans: BTreeMap<(usize, Span), Vec<Write>>,
 }
 
 impl Written {
@@ -58,8 +61,8 @@ impl Meaning for Written {
 /// The contents after every round, as a page prints them: before the call, after round 0, ...
 fn walked(collective: Collective, schedules: &[Schedule]) -> Value {
     let mut written = Written { spans: BTreeMap::new() };
-    for rank in 0..schedules.len() {
-        for chunk in 0..schedules[rank].chunks {
+    for (rank, schedule) in schedules.iter().enumerate() {
+        for chunk in 0..schedule.chunks {
             if collective.input(rank).contains(chunk) {
                 let own = (0, vec![Symbol { rank, chunk }]);
                 written.spans.insert((rank, input(chunk)), vec![own]);
