@@ -123,6 +123,18 @@ fn every_block_of_the_book_is_compared_or_compiled() {
     }
 }
 
+/// Code within a sentence is read line by line, so that its commands are found.
+#[test]
+fn code_within_a_sentence_stays_on_its_line() {
+    for path in pages() {
+        let page = read(&path);
+        let prose = with_blocks(&page, |_| Some(String::new()));
+        let prose = prose.replace("```", "");
+        let cut = prose.lines().find(|line| line.matches('`').count() % 2 == 1);
+        assert_eq!(cut, None, "{}", path.display());
+    }
+}
+
 /// The targets of the links of a page that are no addresses.
 fn links(page: &str) -> Vec<String> {
     let prose = with_blocks(page, |_| Some(String::new()));
