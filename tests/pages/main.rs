@@ -7,3 +7,5 @@ mod book;
 mod drawings;
 mod faults;
 mod readme;
+#[path = "../common/skip.rs"]
+mod skip;
