@@ -14,9 +14,9 @@ check:
 soundness *tools:
     .ci/soundness {{tools}}
 
-# Updates the golden files, the drawings in the pages of algorithms, and the README.
+# Updates the golden files, the drawings in the pages of algorithms, the README and the book.
 bless:
-    UPDATE=1 cargo test --test pages --test prices
+    UPDATE=1 cargo test --workspace --test pages --test prices --test cli --test command --test lessons
 
 # Measures every collective on this machine.
 perf *arguments:

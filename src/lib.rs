@@ -121,11 +121,6 @@ pub use status::{RankStatus, StatusHandle};
 #[path = "../tests/common/fuzz.rs"]
 mod fuzz;
 
-/// The README's example compiles and runs.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 /// The README's programs compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,6 +1,9 @@
 //! Every lesson runs and prints what it is meant to show. `cargo test` builds them first; `cargo
 //! test --test lessons` does not, and then `cargo build --examples` must.
 
+#[path = "../../tests/common/blocks.rs"]
+mod blocks;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -126,4 +129,13 @@ fn registered() {
         &mut Command::new(example("12_registered")),
         &["rank 1: 20 calls ran on registered memory; the next buffer: false"],
     );
+}
+
+/// The README and the book show what lessons print. `UPDATE=1` writes it.
+#[test]
+fn pages_show_what_lessons_print() {
+    blocks::compare_consoles("cargo lesson ", |name| {
+        let output = Command::new(example(name)).output().expect("the lesson is built");
+        String::from_utf8(output.stdout).expect("output is text")
+    });
 }

@@ -8,16 +8,19 @@ mod explain;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod key;
+mod learn;
 mod names;
 mod output;
 mod perf;
 mod progress;
 mod run;
+mod schedules;
 mod simulate;
 mod sizes;
 mod statistics;
 mod topo;
 mod tune;
+mod verify;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -43,7 +46,9 @@ struct Cli {
 enum MaypoleCommand {
     Run(run::RunArgs),
     Perf(Box<perf::PerfArgs>),
+    Learn(learn::LearnArgs),
     Draw(draw::DrawArgs),
+    Verify(verify::VerifyArgs),
     Simulate(simulate::SimulateArgs),
     Explain(explain::ExplainArgs),
     Tune(tune::TuneArgs),
@@ -71,7 +76,9 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
     match command {
         MaypoleCommand::Run(args) => run::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
+        MaypoleCommand::Learn(args) => learn::main(args),
         MaypoleCommand::Draw(args) => draw::main(args),
+        MaypoleCommand::Verify(args) => verify::main(args),
         MaypoleCommand::Simulate(args) => simulate::main(args),
         MaypoleCommand::Explain(args) => explain::main(args),
         MaypoleCommand::Tune(args) => tune::main(args),

@@ -24,44 +24,134 @@ use std::str::FromStr;
 
 /// A collective: a call that a group of ranks makes together.
 ///
+/// The pictures are [values](crate::schedule::draw::values::text) of three ranks, with sums.
+///
 /// Exhaustive on purpose: every reader must say what it does with each collective.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Collective {
     /// The root's vector goes to all ranks.
+    ///
+    /// ```text
+    /// broadcast, n = 3
+    ///         before     after
+    /// rank 0  1  2  3    1  2  3
+    /// rank 1  .  .  .    1  2  3
+    /// rank 2  .  .  .    1  2  3
+    /// ```
     Broadcast {
         /// The rank whose vector it is.
         root: usize,
     },
     /// The vectors of all ranks are combined at the root.
+    ///
+    /// ```text
+    /// reduce, n = 3
+    ///         before           after
+    /// rank 0    1    2    3    111  222  333
+    /// rank 1   10   20   30      .    .    .
+    /// rank 2  100  200  300      .    .    .
+    /// ```
     Reduce {
         /// The rank that gets the result.
         root: usize,
     },
     /// The vectors of all ranks are combined on every rank.
+    ///
+    /// ```text
+    /// all_reduce, n = 3
+    ///         before           after
+    /// rank 0    1    2    3    111  222  333
+    /// rank 1   10   20   30    111  222  333
+    /// rank 2  100  200  300    111  222  333
+    /// ```
     AllReduce,
     /// The blocks of all ranks are collected at the root, in rank order.
+    ///
+    /// ```text
+    /// gather, n = 3
+    ///         before           after
+    /// rank 0    1    .    .      1   20  300
+    /// rank 1    .   20    .      .    .    .
+    /// rank 2    .    .  300      .    .    .
+    /// ```
     Gather {
         /// The rank that gets the blocks.
         root: usize,
     },
     /// The blocks of all ranks are collected on every rank, in rank order.
+    ///
+    /// ```text
+    /// all_gather, n = 3
+    ///         before           after
+    /// rank 0    1    .    .      1   20  300
+    /// rank 1    .   20    .      1   20  300
+    /// rank 2    .    .  300      1   20  300
+    /// ```
     AllGather,
     /// Block `r` of the root's vector goes to rank `r`.
+    ///
+    /// ```text
+    /// scatter, n = 3
+    ///         before     after
+    /// rank 0  1  2  3    1  .  .
+    /// rank 1  .  .  .    .  2  .
+    /// rank 2  .  .  .    .  .  3
+    /// ```
     Scatter {
         /// The rank whose vector it is.
         root: usize,
     },
     /// The vectors of all ranks are combined; block `r` of the result goes to rank `r`.
+    ///
+    /// ```text
+    /// reduce_scatter, n = 3
+    ///         before           after
+    /// rank 0    1    2    3    111    .    .
+    /// rank 1   10   20   30      .  222    .
+    /// rank 2  100  200  300      .    .  333
+    /// ```
     ReduceScatter,
     /// Block `r` of rank `s` becomes block `s` of rank `r`.
+    ///
+    /// ```text
+    /// all_to_all, n = 3
+    ///         before           after
+    /// rank 0    1    2    3      1   10  100
+    /// rank 1   10   20   30      2   20  200
+    /// rank 2  100  200  300      3   30  300
+    /// ```
     AllToAll,
     /// Rank `r` gets the vectors of ranks `0..=r`, combined: running totals.
+    ///
+    /// ```text
+    /// scan, n = 3
+    ///         before           after
+    /// rank 0    1    2    3      1    2    3
+    /// rank 1   10   20   30     11   22   33
+    /// rank 2  100  200  300    111  222  333
+    /// ```
     Scan,
     /// Rank `r` gets the vectors of ranks `0..r`, combined. Of lengths, this is where each rank's
     /// part begins. Rank 0 gets nothing, because no rank is before it and not every operation has a
     /// neutral element.
+    ///
+    /// ```text
+    /// exclusive_scan, n = 3
+    ///         before           after
+    /// rank 0    1    2    3      .    .    .
+    /// rank 1   10   20   30      1    2    3
+    /// rank 2  100  200  300     11   22   33
+    /// ```
     ExclusiveScan,
     /// No rank leaves before all ranks have entered.
+    ///
+    /// ```text
+    /// barrier, n = 3
+    ///         before  after
+    /// rank 0    1     111
+    /// rank 1   10     111
+    /// rank 2  100     111
+    /// ```
     Barrier,
 }
 
@@ -145,11 +235,6 @@ impl Collective {
 
     /// The names of all collectives on the command line, in the order of [`all`](Self::all),
     /// separated by commas, for help texts.
-    ///
-    /// ```
-    /// use maypole::schedule::collective::Collective;
-    /// assert!(Collective::option_names().ends_with("all-to-all, scan, exclusive-scan, barrier"));
-    /// ```
     pub fn option_names() -> String {
         Self::all(0).map(Self::option_name).join(", ")
     }

@@ -32,6 +32,7 @@
 pub mod collective;
 mod conflict;
 pub mod draw;
+pub mod file;
 pub mod hosts;
 mod layout;
 pub mod simulate;

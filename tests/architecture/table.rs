@@ -55,13 +55,18 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "schedules and their readers are plain data; they know no maker and no executor",
     ),
     ("src/schedule/{collective,hosts,layout,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/file", "collective", "a file holds steps and a promise, for whoever reads them"),
     ("src/schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     (
         "src/schedule/verify",
         "collective walk",
         "the checker knows the law and what is promised, and no executor",
     ),
-    ("src/schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
+    (
+        "src/schedule/draw",
+        "collective conflict",
+        "a drawing shows steps, whatever they are for, and what a collective promises",
+    ),
     (
         "src/schedule/simulate",
         "conflict trace walk",

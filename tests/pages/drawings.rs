@@ -149,6 +149,23 @@ fn titled(line: &str, shown: &mut Vec<Algorithm>) -> Option<String> {
     Some(picture(algorithm, collective, 4))
 }
 
+/// In the documentation of each collective stands what it promises, in numbers.
+#[test]
+fn collectives_show_values_before_and_after() {
+    let path = root().join("src/schedule/collective.rs");
+    let mut page = fs::read_to_string(&path).expect("it is there");
+    let end = "    /// ```\n";
+    for collective in Collective::all(0) {
+        let title = format!("    /// ```text\n    /// {}, n = 3\n", collective.name());
+        let picture = draw::values::text(collective, 3);
+        let drawn: String = picture.lines().map(|line| format!("    /// {line}\n")).collect();
+        let (before, rest) = page.split_once(&title).expect("each collective has a picture");
+        let (_, after) = rest.split_once(end).expect("the picture ends");
+        page = format!("{before}{title}{drawn}{end}{after}");
+    }
+    golden(&path, &page);
+}
+
 #[test]
 fn files_of_algorithms_are_short() {
     for path in pages() {

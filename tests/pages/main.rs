@@ -1,5 +1,11 @@
-//! Pages for readers say what the code does: the README, the pictures and the page of faults.
+//! Pages for readers say what the code does: the README, the book, the pictures and the page of faults.
 
+#[path = "../common/blocks.rs"]
+mod blocks;
+
+mod book;
 mod drawings;
 mod faults;
 mod readme;
+#[path = "../common/skip.rs"]
+mod skip;

@@ -1,42 +1,42 @@
-//! Compares the README with the code. `UPDATE=1 cargo test --test pages` writes it anew.
+//! Compares tables of the README and of the book with the code. `UPDATE=1 cargo test --test pages`
+//! writes them anew.
 
+use crate::blocks::{book, pages};
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::Collective;
-use maypole::{schedule::draw, world::launch};
+use maypole::world::launch;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
-/// Checks that the README has `found` between `<!-- name -->` and `<!-- end -->`.
-fn holds(name: &str, found: &str) {
-    let page = fs::read_to_string(README).unwrap();
-    let mark = format!("<!-- {name} -->\n");
-    let (before, rest) =
-        page.split_once(&mark).unwrap_or_else(|| panic!("the README has no mark {name}"));
-    let (shown, after) = rest.split_once("<!-- end -->").unwrap();
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(README, format!("{before}{mark}{found}<!-- end -->{after}")).unwrap();
-    } else {
-        assert!(shown == found, "the README's {name} differs; UPDATE=1 writes this:\n{found}");
-    }
+#[test]
+fn the_book_lists_every_variable() {
+    let page = book().join("ranks.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text.split_once("<!-- variables -->\n").expect("the mark is there");
+    let (_, after) = rest.split_once("<!-- end -->").expect("the table ends");
+    let table = launch::variables_as_markdown();
+    let right = format!("{before}<!-- variables -->\n{table}<!-- end -->{after}");
+    crate::blocks::compare_page(&page, &text, &right);
 }
 
 #[test]
-fn shows_what_the_code_prints() {
-    let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
-    holds("drawing", &format!("```text\n{}```\n", draw::text(&ring)));
-    holds("variables", &launch::variables_as_markdown());
+fn the_readme_is_read_in_two_minutes() {
+    let lines = fs::read_to_string(README).unwrap().lines().count();
+    assert!(lines <= 200, "{lines} lines; what is longer belongs into the book");
 }
 
 #[test]
 fn lists_every_algorithm_with_what_it_can_do() {
     let page = fs::read_to_string(README).unwrap();
+    let chapter = fs::read_to_string(book().join("schedules.md")).unwrap();
     for algorithm in Algorithm::ALL {
         let names: Vec<_> =
             algorithm.collectives().iter().map(|collective| collective.name()).collect();
         let row = format!("| `{algorithm}` | {} |", names.join(", "));
         assert!(page.contains(&row), "the README has no row that begins {row}");
+        let cost = format!("\n| `{algorithm}` | ");
+        assert!(chapter.contains(&cost), "chapter 2 has no row that begins {cost}");
     }
 }
 
@@ -48,8 +48,10 @@ fn names_files_that_are_there() {
     let others = ["benches", "bindings/c", "bindings/python", "examples/trainer", "transports"];
     let others = others.map(|folder| format!("{folder}/README.md"));
     let main = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(str::to_owned);
-    for page in main.into_iter().chain(others) {
-        let text = fs::read_to_string(root.join(&page)).unwrap();
+    let listed = main.into_iter().chain(others).map(|page| root.join(page));
+    for page in listed.chain(pages()) {
+        let text = fs::read_to_string(&page).unwrap();
+        let page = page.display();
         let names = text
             .split('`')
             .skip(1)

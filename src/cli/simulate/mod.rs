@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 mod gpus;
 
 use crate::progress::Progress;
+use crate::schedules::{NamedSchedules, ScheduleArgs};
 use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -12,7 +13,8 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::simulate::{Cost, Estimate, Ports, simulate, timeline};
 use maypole::schedule::trace::{self, Trace};
-use maypole::schedule::{Layout, Schedule};
+use maypole::schedule::verify::verify;
+use maypole::schedule::{Layout, Placement, Schedule};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,9 +29,12 @@ pub(crate) struct SimulateArgs {
     #[arg(
         value_parser = names::collective,
         help = names::collective_help(),
-        required_unless_present_any = ["named", "cluster"]
+        required_unless_present_any = ["named", "cluster", "schedule"]
     )]
     collective: Option<Collective>,
+
+    #[command(flatten)]
+    file: ScheduleArgs,
 
     #[command(flatten)]
     lab: cluster::ClusterArgs,
@@ -138,11 +143,11 @@ enum PortsArg {
 }
 
 /// Why simulating an algorithm of the table cannot fail.
-const PROVED: &str = "the checker has proved that every algorithm of the table completes";
+const PROVED: &str = "the checker has proved that these schedules complete";
 
 /// The simulated cost of one algorithm.
 struct SimulatedCost {
-    algorithm: Algorithm,
+    of: NamedSchedules,
     windows: usize,
     /// Steps of the rank with the most.
     steps: usize,
@@ -150,6 +155,9 @@ struct SimulatedCost {
 }
 
 pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
+    if let Some(path) = &args.file.schedule {
+        return args.predict_file(NamedSchedules::of_file(path)?);
+    }
     let wanted = args
         .wanted()
         .context("no collective is named; write for example `maypole simulate all-reduce`")?;
@@ -178,20 +186,35 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     };
     let mut predictions = args.predict_all(&algorithms, collective)?;
     predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
-    if args.json {
-        for prediction in &predictions {
-            output::print_line(args.object(collective, prediction))?;
-        }
-    } else {
-        output::print(args.table(collective, &predictions))?;
-    }
-    if args.timeline || args.trace.is_some() {
-        args.show(&args.trace_of(&predictions[0], collective), &predictions[0])?;
-    }
+    args.report(&predictions)?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl SimulateArgs {
+    /// Predicts the schedules of a file, if they complete.
+    fn predict_file(&self, named: NamedSchedules) -> Result<ExitCode> {
+        let file = &named.by;
+        verify(named.collective, &named.schedules, Placement::Apart)
+            .with_context(|| format!("--schedule {file}: `maypole verify` finds a flaw"))?;
+        self.report(&[self.predict(named)?])?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints predictions, and the timeline of the first.
+    fn report(&self, predictions: &[SimulatedCost]) -> Result<()> {
+        if self.json {
+            for prediction in predictions {
+                output::print_line(self.object(prediction))?;
+            }
+        } else {
+            output::print(self.table(predictions))?;
+        }
+        if self.timeline || self.trace.is_some() {
+            self.show(&self.trace_of(&predictions[0]), &predictions[0])?;
+        }
+        Ok(())
+    }
+
     fn predict_all(
         &self,
         algorithms: &[Algorithm],
@@ -202,14 +225,15 @@ impl SimulateArgs {
         let predictions = algorithms.iter().enumerate().map(|(nth, one)| {
             let nth = nth + 1;
             progress.at(format_args!("simulating {one} on {} ranks, {nth} of {of}", self.ranks));
-            self.predict(*one, collective)
+            let hosts = vec![0; self.ranks];
+            self.predict(NamedSchedules::of_algorithm(collective, Some(*one), &hosts)?)
         });
         predictions.collect()
     }
 
-    fn predict(&self, algorithm: Algorithm, collective: Collective) -> Result<SimulatedCost> {
-        let schedules =
-            algorithm.schedules(collective, self.ranks).expect("the algorithm implements it");
+    fn predict(&self, of: NamedSchedules) -> Result<SimulatedCost> {
+        let NamedSchedules { collective, by, schedules } = &of;
+        let (collective, ranks) = (*collective, schedules.len());
         let steps = schedules.iter().map(|schedule| schedule.steps.len()).max().unwrap_or(0);
         let all: usize = schedules.iter().map(|schedule| schedule.steps.len()).sum();
         // One window is always simulated.
@@ -218,10 +242,9 @@ impl SimulateArgs {
             Some(windows) => {
                 ensure!(
                     fits(&windows),
-                    "--windows {windows}: {algorithm} on {} ranks has {all} steps, and \
+                    "--windows {windows}: {by} on {ranks} ranks has {all} steps, and \
                      {MOST_EVENTS} steps times windows are the most that is simulated; ask for \
                      --windows {} or fewer",
-                    self.ranks,
                     (MOST_EVENTS / all).max(1)
                 );
                 vec![windows]
@@ -230,31 +253,28 @@ impl SimulateArgs {
         };
         if self.windows.is_none() && candidates.len() < 7 {
             output::complain(format_args!(
-                "note: {algorithm} on {} ranks has {all} steps: only up to {} windows were tried",
-                self.ranks,
+                "note: {by} on {ranks} ranks has {all} steps: only up to {} windows were tried",
                 candidates[candidates.len() - 1]
             ));
         }
-        let priced =
-            candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
+        let priced = candidates
+            .into_iter()
+            .map(|windows| (windows, self.price(collective, schedules, windows)));
         // Of equally fast candidates the first has the fewest windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("the list of candidates is not empty");
-        Ok(SimulatedCost { algorithm, windows, steps, estimate })
+        Ok(SimulatedCost { of, windows, steps, estimate })
     }
 
-    fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
-        let layout = self.layout(schedules);
+    fn price(&self, collective: Collective, schedules: &[Schedule], windows: usize) -> Estimate {
+        let layout = self.layout(collective, schedules);
         simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
     }
 
-    fn trace_of(&self, prediction: &SimulatedCost, collective: Collective) -> Trace {
-        let schedules = prediction
-            .algorithm
-            .schedules(collective, self.ranks)
-            .expect("the algorithm implements it");
-        let layout = self.layout(&schedules);
-        timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
+    fn trace_of(&self, prediction: &SimulatedCost) -> Trace {
+        let schedules = &prediction.of.schedules;
+        let layout = self.layout(prediction.of.collective, schedules);
+        timeline(schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
     }
 
     fn cost(&self) -> Cost {
@@ -265,8 +285,8 @@ impl SimulateArgs {
         Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
     }
 
-    fn layout(&self, schedules: &[Schedule]) -> Layout {
-        Layout::even(self.whole(), schedules[0].chunks)
+    fn layout(&self, collective: Collective, schedules: &[Schedule]) -> Layout {
+        Layout::even(self.whole(collective), schedules[0].chunks)
     }
 
     fn show(&self, trace: &Trace, of: &SimulatedCost) -> Result<()> {
@@ -279,7 +299,7 @@ impl SimulateArgs {
             };
             output::print_line(format_args!(
                 "\n# timeline of {} in {windows}; digits: the other rank, +: combining\n{lanes}",
-                of.algorithm
+                of.of.by
             ))?;
         }
         if let Some(path) = &self.trace {
@@ -293,18 +313,19 @@ impl SimulateArgs {
     }
 
     /// Bytes of the whole; 0 for a barrier.
-    fn whole(&self) -> usize {
-        if self.wanted() == Some(Collective::Barrier) { 0 } else { self.bytes.first }
+    fn whole(&self, collective: Collective) -> usize {
+        if collective == Collective::Barrier { 0 } else { self.bytes.first }
     }
 
-    fn object(&self, collective: Collective, prediction: &SimulatedCost) -> serde_json::Value {
-        let SimulatedCost { algorithm, windows, steps, estimate } = prediction;
+    fn object(&self, prediction: &SimulatedCost) -> serde_json::Value {
+        let SimulatedCost { of, windows, steps, estimate } = prediction;
+        let collective = of.collective;
         json!({
             "collective": collective.name(),
-            "algorithm": algorithm.name(),
-            "ranks": self.ranks,
+            "algorithm": of.by,
+            "ranks": of.schedules.len(),
             "root": collective.root(),
-            "bytes": self.whole(),
+            "bytes": self.whole(collective),
             "windows": windows,
             "steps": steps,
             "seconds": estimate.seconds,
@@ -314,15 +335,16 @@ impl SimulateArgs {
         })
     }
 
-    fn table(&self, collective: Collective, predictions: &[SimulatedCost]) -> String {
+    fn table(&self, predictions: &[SimulatedCost]) -> String {
+        let collective = predictions[0].of.collective;
         let name = names::dashed(collective);
-        let size = sizes::name(self.whole());
+        let size = sizes::name(self.whole(collective));
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
              # time: until the last rank has finished; windows: parts that each chunk is cut into\n\
              # steps, sent, combined: of the rank with the most; messages: of all ranks together\n\
              #{:>15} {:>12} {:>8} {:>6} {:>9} {:>12} {:>14}\n",
-            self.ranks,
+            predictions[0].of.schedules.len(),
             self.alpha,
             self.beta,
             self.gamma,
@@ -334,11 +356,11 @@ impl SimulateArgs {
             "sent(B)",
             "combined(B)",
         );
-        for SimulatedCost { algorithm, windows, steps, estimate } in predictions {
+        for SimulatedCost { of, windows, steps, estimate } in predictions {
             let most = |bytes: &[usize]| bytes.iter().max().copied().unwrap_or(0);
             text += &format!(
                 " {:>15} {:>12.2} {windows:>8} {steps:>6} {:>9} {:>12} {:>14}\n",
-                algorithm.name(),
+                of.by,
                 estimate.seconds * 1e6,
                 estimate.messages,
                 most(&estimate.bytes_sent),
@@ -349,7 +371,8 @@ impl SimulateArgs {
     }
 }
 
-fn cost(text: &str) -> Result<f64, String> {
+/// A cost of the command line: seconds of a message or of a byte.
+pub(crate) fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
         Ok(seconds) if seconds > MOST_SECONDS => {

@@ -31,6 +31,7 @@
 
 mod cell;
 mod svg;
+pub mod values;
 pub mod writer;
 
 pub use svg::svg;
@@ -69,6 +70,28 @@ pub fn text(schedules: &[Schedule]) -> String {
     }
     let narrow = (1..=world).find_map(beside).map(|tables| tables.join("\n"));
     narrow.unwrap_or_else(|| picture.table(&ranks))
+}
+
+/// By rank and step: the round in which a picture shows it; `None` for a step that can never be
+/// taken.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
+/// let ring = Algorithm::Ring.schedules(Collective::AllGather, 3).unwrap();
+/// // A copy and a send; a receive, which is sent on; a receive.
+/// assert_eq!(draw::rounds(&ring)[0], [0, 0, 1, 1, 2].map(Some));
+/// ```
+///
+/// # Panics
+/// If a step names a rank outside the world.
+pub fn rounds(schedules: &[Schedule]) -> Vec<Vec<Option<usize>>> {
+    let graph = ConflictGraph::of_taken(schedules);
+    let rounds = graph.rounds();
+    let of = |(schedule, nodes): (&Schedule, &Vec<usize>)| {
+        let round = |step| nodes.get(step).map(|&node: &usize| rounds[node]);
+        (0..schedule.steps.len()).map(round).collect()
+    };
+    schedules.iter().zip(&graph.node_of).map(of).collect()
 }
 
 /// Rows of cells of lines, each column as wide as its widest line.
@@ -113,14 +136,12 @@ impl Picture {
     fn new(schedules: &[Schedule]) -> Self {
         // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
         let graph = ConflictGraph::of_taken(schedules);
-        let rounds = graph.rounds();
+        let rounds = rounds(schedules);
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
         let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };
         let mut cell_of = Vec::new();
-        for (schedule, nodes) in schedules.iter().zip(&graph.node_of) {
-            let round = |step: usize| nodes.get(step).map(|&node| rounds[node]);
-            let rounds: Vec<_> = (0..schedule.steps.len()).map(round).collect();
-            let (cells, places) = cells(&schedule.steps, &rounds);
+        for (schedule, rounds) in schedules.iter().zip(&rounds) {
+            let (cells, places) = cells(&schedule.steps, rounds);
             picture.cells.push(cells);
             cell_of.push(places);
         }

@@ -3,6 +3,9 @@
 #[path = "../../../corpus/tests/streaming/files.rs"]
 mod files;
 
+#[path = "../../../../tests/common/blocks.rs"]
+mod blocks;
+mod book;
 mod clock;
 mod export;
 mod growth;

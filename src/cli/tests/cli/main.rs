@@ -1,11 +1,15 @@
 //! The commands that measure, draw and predict, as a user runs them.
 
+#[path = "../../../../tests/common/blocks.rs"]
+mod blocks;
+mod book;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;
 #[cfg(feature = "cuda")]
 mod gpu_prices;
+mod learning;
 mod limits;
 mod measuring;
 mod outputs;
@@ -13,9 +17,11 @@ mod outputs;
 mod perf_cuda;
 mod predicting;
 mod reports;
+mod schedule_files;
 mod simulate_cluster;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
+mod stepping;
 mod topo;
 
 use serde_json::Value;

@@ -1,0 +1,196 @@
+//! `maypole draw`: draws the steps of every rank in a collective, as text, as an SVG picture or as a
+//! page to step through.
+
+mod gallery;
+mod page;
+
+use crate::progress::Progress;
+use crate::schedules::{NamedSchedules, ScheduleArgs};
+use crate::{names, output, simulate, sizes};
+use anyhow::{Context, Result, ensure};
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::draw::{self, values};
+use maypole::schedule::simulate::{Cost, Ports, timeline};
+use maypole::schedule::trace::Trace;
+use maypole::schedule::{Layout, Schedule};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Draw an algorithm: a column for each rank, a row for each round.
+///
+/// A cell names the chunks that a rank sends, receives or combines in a round. "in3 ->1" sends
+/// input chunk 3 to rank 1. "out2 <-3" receives output chunk 2 from rank 3. "out2 +=3" receives a
+/// chunk from rank 3 and combines it into output chunk 2. "out2 =in2" copies input chunk 2 to
+/// output chunk 2. "tmp1" is chunk 1 of the scratch buffer.
+#[derive(clap::Args)]
+pub(crate) struct DrawArgs {
+    #[arg(
+        value_parser = names::collective,
+        help = names::collective_help(),
+        required_unless_present_any = ["gallery", "schedule"]
+    )]
+    collective: Option<Collective>,
+
+    #[command(flatten)]
+    file: ScheduleArgs,
+
+    /// The algorithm to draw [default: the first that implements the collective].
+    #[arg(short, long, value_name = "NAME")]
+    algorithm: Option<Algorithm>,
+
+    /// The number of ranks.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    ranks: usize,
+
+    /// How many ranks each host has [default: all]. Only the hierarchical algorithm depends on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    per_host: Option<u32>,
+
+    /// The root of broadcast, reduce, gather and scatter.
+    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
+    root: usize,
+
+    /// Draw no algorithm, but what the collective promises: numbers that each rank holds before and
+    /// after, combined by sum. Chunk c of rank r is the digit c + 1 with r zeros behind it.
+    #[arg(long, conflicts_with_all = ["algorithm", "per_host", "svg", "html", "schedule"])]
+    values: bool,
+
+    /// Write an SVG picture to FILE instead of text (`-`: standard output).
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Write a page to step through to FILE (`-`: standard output), for a browser. It loads nothing.
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    html: Option<PathBuf>,
+
+    /// Write the schedules to FILE, as --schedule reads them: as JSON if its name ends so, else as TOML.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["svg", "html", "values"])]
+    save: Option<PathBuf>,
+
+    /// Write pages to step through to the folder DIR: of every collective by every algorithm, with
+    /// the page index.html that lists them.
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["collective", "algorithm", "per_host", "svg", "html", "values", "schedule", "save"]
+    )]
+    gallery: Option<PathBuf>,
+
+    /// With --html, show also when each rank sends, receives and combines on the simulator's clocks,
+    /// in windows. The costs are those of `maypole simulate` unless options say otherwise.
+    #[arg(long, requires = "html")]
+    clock: bool,
+
+    #[command(flatten)]
+    clocks: ClockArgs,
+}
+
+/// What the clocks of a page count.
+#[derive(clap::Args)]
+struct ClockArgs {
+    /// With --clock, bytes of the whole.
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse, requires = "clock")]
+    bytes: usize,
+
+    /// With --clock, the number of windows that each chunk is cut into.
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "clock", value_parser = clap::value_parser!(u16).range(1..=64))]
+    windows: u16,
+
+    /// With --clock, seconds that every message takes, however short.
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", requires = "clock", value_parser = simulate::cost)]
+    alpha: f64,
+
+    /// With --clock, seconds for each byte sent.
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", requires = "clock", value_parser = simulate::cost)]
+    beta: f64,
+
+    /// With --clock, seconds to combine a byte.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", requires = "clock", value_parser = simulate::cost)]
+    gamma: f64,
+}
+
+pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
+    if let Some(folder) = &args.gallery {
+        return gallery::write(folder, args.root, args.ranks);
+    }
+    let named = match &args.file.schedule {
+        Some(path) => NamedSchedules::of_file(path)?,
+        None => {
+            let wanted = args.collective.context("no collective is named")?;
+            let collective = names::rooted(wanted, args.root, args.ranks)?;
+            if args.values {
+                return draw_values(collective, args.ranks);
+            }
+            args.of_algorithm(collective)?
+        }
+    };
+    let title = named.title();
+    let (by, ranks) = (&named.by, named.schedules.len());
+    let _progress = Progress::start(format_args!("drawing {by} on {ranks} ranks"));
+    if let Some(path) = &args.html {
+        output::save("--html", path, args.page(&named)?)?;
+    } else if let Some(path) = &args.svg {
+        let name = names::dashed(named.collective);
+        output::save("--svg", path, draw::svg(&named.schedules, &format!("{name} by {by}")))?;
+    } else if let Some(path) = &args.save {
+        named.save("--save", path)?;
+    } else {
+        output::print(format_args!("{title}\n\n{}", draw::text(&named.schedules)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl DrawArgs {
+    fn of_algorithm(&self, collective: Collective) -> Result<NamedSchedules> {
+        let per_host = self.per_host.map_or(self.ranks, |ranks| ranks as usize);
+        let hosts: Vec<usize> = (0..self.ranks).map(|rank| rank / per_host).collect();
+        NamedSchedules::of_algorithm(collective, self.algorithm, &hosts)
+    }
+
+    /// The page to step through.
+    fn page(&self, named: &NamedSchedules) -> Result<String> {
+        let schedules = &named.schedules;
+        let (ranks, most) = (schedules.len(), page::MOST_RANKS);
+        ensure!(
+            ranks <= most,
+            "-n {ranks}: a page of --html shows at most {most} ranks side by side"
+        );
+        let clock = self.clock.then(|| self.clocks.trace(schedules)).transpose()?;
+        let page = page::page(named.collective, &named.title(), schedules, clock.as_ref());
+        let (bytes, most) = (page.len(), page::MOST_BYTES);
+        ensure!(
+            bytes <= most,
+            "the page would have {bytes} bytes of at most {most}; ask for fewer ranks or --windows"
+        );
+        Ok(page)
+    }
+}
+
+impl ClockArgs {
+    /// The timeline of `schedules`, and what it is of.
+    fn trace(&self, schedules: &[Schedule]) -> Result<(Trace, String)> {
+        let Self { bytes, windows, alpha, beta, gamma } = *self;
+        let layout = Layout::even(bytes, schedules[0].chunks);
+        let cost = Cost { alpha, beta, gamma, ports: Ports::Single };
+        let timeline = timeline(schedules, &layout, 1, usize::from(windows), cost);
+        let (estimate, trace) = timeline.context("the schedules cannot be simulated")?;
+        let end = estimate.seconds * 1e6;
+        let size = sizes::name(bytes);
+        let told = format!(
+            "{size} in {windows} windows, alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} \
+             s/byte: {end:.1} us."
+        );
+        Ok((trace, told))
+    }
+}
+
+/// Prints what each rank holds before and after.
+fn draw_values(collective: Collective, ranks: usize) -> Result<ExitCode> {
+    let most = values::MOST_RANKS;
+    ensure!(ranks <= most, "-n {ranks}: --values shows at most {most} ranks");
+    let name = names::dashed(collective);
+    let picture = values::text(collective, ranks);
+    output::print(format_args!("{name}, {ranks} ranks\n\n{picture}"))?;
+    Ok(ExitCode::SUCCESS)
+}

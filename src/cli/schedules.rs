@@ -1,0 +1,91 @@
+//! Schedules on the command line: of an algorithm by its name, or of a file.
+
+use crate::{names, output};
+use anyhow::{Context, Result, bail};
+use maypole::algorithms::Algorithm;
+use maypole::schedule::Schedule;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::file::ScheduleFile;
+use maypole::schedule::verify::Flaw;
+use std::path::{Path, PathBuf};
+
+/// The schedules of a command, and what they are.
+pub(crate) struct NamedSchedules {
+    pub(crate) collective: Collective,
+    /// The name of an algorithm or of a file.
+    pub(crate) by: String,
+    pub(crate) schedules: Vec<Schedule>,
+}
+
+/// Which schedules a command is about.
+#[derive(clap::Args)]
+pub(crate) struct ScheduleArgs {
+    /// Take the schedules of all ranks from FILE instead: TOML, or JSON if its name ends so. It has
+    /// `collective`, `root` if there is one, `chunks`, and `ranks`: a list of steps for each rank, such
+    /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0".
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["collective", "algorithm", "ranks", "root"]
+    )]
+    pub(crate) schedule: Option<PathBuf>,
+}
+
+impl NamedSchedules {
+    /// The schedules of `algorithm`, or of the first that implements the collective.
+    pub(crate) fn of_algorithm(
+        collective: Collective,
+        algorithm: Option<Algorithm>,
+        hosts: &[usize],
+    ) -> Result<Self> {
+        let algorithm = algorithm.unwrap_or(names::algorithms_for(collective)[0]);
+        let Some(schedules) = algorithm.schedules_on(collective, hosts) else {
+            bail!("{}", names::not_implemented(algorithm, collective));
+        };
+        Ok(Self { collective, by: algorithm.to_string(), schedules })
+    }
+
+    /// Those of a file.
+    pub(crate) fn of_file(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read --schedule {name}"))?;
+        let file: ScheduleFile = match is_json(path) {
+            true => serde_json::from_str(&text).with_context(|| format!("--schedule {name}"))?,
+            false => toml::from_str(&text).with_context(|| format!("--schedule {name}"))?,
+        };
+        let by = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { collective: file.collective(), by, schedules: file.schedules().to_vec() })
+    }
+
+    /// `all-reduce by ring, 4 ranks`.
+    pub(crate) fn title(&self) -> String {
+        let (name, ranks) = (names::dashed(self.collective), self.schedules.len());
+        format!("{name} by {}, {ranks} ranks", self.by)
+    }
+
+    /// Writes them to a file that `of_file` reads.
+    pub(crate) fn save(self, option: &str, path: &Path) -> Result<()> {
+        let file = ScheduleFile::new(self.collective, self.schedules);
+        let text = match is_json(path) {
+            true => serde_json::to_string_pretty(&file)?,
+            false => toml::to_string_pretty(&file)?,
+        };
+        Ok(output::save(option, path, text)?)
+    }
+}
+
+/// A flaw, and the steps at which ranks are stuck.
+pub(crate) fn in_words(flaw: &Flaw, schedules: &[Schedule]) -> String {
+    let mut text = flaw.to_string();
+    if let Flaw::Stuck(stuck) = flaw {
+        for &(rank, step) in &stuck.waiting {
+            text += &format!("\nrank {rank}, step {step}: {}", schedules[rank].steps[step]);
+        }
+    }
+    text
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
+}

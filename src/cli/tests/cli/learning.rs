@@ -1,0 +1,110 @@
+//! Exercises: each blank fails, each solution passes, and mistakes are named.
+
+use super::{blocks::repository, run, text};
+use std::fs;
+use std::path::PathBuf;
+
+fn folder(name: &str) -> PathBuf {
+    repository().join("examples/book").join(name)
+}
+
+fn names() -> Vec<String> {
+    let listed = fs::read_dir(folder("exercises")).unwrap();
+    let mut names: Vec<String> =
+        listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What `learn` says of the files of a folder, and its code.
+fn learn(dir: &std::path::Path, name: &str) -> (String, Option<i32>) {
+    let output = run(&format!("learn {name} --dir {}", dir.display()));
+    (text(&output.stdout) + &text(&output.stderr), output.status.code())
+}
+
+/// With the solutions of all others, each exercise is the one that is not done.
+#[test]
+fn each_blank_fails_itself_and_each_solution_passes() {
+    let names = names();
+    assert!(names.len() >= 15, "{names:?}");
+    for name in &names {
+        let mixed = tempfile::tempdir().unwrap();
+        for other in &names {
+            let from = if other == name { "exercises" } else { "solutions" };
+            fs::copy(folder(from).join(other), mixed.path().join(other)).unwrap();
+        }
+        let (said, code) = learn(mixed.path(), "");
+        let stem = name.trim_end_matches(".toml");
+        assert!(said.contains(&format!("{stem}: not done yet")), "{name}: {said}");
+        assert_eq!(said.matches(": not done yet").count(), 1, "{said}");
+        let before = names.iter().position(|other| other == name).unwrap();
+        assert_eq!((said.matches(": done").count(), code), (before, Some(1)), "{said}");
+        let (said, code) = learn(&folder("solutions"), stem);
+        assert_eq!(code, Some(0), "{name}: {said}");
+    }
+    let (said, code) = learn(&folder("solutions"), "");
+    assert!(code == Some(0) && said.contains("--ignored tensor"), "{said}");
+}
+
+/// A solution has the task and the limits of its exercise.
+#[test]
+fn solutions_answer_the_same_questions() {
+    for name in names() {
+        let [blank, solved] = ["exercises", "solutions"].map(|from| {
+            let text = fs::read_to_string(folder(from).join(&name)).unwrap();
+            let end = text.find("ranks = [").or_else(|| text.find("microseconds")).unwrap();
+            text[..end].to_owned()
+        });
+        assert_eq!(blank, solved, "{name}");
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    let mixed = tempfile::tempdir().unwrap();
+    let wrong = |name: &str, from: &str, to: &str| {
+        let solved = fs::read_to_string(folder("solutions").join(format!("{name}.toml"))).unwrap();
+        assert!(solved.contains(from), "{solved}");
+        fs::write(mixed.path().join(format!("{name}.toml")), solved.replacen(from, to, 1)).unwrap();
+        let (said, code) = learn(mixed.path(), name);
+        assert_eq!(code, Some(1), "{said}");
+        said
+    };
+    let said = wrong("02_star", "recv-reduce out0 from 2", "recv out0 from 2");
+    assert!(
+        said.contains("wrong chunk 0: it lacks chunk 0 of rank 0, chunk 0 of rank 1"),
+        "{said}"
+    );
+    let said = wrong("02_star", "copy in0", "cpoy in0");
+    assert!(said.contains("\"cpoy in0 to out0\" is no step"), "{said}");
+    let said = wrong("06_binomial", "rounds = 2", "rounds = 1");
+    assert!(said.contains("2 messages follow one another, not 1"), "{said}");
+    let said = wrong("16_halving", "sent = 1.5", "sent = 1.4");
+    assert!(said.contains("sends 1.500 vectors, not 1.4"), "{said}");
+    let said = wrong("11_price_of_a_ring", "1760", "880");
+    assert!(said.contains("0.50 times"), "{said}");
+    let (said, code) = learn(mixed.path(), "99");
+    assert!(code == Some(2) && said.contains("begins with \"99\""), "{said}");
+}
+
+#[test]
+fn a_watched_exercise_is_checked_again_when_it_changes() {
+    let watched = tempfile::tempdir().unwrap();
+    let file = watched.path().join("03_swap.toml");
+    fs::copy(folder("exercises").join("03_swap.toml"), &file).unwrap();
+    let line = format!("learn --watch --dir {}", watched.path().display());
+    let mut child = super::maypole(&line).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("not done yet"), "{first}");
+    // The new file has another time, whatever the resolution of the clock.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    let solved = fs::read(folder("solutions").join("03_swap.toml")).unwrap();
+    let new = watched.path().join("new");
+    fs::write(&new, solved).unwrap();
+    fs::File::options().write(true).open(&new).unwrap().set_modified(later).unwrap();
+    fs::rename(&new, &file).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rest.iter().any(|line| line == "03_swap: done"), "{rest:?}");
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,242 @@
+//! Schedules as a file holds them: text for each step, and what all of them claim to do.
+//!
+//! A step is a line that one can say aloud:
+//!
+//! | text | step |
+//! |---|---|
+//! | `send in0 to 1` | [`Step::Send`] |
+//! | `recv out0 from 1` | [`Step::Recv`] |
+//! | `recv-reduce out0 from 1` | [`Step::RecvReduce`] |
+//! | `copy in0 to out0` | [`Step::Copy`] |
+//! | `reduce in0 to out0` | [`Step::Reduce`] |
+//!
+//! `in`, `out` and `tmp` are the three buffers, and the number behind them is a chunk. So a schedule
+//! of a paper, of homework or of another program needs no Rust. [`ScheduleFile`] has the traits of
+//! serde, for TOML, JSON or another form.
+
+use super::{Buffer, Schedule, Span, Step};
+use crate::schedule::collective::Collective;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// The schedules of all ranks, and the collective that they claim to do.
+///
+/// What is read names no rank and no chunk that is not there. Whether the claim holds is for
+/// [`verify`](crate::schedule::verify) to say.
+///
+/// ```
+/// use maypole::schedule::file::ScheduleFile;
+/// use maypole::schedule::{Placement, verify::verify};
+/// let text = r#"{ "collective": "broadcast", "root": 0, "chunks": 1,
+///     "ranks": [["copy in0 to out0", "send in0 to 1"], ["recv out0 from 0"]] }"#;
+/// let file: ScheduleFile = serde_json::from_str(text).unwrap();
+/// assert!(verify(file.collective(), file.schedules(), Placement::Apart).is_ok());
+///
+/// let wrong = text.replace("to 1", "to 7");
+/// let error = serde_json::from_str::<ScheduleFile>(&wrong).unwrap_err();
+/// assert!(error.to_string().contains("rank 0, step 1: there is no rank 7 among 2"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "FileFields", into = "FileFields")]
+pub struct ScheduleFile {
+    collective: Collective,
+    schedules: Vec<Schedule>,
+}
+
+/// What is written.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileFields {
+    collective: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    root: Option<usize>,
+    chunks: usize,
+    ranks: Vec<Vec<Step>>,
+}
+
+impl ScheduleFile {
+    /// `schedules`, one a rank, which claim to do `collective`.
+    pub fn new(collective: Collective, schedules: Vec<Schedule>) -> Self {
+        Self { collective, schedules }
+    }
+
+    /// What the schedules claim to do.
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// The schedules, one a rank.
+    pub fn schedules(&self) -> &[Schedule] {
+        &self.schedules
+    }
+}
+
+impl From<ScheduleFile> for FileFields {
+    fn from(file: ScheduleFile) -> Self {
+        Self {
+            collective: file.collective.option_name(),
+            root: file.collective.root(),
+            chunks: file.schedules.first().map_or(0, |schedule| schedule.chunks),
+            ranks: file.schedules.into_iter().map(|schedule| schedule.steps).collect(),
+        }
+    }
+}
+
+impl TryFrom<FileFields> for ScheduleFile {
+    type Error = String;
+
+    fn try_from(fields: FileFields) -> Result<Self, String> {
+        let FileFields { collective, root, chunks, ranks } = fields;
+        let collective: Collective = collective.parse().map_err(|unknown| format!("{unknown}"))?;
+        let world = ranks.len();
+        if world == 0 || chunks == 0 {
+            return Err(
+                "there is no rank or no chunk; a schedule has one of each or more".to_owned()
+            );
+        }
+        let root = root.unwrap_or(0);
+        if root >= world {
+            return Err(format!("root: there is no rank {root} among {world}"));
+        }
+        for (rank, steps) in ranks.iter().enumerate() {
+            for (nth, step) in steps.iter().enumerate() {
+                check(*step, world, chunks)
+                    .map_err(|why| format!("rank {rank}, step {nth}: {why}"))?;
+            }
+        }
+        let schedules = ranks.into_iter().map(|steps| Schedule::new(chunks, steps)).collect();
+        Ok(Self { collective: collective.with_root(root), schedules })
+    }
+}
+
+/// Says what a step names that is not there.
+fn check(step: Step, world: usize, chunks: usize) -> Result<(), String> {
+    if let Step::Send { to: peer, .. }
+    | Step::Recv { from: peer, .. }
+    | Step::RecvReduce { from: peer, .. } = step
+        && peer >= world
+    {
+        return Err(format!("there is no rank {peer} among {world}"));
+    }
+    let is_there = |span: &Span| span.chunk < chunks || span.buffer == Buffer::Scratch;
+    match step.reads().chain(step.writes()).find(|span| !is_there(span)) {
+        Some(span) => Err(format!("there is no {span}: the whole is cut into {chunks} chunks")),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send { from, to } => write!(f, "send {from} to {to}"),
+            Self::Recv { into, from } => write!(f, "recv {into} from {from}"),
+            Self::RecvReduce { into, from } => write!(f, "recv-reduce {into} from {from}"),
+            Self::Copy { from, into } => write!(f, "copy {from} to {into}"),
+            Self::Reduce { from, into } => write!(f, "reduce {from} to {into}"),
+        }
+    }
+}
+
+/// A text is no step.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{text:?} is no step; a step is like `send in0 to 1`, `recv out0 from 1`, `recv-reduce out0 from 1`, \
+     `copy in0 to out0` or `reduce in0 to out0`"
+)]
+pub struct UnknownStep {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for Step {
+    type Err = UnknownStep;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStep> {
+        parsed(text).ok_or_else(|| UnknownStep { text: text.to_owned() })
+    }
+}
+
+fn parsed(text: &str) -> Option<Step> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [verb, what, link, where_to] = words[..] else { return None };
+    let first = span(what)?;
+    let rank = || where_to.parse().ok();
+    Some(match (verb, link) {
+        ("send", "to") => Step::Send { from: first, to: rank()? },
+        ("recv", "from") => Step::Recv { into: first, from: rank()? },
+        ("recv-reduce", "from") => Step::RecvReduce { into: first, from: rank()? },
+        ("copy", "to") => Step::Copy { from: first, into: span(where_to)? },
+        ("reduce", "to") => Step::Reduce { from: first, into: span(where_to)? },
+        _ => return None,
+    })
+}
+
+fn span(text: &str) -> Option<Span> {
+    let buffers = [("in", Buffer::Input), ("out", Buffer::Output), ("tmp", Buffer::Scratch)];
+    let of = |(name, buffer): (&str, Buffer)| {
+        // More scratch than this is a slip of the pen.
+        let chunk = text.strip_prefix(name)?.parse().ok().filter(|chunk| *chunk < 1 << 20)?;
+        Some(Span { buffer, chunk })
+    };
+    buffers.into_iter().find_map(of)
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{input, output, scratch};
+
+    #[test]
+    fn steps_are_read_back() {
+        for step in [
+            Step::Send { from: scratch(12), to: 3 },
+            Step::Recv { into: output(0), from: 10 },
+            Step::RecvReduce { into: output(2), from: 0 },
+            Step::Copy { from: input(1), into: output(1) },
+            Step::Reduce { from: input(1), into: scratch(1) },
+        ] {
+            assert_eq!(step.to_string().parse(), Ok(step));
+        }
+        for wrong in
+            ["", "send in0", "send in0 to", "sned in0 to 1", "send in to 1", "copy in0 to 1"]
+        {
+            let error = wrong.parse::<Step>().unwrap_err().to_string();
+            assert!(error.contains(wrong) && error.contains("recv-reduce"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_names_only_what_is_there() {
+        let read =
+            |text: &str| serde_json::from_str::<ScheduleFile>(text).map_err(|e| e.to_string());
+        let right = r#"{"collective":"all_reduce","chunks":1,"ranks":[["copy in0 to out0"]]}"#;
+        let file = read(right).unwrap();
+        assert_eq!(file.collective(), Collective::AllReduce);
+        assert_eq!(read(&serde_json::to_string(&file).unwrap()).unwrap(), file);
+        for (from, to, said) in [
+            ("all_reduce", "sum", "no collective is called"),
+            ("in0", "in7", "rank 0, step 0: there is no in7"),
+            ("\"chunks\":1", "\"chunks\":0", "no chunk"),
+            ("copy in0 to out0", "copy", "is no step"),
+            ("\"chunks\"", "\"root\":4,\"chunks\"", "root: there is no rank 4"),
+            ("\"chunks\"", "\"colour\":4,\"chunks\"", "unknown field"),
+        ] {
+            let error = read(&right.replace(from, to)).unwrap_err();
+            assert!(error.contains(said), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The book and the README: code is that of the repository, links lead somewhere, commands name
+//! targets that are there, and figures name the commit that was measured.
+//!
+//! What commands print is compared where the commands are: in `src/cli/tests/cli/book.rs`,
+//! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
+
+use crate::blocks::{
+    Block, blocks, book, commands, comment, compare_page, pages, repository, sessions, shows,
+    with_blocks, wrong_options,
+};
+use crate::skip::skipped;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The commands whose output a test program compares.
+const PRINTING: [&str; 3] = ["maypole ", "cargo lesson ", "cargo train "];
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines of an item: from its attributes and comments to the line that ends its indentation.
+fn item<'a>(source: &'a str, name: &str) -> Option<&'a str> {
+    let words = ["fn", "struct", "enum", "trait", "const", "mod"];
+    let names = |line: &str| {
+        let follows = |word: &&str| {
+            let rest = line.split_once(&format!("{word} {name}"))?.1;
+            rest.starts_with(|c: char| !(c.is_alphanumeric() || c == '_')).then_some(())
+        };
+        !line.trim_start().starts_with("//") && words.iter().any(|word| follows(word).is_some())
+    };
+    let lines: Vec<&str> = source.split_inclusive('\n').collect();
+    let at = lines.iter().position(|line| names(line))?;
+    let is_above =
+        |line: &&&str| ["///", "#["].iter().any(|mark| line.trim_start().starts_with(mark));
+    let first = at - lines[..at].iter().rev().take_while(is_above).count();
+    let indent = lines[at].len() - lines[at].trim_start().len();
+    let ends = |line: &&str| {
+        let depth = line.len() - line.trim_start().len();
+        let text = line.trim_end();
+        depth == indent && (text.ends_with('}') || text.ends_with(';') || text.ends_with(");"))
+    };
+    let last = at + lines[at..].iter().position(ends)?;
+    let start: usize = lines[..first].iter().map(|line| line.len()).sum();
+    let length: usize = lines[first..=last].iter().map(|line| line.len()).sum();
+    Some(&source[start..start + length])
+}
+
+/// The lines of a range such as `3-18`, counted from 1.
+fn range<'a>(source: &'a str, name: &str) -> Option<&'a str> {
+    let (first, last) = name.split_once('-')?;
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    let lengths: Vec<usize> = source.split_inclusive('\n').map(str::len).collect();
+    let start = lengths.get(..first - 1)?.iter().sum();
+    let end = lengths.get(..last)?.iter().sum();
+    source.get(start..end)
+}
+
+/// The text that a block with a mark `code: FILE`, `code: FILE NAME` or `code: FILE 3-18` must have.
+fn code(mark: &str) -> Option<String> {
+    let (path, name) = mark.strip_prefix("code: ")?.split_once(' ').map_or_else(
+        || (mark.trim_start_matches("code: "), None),
+        |(path, name)| (path, Some(name)),
+    );
+    let source = read(&repository().join(path));
+    Some(match name {
+        None => source,
+        Some(name) => {
+            let found = range(&source, name).or_else(|| item(&source, name));
+            found.unwrap_or_else(|| panic!("{path} has no {name}")).to_owned()
+        }
+    })
+}
+
+#[test]
+fn code_is_that_of_the_repository() {
+    let mut compared = 0;
+    for path in pages() {
+        let page = read(&path);
+        let right = with_blocks(&page, |block| {
+            let code = code(block.mark?)?;
+            compared += 1;
+            Some(code)
+        });
+        compare_page(&path, &page, &right);
+    }
+    assert!(compared >= 5, "{compared} blocks show code of the repository");
+}
+
+/// Says why no test would notice that a block is untrue.
+fn unchecked(block: &Block<'_>) -> Option<&'static str> {
+    let is_code = block.mark.is_some_and(|mark| mark.starts_with("code: "));
+    let is_marked = block.mark.is_some();
+    match block.language {
+        "rust" if is_code => Some("code of the repository is not compiled again: `rust,ignore`"),
+        "rust,ignore" if !is_code => Some("code that is not compiled says where it is from"),
+        "text" if !is_marked => Some("text is drawn, or printed by a command in a console block"),
+        "console" => sessions(block.body)
+            .iter()
+            .any(|(command, _)| !PRINTING.iter().any(|start| command.starts_with(start)))
+            .then_some("no test runs this command; show it in a block `sh`"),
+        "rust" | "rust,no_run" | "rust,ignore" | "text" | "sh" | "python" | "toml" => None,
+        _ => Some("no test knows blocks of this language"),
+    }
+}
+
+#[test]
+fn every_block_of_the_book_is_compared_or_compiled() {
+    let programs = read(&repository().join("examples/book/programs.rs"));
+    for path in pages().iter().filter(|path| !path.ends_with("README.md")) {
+        let page = read(path);
+        let name = path.file_name().expect("a page").to_string_lossy();
+        for block in blocks(&page) {
+            if let Some(why) = unchecked(&block) {
+                panic!("{}:{}: {why}", path.display(), block.line);
+            }
+            let compiled = !["rust", "rust,no_run"].contains(&block.language)
+                || programs.contains(&format!("src/{name}\""));
+            assert!(compiled, "{name} has Rust, and examples/book/programs.rs does not compile it");
+        }
+    }
+}
+
+/// Code within a sentence is read line by line, so that its commands are found.
+#[test]
+fn code_within_a_sentence_stays_on_its_line() {
+    for path in pages() {
+        let page = read(&path);
+        let prose = with_blocks(&page, |_| Some(String::new()));
+        let prose = prose.replace("```", "");
+        let cut = prose.lines().find(|line| line.matches('`').count() % 2 == 1);
+        assert_eq!(cut, None, "{}", path.display());
+    }
+}
+
+/// The targets of the links of a page that are no addresses.
+fn links(page: &str) -> Vec<String> {
+    let prose = with_blocks(page, |_| Some(String::new()));
+    let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let local = links.filter(|link| !link.contains("://") && !link.contains('\n'));
+    local.map(str::to_owned).collect()
+}
+
+/// The anchor of a heading, as forges and mdbook write it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// Says why a link of a page leads nowhere.
+fn dead(path: &Path, page: &str, link: &str) -> Option<String> {
+    let (file, place) = link.split_once('#').unwrap_or((link, ""));
+    let target = path.parent().expect("a page lies in a folder").join(file);
+    if !file.is_empty() && !target.exists() {
+        return Some(format!("{link}: there is no {}", target.display()));
+    }
+    let text = if file.is_empty() { page.to_owned() } else { fs::read_to_string(target).ok()? };
+    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+    let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#').trim()));
+    let is_there = place.is_empty() || anchors.any(|anchor| anchor == place);
+    (!is_there).then(|| format!("{link}: that page has no heading {place}"))
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_are_there() {
+    let mut followed = 0;
+    for path in pages() {
+        let page = read(&path);
+        for link in links(&page) {
+            assert_eq!(dead(&path, &page, &link), None, "{}", path.display());
+            followed += 1;
+        }
+    }
+    assert!(followed > 50, "{followed} links");
+}
+
+#[test]
+fn every_page_is_in_the_summary_and_every_picture_on_a_page() {
+    let summary = links(&read(&book().join("SUMMARY.md")));
+    for path in pages().iter().filter(|path| path.starts_with(book())) {
+        let name = path.file_name().expect("a page").to_string_lossy();
+        assert!(name == "SUMMARY.md" || summary.contains(&name.into()), "{}", path.display());
+    }
+    let shown: Vec<String> = pages().iter().flat_map(|path| links(&read(path))).collect();
+    for picture in fs::read_dir(book().join("pictures")).expect("the folder is there") {
+        let name = picture.expect("it can be listed").file_name();
+        let name = format!("pictures/{}", name.to_string_lossy());
+        assert!(shown.contains(&name), "no page shows {name}");
+    }
+}
+
+/// A chapter opens with a question and ends with exercises.
+#[test]
+fn chapters_ask_a_question_first_and_end_with_exercises() {
+    let summary = read(&book().join("SUMMARY.md"));
+    let chapters = summary.lines().filter(|line| line.starts_with("1. ["));
+    let chapters: Vec<&str> = chapters.filter_map(|line| line.split(['(', ')']).nth(1)).collect();
+    assert_eq!(chapters.len(), 12);
+    for name in chapters {
+        let page = read(&book().join(name));
+        let opening = page.split("\n\n").nth(1).unwrap_or_default();
+        assert!(opening.starts_with("> ") && opening.ends_with('?'), "{name}: {opening}");
+        let last = page.rsplit("\n## ").next().unwrap_or_default();
+        assert!(last.starts_with("Exercises"), "{name} ends with exercises");
+        assert!(last.matches("\n1. ").count() >= 2, "{name} has two exercises or more");
+    }
+}
+
+/// What a command of cargo names that is no target of the workspace.
+fn missing_target(command: &str, targets: &BTreeSet<(String, String)>) -> Option<String> {
+    let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
+    if words.first() != Some(&"cargo") {
+        return None;
+    }
+    let named = words.windows(2).filter_map(|pair| {
+        let kind = match pair[0] {
+            "--test" | "--example" | "--bench" | "--bin" => pair[0].trim_start_matches('-'),
+            "lesson" if words[1] == "lesson" => "example",
+            "-p" | "--package" => "package",
+            _ => return None,
+        };
+        Some((kind.to_owned(), pair[1].to_owned()))
+    });
+    let placeholder = |name: &str| name.chars().all(|c| c.is_ascii_uppercase());
+    let mut named = named.filter(|(_, name)| !placeholder(name));
+    named.find(|target| !targets.contains(target)).map(|(kind, name)| format!("no {kind} {name}"))
+}
+
+/// The targets and packages of the workspace, by kind and name.
+fn targets() -> BTreeSet<(String, String)> {
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .current_dir(repository())
+        .output()
+        .expect("cargo starts");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let mut found = BTreeSet::new();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for package in metadata["packages"].as_array().expect("packages") {
+        found.insert(("package".to_owned(), text(&package["name"])));
+        for target in package["targets"].as_array().expect("targets") {
+            found.insert((text(&target["kind"][0]), text(&target["name"])));
+        }
+    }
+    found
+}
+
+#[test]
+fn commands_name_targets_that_are_there() {
+    let targets = targets();
+    let others = ["CONTRIBUTING.md", "benches/README.md", "examples/trainer/README.md"];
+    let others = others.map(|page| repository().join(page));
+    for path in pages().into_iter().chain(others) {
+        for command in commands(&read(&path)) {
+            let missing = missing_target(&command, &targets);
+            assert_eq!(missing, None, "{}: `{command}`", path.display());
+        }
+    }
+}
+
+/// The commits that a page names: `` commit `0123abc` ``.
+fn commits(page: &str) -> Vec<&str> {
+    page.split("commit `").skip(1).filter_map(|rest| rest.split('`').next()).collect()
+}
+
+/// Figures say which commit was measured, and it is one of this history.
+#[test]
+fn figures_name_a_commit_of_this_history() {
+    let page = read(&book().join("measured.md"));
+    for section in page.split("\n## ").skip(1).filter(|section| section.contains("\n|")) {
+        let title = section.lines().next().unwrap_or_default();
+        assert!(!commits(section).is_empty(), "'{title}' has figures and names no commit");
+    }
+    if !has_history() {
+        return skipped("commits of figures are looked up in a clone with its history");
+    }
+    for commit in commits(&page) {
+        assert!(is_ancestor(commit), "{commit} is no commit of this history");
+    }
+}
+
+/// True in a clone that has all commits.
+fn has_history() -> bool {
+    let arguments = ["rev-parse", "--is-shallow-repository"];
+    let output = Command::new("git").args(arguments).current_dir(repository()).output();
+    output.is_ok_and(|output| output.stdout == b"false\n")
+}
+
+fn is_ancestor(commit: &str) -> bool {
+    let git = ["merge-base", "--is-ancestor", commit, "HEAD"];
+    let output = Command::new("git").args(git).current_dir(repository()).output();
+    output.expect("git starts").status.success()
+}
+
+#[test]
+fn planted_untruths_are_noticed() {
+    let printed = ["a", "b", "c"];
+    assert!(shows(&["a", "b", "c"], &printed) && shows(&["a", "..."], &printed));
+    assert!(shows(&["...", "c"], &printed) && shows(&["a", "...", "c"], &printed));
+    assert!(!shows(&["a", "c"], &printed) && !shows(&["...", "b"], &printed));
+
+    let page = "# One\n<!-- code: tests/fork.rs -->\n```rust,ignore\nfn wrong() {}\n```\n";
+    let right = with_blocks(page, |block| code(block.mark?));
+    assert!(right.len() > page.len() + 100, "code that differs is replaced");
+    assert_eq!(
+        item("/// A.\nfn a() {\n    1\n}\nfn ab() {}\n", "a"),
+        Some("/// A.\nfn a() {\n    1\n}\n")
+    );
+    assert_eq!(item("fn ab() {}\n", "a"), None, "a renamed function");
+
+    let path = repository().join("README.md");
+    assert!(dead(&path, page, "no_such_page.md").is_some());
+    assert!(dead(&path, page, "#two").is_some() && dead(&path, page, "#one").is_none());
+    assert_eq!(links("[a](b.md#c) [d](https://e)\n```sh\n[f](g)\n```\n"), ["b.md#c"]);
+
+    let targets = targets();
+    let missing = |command: &str| missing_target(command, &targets);
+    assert_eq!(missing("cargo test --test pages"), None);
+    assert_eq!(missing("cargo lesson 01_hello"), None);
+    assert!(missing("cargo test --test no_such_test").is_some());
+    assert!(missing("cargo lesson 99_nothing").is_some());
+    assert!(missing("cargo run -p maypole-nothing -- --test x").is_some());
+
+    let untold = |block: &str| unchecked(&blocks(block)[0]);
+    assert!(untold("```text\na picture that nobody drew\n```\n").is_some());
+    assert!(untold("```console\n$ ls\n```\n").is_some());
+    assert!(untold("```rust,ignore\nlet x = 1;\n```\n").is_some());
+    assert!(untold("```console\n$ maypole topo\n...\n```\n").is_none());
+
+    let help =
+        |name: &str| (name == "draw").then(|| "-n, --ranks <N>\n    --svg <FILE>".to_owned());
+    let wrong = |page: &str| wrong_options(page, "maypole", help).len();
+    assert_eq!(wrong("```sh\nmaypole draw ring -n 4 --svg x # --no\n```\n"), 0);
+    assert_eq!(wrong("Call `maypole draw ring --colour red`, or `maypole paint`.\n"), 2);
+    assert_eq!(wrong("```sh\nA=b maypole draw && maypole draw -- --x\n```\n"), 0);
+
+    let is_commit = |name: &str| name.chars().all(|c| c.is_ascii_hexdigit());
+    assert!(commits("at commit `0123abc`, and `x`").into_iter().eq(["0123abc"]));
+    assert!(is_commit("0123abc") && (!has_history() || !is_ancestor("0123456789abcdef")));
+    assert_eq!(comment("<!-- code: a.rs b -->"), Some("code: a.rs b"));
+}
