@@ -15,7 +15,9 @@ pub(crate) use job::TrainingJob;
 use crate::output::files;
 use crate::ranks::JoinedRanks;
 use anyhow::{Context, bail};
+use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
+use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Config, divisor};
@@ -204,14 +206,13 @@ impl TrainOptions {
         let rows = self.rows.unwrap_or(16);
         let mut config = self.sizes()?;
         config.check().map_err(anyhow::Error::msg)?;
-        let mut setup = self.setup(&config)?;
+        let setup = self.setup(&config)?;
         let fault = self.mistake()?;
-        Self::check_stages(&config, &setup)?;
-        setup.check(&config, rows).map_err(anyhow::Error::msg)?;
+        let (form, row_division) = self.divided(&config, &setup, rows)?;
         let rule =
             named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
         self.check_effects(&config, &setup, rule)?;
-        let precision = self.precision(&setup)?;
+        let precision = self.precision(form)?;
         let device = self.device()?;
         let on_failure = self.on_failure(&setup, precision)?;
         let schedule = self.schedule(steps)?;
@@ -222,7 +223,6 @@ impl TrainOptions {
         let mut ranks = JoinedRanks::new(setup.mesh);
         let (bpe, text, held_out) = self.text(config.context, seed, processes, &mut ranks)?;
         config.vocab = bpe.vocab();
-        setup.sharding = self.sharding()?;
         let job = TrainingJob {
             rule,
             fault,
@@ -249,6 +249,8 @@ impl TrainOptions {
             held_out,
             config,
             setup,
+            form,
+            row_division,
             rows,
             seed,
             bpe,
@@ -289,10 +291,9 @@ impl TrainOptions {
             )?,
             schedule: plan::PipelineSchedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
-            rows: self.row_division()?,
-            layers: self.layer_division()?,
+            layers: self.layer_counts()?,
             router: (config.experts > 0).then_some(router),
-            sharding: self.sharding()?,
+            sharding: self.form()?.sharding(),
             division: named(
                 &self.division,
                 "division",
@@ -307,6 +308,22 @@ impl TrainOptions {
                 SumOrder::Fast
             },
         })
+    }
+
+    /// How data-parallel ranks keep together and divide rows, if this model can be divided as
+    /// `setup` says.
+    fn divided(
+        &self,
+        config: &Config,
+        setup: &Setup,
+        rows: usize,
+    ) -> anyhow::Result<(DataForm, RowDivision)> {
+        let (form, division) = (self.form()?, self.row_division()?);
+        Self::check_stages(config, setup)?;
+        form.check(setup).map_err(anyhow::Error::msg)?;
+        setup.check(config, rows).map_err(anyhow::Error::msg)?;
+        division.check(config, setup, form).map_err(anyhow::Error::msg)?;
+        Ok((form, division))
     }
 
     /// The deliberate mistake.
@@ -375,10 +392,9 @@ mod tests {
         config.check().map_err(anyhow::Error::msg)?;
         let setup = options.setup(&config)?;
         options.mistake()?;
-        TrainOptions::check_stages(&config, &setup)?;
-        setup.check(&config, options.rows.unwrap_or(16)).map_err(anyhow::Error::msg)?;
+        let (form, _) = options.divided(&config, &setup, options.rows.unwrap_or(16))?;
         options.check_effects(&config, &setup, Rule::ADAMW)?;
-        options.precision(&setup)?;
+        options.precision(form)?;
         let schedule = options.schedule(options.steps.unwrap_or(200))?;
         assert!([0, 1, u64::MAX].iter().all(|step| schedule.rate(*step) >= 0.0));
         Ok(())

@@ -5,7 +5,7 @@
 //! else.
 
 use crate::mistakes::Mistake;
-use crate::mistakes::batches::{RowsCutAlone, Spoil, SpoiltRows};
+use crate::mistakes::batches::{Spoil, SpoiltRows};
 use crate::mistakes::context::KeysNotReturned;
 use crate::mistakes::experts::left_behind;
 use crate::mistakes::gradients::{Averaged, KeptUnits, whole_on_each_rank};
@@ -106,7 +106,7 @@ impl Mistake {
 
     fn spoil_rows<T: Real>(self, trainer: &mut Trainer<T>) {
         let Trainer { setup, groups, parts, .. } = trainer;
-        let inner = RankRows::new(&parts.model.config, setup, groups);
+        let equal = RankRows::new(&parts.model.config, setup, groups);
         let replicas = groups.rows().of;
         let ends = groups.pp.rank() + 1 == groups.pp.world() && groups.pp.world() > 1;
         let spoil = match self {
@@ -114,12 +114,10 @@ impl Mistake {
             Self::PlainPositions => Spoil::PlainNumbers { place: groups.cp.rank() },
             Self::MicrosSwapped if ends => Spoil::NextTargets,
             Self::OwnRowsMean => Spoil::OwnRows { replicas },
-            Self::RowsCutAlone if groups.world.rank() > 0 => {
-                parts.rows = Box::new(RowsCutAlone(inner));
-                return;
-            }
+            Self::RowsCutAlone if groups.world.rank() > 0 => Spoil::Equal(equal.clone()),
             _ => return,
         };
+        let inner = std::mem::replace(&mut parts.rows, Box::new(equal));
         parts.rows = Box::new(SpoiltRows { inner, spoil });
     }
 

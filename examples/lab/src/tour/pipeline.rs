@@ -9,10 +9,11 @@
 //!
 //! What is sharded, which collective runs where: nothing here.
 
-use crate::verify::median;
+use crate::compare::median;
+use crate::replay::{TraceFigures, simulate};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
-use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace, simulate};
+use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
 use std::collections::HashMap;

@@ -6,6 +6,7 @@
 //! fails the row. The bytes are those of the last step, in which two ranks train.
 //! What is sharded, which collective runs where, what it costs: in [`survivors`](crate::survivors).
 
+use crate::compare::{Recipe, SumFirst, TrainingOutcome};
 use crate::held::UnitTheory;
 use crate::memory::{FULL, RankMemory, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses};
@@ -16,12 +17,10 @@ use crate::theory::RankTheory;
 use crate::tour::measure::StepMeasure;
 use crate::tour::row::TourRow;
 use crate::tour::{Plant, TourSettings};
-use crate::verify::{Recipe, SumFirst, TrainingOutcome};
 use maypole::world::bootstrap::JoinConfig;
 use maypole::{Admissions, Communicator, Transport};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
-use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::optim::Rule;
@@ -74,14 +73,7 @@ impl MortalRun {
     }
 
     fn trainer(&self, comm: Communicator) -> maypole::Result<Trainer<f32>> {
-        let setup = Setup {
-            sharding: FORM,
-            order: SumOrder::Ranks,
-            ..Setup::of(Mesh::replicas(comm.world()))
-        };
-        let Recipe { rule, schedule, seed, config, .. } = &self.recipe;
-        let mut trainer = Trainer::new(comm, config, setup, *seed, (*rule, *schedule))?;
-        trainer.parts.model.device = self.recipe.devices.of(trainer.groups.world.rank());
+        let mut trainer = self.recipe.trainer(comm, 1, FORM)?;
         self.plant.map_or(Ok(()), |plant| plant(&mut trainer))?;
         Ok(trainer)
     }
@@ -125,7 +117,8 @@ impl MortalRun {
         let sent = trainer.sent().since(before).total();
         let step = StepMeasure::of(&trainer, passes.get());
         let weights = trainer.parts.store.all_weights()?;
-        Ok(Seen { outcome: TrainingOutcome { losses, norms: Vec::new(), weights }, step, sent })
+        let layout = trainer.parts.store.layout().clone();
+        Ok(Seen { outcome: TrainingOutcome::new(layout, losses, weights), step, sent })
     }
 
     /// What each rank of the last step should hold and send.

@@ -1,6 +1,6 @@
 //! Positions divided among ranks: attention forward and backward on its own, and training.
 
-use crate::support::{Run, Task, mesh, train};
+use crate::support::{Run, full, mesh, train};
 use maypole::Communicator;
 use maypole_lab::mistakes::Mistake;
 use maypole_trainer::context_parallel::ring::RingAttention;
@@ -107,7 +107,7 @@ fn mistakes_show_forward_or_only_backward() {
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    let task = Task::full();
+    let task = full();
     let reference: Run<f32> = train(&task, &Setup::default());
     for exchange in [ContextExchange::Ring, ContextExchange::Ulysses] {
         for (text, division) in [

@@ -1,6 +1,6 @@
 //! Axes together: every mesh trains what one process trains.
 
-use crate::support::{Run, Task, alone, mesh, router, train};
+use crate::support::{Recipe, Run, alone, full, mesh, router, small, train, with_experts};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::gpt::Gpt;
@@ -14,7 +14,7 @@ use maypole_trainer::train::setup::{ContextExchange, Setup};
 /// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
 
-fn check(task: &Task, setups: &[Setup]) {
+fn check(task: &Recipe, setups: &[Setup]) {
     let reference: Run<f64> = train(task, &alone(&setups[0]));
     for setup in setups {
         let run = train(task, setup);
@@ -58,14 +58,14 @@ fn dense_meshes_train_as_one_process() {
         "cp=2,tp=2",
     ];
     let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
-    check(&Task::small(), &setups);
+    check(&small(), &setups);
 }
 
 #[test]
 fn three_axes_and_four_train_as_one_process() {
     let meshes = ["dp=2,pp=2,tp=2", "pp=2,cp=2,tp=2", "dp=2,pp=2,cp=2,tp=2"];
     let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
-    check(&Task { steps: 2, ..Task::small() }, &setups);
+    check(&Recipe { steps: 2, ..small() }, &setups);
 }
 
 #[test]
@@ -75,13 +75,13 @@ fn meshes_with_experts_train_as_one_process() {
     let setups = meshes.into_iter().flat_map(variants);
     let setups: Vec<Setup> =
         setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
-    check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
+    check(&Recipe { steps: 2, ..with_experts(small(), 4) }, &setups);
 }
 
 /// Compares 20 steps of the full model in `f32` with one process.
-fn check_twenty_steps(task: &Task, setups: &[Setup]) {
+fn check_twenty_steps(task: &Recipe, setups: &[Setup]) {
     let reference: Run<f32> = train(task, &alone(&setups[0]));
-    assert!(reference.losses[19] < reference.losses[0]);
+    assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);
     for setup in setups {
         let run = train(task, setup);
         let (loss, weights) = run.difference(&reference);
@@ -97,39 +97,39 @@ fn check_twenty_steps(task: &Task, setups: &[Setup]) {
 fn twenty_steps_end_where_one_process_ends() {
     let meshes =
         ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
-    check_twenty_steps(&Task::full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
+    check_twenty_steps(&full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
 }
 
 #[test]
 fn twenty_steps_with_experts_end_where_one_process_ends() {
     let meshes = ["dp=2,ep=2", "pp=2,ep=2", "ep=2,cp=2", "ep=2,tp=2"];
     let setups = meshes.map(|text| Setup { micros: 2, router: Some(router(4)), ..mesh(text) });
-    check_twenty_steps(&Task::full().with_experts(4), &setups);
+    check_twenty_steps(&with_experts(full(), 4), &setups);
 }
 
 /// The norm of a gradient that is in parts on many ranks, some of it on several.
 #[test]
 fn clipping_clips_alike_on_every_mesh() {
-    let task = Task { clip: Some(0.05), ..Task::small() };
+    let task = Recipe { clip: Some(0.05), ..small() };
     let meshes = ["dp=2", "tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2"];
     check(&task, &meshes.map(mesh));
     let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
     check(&task, &sharded.map(|sharding| Setup { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }));
     let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"]
         .map(|text| Setup { router: Some(router(4)), ..mesh(text) });
-    check(&task.with_experts(4), &experts);
+    check(&with_experts(task, 4), &experts);
 }
 
 /// Activations computed again are the same; and nothing is counted twice.
 #[test]
 fn recomputing_changes_nothing() {
-    let task = Task { steps: 2, ..Task::small() };
+    let task = Recipe { steps: 2, ..small() };
     let setups = [mesh("dp=2"), Setup { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
     let experts = Setup { router: Some(router(4)), ..mesh("ep=2,tp=2") };
     let dense = setups.into_iter().map(|setup| (task.clone(), setup));
-    for (task, setup) in dense.chain([(task.clone().with_experts(4), experts)]) {
+    for (task, setup) in dense.chain([(with_experts(task.clone(), 4), experts)]) {
         let kept: Run<f32> = train(&task, &setup);
-        let again = train(&Task { recompute: true, ..task }, &setup);
+        let again = train(&Recipe { recompute: true, ..task }, &setup);
         assert!(again.same_bits(&kept), "{}", setup.mesh);
         assert!(again.seen[0].outcome.peaks.activations < kept.seen[0].outcome.peaks.activations);
     }
@@ -139,31 +139,31 @@ fn recomputing_changes_nothing() {
 /// that is not scaled with the others changes the result.
 #[test]
 fn scaling_the_loss_changes_nothing() {
-    let task = Task { steps: 2, ..Task::small() };
+    let task = Recipe { steps: 2, ..small() };
     let experts = Setup { router: Some(router(4)), ..mesh("pp=2,ep=2") };
-    for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (task.with_experts(4), experts)] {
+    for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (with_experts(task, 4), experts)] {
         let plain: Run<f64> = train(&task, &setup);
-        let scaled = train(&Task { scale: true, ..task }, &setup);
+        let scaled = train(&Recipe { scale: true, ..task }, &setup);
         assert!(scaled.same_bits(&plain), "{}: {:?}", setup.mesh, scaled.difference(&plain));
     }
 }
 
 #[test]
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
-    let task = Task::small();
+    let task = small();
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
     let layout = ParameterLayout::whole(&task.config);
-    let text = crate::support::text(&task.config);
+    let text = task.text();
     let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank(&layout.config));
     let weights = layout.initial(7);
     let mut store = FlatStore::new(layout, weights);
     let mut optimizer = Optimizer::new(task.rule);
-    for (step, expected) in run.losses.iter().enumerate() {
+    for (step, expected) in run.outcome.losses.iter().enumerate() {
         let batch = text.step(step as u64, task.rows, 1).remove(0);
         let loss = gpt.train(&mut store, &batch, true).unwrap();
         assert_eq!(loss, *expected);
-        optimizer.step(&mut store.owned(), task.rate, 1.0);
+        optimizer.step(&mut store.owned(), task.schedule.rate(step as u64), 1.0);
         store.publish().unwrap();
     }
-    assert_eq!(store.weights, run.weights);
+    assert_eq!(store.weights, run.outcome.weights);
 }

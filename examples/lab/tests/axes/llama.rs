@@ -1,10 +1,10 @@
 //! A Llama-shaped model over every axis: it trains what one process trains, by the same bounds as a
 //! GPT, and what it holds and sends is what the formulas say.
 
-use crate::support::{Run, SEED, Task, alone, mesh, train, train_by};
+use crate::support::{self, Run, SEED, alone, full, mesh, train, train_by};
 use half::bf16;
+use maypole_lab::compare::{Recipe, SumFirst};
 use maypole_lab::theory::RankTheory;
-use maypole_lab::verify::{Recipe, SumFirst};
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::{Architecture, Config};
@@ -18,20 +18,20 @@ use maypole_trainer::train::setup::{ContextExchange, Setup};
 const NOISE: f64 = 1e-11;
 
 /// A small model of which two heads of queries share each head of keys.
-fn small() -> Task {
-    let mut task = Task::small();
+fn small() -> Recipe {
+    let mut task = support::small();
     task.config.architecture = Architecture::Llama { kv_heads: 2 };
     task
 }
 
 /// The same with as many heads of keys as of queries, so that tp may be 4.
-fn ungrouped() -> Task {
-    let mut task = Task::small();
+fn ungrouped() -> Recipe {
+    let mut task = small();
     task.config.architecture = Architecture::Llama { kv_heads: 4 };
     task
 }
 
-fn check(task: &Task, setups: &[Setup]) {
+fn check(task: &Recipe, setups: &[Setup]) {
     for setup in setups {
         let reference: Run<f64> = train(task, &alone(setup));
         let run = train(task, setup);
@@ -73,13 +73,13 @@ fn divided_layers_train_as_whole_ones() {
     check(&small(), &setups("tp=2"));
     check(&ungrouped(), &setups("tp=4"));
     // Three rows over two ranks: sequence parallelism divides one row, and a rank begins amid it.
-    let odd = Task { rows: 3, ..small() };
+    let odd = Recipe { rows: 3, ..small() };
     check(&odd, &setups("tp=2"));
 }
 
 #[test]
 fn twenty_steps_over_tensor_ranks_end_where_one_process_ends() {
-    let mut task = Task::full();
+    let mut task = full();
     task.config.architecture = Architecture::Llama { kv_heads: 2 };
     let reference: Run<f32> = train(&task, &Setup::default());
     for sequence in [false, true] {
@@ -92,7 +92,8 @@ fn twenty_steps_over_tensor_ranks_end_where_one_process_ends() {
 
 #[test]
 fn every_schedule_of_a_pipeline_has_the_bits_of_one_process() {
-    let adam = Task { rule: Rule::ADAMW, rate: 1e-2, steps: 5, ..small() };
+    let adam =
+        Recipe { rule: Rule::ADAMW, schedule: RateSchedule::constant(1e-2), steps: 5, ..small() };
     for task in [small(), adam] {
         let reference: Run<f32> = train(&task, &Setup { micros: 4, ..Setup::default() });
         for ranks in [2, 4] {
@@ -117,7 +118,7 @@ fn sixteen_bits_over_a_pipeline_are_those_of_one_process() {
     };
     let reference = narrow(&Setup { micros: 4, ..Setup::default() });
     let run = narrow(&Setup { micros: 4, ..mesh("pp=2") });
-    assert_eq!(run.losses, reference.losses);
+    assert_eq!(run.outcome.losses, reference.outcome.losses);
     let wide: Run<f32> = train(&small(), &Setup { micros: 4, ..Setup::default() });
     let (loss, _) = wide.difference(&reference);
     assert!(loss > 1e-6 && loss < 1e-2, "as in 32 bits, but for rounding: {loss:e}");
@@ -152,7 +153,7 @@ fn meshes_of_several_axes_train_as_one_process() {
         setups.push(plain);
     }
     check(&small(), &setups);
-    check(&Task { recompute: true, clip: Some(0.5), ..small() }, &setups[..2]);
+    check(&Recipe { recompute: true, clip: Some(0.5), ..small() }, &setups[..2]);
 }
 
 /// To the byte, on every rank: activations that wait, and what leaves a rank.
@@ -165,7 +166,7 @@ fn bytes_of_activations_and_of_messages_are_the_formulas() {
     for setup in plain.into_iter().chain([ulysses, sequence, zero3]) {
         for recompute in [false, true] {
             let setup = Setup { micros: 4, order: SumOrder::Fast, ..setup.clone() };
-            let task = Task { steps: 2, recompute, ..small() };
+            let task = Recipe { steps: 2, recompute, ..small() };
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let site = RankTheory {

@@ -6,13 +6,13 @@
 //! `UPDATE=1` writes the corpus anew.
 
 use crate::mutate::{Draws, mutated, renumbered};
+use maypole_lab::compare::Recipe;
 use maypole_lab::mistakes::Mistake;
-use maypole_lab::verify::Recipe;
+use maypole_lab::replay::{TraceFigures, equal_stages, simulate};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::bpe::Bpe;

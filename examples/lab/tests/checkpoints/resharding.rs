@@ -1,7 +1,7 @@
 //! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of
 //! them, to the bit, and training goes on where it was.
 
-use crate::support::{Task, alone, mesh, router, text};
+use crate::support::{Recipe, alone, mesh, router, small, with_experts};
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -11,7 +11,7 @@ use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
@@ -37,21 +37,18 @@ fn train_as(
     to: &Path,
 ) -> Vec<f64> {
     setup.check(config, ROWS).unwrap();
-    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
+    let schedule = RateSchedule::constant(1e-3);
+    let (rule, clip, rows) = (Rule::ADAMW, Some(1.0), ROWS);
+    let recipe = Recipe { config: config.clone(), rule, schedule, clip, rows, steps, ..small() };
     let rank = |comm: Communicator| {
-        let mut trainer = Trainer::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
+        let mut trainer = recipe.rank(comm, setup).unwrap();
         prepare(&mut trainer);
-        trainer.parts.clip.limit = Some(1.0);
         if let Some(place) = latest(from).unwrap() {
             load(&mut trainer, &place).unwrap();
         }
-        let text = text(config);
-        let mut losses = Vec::new();
-        while trainer.step < steps {
-            losses.push(trainer.step(&text, ROWS).unwrap().report.loss);
-        }
+        let run = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
         save(&mut trainer, to).unwrap();
-        losses
+        run.losses
     };
     Communicator::run_local(setup.mesh.world(), rank).swap_remove(0)
 }
@@ -125,8 +122,8 @@ fn every_pair(config: &Config, setups: &[Setup]) {
 
 #[test]
 fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
-    every_pair(&Task::small().config, &dense());
-    every_pair(&Task::small().with_experts(4).config, &experts());
+    every_pair(&small().config, &dense());
+    every_pair(&with_experts(small(), 4).config, &experts());
 }
 
 /// One step on each mesh, from the checkpoint of the mesh before, compared with as many steps in
@@ -149,7 +146,7 @@ fn journey(config: &Config, setups: &[Setup]) {
 #[test]
 fn any_mesh_reads_a_llama_that_any_other_wrote_to_the_bit() {
     let architecture = Architecture::Llama { kv_heads: 2 };
-    let config = Config { architecture, ..Task::small().config };
+    let config = Config { architecture, ..small().config };
     let fsdp = Setup { sharding: FSDP, ..mesh("dp=2") };
     let setups = [Setup::default(), mesh("tp=2"), mesh("pp=2"), fsdp, mesh("dp=2,tp=2")];
     every_pair(&config, &setups);
@@ -158,8 +155,8 @@ fn any_mesh_reads_a_llama_that_any_other_wrote_to_the_bit() {
 
 #[test]
 fn training_goes_on_over_all_meshes_as_in_one_process() {
-    journey(&Task::small().config, &dense());
-    journey(&Task::small().with_experts(4).config, &experts());
+    journey(&small().config, &dense());
+    journey(&with_experts(small(), 4).config, &experts());
     // Eight ranks, one, four.
     let many = ["dp=2,pp=2,tp=2", "", "dp=2,tp=2"].map(|text| Setup { micros: 2, ..mesh(text) });
     journey(&Config { layers: 2, ..Config::default() }, &many);
@@ -167,7 +164,7 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
 
 #[test]
 fn masters_are_saved_and_move_from_mesh_to_mesh() {
-    let config = Task::small().config;
+    let config = small().config;
     let narrow = (|trainer| trainer.narrow::<bf16>(7).unwrap()) as fn(&mut Trainer<f32>);
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
@@ -195,7 +192,7 @@ fn a_rank_holds_what_it_updates_and_little_more_while_it_reads() {
     train(&config, &Setup::default(), 1, folder.path(), folder.path());
     let place = latest(folder.path()).unwrap().unwrap();
     let setup = Setup { sharding: FSDP, ..mesh("dp=4") };
-    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
+    let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let held = Communicator::run_local(4, |comm| {
         let mut trainer = Trainer::<f32>::new(comm, &config, setup.clone(), 7, optimizer).unwrap();
         let own: usize = trainer.parts.store.owned().iter().map(|run| run.weights.len()).sum();

@@ -3,8 +3,9 @@
 
 use half::f16;
 use maypole::Communicator;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::compare::{Recipe, TrainingOutcome};
 use maypole_lab::export::export;
-use maypole_lab::verify::{Recipe, TrainingOutcome};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
@@ -54,7 +55,7 @@ fn run_as(
         resume(&mut trainer, folder);
         // A barrier: no rank writes a checkpoint before all ranks have read the last one.
         trainer.groups.world.sum(0.0).unwrap();
-        let mut outcome = recipe.follow(&mut trainer).unwrap();
+        let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
         save(&mut trainer, folder).unwrap();
         outcome.weights = trainer.parts.store.all_weights().unwrap();
         outcome
@@ -227,7 +228,7 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
 fn ranks_that_train_apart_cannot_be_saved_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let errors = Communicator::run_local(2, |comm| {
-        let mut trainer = recipe(1).trainer(comm, 1, Sharding::Local { every: 2 }).unwrap();
+        let mut trainer = recipe(1).trainer(comm, 1, DataForm::Local { every: 2 }).unwrap();
         save(&mut trainer, folder.path()).unwrap_err()
     });
     assert!(errors.iter().all(|error| matches!(error, CheckpointError::Apart)), "{errors:?}");

@@ -2,9 +2,9 @@
 //! is compared with that of one process.
 
 use crate::answers::Answers;
-use crate::support::{Task, alone, mesh, text, train, train_by};
+use crate::support::{Recipe, alone, mesh, small, train, train_by};
 use maypole::{Communicator, Result};
-use maypole_trainer::averaging::apart::{ApartStore, AveragingRule};
+use maypole_lab::averaging::apart::{AveragedStore, AveragingRule};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::gpt::Gpt;
@@ -61,7 +61,7 @@ pub struct OnlineSoftmax {
 
 /// Trains as `setup` says, after `change` of each rank, and compares the result with one process.
 fn compare(setup: &Setup, change: impl Fn(&mut Trainer<f64>) + Sync) {
-    let task = Task::small();
+    let task = small();
     let run = train_by::<f64>(&task, setup, change);
     let (loss, weights) = run.difference(&train(&task, &alone(setup)));
     assert!(loss < 1e-11, "losses differ from one process by {loss}");
@@ -257,15 +257,16 @@ pub fn averaging(answers: &Answers) {
     compare(&mesh("dp=2"), |trainer| {
         let group = trainer.groups.copies.clone();
         let rule = AnsweredAverage(answers.averaging);
-        trainer.parts.store = Box::new(ApartStore::new(flat(trainer), group, 1, rule));
+        trainer.parts.store = Box::new(AveragedStore::new(flat(trainer), group, 1, rule));
     });
 }
 
 /// The sum of the gradients of two ranks, one with a single row and one with the other rows, is the
 /// gradient of one process.
 pub fn unequal(answers: &Answers) {
-    let Task { config, rows, .. } = Task::small();
-    let text = text(&config);
+    let recipe = small();
+    let text = recipe.text();
+    let Recipe { config, rows, .. } = recipe;
     let layout = ParameterLayout::whole(&config);
     let gradients = |part: Range<usize>, weight: Option<TokenWeight>| {
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f64>(1));

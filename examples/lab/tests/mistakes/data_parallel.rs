@@ -4,7 +4,7 @@
 //! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
 use maypole::Result;
-use maypole_lab::verify::{OutcomeDifference, Recipe, SumFirst};
+use maypole_lab::compare::{OutcomeDifference, Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::store::{Store, StorePass, forward_store};
@@ -149,18 +149,6 @@ impl Rows for LocalTokens {
         let local =
             |batch: TokenBatch| TokenBatch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
         Ok(self.0.of_step(text, step, scale)?.into_iter().map(local).collect())
-    }
-
-    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
-        self.0.after(steps, work)
-    }
-
-    fn each(&self) -> &[usize] {
-        self.0.each()
-    }
-
-    fn all_like_own(&self) -> usize {
-        self.0.all_like_own()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
-use crate::support::{SEED, Task, mesh, router, train, train_by};
+use crate::support::{SEED, full, mesh, router, train, train_by};
 use half::bf16;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::compare::Recipe;
 use maypole_lab::memory::{FULL, RankMemory};
 use maypole_lab::theory::RankTheory;
-use maypole_lab::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::{Architecture, Config};
@@ -28,11 +29,11 @@ fn every_sharding_holds_what_theory_says() {
     };
     let parameters = recipe.config.parameters();
     for sharding in [
-        Sharding::default(),
-        Sharding::Zero1,
-        Sharding::Zero2,
-        Sharding::Fsdp { prefetch: true },
-        Sharding::Local { every: 1 },
+        Sharding::default().into(),
+        Sharding::Zero1.into(),
+        Sharding::Zero2.into(),
+        FSDP.into(),
+        DataForm::Local { every: 1 },
     ] {
         for ranks in [1, 2, 4] {
             let (_, seen) =
@@ -149,7 +150,7 @@ fn activations_and_units_are_what_the_formulas_say() {
 
 /// Trains two steps and compares what each rank held with theory.
 fn compare(config: &Config, setup: &Setup, recompute: bool) {
-    let task = Task { config: config.clone(), steps: 2, recompute, ..Task::full() };
+    let task = Recipe { config: config.clone(), steps: 2, recompute, ..full() };
     let run = train::<f32>(&task, setup);
     for (rank, seen) in run.seen.iter().enumerate() {
         let place = setup.mesh.place(rank);
@@ -165,7 +166,7 @@ fn compare(config: &Config, setup: &Setup, recompute: bool) {
         };
         near(activations, site.activations(&seen.routing), "activations");
         if setup.mesh.size(MeshAxis::Pp) == 1 {
-            near(units, site.units(false), "units");
+            near(units, site.units(setup.sharding, false), "units");
         }
     }
 }
@@ -180,7 +181,7 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
             [(false, Architecture::Gpt), (true, Architecture::Gpt), (false, llama)]
         {
             let setup = Setup { micros: 4, ..mesh(text) };
-            let mut task = Task { steps: 2, recompute, ..Task::full() };
+            let mut task = Recipe { steps: 2, recompute, ..full() };
             task.config.architecture = architecture;
             let run =
                 train_by::<f32>(&task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());

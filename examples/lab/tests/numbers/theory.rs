@@ -1,6 +1,6 @@
 //! The bytes that a rank holds and sends are those of theory.
 
-use crate::support::{Task, mesh, router, train};
+use crate::support::{Recipe, mesh, router, small, train, with_experts};
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
@@ -48,7 +48,7 @@ fn formula(config: &Config, setup: &Setup, place: MeshCoordinates) -> usize {
 fn parameters_of_a_place_are_the_formulas() {
     for experts in [0, 4] {
         for text in MESHES.into_iter().filter(|text| experts > 0 || !text.contains("ep")) {
-            let task = Task { steps: 1, rows: 8, ..Task::small().with_experts(experts) };
+            let task = Recipe { steps: 1, rows: 8, ..with_experts(small(), experts) };
             let router = (experts > 0).then(|| router(experts));
             let setup = Setup {
                 router,
@@ -106,7 +106,7 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
     ];
     for text in meshes {
         let experts = if text.contains("ep") { 4 } else { 0 };
-        let task = Task { steps: 2, ..Task::small().with_experts(experts) };
+        let task = Recipe { steps: 2, ..with_experts(small(), experts) };
         let plain =
             Setup { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
         let interleaved = PipelineSchedule::Interleaved(2);
@@ -125,7 +125,7 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
         }
         let both = setups.into_iter().flat_map(|setup| [(setup.clone(), false), (setup, true)]);
         for (setup, recompute) in both {
-            let run = train::<f32>(&Task { recompute, ..task.clone() }, &setup);
+            let run = train::<f32>(&Recipe { recompute, ..task.clone() }, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
                 let site = RankTheory {

@@ -2,11 +2,11 @@
 
 use half::{bf16, f16};
 use maypole::Result;
+use maypole_lab::compare::Recipe;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::tour::list;
 use maypole_lab::tour::row::{TourRow, heading};
 use maypole_lab::tour::{Plant, TourSettings, checks};
-use maypole_lab::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::ExpertLayer;
 use maypole_trainer::expert_parallel::router::Router;
@@ -33,7 +33,7 @@ fn every_row_of_the_tour_passes() {
 /// The row `axis` with `fault`, after two steps.
 fn with_fault(axis: &str, fault: Mistake) -> TourRow {
     let mut check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
-    check.mistake = Some(fault);
+    check.recipe.mistake = Some(fault);
     check.run(2).unwrap()
 }
 
@@ -67,7 +67,7 @@ fn rows_that_are_not_divided_do_not_see_positions() {
 #[test]
 fn a_forward_pass_that_is_not_bitwise_is_enough_to_fail() {
     let mut check = list::checks().into_iter().find(|it| it.axis == "context, Ulysses").unwrap();
-    check.mistake = Some(Mistake::HeadsSwapped);
+    check.recipe.mistake = Some(Mistake::HeadsSwapped);
     check.bound = f64::INFINITY;
     assert!(!check.run(1).unwrap().pass);
 }

@@ -1,7 +1,7 @@
 //! The order of meshes by prediction and by measurement, on this machine.
 
 use maypole::{Communicator, ReduceOp};
-use maypole_lab::verify::median;
+use maypole_lab::compare::median;
 use maypole_planner::cluster::{Accelerator, AcceleratorCluster, CoreSharing};
 use maypole_planner::groups::GroupPrices;
 use maypole_planner::price::StepPricing;

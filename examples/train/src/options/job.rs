@@ -1,7 +1,9 @@
 //! A run with all its options settled.
 
 use super::survival::OnFailure;
+use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
+use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
@@ -17,6 +19,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct TrainingJob {
     pub(crate) config: Config,
     pub(crate) setup: Setup,
+    /// How ranks along `dp` learn from each other's rows.
+    pub(crate) form: DataForm,
+    /// The division of rows over replicas.
+    pub(crate) row_division: RowDivision,
     /// Whether layers are divided by a measurement, which is made before the first step.
     pub(crate) measures_layers: bool,
     /// A deliberate mistake.

@@ -2,10 +2,10 @@
 
 use super::{TrainOptions, named};
 use anyhow::ensure;
+use maypole_lab::averaging::DataForm;
 use maypole_trainer::model::config::{Architecture, Config, divisor};
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
-use maypole_trainer::train::setup::Setup;
 
 impl TrainOptions {
     /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.
@@ -52,18 +52,18 @@ impl TrainOptions {
     }
 
     /// The number format of weights and activations.
-    pub(super) fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
+    pub(super) fn precision(&self, form: DataForm) -> anyhow::Result<Precision> {
         let precisions =
             [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
         let precision = named(&self.precision, "precision", &precisions)?;
-        let local = setup.sharding.diverges();
+        let local = form.diverges();
         ensure!(
             !local || self.save.is_none(),
             "a checkpoint has one state, but with local SGD each rank of dp has its own: \
              leave out --save"
         );
         ensure!(
-            !setup.sharding.is_late() || self.save.is_none(),
+            !form.is_late() || self.save.is_none(),
             "a checkpoint has no sums that are under way: leave out --save, or give another \
              --sharding than stale"
         );

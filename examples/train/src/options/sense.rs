@@ -2,6 +2,7 @@
 
 use super::TrainOptions;
 use anyhow::ensure;
+use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -10,7 +11,6 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
-use maypole_trainer::unequal_ranks::rows::RowDivision;
 
 impl TrainOptions {
     /// Refuses numbers that are impossible with any other options.
@@ -82,7 +82,8 @@ impl TrainOptions {
         let experts = config.experts > 0;
         let ep = several(MeshAxis::Ep);
         let cp = several(MeshAxis::Cp);
-        let replicated = matches!(setup.sharding, Sharding::Replicated { .. });
+        let summed = DataForm::Summed(setup.sharding) == self.form()?;
+        let replicated = summed && matches!(setup.sharding, Sharding::Replicated { .. });
         let warms = self.warm_up.is_some_and(|steps| steps > 0);
         for (given, matters, why) in [
             (
@@ -171,7 +172,7 @@ impl TrainOptions {
             ensure!(!given || matters, why);
         }
         self.check_division(config, setup)?;
-        self.check_comparison(setup)?;
+        self.check_comparison(self.form()?)?;
         let Some(fault) = self.mistake()? else { return Ok(()) };
         let (has_effect, needs) = self.fault_effect(fault, config, setup, rule);
         ensure!(has_effect, "--fault {} would change nothing: it needs {needs}", fault.name());
@@ -179,11 +180,11 @@ impl TrainOptions {
     }
 
     /// Refuses `--against` for runs that one process cannot repeat step by step.
-    fn check_comparison(&self, setup: &Setup) -> anyhow::Result<()> {
+    fn check_comparison(&self, form: DataForm) -> anyhow::Result<()> {
         let Some(with) = self.against.as_deref() else { return Ok(()) };
         ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
         ensure!(
-            !setup.sharding.diverges() && !setup.sharding.is_late(),
+            !form.diverges() && !form.is_late(),
             "--against one: one process cannot repeat averages of weights or stale sums; \
              give another --sharding"
         );
@@ -214,6 +215,7 @@ impl TrainOptions {
         let ring = setup.exchange == ContextExchange::Ring;
         let cp = several(&[Cp]);
         let tp = several(&[Tp]);
+        let summed = matches!(self.form(), Ok(DataForm::Summed(_)));
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
             Mistake::LocalMean => {
@@ -250,7 +252,7 @@ impl TrainOptions {
                 "--experts, a --mesh with ranks along ep, and a --clip above 0",
             ),
             Mistake::OwnRowsMean | Mistake::RowsCutAlone => (
-                setup.rows != RowDivision::Equal,
+                self.rows_by_speed.is_some(),
                 "--rows-by-speed, with a rank that is slower than others, as 5:1,2 pretends",
             ),
             Mistake::PlannedAsGpipe => (
@@ -265,7 +267,8 @@ impl TrainOptions {
                 "--sharding fsdp and a --mesh with ranks along dp or cp",
             ),
             Mistake::SumsAfterwards => (
-                several(&[Dp, Cp])
+                summed
+                    && several(&[Dp, Cp])
                     && matches!(
                         setup.sharding,
                         Sharding::Replicated { .. } | Sharding::Fsdp { .. }

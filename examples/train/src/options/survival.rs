@@ -2,6 +2,7 @@
 
 use super::{TrainOptions, named};
 use anyhow::{Context, ensure};
+use maypole_lab::survivors::can_lose_ranks;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::setup::Setup;
@@ -39,8 +40,7 @@ impl TrainOptions {
             return Ok(chosen);
         }
         let name = self.on_failure.as_deref().unwrap_or_default();
-        setup
-            .can_lose_ranks()
+        can_lose_ranks(setup.mesh, self.form()?, &self.row_division()?)
             .map_err(|why| anyhow::Error::msg(format!("--on-failure {name} {why}")))?;
         ensure!(
             setup.mesh.size(MeshAxis::Dp) > 1,

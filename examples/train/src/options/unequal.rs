@@ -1,12 +1,11 @@
 //! The division of rows and of layers over unequal ranks.
 
 use super::TrainOptions;
-use anyhow::{Error, ensure};
+use anyhow::{Context, Error, ensure};
+use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::unequal_ranks::layers::LayerDivision;
-use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
 
 impl TrainOptions {
     /// What `--rows-by-speed` says.
@@ -16,10 +15,9 @@ impl TrainOptions {
     }
 
     /// What `--stages` says; equal numbers where a measurement is still to come.
-    pub(super) fn layer_division(&self) -> anyhow::Result<LayerDivision> {
+    pub(super) fn layer_counts(&self) -> anyhow::Result<Option<Vec<usize>>> {
         let given = self.stages.as_deref().filter(|_| !self.measures_layers());
-        let division = given.map(LayerDivision::parse);
-        Ok(division.transpose().map_err(Error::msg)?.unwrap_or_default())
+        given.map(layer_counts).transpose()
     }
 
     /// True of `--stages measured`.
@@ -29,8 +27,10 @@ impl TrainOptions {
 
     /// Refuses divisions by measured times where they would break a promise or cannot be measured.
     pub(super) fn check_division(&self, config: &Config, setup: &Setup) -> anyhow::Result<()> {
-        let measured =
-            matches!(setup.rows, RowDivision::BySpeed { clock: SpeedClock::Measured, .. });
+        let measured = matches!(
+            self.row_division()?,
+            RowDivision::BySpeed { clock: SpeedClock::Measured, .. }
+        );
         ensure!(
             !(measured && self.deterministic == Some(true)),
             "--rows-by-speed divides rows by measured times, which differ from run to run, and \
@@ -56,5 +56,24 @@ impl TrainOptions {
             );
         }
         Ok(())
+    }
+}
+
+/// Reads `3,1`: the layers of each stage.
+fn layer_counts(text: &str) -> anyhow::Result<Vec<usize>> {
+    let counts = text.split(',').map(|count| count.trim().parse().ok());
+    counts.collect::<Option<Vec<usize>>>().with_context(|| {
+        format!("'{text}' is no division of layers: give those of each stage, as 3,1")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divisions_of_layers_are_read() {
+        assert_eq!(layer_counts("3, 1").unwrap(), [3, 1]);
+        assert!(layer_counts("3,x").unwrap_err().to_string().contains("3,1"));
     }
 }

@@ -18,6 +18,7 @@ use maypole::{Admissions, Communicator};
 use maypole_lab::against::OneProcess;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::rebalance::{ExpertMove, rebalance};
+use maypole_lab::replay::gather_trace;
 use maypole_lab::report::bubble::account;
 use maypole_lab::report::chart::LossCurve;
 use maypole_lab::report::shares::RunClock;
@@ -133,10 +134,17 @@ fn prepare(
 ) -> maypole::Result<()> {
     trainer.parts.model.device = Arc::clone(device);
     match job.precision {
-        Precision::F32 => {}
-        Precision::Bf16 => trainer.narrow::<bf16>(job.seed)?,
-        Precision::F16 => trainer.narrow::<f16>(job.seed)?,
+        Precision::F32 => job.form.plant(trainer, job.seed)?,
+        Precision::Bf16 => {
+            trainer.narrow::<bf16>(job.seed)?;
+            job.form.plant_narrow::<bf16>(trainer, job.seed)?;
+        }
+        Precision::F16 => {
+            trainer.narrow::<f16>(job.seed)?;
+            job.form.plant_narrow::<f16>(trainer, job.seed)?;
+        }
     }
+    job.row_division.plant(trainer);
     trainer.parts.model.recompute = job.recompute;
     trainer.parts.clip.limit = job.clip;
     trainer.parts.clip.scale = (job.precision == Precision::F16).then(LossScale::default);
@@ -175,6 +183,8 @@ struct LastStep {
     /// Whether ranks share cores.
     shared: bool,
     loss: f64,
+    /// The rows of each replica; empty where all replicas had equally many.
+    rows: Vec<usize>,
 }
 
 fn train(
@@ -183,7 +193,8 @@ fn train(
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<(LossCurve, LastStep)> {
-    let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
+    let mut last =
+        LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0, rows: Vec::new() };
     let steps = job.schedule.steps;
     let me = trainer.groups.world.rank();
     let mut progress = StepProgress::new(me, trainer.step, steps, shared);
@@ -192,15 +203,15 @@ fn train(
     let tokens = (job.rows * job.config.context) as u64;
     let mut beside = against(trainer, job)?;
     while trainer.step < steps {
-        let rows = trainer.parts.rows.each().to_vec();
+        let rows = trainer.parts.rows.each().unwrap_or_default().to_vec();
         let (outcome, step) = one_step(trainer, job, shared)?;
-        last = step;
+        last = LastStep { rows, ..step };
         clock.end_period(&last.spans);
         losses.push(last.loss);
         reports.push(trainer.step, outcome.report);
         record.step(trainer.step, outcome.report)?;
         progress.step(trainer.step, last.loss, tokens, clock)?;
-        if let Some(change) = unequal::change_of_rows(&rows, trainer.parts.rows.each()) {
+        if let Some(change) = unequal::change_of_rows(&last.rows, trainer.parts.rows.each()) {
             progress.say(trainer.step, &change)?;
         }
         if let Some(one) = &mut beside {
@@ -252,12 +263,13 @@ fn one_step(
     device::check(&*trainer.parts.model.device)?;
     let outcome = outcome?;
     let noted = timeline.take();
-    let pipeline = trainer.gather_trace(&outcome)?;
+    let pipeline = gather_trace(trainer, &outcome)?;
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
     timeline.take();
     let spans = account(noted, &outcome.trace, &pipeline, start);
     let loss = outcome.report.loss;
-    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss }))
+    let rows = Vec::new();
+    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss, rows }))
 }
 
 /// Writes a checkpoint, then removes those that are not kept; returns why an old one stays.

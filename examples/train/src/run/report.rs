@@ -7,11 +7,12 @@ use crate::options::TrainingJob;
 use crate::output;
 use crate::output::files;
 use maypole_lab::rebalance::load;
+use maypole_lab::replay::{TraceFigures, simulate};
 use maypole_lab::report::chart::{self, LossCurve};
 use maypole_lab::report::draw::svg;
 use maypole_lab::report::shares::TimeShares;
 use maypole_trainer::expert_parallel::router::histogram;
-use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
+use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
@@ -30,7 +31,7 @@ pub(super) fn report(
     time: &TimeShares,
 ) -> anyhow::Result<()> {
     let world = trainer.groups.world.clone();
-    memory::say(trainer, job)?;
+    memory::say(trainer, job, &last.rows)?;
     let times = world.gather(&time.to_nanos())?;
     let spans = gather_spans(&world, &last.spans)?;
     let load = load(trainer)?;

@@ -3,9 +3,9 @@
 use crate::options::TrainingJob;
 use crate::output;
 use maypole::Communicator;
+use maypole_lab::unequal::layers::measured;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::unequal_ranks::layers::{LayerDivision, measured};
 
 /// The setup of `job`, with layers divided by their measured cost, if the job asks for it. All
 /// ranks call it; rank 0 prints the layers of each stage.
@@ -18,16 +18,15 @@ pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Resul
         (0..mesh.world()).map(|rank| mesh.place(rank).at(MeshAxis::Pp)).collect();
     let rows = job.setup.micro_rows(job.rows);
     let layers = measured(comm, &job.config, rows, &stages)?;
-    if let LayerDivision::Counts(counts) = &layers
-        && comm.rank() == 0
-    {
-        output::line(format_args!("layers of each stage, by what they cost: {}", list(counts)))?;
+    if comm.rank() == 0 {
+        output::line(format_args!("layers of each stage, by what they cost: {}", list(&layers)))?;
     }
-    Ok(Setup { layers, ..job.setup.clone() })
+    Ok(Setup { layers: Some(layers), ..job.setup.clone() })
 }
 
 /// Describes the new division of rows, if it changed.
-pub(super) fn change_of_rows(before: &[usize], after: &[usize]) -> Option<String> {
+pub(super) fn change_of_rows(before: &[usize], after: Option<&[usize]>) -> Option<String> {
+    let after = after?;
     let changed = !before.is_empty() && before != after;
     changed.then(|| format!("rows by speed: {} -> {}", list(before), list(after)))
 }

@@ -2,7 +2,9 @@
 //! the processor, by the criteria of the trainings on the processor.
 
 use crate::cases::Number;
-use crate::support::{Run, SEED, Task, alone, mesh, router, train, train_by};
+use crate::support::{
+    Recipe, Run, SEED, alone, full, mesh, router, small, train, train_by, with_experts,
+};
 use crate::{emulated, gpu};
 use half::bf16;
 use maypole_trainer::model::config::Architecture;
@@ -35,21 +37,21 @@ fn setups() -> Vec<Setup> {
 }
 
 /// A few steps of a model that is small for an emulated GPU.
-fn task() -> Task {
-    let mut task = Task { rows: 4, steps: 2, ..Task::small() };
+fn task() -> Recipe {
+    let mut task = Recipe { rows: 4, steps: 2, ..small() };
     task.config.layers = 2;
     task.config.context = 8;
     task
 }
 
-fn llama(mut task: Task) -> Task {
+fn llama(mut task: Recipe) -> Recipe {
     task.config.architecture = Architecture::Llama { kv_heads: 2 };
     task
 }
 
 /// [`train`], with the layers of each rank on a machine of its own.
 fn train_on<T: Number, M: Machine + 'static>(
-    task: &Task,
+    task: &Recipe,
     setup: &Setup,
     machine: &(impl Fn() -> M + Sync),
 ) -> Run<T> {
@@ -59,7 +61,7 @@ fn train_on<T: Number, M: Machine + 'static>(
 }
 
 fn check<T: Number, M: Machine + 'static>(
-    task: &Task,
+    task: &Recipe,
     setups: &[Setup],
     machine: impl Fn() -> M + Sync,
     noise: f64,
@@ -83,13 +85,13 @@ fn expert_setups() -> Vec<Setup> {
 
 /// Trains a GPT on every axis, and a Llama and a model of experts on those of `few`.
 fn check_every_axis<M: Machine + 'static>(
-    task: &Task,
+    task: &Recipe,
     few: [&[Setup]; 2],
     machine: impl Fn() -> M + Sync,
 ) {
     check::<f64, M>(task, &setups(), &machine, NOISE);
     check::<f64, M>(&llama(task.clone()), few[0], &machine, NOISE);
-    check::<f64, M>(&task.clone().with_experts(4), few[1], &machine, NOISE);
+    check::<f64, M>(&with_experts(task.clone(), 4), few[1], &machine, NOISE);
 }
 
 #[test]
@@ -105,14 +107,14 @@ fn meshes_train_as_one_process_on_the_processor_on_a_gpu() {
     for products in [ProductKernels::Own, ProductKernels::Fastest] {
         let Some(_) = gpu(products) else { return };
         let machine = || gpu(products).expect("the GPU was there");
-        check_every_axis(&Task::small(), [&setups(), &expert_setups()], machine);
-        check::<f32, _>(&Task::small(), &setups(), machine, SINGLE_NOISE);
-        check::<f32, _>(&llama(Task::small()), &setups(), machine, SINGLE_NOISE);
+        check_every_axis(&small(), [&setups(), &expert_setups()], machine);
+        check::<f32, _>(&small(), &setups(), machine, SINGLE_NOISE);
+        check::<f32, _>(&llama(small()), &setups(), machine, SINGLE_NOISE);
     }
 }
 
 /// Trains twice with sums in the order of ranks; both runs have the same bits.
-fn check_bits<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
+fn check_bits<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Sync) {
     let setup = Setup { order: SumOrder::Ranks, ..mesh("dp=2") };
     let [first, second] = [(); 2].map(|()| train_on::<f32, M>(task, &setup, &machine));
     assert!(first.same_bits(&second));
@@ -128,13 +130,13 @@ fn the_same_training_gives_the_same_bits_emulated() {
 fn the_same_training_gives_the_same_bits_on_a_gpu() {
     for products in [ProductKernels::Own, ProductKernels::Fastest] {
         let Some(_) = gpu(products) else { return };
-        check_bits(&Task::full(), || gpu(products).expect("the GPU was there"));
+        check_bits(&full(), || gpu(products).expect("the GPU was there"));
     }
 }
 
 /// Trains in 16 bits. The losses are those of the processor, but for roundings to 16 bits, which
 /// may fall to the other side.
-fn check_narrow<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
+fn check_narrow<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Sync) {
     let setup = mesh("");
     let expected: Run<f32> =
         train_by(task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());
@@ -155,5 +157,5 @@ fn training_in_16_bits_emulated() {
 #[test]
 fn training_in_16_bits_on_a_gpu() {
     let Some(_) = gpu(ProductKernels::Own) else { return };
-    check_narrow(&Task::small(), || gpu(ProductKernels::Own).expect("the GPU was there"));
+    check_narrow(&small(), || gpu(ProductKernels::Own).expect("the GPU was there"));
 }

@@ -91,7 +91,9 @@ impl Trainer<f32> {
     /// # Errors
     /// If the ranks cannot make memory that they share.
     pub fn narrow<H: HalfFloat>(&mut self, seed: u64) -> Result<()> {
-        self.stores.make = mixed::<H>;
+        self.stores.make = Rc::new(|plan, layout, weights| {
+            mixed::<H>(&weights, |rounded| plan.store(layout, rounded))
+        });
         self.draw(seed)?;
         let model = &mut self.parts.model;
         model.device = Arc::new(HalfPrecisionDevice::<H>::rounding(Arc::clone(&model.device)));

@@ -17,7 +17,6 @@
 
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
-use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::ranks::group::RankGroup;
 use crate::ranks::memory::MemoryKind::Units;
 use crate::ranks::mesh::MeshGroups;
@@ -112,24 +111,5 @@ impl<T: Real> Trainer<T> {
         let MeshGroups { ep, cp, tp, copies, world, .. } = &self.groups;
         let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(RankGroup::payload);
         Traffic { pp: self.parts.pipeline.links.payload(), ep, cp, tp, copies, world }
-    }
-
-    /// Gathers the traces of a step from all ranks of this rank's pipeline. They all call it.
-    ///
-    /// # Errors
-    /// As the collective.
-    pub fn gather_trace(&self, outcome: &StepOutcome) -> Result<PipelineTrace> {
-        let trace = &outcome.trace;
-        let began = self.watch.since_epoch(outcome.start);
-        let since = |span: &PassSpan| PassSpan {
-            start: span.start + began,
-            end: span.end + began,
-            ..*span
-        };
-        let numbers: Vec<f64> =
-            trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
-        let all = self.groups.pp.gather(&numbers)?;
-        let spans = all.chunks_exact(PassSpan::NUMBERS).map(PassSpan::from_numbers).collect();
-        Ok(PipelineTrace { spans, ..*trace }.from_zero())
     }
 }
