@@ -77,9 +77,9 @@ fn theory_of_a_step(trainer: &Trainer<f32>, job: &TrainingJob, rows: &[usize]) -
         config: &job.config,
         setup: &trainer.setup,
         place: trainer.groups.place,
-        rows: rows.get(own).map_or(job.rows, |own| own * rows.len()),
+        rows: rows.get(own).map_or(job.options.optimizer.rows(), |own| own * rows.len()),
         element: FULL,
-        recompute: job.recompute,
+        recompute: job.options.optimizer.recompute(),
     };
     let routing = trainer.parts.pipeline.routing.borrow();
     let mixed = job.precision != Precision::F32;

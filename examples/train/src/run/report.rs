@@ -45,7 +45,7 @@ pub(super) fn report(
     }
     print_skipped(trainer)?;
     print_load(&load, job)?;
-    match &job.svg {
+    match &job.options.run.svg {
         Some(folder) => {
             let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
             let title = format!("the last step, by rank{shared}");
@@ -77,7 +77,7 @@ fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     }
     let of = |expert| load.iter().skip(expert).step_by(job.config.experts).sum();
     let load: Vec<u64> = (0..job.config.experts).map(of).collect();
-    let since = if job.rebalance.is_some() { "the last move" } else { "the start" };
+    let since = if job.options.lab.rebalance.is_some() { "the last move" } else { "the start" };
     let rows = histogram(&load, 40);
     let text = format!("tokens of all layers by place of an expert, since {since}:\n{rows}");
     Ok(output::print(text.as_bytes())?)

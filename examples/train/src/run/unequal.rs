@@ -10,13 +10,13 @@ use maypole_trainer::train::setup::Setup;
 /// The setup of `job`, with layers divided by their measured cost, if the job asks for it. All
 /// ranks call it; rank 0 prints the layers of each stage.
 pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Setup> {
-    if !job.measures_layers {
+    if !job.options.parallel.measures_layers() {
         return Ok(job.setup.clone());
     }
     let mesh = job.setup.mesh;
     let stages: Vec<usize> =
         (0..mesh.world()).map(|rank| mesh.place(rank).at(MeshAxis::Pp)).collect();
-    let rows = job.setup.micro_rows(job.rows);
+    let rows = job.setup.micro_rows(job.options.optimizer.rows());
     let layers = measured(comm, &job.config, rows, &stages)?;
     if comm.rank() == 0 {
         output::line(format_args!("layers of each stage, by what they cost: {}", list(&layers)))?;

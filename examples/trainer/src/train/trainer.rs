@@ -27,7 +27,7 @@ use crate::train::optim::{Optimizer, Update};
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::Rows;
 use crate::train::schedule::Rate;
-use crate::train::settings::RunSettings;
+use crate::train::settings::RunRecord;
 use crate::train::setup::Setup;
 use crate::train::stores::StorePlan;
 use crate::train::text::Text;
@@ -49,7 +49,7 @@ pub struct Trainer<T> {
     /// What is measured of a step.
     pub watch: Watch,
     /// The settings for checkpoints that are not in the other fields, if there are any.
-    pub settings: Option<RunSettings>,
+    pub settings: Option<RunRecord>,
 }
 
 /// The parts of a step. Each may be replaced by another one.

@@ -4,30 +4,26 @@ use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
 use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
 use crate::train::checkpoint::reshard::{ParameterRun, runs};
-use crate::train::checkpoint::settings::{SettingChange, changes, refuse_others};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
+use crate::train::settings::RunRecord;
 use crate::train::trainer::{Parts, Trainer};
+use std::fmt::Display;
 use std::path::Path;
 
-/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns the
-/// settings that differ from those of the run that wrote it. All ranks call it. Every
-/// file is compared with its digest first.
+/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns what
+/// the checkpoint says of the run that wrote it. All ranks call it. Every file is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
 /// The trainer is then unchanged, unless a collective failed.
-pub fn load(
-    trainer: &mut Trainer<f32>,
-    place: &Path,
-) -> Result<Vec<SettingChange>, CheckpointError> {
+pub fn load(trainer: &mut Trainer<f32>, place: &Path) -> Result<Manifest, CheckpointError> {
     let world = &trainer.groups.world.clone();
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
     let buffers = agree(world, read(trainer, &manifest, place))?;
-    let differing = changes(&manifest, trainer);
     install(trainer, &manifest, buffers);
     trainer.parts.store.share()?;
-    Ok(differing)
+    Ok(manifest)
 }
 
 /// The weights of the whole model in the checkpoint in `place`, and its manifest. Every file is
@@ -95,4 +91,28 @@ fn install(trainer: &mut Trainer<f32>, manifest: &Manifest, buffers: [Vec<f32>; 
     let Parts { clip, rate, .. } = &mut trainer.parts;
     clip.scale = clip.scale.map(|own| manifest.scale.unwrap_or(own));
     rate.plateau = rate.plateau.map(|own| manifest.plateau.unwrap_or(own));
+}
+
+/// Refuses a trainer with another model, optimizer or vocabulary than the checkpoint's.
+fn refuse_others(
+    manifest: &Manifest,
+    trainer: &Trainer<f32>,
+    place: &Path,
+) -> Result<(), CheckpointError> {
+    same(place, &manifest.config, &trainer.parts.store.layout().config)?;
+    same(place, &manifest.rule, &trainer.optimizer().rule)?;
+    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return Ok(()) };
+    let tokens = |settings: &RunRecord| {
+        format!("tokens of the vocabulary {:016x}", settings.data.vocabulary)
+    };
+    same(place, &tokens(before), &tokens(now))
+}
+
+fn same(path: &Path, theirs: &impl Display, ours: &impl Display) -> Result<(), CheckpointError> {
+    let theirs = theirs.to_string();
+    let ours = ours.to_string();
+    if theirs == ours {
+        return Ok(());
+    }
+    Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
 }
