@@ -133,7 +133,7 @@ impl<T: Real> OneProcess<T> {
         let own = GradientProbe::wrap(&mut trainer.parts.store);
         let world = trainer.groups.world.clone();
         let reference = (world.rank() == 0).then(|| {
-            let setup = alone(&trainer.setup);
+            let setup = alone(&trainer.parallelism);
             let comm = Communicator::local(1).remove(0);
             let mut one = Trainer::new(comm, config, setup, seed, (rule, schedule))?;
             one.parts.clip.limit = trainer.parts.clip.limit;

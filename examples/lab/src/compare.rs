@@ -14,9 +14,9 @@ use maypole::{Communicator, Result};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::traffic::Traffic;
@@ -25,8 +25,8 @@ use maypole_trainer::tensor::half_float::HalfFloat;
 use maypole_trainer::tensor::math::{Real, add};
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::optim::{Optimizer, Rule};
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
@@ -159,8 +159,8 @@ fn relative(numbers: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// The choices of `setup` that a single process has too.
-pub fn alone(setup: &Setup) -> Setup {
-    Setup { router: setup.router, order: setup.order, ..Setup::default() }
+pub fn alone(setup: &Parallelism) -> Parallelism {
+    Parallelism { router: setup.router, order: setup.order, ..Parallelism::default() }
 }
 
 /// The median of some numbers; of an even count, the upper of the two in the middle.
@@ -195,7 +195,7 @@ impl Recipe {
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    pub fn rank<T: Real>(&self, comm: Communicator, setup: &Setup) -> Result<Trainer<T>> {
+    pub fn rank<T: Real>(&self, comm: Communicator, setup: &Parallelism) -> Result<Trainer<T>> {
         let optimizer = (self.rule, self.schedule);
         let mut trainer = Trainer::new(comm, &self.config, setup.clone(), self.seed, optimizer)?;
         trainer.parts.model.recompute = self.recompute;
@@ -214,7 +214,7 @@ impl Recipe {
     /// As the collectives in it, and as `rank`.
     pub fn on_ranks<T: Real, R: Send>(
         &self,
-        setup: &Setup,
+        setup: &Parallelism,
         rank: impl Fn(Trainer<T>) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
         let run = |comm| rank(self.rank(comm, setup)?);
@@ -258,10 +258,15 @@ impl Recipe {
 
     /// This recipe and the setup of a data-parallel group that learns in this form, each rank with
     /// `micros` micro-batches a step.
-    fn data(&self, (ranks, micros): (usize, usize), form: impl Into<DataForm>) -> (Self, Setup) {
+    fn data(
+        &self,
+        (ranks, micros): (usize, usize),
+        form: impl Into<DataForm>,
+    ) -> (Self, Parallelism) {
         let form = form.into();
         let (sharding, order) = (form.sharding(), SumOrder::Ranks);
-        let setup = Setup { sharding, micros, order, ..Setup::of(Mesh::replicas(ranks)) };
+        let setup =
+            Parallelism { sharding, micros, order, ..Parallelism::of(Mesh::replicas(ranks)) };
         (Self { averaging: Some(form), ..self.clone() }, setup)
     }
 
@@ -284,7 +289,7 @@ impl Recipe {
     ) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
-        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
         gpt.device = self.devices.of(0);
         let mut store = FlatStore::new(layout.clone(), layout.initial(self.seed));
         let mut outcome = TrainingOutcome::new(layout, Vec::new(), Vec::new());
@@ -403,7 +408,7 @@ impl Recipe {
 
 /// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.
 pub(crate) fn add_up(
-    gpt: &mut Gpt<f32>,
+    gpt: &mut Transformer<f32>,
     store: &mut FlatStore<f32>,
     batches: &[TokenBatch],
     (ranks, micro): (usize, usize),

@@ -46,15 +46,15 @@
 
 use crate::averaging::DataForm;
 use crate::theory::RankTheory;
-use maypole_trainer::data_parallel::partial::{applied_to_own_tokens, dense};
 use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::data_parallel::summed::{applied_to_own_tokens, dense};
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::ranks::shard::Shard;
-use maypole_trainer::train::setup::ContextExchange;
+use maypole_trainer::train::parallelism::ContextExchange;
 use std::collections::HashMap;
 
 impl RankTheory<'_> {

@@ -6,7 +6,7 @@ use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::train::checkpoint::load::Progress;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::{Parts, Trainer};
 use maypole_trainer::train::validation::validation_loss;
@@ -102,9 +102,9 @@ impl TrialRun {
     ) -> Result<std::result::Result<Self, String>> {
         let settings = space.settings(number);
         let config = space.config(&settings, vocab);
-        let setup = Setup {
+        let setup = Parallelism {
             order: SumOrder::Ranks,
-            ..Setup::of(Mesh::ONE.with(MeshAxis::Dp, group.world()))
+            ..Parallelism::of(Mesh::ONE.with(MeshAxis::Dp, group.world()))
         };
         let possible = config.check().and_then(|()| setup.check(&config, settings.rows));
         if let Err(why) = possible {

@@ -10,8 +10,8 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::timeline::RankActivity;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use rustix::thread::sched_setaffinity;
@@ -63,7 +63,7 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
         Arm::BySpeed => RowDivision::BySpeed { every: 2, clock: SpeedClock::Measured },
         _ => RowDivision::Equal,
     };
-    let setup = Setup { sharding, ..Setup::of(mesh) };
+    let setup = Parallelism { sharding, ..Parallelism::of(mesh) };
     let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let mut trainer = Trainer::new(comm, &options.config(), setup, 1, optimizer)?;
     trainer.parts.clip.limit = Some(1.0);

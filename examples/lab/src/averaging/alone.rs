@@ -8,9 +8,9 @@
 use crate::averaging::diloco::OuterStep;
 use crate::compare::{Recipe, SumFirst, TrainingOutcome, add_up};
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::Optimizer;
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ struct ApartRank {
 /// All ranks of a recipe, and the one model that computes for them in turn.
 struct ApartRanks {
     ranks: Vec<ApartRank>,
-    gpt: Gpt<f32>,
+    gpt: Transformer<f32>,
 }
 
 impl ApartRanks {
@@ -59,8 +59,8 @@ impl ApartRanks {
     }
 }
 
-fn model(recipe: &Recipe, layout: &ParameterLayout) -> Gpt<f32> {
-    let mut gpt = Gpt::new(layout, Axes::single_rank(&layout.config));
+fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
+    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
     gpt.device = recipe.devices.of(0);
     gpt
 }

@@ -64,7 +64,7 @@ use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::half_float::HalfFloat;
 use maypole_trainer::tensor::math::{FloatElement, Real};
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::stores::mixed;
 use maypole_trainer::train::trainer::Trainer;
 use std::rc::Rc;
@@ -122,7 +122,7 @@ impl DataForm {
     ///
     /// # Errors
     /// A sentence that says what does not go with what.
-    pub fn check(self, setup: &Setup) -> std::result::Result<(), String> {
+    pub fn check(self, setup: &Parallelism) -> std::result::Result<(), String> {
         if self.diverges() && setup.mesh.size(MeshAxis::Cp) > 1 {
             let why = "averaging lets weights differ along dp, but positions of one sequence need \
                        one model";

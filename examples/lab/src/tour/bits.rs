@@ -12,14 +12,14 @@ use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::attention::Heads;
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// Compares runs with and without sequence parallelism, both with sums in the order of ranks. The
 /// losses and the weights of the divided matrices must be bitwise equal. Gradients of norms and
 /// biases are left out: they are sums over tokens in another order.
 pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     let train = |sequence| {
-        check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
+        check.train(&Parallelism { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
     };
     let whole = train(false)?;
     let divided = train(true)?;
@@ -36,7 +36,7 @@ pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
 pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
     let config = &check.recipe.config;
     let ranks = check.setup.mesh.size(MeshAxis::Cp);
-    let Setup { division, .. } = check.setup;
+    let Parallelism { division, .. } = check.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();

@@ -22,8 +22,8 @@ use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::time::Instant;
 
@@ -274,7 +274,7 @@ impl DataParallelCheck {
         let sharding = form.sharding();
         let width = self.width();
         let mesh = Mesh::ONE.with(MeshAxis::Dp, ranks);
-        let setup = Setup { sharding, micros: micro, ..Setup::of(mesh) };
+        let setup = Parallelism { sharding, micros: micro, ..Parallelism::of(mesh) };
         let place = mesh.place(0);
         let site = RankTheory {
             config: &recipe.config,

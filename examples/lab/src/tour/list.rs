@@ -10,7 +10,7 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer::train::text::{HAMLET, Text};
 
 /// The greatest difference of losses, norms and weights where sums are in another order.
@@ -23,7 +23,8 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// Checks of each axis alone, and of several axes together.
 pub fn checks() -> Vec<MeshCheck> {
-    let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("the tour names valid meshes"));
+    let setup =
+        |mesh: &str| Parallelism::of(Mesh::parse(mesh).expect("the tour names valid meshes"));
     let check = |axis, setup| MeshCheck {
         axis,
         recipe: recipe(),
@@ -32,14 +33,14 @@ pub fn checks() -> Vec<MeshCheck> {
         also: None,
         plant: None,
     };
-    let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
-    let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
+    let sequence = |mesh| Parallelism { sequence: true, ..setup(mesh) };
+    let pipeline = |mesh, schedule| Parallelism { schedule, micros: 8, ..setup(mesh) };
     let bits = |axis, setup| MeshCheck { bound: 0.0, ..check(axis, setup) };
     let one_by_one = PipelineSchedule::OneForwardOneBackward;
     let router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.01 };
     let experts = |axis, mesh| MeshCheck {
         recipe: with_config(Config { experts: 4, layers: 2, ..Config::default() }),
-        ..check(axis, Setup { router: Some(router), ..setup(mesh) })
+        ..check(axis, Parallelism { router: Some(router), ..setup(mesh) })
     };
     // With pretended times it is known beforehand what each rank holds and sends.
     let by_speed = |axis, setup, seconds| {
@@ -62,7 +63,7 @@ pub fn checks() -> Vec<MeshCheck> {
         // Micro-batches of one row: each rank has one half of every sequence.
         MeshCheck {
             also: Some(("tp=2", tokens_divided_or_not)),
-            ..check("tensor, rows divided", Setup { micros: 8, ..sequence("tp=2") })
+            ..check("tensor, rows divided", Parallelism { micros: 8, ..sequence("tp=2") })
         },
         MeshCheck {
             recipe: Recipe { recompute: true, ..recipe() },
@@ -86,24 +87,30 @@ pub fn checks() -> Vec<MeshCheck> {
             also: Some(("forward", heads_anywhere)),
             ..check(
                 "context, Ulysses",
-                Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") },
+                Parallelism { exchange: ContextExchange::Ulysses, ..setup("cp=2") },
             )
         },
-        clipped(check("data and tensor", Setup { sharding: OVERLAPPED, ..setup("dp=2,tp=2") })),
-        check("ZeRO-3 and tensor", Setup { sharding: FSDP, ..setup("dp=2,tp=2") }),
-        check("data and pipeline", Setup { micros: 4, ..pipeline("dp=2,pp=2", one_by_one) }),
+        clipped(check(
+            "data and tensor",
+            Parallelism { sharding: OVERLAPPED, ..setup("dp=2,tp=2") },
+        )),
+        check("ZeRO-3 and tensor", Parallelism { sharding: FSDP, ..setup("dp=2,tp=2") }),
+        check("data and pipeline", Parallelism { micros: 4, ..pipeline("dp=2,pp=2", one_by_one) }),
         check("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
         check(
             "data, pipeline, tensor",
-            Setup { micros: 4, ..pipeline("dp=2,pp=2,tp=2", one_by_one) },
+            Parallelism { micros: 4, ..pipeline("dp=2,pp=2,tp=2", one_by_one) },
         ),
         by_speed("rows by speed", setup("dp=2"), vec![1.0, 2.0]),
         by_speed(
             "rows by speed, pipeline",
-            Setup { micros: 2, ..setup("dp=2,pp=2") },
+            Parallelism { micros: 2, ..setup("dp=2,pp=2") },
             vec![1.0, 3.0],
         ),
-        bits("layers by cost", Setup { layers: three_and_one, ..pipeline("pp=2", one_by_one) }),
+        bits(
+            "layers by cost",
+            Parallelism { layers: three_and_one, ..pipeline("pp=2", one_by_one) },
+        ),
         experts("experts and tensor", "ep=2,tp=2"),
         tokens_divided(experts("experts, rows divided", "ep=2,tp=2")),
         experts("experts and context", "ep=2,cp=2"),
@@ -136,5 +143,5 @@ fn moved(check: MeshCheck) -> MeshCheck {
 /// With sequence parallelism and micro-batches of one row.
 fn tokens_divided(check: MeshCheck) -> MeshCheck {
     let micros = ROWS / check.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]);
-    MeshCheck { setup: Setup { sequence: true, micros, ..check.setup }, ..check }
+    MeshCheck { setup: Parallelism { sequence: true, micros, ..check.setup }, ..check }
 }

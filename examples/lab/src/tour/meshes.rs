@@ -25,8 +25,8 @@ use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use std::time::Instant;
@@ -55,7 +55,7 @@ pub struct MeshCheck {
     /// What is trained.
     pub recipe: Recipe,
     /// The mesh, and how the model is divided over it.
-    pub setup: Setup,
+    pub setup: Parallelism,
     /// The greatest relative difference of losses and of gradient norms, and the greatest
     /// difference of weights, from one process. 0: bitwise equal.
     pub bound: f64,
@@ -79,7 +79,7 @@ impl MeshCheck {
         let begun = Instant::now();
         let seen = self.train(&self.setup, steps)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let alone = Setup { micros: self.setup.micros, ..alone(&self.setup) };
+        let alone = Parallelism { micros: self.setup.micros, ..alone(&self.setup) };
         let right = Self { recipe: self.recipe.right(), plant: None, ..self.clone() };
         let reference = right.train(&alone, steps)?;
         let difference = greatest_difference(&seen, &reference[0]);
@@ -118,7 +118,7 @@ impl MeshCheck {
 
     /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
-        let Setup { sharding, micros, mesh, .. } = self.setup;
+        let Parallelism { sharding, micros, mesh, .. } = self.setup;
         let site = RankTheory {
             config: &self.recipe.config,
             setup: &self.setup,
@@ -168,7 +168,7 @@ impl MeshCheck {
     }
 
     /// Trains `steps` steps on the mesh of `setup`, and returns the result of each rank.
-    pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<RankResult>> {
+    pub(crate) fn train(&self, setup: &Parallelism, steps: u64) -> Result<Vec<RankResult>> {
         let recipe = Recipe { steps, ..self.recipe.clone() };
         recipe.on_ranks(setup, |trainer| self.rank(&recipe, trainer))
     }

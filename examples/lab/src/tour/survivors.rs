@@ -24,8 +24,8 @@ use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -124,7 +124,7 @@ impl MortalRun {
     /// What each rank of the last step should hold and send.
     fn theory(&self) -> (StepMeasure, u64) {
         let mesh = Mesh::ONE.with(MeshAxis::Dp, LAST);
-        let setup = Setup { sharding: FORM, ..Setup::of(mesh) };
+        let setup = Parallelism { sharding: FORM, ..Parallelism::of(mesh) };
         let config = &self.recipe.config;
         let place = mesh.place(0);
         let (element, recompute) = (FULL, false);

@@ -17,9 +17,9 @@ use maypole::{Communicator, Result};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::FlatStore;
+use maypole_trainer::model::transformer::Transformer;
 use std::time::Instant;
 
 /// The number of times that each part is timed. The median counts.
@@ -45,7 +45,7 @@ impl PartSeconds {
     pub fn measure(config: &Config, rows: usize) -> Self {
         let config = Config { layers: 1, experts: 0, ..config.clone() };
         let layout = ParameterLayout::whole(&config);
-        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
         let tokens = rows * config.context;
         let batch = TokenBatch {
@@ -79,7 +79,7 @@ impl PartSeconds {
 
 /// Runs the three units of a model of one layer forward and backward, and returns the seconds of
 /// each.
-fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
+fn parts(gpt: &mut Transformer<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
     let alone = "a single rank calls no collective";
     let mut seconds = [0.0; 3];
     let mut kept = Vec::new();

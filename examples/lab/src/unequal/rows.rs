@@ -23,8 +23,8 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::math::Real;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::rows::{RankRows, Rows};
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use std::ops::Range;
@@ -89,7 +89,7 @@ impl RowDivision {
     pub fn check(
         &self,
         config: &Config,
-        setup: &Setup,
+        setup: &Parallelism,
         form: DataForm,
     ) -> std::result::Result<(), String> {
         let Self::BySpeed { clock, .. } = self else { return Ok(()) };
@@ -126,7 +126,7 @@ impl RowDivision {
         if *self == Self::Equal {
             return;
         }
-        let Trainer { setup, groups, parts, .. } = trainer;
+        let Trainer { parallelism: setup, groups, parts, .. } = trainer;
         let rows = RankRows::new(&parts.model.config, setup, groups);
         let mesh = groups.mesh;
         let replicas = (0..mesh.world()).map(|rank| mesh.rows(mesh.place(rank)).index).collect();

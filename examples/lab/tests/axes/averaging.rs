@@ -8,9 +8,9 @@ use maypole_lab::compare::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::trainer::Trainer;
@@ -46,7 +46,7 @@ fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f
 /// All ranks in one process: each has a store and an optimizer, and they take turns with one model.
 struct Simulation {
     ranks: Vec<(FlatStore<f32>, Optimizer<f32>)>,
-    gpt: Gpt<f32>,
+    gpt: Transformer<f32>,
 }
 
 impl Simulation {
@@ -56,7 +56,7 @@ impl Simulation {
             let flat = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
             (flat, Optimizer::new(recipe.rule))
         };
-        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
         Self { ranks: (0..ranks).map(rank).collect(), gpt }
     }
 
@@ -193,7 +193,7 @@ fn late_sums_are_bitwise_gradients_of_earlier_weights() {
     let recipe = Recipe { rule: Rule::Sgd, schedule: RateSchedule::constant(0.1), ..recipe(6) };
     let outcome = recipe.ranks(2, 1, DataForm::Stale { late });
     let layout = ParameterLayout::whole(&recipe.config);
-    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
     let mut store = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
     let mut sums: Vec<Vec<f32>> = Vec::new();
     for step in 0..recipe.steps {

@@ -2,7 +2,7 @@
 
 use crate::support::{Recipe, Run, alone, small, train, with_experts};
 use maypole_lab::combine::{AxisChoice, pair, refusal, table};
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
     let all = AxisChoice::ALL.into_iter().enumerate();
@@ -13,7 +13,7 @@ fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
 fn every_pair_that_combines_trains_as_one_process() {
     let dense = Recipe { steps: 2, ..small() };
     let sparse = with_experts(dense.clone(), 4);
-    let mut references: Vec<(Setup, Run<f64>)> = Vec::new();
+    let mut references: Vec<(Parallelism, Run<f64>)> = Vec::new();
     for (a, b) in pairs().filter(|(a, b)| refusal(*a, *b).is_none()) {
         let mut task = dense.clone();
         let (setup, form) = pair(a, b, &mut task.config);
@@ -50,7 +50,7 @@ fn local_sgd_with_context_parallelism_is_refused() {
 #[test]
 fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
     let config = small().config;
-    let why = |text: &str, change: fn(&mut Setup)| {
+    let why = |text: &str, change: fn(&mut Parallelism)| {
         let mut setup = crate::support::mesh(text);
         change(&mut setup);
         setup.check(&config, 8).unwrap_err()
@@ -63,7 +63,7 @@ fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(
         why("cp=8", |setup| setup.exchange =
-            maypole_trainer::train::setup::ContextExchange::Ulysses)
+            maypole_trainer::train::parallelism::ContextExchange::Ulysses)
         .contains("Ulysses")
     );
     assert!(

@@ -3,18 +3,18 @@
 use crate::support::{Recipe, Run, alone, full, mesh, router, small, train, with_experts};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 /// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
 
-fn check(task: &Recipe, setups: &[Setup]) {
+fn check(task: &Recipe, setups: &[Parallelism]) {
     let reference: Run<f64> = train(task, &alone(&setups[0]));
     for setup in setups {
         let run = train(task, setup);
@@ -29,9 +29,9 @@ fn check(task: &Recipe, setups: &[Setup]) {
 }
 
 /// Each mesh as it is, and with everything that can be switched on.
-fn variants(text: &str) -> Vec<Setup> {
-    let plain = Setup { micros: 2, ..mesh(text) };
-    let sequence = Setup {
+fn variants(text: &str) -> Vec<Parallelism> {
+    let plain = Parallelism { micros: 2, ..mesh(text) };
+    let sequence = Parallelism {
         sequence: text.contains("tp"),
         exchange: ContextExchange::Ulysses,
         ..plain.clone()
@@ -41,7 +41,7 @@ fn variants(text: &str) -> Vec<Setup> {
     } else {
         PipelineSchedule::GPipe
     };
-    vec![Setup { schedule, ..sequence }, plain]
+    vec![Parallelism { schedule, ..sequence }, plain]
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn dense_meshes_train_as_one_process() {
         "dp=2,cp=2",
         "cp=2,tp=2",
     ];
-    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
+    let setups: Vec<Parallelism> = meshes.into_iter().flat_map(variants).collect();
     check(&small(), &setups);
 }
 
 #[test]
 fn three_axes_and_four_train_as_one_process() {
     let meshes = ["dp=2,pp=2,tp=2", "pp=2,cp=2,tp=2", "dp=2,pp=2,cp=2,tp=2"];
-    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
+    let setups: Vec<Parallelism> = meshes.into_iter().flat_map(variants).collect();
     check(&Recipe { steps: 2, ..small() }, &setups);
 }
 
@@ -73,13 +73,13 @@ fn meshes_with_experts_train_as_one_process() {
     let meshes =
         ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
     let setups = meshes.into_iter().flat_map(variants);
-    let setups: Vec<Setup> =
-        setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
+    let setups: Vec<Parallelism> =
+        setups.map(|setup| Parallelism { router: Some(router(4)), ..setup }).collect();
     check(&Recipe { steps: 2, ..with_experts(small(), 4) }, &setups);
 }
 
 /// Compares 20 steps of the full model in `f32` with one process.
-fn check_twenty_steps(task: &Recipe, setups: &[Setup]) {
+fn check_twenty_steps(task: &Recipe, setups: &[Parallelism]) {
     let reference: Run<f32> = train(task, &alone(&setups[0]));
     assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);
     for setup in setups {
@@ -97,13 +97,14 @@ fn check_twenty_steps(task: &Recipe, setups: &[Setup]) {
 fn twenty_steps_end_where_one_process_ends() {
     let meshes =
         ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
-    check_twenty_steps(&full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
+    check_twenty_steps(&full(), &meshes.map(|text| Parallelism { micros: 2, ..mesh(text) }));
 }
 
 #[test]
 fn twenty_steps_with_experts_end_where_one_process_ends() {
     let meshes = ["dp=2,ep=2", "pp=2,ep=2", "ep=2,cp=2", "ep=2,tp=2"];
-    let setups = meshes.map(|text| Setup { micros: 2, router: Some(router(4)), ..mesh(text) });
+    let setups =
+        meshes.map(|text| Parallelism { micros: 2, router: Some(router(4)), ..mesh(text) });
     check_twenty_steps(&with_experts(full(), 4), &setups);
 }
 
@@ -114,9 +115,12 @@ fn clipping_clips_alike_on_every_mesh() {
     let meshes = ["dp=2", "tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2"];
     check(&task, &meshes.map(mesh));
     let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
-    check(&task, &sharded.map(|sharding| Setup { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }));
+    check(
+        &task,
+        &sharded.map(|sharding| Parallelism { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }),
+    );
     let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"]
-        .map(|text| Setup { router: Some(router(4)), ..mesh(text) });
+        .map(|text| Parallelism { router: Some(router(4)), ..mesh(text) });
     check(&with_experts(task, 4), &experts);
 }
 
@@ -124,8 +128,8 @@ fn clipping_clips_alike_on_every_mesh() {
 #[test]
 fn recomputing_changes_nothing() {
     let task = Recipe { steps: 2, ..small() };
-    let setups = [mesh("dp=2"), Setup { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
-    let experts = Setup { router: Some(router(4)), ..mesh("ep=2,tp=2") };
+    let setups = [mesh("dp=2"), Parallelism { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
+    let experts = Parallelism { router: Some(router(4)), ..mesh("ep=2,tp=2") };
     let dense = setups.into_iter().map(|setup| (task.clone(), setup));
     for (task, setup) in dense.chain([(with_experts(task.clone(), 4), experts)]) {
         let kept: Run<f32> = train(&task, &setup);
@@ -140,7 +144,7 @@ fn recomputing_changes_nothing() {
 #[test]
 fn scaling_the_loss_changes_nothing() {
     let task = Recipe { steps: 2, ..small() };
-    let experts = Setup { router: Some(router(4)), ..mesh("pp=2,ep=2") };
+    let experts = Parallelism { router: Some(router(4)), ..mesh("pp=2,ep=2") };
     for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (with_experts(task, 4), experts)] {
         let plain: Run<f64> = train(&task, &setup);
         let scaled = train(&Recipe { scale: true, ..task }, &setup);
@@ -151,10 +155,10 @@ fn scaling_the_loss_changes_nothing() {
 #[test]
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = small();
-    let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
+    let run: Run<f32> = train(&task, &Parallelism::of(Mesh::ONE));
     let layout = ParameterLayout::whole(&task.config);
     let text = task.text();
-    let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::<f32>::new(&layout, Axes::single_rank(&layout.config));
     let weights = layout.initial(7);
     let mut store = FlatStore::new(layout, weights);
     let mut optimizer = Optimizer::new(task.rule);

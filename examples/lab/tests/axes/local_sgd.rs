@@ -4,9 +4,9 @@
 use maypole_lab::averaging::DataForm;
 use maypole_lab::compare::{Recipe, SumFirst};
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::clip::{GradientNorm, factor};
 use maypole_trainer::train::optim::{Optimizer, Rule};
@@ -43,7 +43,7 @@ fn compare_with_its_simulation(clip: Option<f64>) {
 
     let layout = ParameterLayout::whole(&recipe.config);
     let text = recipe.text();
-    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
             (

@@ -15,8 +15,8 @@ use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::reshard::{ParameterRun as Piece, runs};
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 
@@ -34,17 +34,17 @@ fn task(rule: Rule) -> Recipe {
     Recipe { steps: 9, rule, schedule, rebalance: Some(3), ..task }
 }
 
-fn with(text: &str, sharding: Sharding) -> Setup {
-    Setup { router: Some(router(EXPERTS)), sharding, ..mesh(text) }
+fn with(text: &str, sharding: Sharding) -> Parallelism {
+    Parallelism { router: Some(router(EXPERTS)), sharding, ..mesh(text) }
 }
 
 /// Meshes and shardings in which experts are divided.
-fn setups() -> Vec<Setup> {
+fn setups() -> Vec<Parallelism> {
     let plain = ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "pp=2,ep=2"]
         .map(|text| with(text, Sharding::default()));
     let shardings =
         [Sharding::Zero1, Sharding::Zero2, FSDP].map(|sharding| with("dp=2,ep=2", sharding));
-    let sequence = Setup { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
+    let sequence = Parallelism { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
     plain.into_iter().chain(shardings).chain([sequence, with("dp=3,ep=2", FSDP)]).collect()
 }
 
@@ -159,7 +159,7 @@ fn theory(trainer: &Trainer<f32>, moves: &[ExpertMove]) -> u64 {
     moves.iter().map(sent).sum()
 }
 
-fn a_move_changes_places(prepare: fn(&mut Trainer<f32>), setup: &Setup) {
+fn a_move_changes_places(prepare: fn(&mut Trainer<f32>), setup: &Parallelism) {
     let task = task(Rule::ADAMW);
     let moves = shuffled(&task.config, 5);
     let ranks = Communicator::run_local(setup.mesh.world(), |comm| {
@@ -221,7 +221,7 @@ fn a_move_is_a_change_of_places_to_the_last_bit() {
 /// A run with experts that may move, the change before its first step, and its checkpoints.
 struct Watched<'a> {
     task: Recipe,
-    setup: Setup,
+    setup: Parallelism,
     prepare: fn(&mut Trainer<f32>),
     /// The folder of checkpoints: the run resumes from the last one, if there is one, and saves
     /// one.

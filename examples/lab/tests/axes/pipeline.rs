@@ -8,8 +8,8 @@ use maypole_lab::theory::RankTheory;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelineSchedule};
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 
 const SCHEDULES: [PipelineSchedule; 3] = [
@@ -18,13 +18,13 @@ const SCHEDULES: [PipelineSchedule; 3] = [
     PipelineSchedule::Interleaved(2),
 ];
 
-fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Setup {
-    Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
+fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Parallelism {
+    Parallelism { schedule, micros, ..mesh(&format!("pp={ranks}")) }
 }
 
 /// One process that adds the gradients of the same micro-batches in place, in the same order.
 fn reference(task: &Recipe, micros: usize) -> Run<f32> {
-    train(task, &Setup { micros, ..Setup::default() })
+    train(task, &Parallelism { micros, ..Parallelism::default() })
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
 #[test]
 fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
     let task = small();
-    let run = |setup: &Setup| {
+    let run = |setup: &Parallelism| {
         let rank = |comm| {
             let schedule = task.schedule;
             let mut trainer =
@@ -79,7 +79,7 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
         };
         Communicator::run_local(setup.mesh.world(), rank)
     };
-    let alone = run(&Setup { micros: 4, ..Setup::default() }).swap_remove(0).0;
+    let alone = run(&Parallelism { micros: 4, ..Parallelism::default() }).swap_remove(0).0;
     for schedule in SCHEDULES {
         let setup = setup(2, schedule, 4);
         for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {

@@ -5,7 +5,7 @@ use maypole_lab::averaging::DataForm;
 use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer::train::trainer::Trainer;
 
 /// Rows by these seconds of a row, divided anew after each step.
@@ -14,7 +14,7 @@ fn by_speed(seconds: &[f64]) -> RowDivision {
 }
 
 /// The rows of each replica before each step, as every rank sees them.
-fn rows(setup: &Setup, division: &RowDivision, steps: u64) -> Vec<Vec<usize>> {
+fn rows(setup: &Parallelism, division: &RowDivision, steps: u64) -> Vec<Vec<usize>> {
     let task = Recipe { steps, division: division.clone(), ..small() };
     let rank = |mut trainer: Trainer<f32>| {
         let mut seen = Vec::new();
@@ -37,13 +37,13 @@ fn unequal_rows_train_as_one_process() {
     for (task, setup) in [
         (slow(), mesh("dp=2")),
         (task(&[1.0, 2.0, 4.0, 1.0]), mesh("dp=4")),
-        (slow(), Setup { micros: 2, ..mesh("dp=2") }),
-        (slow(), Setup { sharding: Sharding::Zero1, ..mesh("dp=2") }),
-        (slow(), Setup { sharding: Sharding::Zero2, micros: 2, ..mesh("dp=2") }),
-        (slow(), Setup { sharding: fsdp, ..mesh("dp=2,tp=2") }),
-        (slow(), Setup { sequence: true, ..mesh("dp=2,tp=2") }),
-        (slow(), Setup { micros: 2, ..mesh("dp=2,pp=2") }),
-        (slow(), Setup { exchange: ContextExchange::Ulysses, ..mesh("dp=2,cp=2") }),
+        (slow(), Parallelism { micros: 2, ..mesh("dp=2") }),
+        (slow(), Parallelism { sharding: Sharding::Zero1, ..mesh("dp=2") }),
+        (slow(), Parallelism { sharding: Sharding::Zero2, micros: 2, ..mesh("dp=2") }),
+        (slow(), Parallelism { sharding: fsdp, ..mesh("dp=2,tp=2") }),
+        (slow(), Parallelism { sequence: true, ..mesh("dp=2,tp=2") }),
+        (slow(), Parallelism { micros: 2, ..mesh("dp=2,pp=2") }),
+        (slow(), Parallelism { exchange: ContextExchange::Ulysses, ..mesh("dp=2,cp=2") }),
     ] {
         let run = train::<f64>(&task, &setup);
         let reference = train::<f64>(&small(), &alone(&setup));
@@ -55,7 +55,7 @@ fn unequal_rows_train_as_one_process() {
 #[test]
 fn experts_take_tokens_of_unequal_rows() {
     let task = with_experts(small(), 4);
-    let setup = Setup { router: Some(router(4)), ..mesh("dp=2,ep=2") };
+    let setup = Parallelism { router: Some(router(4)), ..mesh("dp=2,ep=2") };
     let division = by_speed(&[1.0, 2.0, 1.0, 4.0]);
     let run = train::<f64>(&Recipe { division, ..task.clone() }, &setup);
     let reference = train::<f64>(&task, &alone(&setup));
@@ -67,21 +67,21 @@ fn experts_take_tokens_of_unequal_rows() {
 fn unequal_layers_are_bitwise_one_process() {
     let task = Recipe { steps: 4, ..small() };
     let micros = 4;
-    let one = train::<f32>(&task, &Setup { micros, ..alone(&mesh("")) });
+    let one = train::<f32>(&task, &Parallelism { micros, ..alone(&mesh("")) });
     let counts = |counts: &[usize]| Some(counts.to_vec());
     for (text, layers, schedule) in [
         ("pp=2", counts(&[3, 1]), PipelineSchedule::OneForwardOneBackward),
         ("pp=2", counts(&[1, 3]), PipelineSchedule::GPipe),
         ("pp=3", counts(&[1, 2, 1]), PipelineSchedule::OneForwardOneBackward),
     ] {
-        let setup = Setup { layers, schedule, micros, ..mesh(text) };
+        let setup = Parallelism { layers, schedule, micros, ..mesh(text) };
         assert!(train::<f32>(&task, &setup).same_bits(&one), "{setup:?}");
     }
     let mut task = task;
     task.config.layers = 6;
-    let one = train::<f32>(&task, &Setup { micros, ..alone(&mesh("")) });
+    let one = train::<f32>(&task, &Parallelism { micros, ..alone(&mesh("")) });
     let schedule = PipelineSchedule::Interleaved(2);
-    let setup = Setup { layers: counts(&[1, 3, 1, 1]), schedule, micros, ..mesh("pp=2") };
+    let setup = Parallelism { layers: counts(&[1, 3, 1, 1]), schedule, micros, ..mesh("pp=2") };
     assert!(train::<f32>(&task, &setup).same_bits(&one), "interleaved");
 }
 
@@ -120,7 +120,7 @@ fn unequal_divisions_that_cannot_be_are_refused() {
     assert!(refusal("dp=2", DataForm::Local { every: 2 }).contains("--sharding"));
     assert!(refusal("dp=4", Sharding::default().into()).contains("4 numbers"));
     for wrong in [vec![3, 2], vec![4], vec![4, 0], vec![2, 1, 1], vec![usize::MAX, 5]] {
-        let setup = Setup { layers: Some(wrong), micros: 4, ..mesh("pp=2") };
+        let setup = Parallelism { layers: Some(wrong), micros: 4, ..mesh("pp=2") };
         let why = setup.check(&config, 8).unwrap_err();
         assert!(why.contains("2 positive numbers whose sum is 4"), "{why}");
     }

@@ -7,10 +7,10 @@ use maypole::Communicator;
 use maypole_lab::against::{OneProcess, StepComparison};
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::rebalance::rebalance;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// Returns the comparisons of five steps, which are equal on all ranks.
-fn compared(task: &Recipe, setup: &Setup) -> Vec<StepComparison> {
+fn compared(task: &Recipe, setup: &Parallelism) -> Vec<StepComparison> {
     let text = task.text();
     let optimizer = (task.rule, task.schedule);
     let rank = |comm| {

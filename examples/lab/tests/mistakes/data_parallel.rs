@@ -205,7 +205,7 @@ fn a_weight_by_local_instead_of_global_tokens_is_caught() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     // The rows of a rank are half of them, in two micro-batches.
     let local = |trainer: &mut Trainer<f32>| {
-        let right = RankRows::new(&recipe.config, &trainer.setup, &trainer.groups);
+        let right = RankRows::new(&recipe.config, &trainer.parallelism, &trainer.groups);
         trainer.parts.rows = Box::new(LocalTokens(right));
     };
     let difference = on_rank_0(&recipe, local);

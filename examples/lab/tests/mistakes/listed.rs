@@ -6,24 +6,25 @@ use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
 
 /// AdamW with a large epsilon. With a small one, rounding of a gradient that is nearly zero changes
 /// the update by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// Returns a task and a setup in which `fault` has an effect.
-pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Setup) {
+pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Parallelism) {
     let task = small();
-    let pp = Setup { micros: 4, ..mesh("pp=2") };
+    let pp = Parallelism { micros: 4, ..mesh("pp=2") };
     let even = || {
         let mut task = small();
         task.config.vocab = 124;
         task
     };
-    let experts =
-        |text: &str| (with_experts(small(), 4), Setup { router: Some(router(4)), ..mesh(text) });
+    let experts = |text: &str| {
+        (with_experts(small(), 4), Parallelism { router: Some(router(4)), ..mesh(text) })
+    };
     match fault {
         Mistake::LocalMean | Mistake::GradientsAlone | Mistake::GradientsAveraged => {
             (task, mesh("dp=2"))
@@ -32,11 +33,13 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Setup) {
         // the vocabulary is even.
         Mistake::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
         Mistake::NoSumAfterRow | Mistake::NoSumBeforeColumn => (task, mesh("tp=2")),
-        Mistake::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
-        Mistake::PositionsOfFirst => (task, Setup { sequence: true, micros: 8, ..mesh("tp=2") }),
+        Mistake::NormsNotSummed => (task, Parallelism { sequence: true, ..mesh("tp=2") }),
+        Mistake::PositionsOfFirst => {
+            (task, Parallelism { sequence: true, micros: 8, ..mesh("tp=2") })
+        }
         Mistake::RouterSummed => {
             let (task, setup) = experts("tp=2");
-            (task, Setup { sequence: true, ..setup })
+            (task, Parallelism { sequence: true, ..setup })
         }
         Mistake::DenseCountedOften => {
             let (task, setup) = experts("ep=2");
@@ -44,7 +47,9 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Setup) {
         }
         Mistake::VocabularyRemainder | Mistake::VocabularyMaximum => (task, mesh("tp=2")),
         Mistake::MicrosSwapped => (task, pp),
-        Mistake::ActivationsStacked => (task, Setup { schedule: PipelineSchedule::GPipe, ..pp }),
+        Mistake::ActivationsStacked => {
+            (task, Parallelism { schedule: PipelineSchedule::GPipe, ..pp })
+        }
         Mistake::ExpertsSummed
         | Mistake::NotCombined
         | Mistake::GatesForgotten
@@ -66,7 +71,7 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Setup) {
         | Mistake::MaskOfFirst
         | Mistake::PlainPositions => (task, mesh("cp=2")),
         Mistake::HeadsSwapped => {
-            (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
+            (task, Parallelism { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
         }
         Mistake::OwnRowsMean | Mistake::RowsCutAlone => {
             let clock = SpeedClock::Pretended(vec![1.0, 3.0]);
@@ -75,7 +80,7 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Setup) {
         Mistake::PlannedAsGpipe => (task, pp),
         Mistake::ActivationsKept => (Recipe { recompute: true, ..task }, mesh("tp=2")),
         Mistake::UnitsKept | Mistake::SumsAfterwards => {
-            (task, Setup { sharding: Sharding::Fsdp { prefetch: true }, ..mesh("dp=2") })
+            (task, Parallelism { sharding: Sharding::Fsdp { prefetch: true }, ..mesh("dp=2") })
         }
     }
 }

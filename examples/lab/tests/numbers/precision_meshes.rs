@@ -17,8 +17,8 @@ use maypole_trainer::tensor::random::centred;
 use maypole_trainer::tensor_parallel::vocab::VocabParallel;
 use maypole_trainer::tensor_parallel::vocab::Vocabulary;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ impl Device<f32> for Overflowing {
 fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
     let task = with_experts(small(), 4);
     for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
-        let setup = Setup { router: Some(router(4)), ..mesh(text) };
+        let setup = Parallelism { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
             let text = task.text();
             let rate = RateSchedule::constant(0.1);

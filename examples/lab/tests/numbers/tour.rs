@@ -157,7 +157,7 @@ fn ranks_that_differ_fail_their_row() {
 #[test]
 fn experts_that_take_half_of_their_tokens_fail_their_row() {
     let row = with_plant("experts, some full", |trainer| {
-        let router = trainer.setup.router.unwrap();
+        let router = trainer.parallelism.router.unwrap();
         let router = Router { capacity: router.capacity.map(|share| share / 2.0), ..router };
         let groups = (trainer.groups.ep.clone(), trainer.groups.tp.clone());
         let routing = Rc::clone(&trainer.parts.pipeline.routing);

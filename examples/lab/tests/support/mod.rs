@@ -14,8 +14,8 @@ use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::tensor::random::random;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
@@ -57,8 +57,8 @@ pub fn router(experts: usize) -> Router {
     Router { experts, top: 2, group: 4, capacity: None, balance: 0.05 }
 }
 
-pub fn mesh(text: &str) -> Setup {
-    Setup::of(Mesh::parse(text).unwrap())
+pub fn mesh(text: &str) -> Parallelism {
+    Parallelism::of(Mesh::parse(text).unwrap())
 }
 
 /// The result of a run on all ranks.
@@ -86,14 +86,14 @@ impl<T: Real> Run<T> {
 }
 
 /// Trains `recipe` spread as `setup` says.
-pub fn train<T: Real>(recipe: &Recipe, setup: &Setup) -> Run<T> {
+pub fn train<T: Real>(recipe: &Recipe, setup: &Parallelism) -> Run<T> {
     train_by(recipe, setup, |_| ())
 }
 
 /// [`train`], after `change` was applied to each rank.
 pub fn train_by<T: Real>(
     recipe: &Recipe,
-    setup: &Setup,
+    setup: &Parallelism,
     change: impl Fn(&mut Trainer<T>) + Sync,
 ) -> Run<T> {
     setup.check(&recipe.config, recipe.rows).unwrap();
@@ -196,11 +196,11 @@ fn rank<T: Real>(
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.
-pub fn caught(recipe: &Recipe, setup: &Setup, fault: Mistake) -> bool {
+pub fn caught(recipe: &Recipe, setup: &Parallelism, fault: Mistake) -> bool {
     differs(recipe, setup, Some(fault))
 }
 
-pub fn differs(recipe: &Recipe, setup: &Setup, mistake: Option<Mistake>) -> bool {
+pub fn differs(recipe: &Recipe, setup: &Parallelism, mistake: Option<Mistake>) -> bool {
     let reference = train::<f64>(&recipe.right(), &alone(setup));
     let run = train::<f64>(&Recipe { mistake, ..recipe.clone() }, setup);
     let (loss, weights) = run.difference(&reference);

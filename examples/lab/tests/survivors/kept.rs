@@ -11,8 +11,8 @@ use maypole_lab::survivors::recovery::Survivors;
 use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 
 fn case(sharding: Sharding) -> Mortals {
@@ -132,7 +132,7 @@ fn what_has_no_second_copy_is_refused() {
     let optimizer = (task().rule, RateSchedule::constant(0.1));
     let comm = Communicator::local(1).remove(0);
     let mut one =
-        Trainer::<f32>::new(comm, &task().config, Setup::default(), SEED, optimizer).unwrap();
+        Trainer::<f32>::new(comm, &task().config, Parallelism::default(), SEED, optimizer).unwrap();
     keep_states(&mut one, None).unwrap();
     assert!(one.step(&task().text(), 4).unwrap().report.loss.is_finite());
 }

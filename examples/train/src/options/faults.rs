@@ -10,7 +10,7 @@ use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 impl TrainOptions {
     /// Refuses a mistake that changes nothing in this model or on this mesh.
@@ -18,7 +18,7 @@ impl TrainOptions {
         &self,
         fault: Mistake,
         config: &Config,
-        (setup, form): (&Setup, DataForm),
+        (setup, form): (&Parallelism, DataForm),
         rule: Rule,
     ) -> anyhow::Result<()> {
         let (has_effect, needs) = self.fault_effect(fault, config, (setup, form), rule);
@@ -31,7 +31,7 @@ impl TrainOptions {
         &self,
         fault: Mistake,
         config: &Config,
-        (setup, form): (&Setup, DataForm),
+        (setup, form): (&Parallelism, DataForm),
         rule: Rule,
     ) -> (bool, &'static str) {
         use MeshAxis::{Cp, Dp, Ep, Pp, Tp};

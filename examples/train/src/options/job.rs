@@ -10,16 +10,16 @@ use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::settings::RunRecord;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::{DataFingerprint, Text};
 
 /// A run with all its options settled.
 pub(crate) struct TrainingJob {
     pub(crate) options: TrainOptions,
     pub(crate) config: Config,
-    pub(crate) setup: Setup,
+    pub(crate) setup: Parallelism,
     /// How ranks along `dp` learn from each other's rows.
     pub(crate) form: DataForm,
     /// The division of rows over replicas.

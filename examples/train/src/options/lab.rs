@@ -11,7 +11,7 @@ use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::precision::Precision;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -79,7 +79,7 @@ impl LabOptions {
     pub(super) fn check_effects(
         &self,
         config: &Config,
-        setup: &Setup,
+        setup: &Parallelism,
         is_deterministic: bool,
     ) -> anyhow::Result<()> {
         let ep = setup.mesh.size(MeshAxis::Ep) > 1;
@@ -151,7 +151,7 @@ impl LabOptions {
     /// What the other ranks do when one has died, if they can.
     pub(super) fn on_failure(
         &self,
-        (setup, form): (&Setup, DataForm),
+        (setup, form): (&Parallelism, DataForm),
         precision: Precision,
         save: Option<&Path>,
     ) -> anyhow::Result<OnFailure> {

@@ -29,8 +29,8 @@ use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use model::ModelOptions;
 use optimizer::OptimizerOptions;
 use parallel::ParallelOptions;
@@ -245,7 +245,7 @@ impl TrainOptions {
 /// What options describe, without the text.
 struct Built {
     config: Config,
-    setup: Setup,
+    setup: Parallelism,
     form: DataForm,
     row_division: RowDivision,
     fault: Option<Mistake>,

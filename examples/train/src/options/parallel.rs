@@ -10,7 +10,7 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use serde::{Deserialize, Serialize};
 
 /// The most steps that sums may be late: each keeps a buffer of gradients.
@@ -64,7 +64,7 @@ impl ParallelOptions {
         config: &Config,
         router: Option<Router>,
         steps: u64,
-    ) -> anyhow::Result<(Setup, DataForm)> {
+    ) -> anyhow::Result<(Parallelism, DataForm)> {
         let mesh = Mesh::parse(self.mesh.as_deref().unwrap_or("")).map_err(anyhow::Error::msg)?;
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
         let stages = mesh.size(MeshAxis::Pp);
@@ -72,7 +72,7 @@ impl ParallelOptions {
         let divisions =
             [("zig-zag", PositionDivision::ZigZag), ("contiguous", PositionDivision::Contiguous)];
         let form = self.form(steps)?;
-        let setup = Setup {
+        let setup = Parallelism {
             mesh,
             sequence: self.sequence.unwrap_or(false),
             exchange: named(&self.exchange, "exchange", &exchanges)?,
@@ -146,7 +146,7 @@ impl ParallelOptions {
     }
 
     /// Refuses a pipeline with stages that have no layers.
-    fn check_stages(config: &Config, setup: &Setup) -> anyhow::Result<()> {
+    fn check_stages(config: &Config, setup: &Parallelism) -> anyhow::Result<()> {
         let stages = setup.mesh.size(MeshAxis::Pp).saturating_mul(setup.schedule.chunks());
         ensure!(
             setup.schedule.chunks() == 1 || stages <= config.layers,
@@ -162,7 +162,7 @@ impl ParallelOptions {
     pub(super) fn check_effects(
         &self,
         config: &Config,
-        (setup, form): (&Setup, DataForm),
+        (setup, form): (&Parallelism, DataForm),
     ) -> anyhow::Result<()> {
         let several = |axis| setup.mesh.size(axis) > 1;
         let cp = several(MeshAxis::Cp);
@@ -203,7 +203,7 @@ impl ParallelOptions {
     }
 
     /// Refuses to measure layers where that cannot be done.
-    fn check_measurement(config: &Config, setup: &Setup) -> anyhow::Result<()> {
+    fn check_measurement(config: &Config, setup: &Parallelism) -> anyhow::Result<()> {
         ensure!(
             setup.schedule.chunks() == 1,
             "--stages measured divides layers over one stage of each rank: \

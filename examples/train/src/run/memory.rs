@@ -60,7 +60,7 @@ fn mib(bytes: u64, wide: usize) -> String {
 /// Weights, gradients and optimizer by theory. It takes the shards of a unit to be equal; they
 /// differ by one element where the ranks do not divide the unit.
 fn theory_between_steps(trainer: &Trainer<f32>, job: &TrainingJob) -> RankMemory {
-    let copies = trainer.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
+    let copies = trainer.parallelism.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
     let parameters = trainer.parts.store.layout().len();
     let width = if job.precision == Precision::F32 { FULL } else { 2 };
     let states = if trainer.step == 0 { 0 } else { job.rule.states() };
@@ -75,7 +75,7 @@ fn theory_of_a_step(trainer: &Trainer<f32>, job: &TrainingJob, rows: &[usize]) -
     let own = trainer.groups.rows().index;
     let site = RankTheory {
         config: &job.config,
-        setup: &trainer.setup,
+        setup: &trainer.parallelism,
         place: trainer.groups.place,
         rows: rows.get(own).map_or(job.options.optimizer.rows(), |own| own * rows.len()),
         element: FULL,

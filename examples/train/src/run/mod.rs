@@ -32,8 +32,8 @@ use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::save::save;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::{Parts, Trainer};
 use maypole_trainer::train::validation::{judged_rows, validation_loss};
@@ -309,8 +309,11 @@ fn alone(
     if world.rank() != 0 {
         return Ok(None);
     }
-    let setup =
-        Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let setup = Parallelism {
+        router: job.setup.router,
+        sharding: Sharding::default(),
+        ..Parallelism::of(Mesh::ONE)
+    };
     let comm = Communicator::local(1).remove(0);
     let mut alone = Trainer::<f32>::new(
         comm,

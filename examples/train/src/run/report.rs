@@ -16,7 +16,7 @@ use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 use std::time::Duration;
@@ -120,7 +120,7 @@ fn draw_pipeline(
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
     let plan = &trainer.parts.pipeline.plan;
-    let Setup { schedule, .. } = &trainer.setup;
+    let Parallelism { schedule, .. } = &trainer.parallelism;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
     let title = format!(

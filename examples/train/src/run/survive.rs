@@ -11,7 +11,7 @@ use maypole_lab::survivors::recovery::{Recovered, Survivors};
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ fn again(
     device: &Arc<dyn Device<f32>>,
 ) -> maypole::Result<Trainer<f32>> {
     let mesh = Mesh::replicas(comm.world());
-    let setup = Setup { mesh, ..job.setup.clone() };
+    let setup = Parallelism { mesh, ..job.setup.clone() };
     let optimizer = (job.rule, job.schedule);
     let mut trainer =
         Trainer::<f32>::new(comm, &job.config, setup, job.options.optimizer.seed(), optimizer)?;

@@ -5,11 +5,11 @@ use crate::output;
 use maypole::Communicator;
 use maypole_lab::unequal::layers::measured;
 use maypole_trainer::ranks::mesh::MeshAxis;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// The setup of `job`, with layers divided by their measured cost, if the job asks for it. All
 /// ranks call it; rank 0 prints the layers of each stage.
-pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Setup> {
+pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Parallelism> {
     if !job.options.parallel.measures_layers() {
         return Ok(job.setup.clone());
     }
@@ -21,7 +21,7 @@ pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Resul
     if comm.rank() == 0 {
         output::line(format_args!("layers of each stage, by what they cost: {}", list(&layers)))?;
     }
-    Ok(Setup { layers: Some(layers), ..job.setup.clone() })
+    Ok(Parallelism { layers: Some(layers), ..job.setup.clone() })
 }
 
 /// Describes the new division of rows, if it changed.

@@ -11,7 +11,7 @@ use maypole_trainer::model::config::Architecture;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::tensor::gpu::GpuDevice;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer_kernels::layers::{Machine, ProductKernels};
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ const NOISE: f64 = 1e-11;
 const SINGLE_NOISE: f64 = 1e-5;
 
 /// Every axis, with what can be switched on.
-fn setups() -> Vec<Setup> {
-    let ulysses = |text| Setup { exchange: ContextExchange::Ulysses, ..mesh(text) };
+fn setups() -> Vec<Parallelism> {
+    let ulysses = |text| Parallelism { exchange: ContextExchange::Ulysses, ..mesh(text) };
     let interleaved = PipelineSchedule::Interleaved(2);
     vec![
         mesh(""),
         mesh("dp=2"),
-        Setup { sequence: true, ..mesh("tp=2") },
-        Setup { micros: 2, schedule: interleaved, ..mesh("pp=2") },
+        Parallelism { sequence: true, ..mesh("tp=2") },
+        Parallelism { micros: 2, schedule: interleaved, ..mesh("pp=2") },
         mesh("cp=2"),
         ulysses("cp=2"),
         mesh("dp=2,tp=2"),
@@ -52,7 +52,7 @@ fn llama(mut task: Recipe) -> Recipe {
 /// [`train`], with the layers of each rank on a machine of its own.
 fn train_on<T: Number, M: Machine + 'static>(
     task: &Recipe,
-    setup: &Setup,
+    setup: &Parallelism,
     machine: &(impl Fn() -> M + Sync),
 ) -> Run<T> {
     train_by(task, setup, |trainer| {
@@ -62,7 +62,7 @@ fn train_on<T: Number, M: Machine + 'static>(
 
 fn check<T: Number, M: Machine + 'static>(
     task: &Recipe,
-    setups: &[Setup],
+    setups: &[Parallelism],
     machine: impl Fn() -> M + Sync,
     noise: f64,
 ) {
@@ -79,14 +79,14 @@ fn check<T: Number, M: Machine + 'static>(
     }
 }
 
-fn expert_setups() -> Vec<Setup> {
-    ["ep=2", "ep=2,tp=2"].map(|text| Setup { router: Some(router(4)), ..mesh(text) }).into()
+fn expert_setups() -> Vec<Parallelism> {
+    ["ep=2", "ep=2,tp=2"].map(|text| Parallelism { router: Some(router(4)), ..mesh(text) }).into()
 }
 
 /// Trains a GPT on every axis, and a Llama and a model of experts on those of `few`.
 fn check_every_axis<M: Machine + 'static>(
     task: &Recipe,
-    few: [&[Setup]; 2],
+    few: [&[Parallelism]; 2],
     machine: impl Fn() -> M + Sync,
 ) {
     check::<f64, M>(task, &setups(), &machine, NOISE);
@@ -115,7 +115,7 @@ fn meshes_train_as_one_process_on_the_processor_on_a_gpu() {
 
 /// Trains twice with sums in the order of ranks; both runs have the same bits.
 fn check_bits<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Sync) {
-    let setup = Setup { order: SumOrder::Ranks, ..mesh("dp=2") };
+    let setup = Parallelism { order: SumOrder::Ranks, ..mesh("dp=2") };
     let [first, second] = [(); 2].map(|()| train_on::<f32, M>(task, &setup, &machine));
     assert!(first.same_bits(&second));
 }

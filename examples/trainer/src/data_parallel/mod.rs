@@ -40,14 +40,14 @@
 //! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
-//! | [`partial`] | gradients that are first summed over another axis |
+//! | [`summed`] | gradients that are first summed over another axis |
 //! | [`sharding`] | the choice of a form by name |
 
 pub mod fsdp;
 pub mod gathered;
-pub mod partial;
 pub mod replicated;
 pub mod sharding;
 pub mod shards;
+pub mod summed;
 pub mod zero1;
 pub mod zero2;

@@ -21,9 +21,9 @@
 
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::batch::TokenBatch;
-use crate::model::gpt::{Activations, Gpt};
 use crate::model::layout::ModelPart;
 use crate::model::store::{Store, StorePass};
+use crate::model::transformer::{Activations, Transformer};
 use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
@@ -77,7 +77,7 @@ impl<T: Real> Pipeline<T> {
     /// If the plan of several stages is for another number of micro-batches.
     pub fn run(
         &mut self,
-        model: &mut Gpt<T>,
+        model: &mut Transformer<T>,
         store: &mut dyn Store<T>,
         batches: &[TokenBatch],
         watch: &Watch,
@@ -128,7 +128,7 @@ fn single_stage(micros: usize) -> PipelinePlan {
 
 /// The stages of a rank while a step runs.
 struct StageRunner<'a, T> {
-    gpt: &'a mut Gpt<T>,
+    gpt: &'a mut Transformer<T>,
     store: &'a mut dyn Store<T>,
     routing: &'a RefCell<RoutingRecord>,
     units: &'a [Range<usize>],

@@ -5,7 +5,7 @@ use crate::model::config::Config;
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
 use crate::ranks::shard::Shard;
-use crate::train::setup::Setup;
+use crate::train::parallelism::Parallelism;
 use crate::train::text::Text;
 use maypole::{Error, Result};
 use std::ops::Range;
@@ -49,7 +49,7 @@ pub struct RankRows {
 
 impl RankRows {
     /// Those of a rank with these groups.
-    pub fn new(config: &Config, setup: &Setup, groups: &MeshGroups) -> Self {
+    pub fn new(config: &Config, setup: &Parallelism, groups: &MeshGroups) -> Self {
         let cp = &groups.cp;
         Self {
             replica: groups.rows(),

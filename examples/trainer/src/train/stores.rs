@@ -1,7 +1,7 @@
 //! How the store of a rank is made: what its gradients are summed over, and in how many bits.
 
-use crate::data_parallel::partial::{PartialSumStore, SummedEntries, applied_to_own_tokens, dense};
 use crate::data_parallel::sharding::Sharding;
+use crate::data_parallel::summed::{SummedEntries, SummedStore, applied_to_own_tokens, dense};
 use crate::model::layout::ParameterLayout;
 use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
@@ -9,7 +9,7 @@ use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
 use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::FloatElement;
-use crate::train::setup::Setup;
+use crate::train::parallelism::Parallelism;
 use maypole::Result;
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ pub fn mixed<H: HalfFloat>(
 
 impl<T: FloatElement> StorePlan<T> {
     /// The plan of a rank with these groups.
-    pub fn new(setup: &Setup, groups: &MeshGroups) -> Self {
+    pub fn new(setup: &Parallelism, groups: &MeshGroups) -> Self {
         let mut sums: Vec<(RankGroup, SummedEntries)> = Vec::new();
         if setup.sequence {
             sums.push((groups.tp.clone(), applied_to_own_tokens));
@@ -72,6 +72,6 @@ impl<T: FloatElement> StorePlan<T> {
 
     /// Puts before `inner` the sums of gradients over other groups.
     pub fn with_sums<N: FloatElement>(&self, inner: Box<dyn Store<N>>) -> Box<dyn Store<N>> {
-        Box::new(PartialSumStore::new(inner, self.sums.clone(), self.sharding))
+        Box::new(SummedStore::new(inner, self.sums.clone(), self.sharding))
     }
 }

@@ -15,8 +15,8 @@
 //! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
 //! own.
 
-use crate::model::gpt::Gpt;
 use crate::model::store::Store;
+use crate::model::transformer::Transformer;
 use crate::ranks::group::RankGroup;
 use crate::ranks::memory::MemoryKind::Units;
 use crate::ranks::mesh::MeshGroups;
@@ -24,11 +24,11 @@ use crate::ranks::traffic::Traffic;
 use crate::tensor::math::Real;
 use crate::train::clip::Clip;
 use crate::train::optim::{Optimizer, Update};
+use crate::train::parallelism::Parallelism;
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::Rows;
 use crate::train::schedule::Rate;
 use crate::train::settings::RunRecord;
-use crate::train::setup::Setup;
 use crate::train::stores::StorePlan;
 use crate::train::text::Text;
 use crate::train::watch::{StepOutcome, Watch};
@@ -37,7 +37,7 @@ use maypole::Result;
 /// One rank of a mesh, with its part of the model.
 pub struct Trainer<T> {
     /// The division of the model over ranks.
-    pub setup: Setup,
+    pub parallelism: Parallelism,
     /// The groups of ranks with which this rank communicates.
     pub groups: MeshGroups,
     /// What a step is made of.
@@ -57,7 +57,7 @@ pub struct Parts<T> {
     /// dp, ep, cp: the rows and positions of this rank.
     pub rows: Box<dyn Rows>,
     /// tp: region and vocabulary; cp: attention; ep: feed-forward part.
-    pub model: Gpt<T>,
+    pub model: Transformer<T>,
     /// pp: the stages of this rank, and the plan by which it runs them.
     pub pipeline: Pipeline<T>,
     /// dp: weights and gradients.

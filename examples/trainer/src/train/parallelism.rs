@@ -1,7 +1,7 @@
 //! The division of a model over a mesh: every choice of a run except the model, the text and the
 //! optimizer.
 //!
-//! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
+//! What it does: [`Parallelism`] names the choices; [`Parallelism::check`] says in a sentence why a choice does
 //! not go with the model or with another one. What is sharded, which collective runs where, what it
 //! costs: in the file of each axis.
 
@@ -29,7 +29,7 @@ pub enum ContextExchange {
 
 /// The division of a model over ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
+pub struct Parallelism {
     /// The number of ranks along each axis.
     pub mesh: Mesh,
     /// Whether tokens are divided over `tp` where layers are not:
@@ -53,7 +53,7 @@ pub struct Setup {
     pub order: SumOrder,
 }
 
-impl Default for Setup {
+impl Default for Parallelism {
     fn default() -> Self {
         Self {
             mesh: Mesh::ONE,
@@ -70,7 +70,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl Parallelism {
     /// A setup with this mesh and the default of every other choice.
     pub fn of(mesh: Mesh) -> Self {
         Self { mesh, ..Self::default() }
