@@ -10,11 +10,16 @@ use maypole_lab::tour::{Plant, TourSettings, checks};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::ExpertLayer;
 use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::model::axes::Attention;
 use maypole_trainer::model::store::OwnedRun;
+use maypole_trainer::ranks::memory::MemoryKind;
+use maypole_trainer::tensor::attention::Heads;
+use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::half_float::HalfFloat;
+use maypole_trainer::tensor_parallel::region::SingleRank;
 use maypole_trainer::train::optim::{Optimizer, Update};
 use maypole_trainer::train::trainer::Trainer;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -93,6 +98,59 @@ fn a_mistake_that_changes_no_number_fails_its_row() {
     }
     let silent = Mistake::ALL.into_iter().filter(|fault| fault.changes_no_number());
     assert_eq!(silent.count(), 4, "each is above");
+}
+
+/// Attention that keeps what its backward pass got until as many layers later as a stage has.
+struct KeptLonger {
+    inner: Box<dyn Attention<f32>>,
+    kept: VecDeque<Vec<Vec<f32>>>,
+    layers: usize,
+}
+
+impl Attention<f32> for KeptLonger {
+    fn forward(
+        &mut self,
+        device: &dyn Device<f32>,
+        heads: Heads,
+        qkv: &[f32],
+    ) -> Result<(Vec<f32>, Vec<Vec<f32>>)> {
+        self.inner.forward(device, heads, qkv)
+    }
+
+    fn backward(
+        &mut self,
+        device: &dyn Device<f32>,
+        heads: Heads,
+        qkv: &[f32],
+        (y, kept): (&[f32], &[Vec<f32>]),
+        dy: &[f32],
+    ) -> Result<Vec<f32>> {
+        let all = || [&[qkv.to_vec(), y.to_vec()], kept].concat();
+        self.kept.push_back(MemoryKind::Activations.hold(all));
+        if self.kept.len() > self.layers {
+            self.kept.pop_front();
+        }
+        self.inner.backward(device, heads, qkv, (y, kept), dy)
+    }
+}
+
+/// An interleaved stage keeps a part of its activations one micro-batch too long.
+#[test]
+fn activations_that_are_kept_one_micro_batch_longer_fail_their_row() {
+    let keep = |trainer: &mut Trainer<f32>| {
+        let pipeline = &trainer.parts.pipeline;
+        let layers =
+            trainer.parts.model.config.layers / (pipeline.plan.ranks * pipeline.plan.chunks);
+        let attention = &mut trainer.parts.model.axes.attention;
+        let inner = std::mem::replace(attention, Box::new(SingleRank));
+        *attention = Box::new(KeptLonger { inner, kept: VecDeque::new(), layers });
+        Ok(())
+    };
+    for axis in ["pipeline, interleaved", "pipeline, 1F1B"] {
+        let row = with_plant(axis, keep);
+        assert!(!row.pass && row.difference <= row.bound, "{row:?}");
+        assert!(row.activations_bytes > row.activations_bytes_theory, "{row:?}");
+    }
 }
 
 /// The row `axis`, in which each rank has something planted.

@@ -142,6 +142,7 @@ fn pipeline<T: Real>(
         losses: groups.world.clone(),
         // The ranks of tp have the same losses: one of them counts.
         brings_loss: groups.tp.rank() == 0,
+        held: 0,
     })
 }
 
