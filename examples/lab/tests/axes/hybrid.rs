@@ -10,6 +10,7 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer::train::sample::whole_weights;
 
 /// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
@@ -170,4 +171,20 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
         store.publish().unwrap();
     }
     assert_eq!(store.weights, run.outcome.weights);
+}
+
+/// For the loss on text that was held out, and for a sample, every rank gets the whole model.
+#[test]
+fn the_whole_model_is_put_together_on_every_mesh() {
+    let fsdp = Sharding::Fsdp { prefetch: true };
+    let experts = Parallelism { router: Some(router(4)), ..mesh("pp=2,ep=2") };
+    for (recipe, setup) in [
+        (small(), Parallelism { micros: 2, ..mesh("dp=2,pp=2,tp=2") }),
+        (small(), Parallelism { sharding: fsdp, ..mesh("dp=2,cp=2") }),
+        (with_experts(small(), 4), experts),
+    ] {
+        let whole = ParameterLayout::whole(&recipe.config).initial::<f32>(recipe.seed);
+        let ranks = recipe.on_ranks(&setup, |mut trainer| whole_weights(&mut trainer)).unwrap();
+        assert!(ranks.iter().all(|weights| *weights == whole), "{}", setup.mesh);
+    }
 }

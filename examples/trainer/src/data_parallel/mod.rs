@@ -23,7 +23,7 @@
 //! reduce-scatter of each unit's gradients in the backward pass of each micro-batch, and one
 //! all-gather of weights a step. FSDP: an all-gather of each unit's weights before its forward pass
 //! and before its backward pass, and a reduce-scatter of its gradients. Forms that average weights
-//! instead are in [`crate::averaging`].
+//! instead are in `maypole_lab::averaging`.
 //!
 //! # Cost
 //! With `P` parameters, `n` ranks and `m` micro-batches, each rank sends in one step `2 P (n-1)/n`

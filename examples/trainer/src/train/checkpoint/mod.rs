@@ -105,7 +105,7 @@ pub enum CheckpointError {
         /// The first rank whose manifest differs.
         rank: usize,
     },
-    /// Ranks [train apart](crate::averaging).
+    /// Ranks train apart: their weights differ.
     #[error(
         "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
     )]
