@@ -107,7 +107,7 @@ pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, CallBuffers, CallPath,
     Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp, IntoOutput, LastCall, Local,
     MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache, RegisteredBuffer, Request,
-    Scope, Sent, Transport, UnknownTransport, Within, testing, wait_all,
+    Scope, Sent, Transport, UnknownTransport, Within, wait_all,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

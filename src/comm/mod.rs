@@ -4,7 +4,6 @@ pub(crate) mod api;
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 pub(crate) mod join;
-pub mod testing;
 
 pub use crate::control::transport::{Transport, UnknownTransport};
 use crate::engine::Engine;
@@ -28,6 +27,8 @@ pub use join::Admissions;
 pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use std::time::Duration;
+#[doc(hidden)]
+pub use {crate::control::links::ThreadLinks, join::local::Deaths};
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);

@@ -5,9 +5,10 @@
 //! group after them. The last communicator that the rank drops waits for these threads, so a program
 //! that ends afterwards loses nothing.
 
-use maypole_transports::simulated::ThreadEnd;
+use maypole_transports::turns::{self, ThreadEnd};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 
 /// The open communicators of one rank in one world, and its threads that still leave groups.
 #[derive(Debug, Default)]
@@ -23,9 +24,9 @@ struct DepartureState {
 /// A thread that ends once it has left its group.
 #[derive(Debug)]
 pub(crate) struct LeavingThread {
-    pub(crate) thread: JoinHandle<()>,
-    /// The end of the thread, in a simulated world.
-    pub(crate) end: Option<ThreadEnd>,
+    thread: JoinHandle<()>,
+    /// The end of the thread, if it takes turns.
+    end: Option<Box<dyn ThreadEnd>>,
 }
 
 impl Departures {
@@ -64,6 +65,21 @@ impl Departures {
 }
 
 impl LeavingThread {
+    /// Starts a thread that runs `body`. It takes turns if the calling thread does; `body` owns what it
+    /// uses, so that all is dropped within them.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let turns = turns::current().map(|turns| turns.add_thread());
+        let end = turns.as_ref().map(|thread| thread.end());
+        let thread = Builder::new().name(name).spawn(move || {
+            let _turn = turns.map(|thread| thread.enter());
+            body();
+        })?;
+        Ok(Self { thread, end })
+    }
+
     /// True on the thread itself.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.thread.thread().id() == thread::current().id()

@@ -4,7 +4,7 @@ use crate::execute::AnyStream;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use maypole_transports::mem;
-use maypole_transports::simulated::{self, SimulatedNetwork};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// Why no adapter joins threads of one process.
@@ -15,44 +15,44 @@ pub(crate) fn between_threads() -> StreamLinks {
     StreamLinks::Tcp(RefusalReason::Other(ONE_PROCESS.to_owned()))
 }
 
-/// How streams between threads are made.
-#[derive(Clone, Debug)]
-pub(crate) enum ThreadLinks {
-    /// In memory. A stream holds this many bytes in each direction.
-    Memory(usize),
-    /// By a simulated network, which gives the ranks of the world these numbers.
-    Simulated(Arc<SimulatedNetwork>, Vec<usize>),
+/// What makes the streams between ranks that are threads.
+pub trait ThreadLinks: Debug + Send + Sync {
+    /// Joins two ranks of the first world: the end of `near`, and the end of `far`.
+    fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream);
 }
 
-impl ThreadLinks {
+/// Streams in memory, which hold this many bytes in each direction.
+#[derive(Debug)]
+pub(crate) struct MemoryLinks(pub(crate) usize);
+
+impl ThreadLinks for MemoryLinks {
+    fn pair(&self, _: usize, _: usize) -> (AnyStream, AnyStream) {
+        let (near, far) = mem::pair(self.0);
+        (AnyStream::Mem(near), AnyStream::Mem(far))
+    }
+}
+
+/// The links of one world.
+#[derive(Clone, Debug)]
+pub(crate) struct WorldLinks {
+    links: Arc<dyn ThreadLinks>,
+    /// By rank of the world: its number in the first world, from which this one was shrunk.
+    ranks: Vec<usize>,
+}
+
+impl WorldLinks {
+    pub(crate) fn new(links: Arc<dyn ThreadLinks>, world: usize) -> Self {
+        Self { links, ranks: (0..world).collect() }
+    }
+
     /// Joins two ranks of the world: the end of `near`, and the end of `far`.
     pub(super) fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
-        match self {
-            Self::Memory(capacity) => {
-                let (here, there) = mem::pair(*capacity);
-                (AnyStream::Mem(here), AnyStream::Mem(there))
-            }
-            Self::Simulated(network, ranks) => {
-                let (here, there) = network.link(ranks[near], ranks[far]);
-                (AnyStream::Simulated(here), AnyStream::Simulated(there))
-            }
-        }
+        self.links.pair(self.ranks[near], self.ranks[far])
     }
 
     /// The links of a new world of the ranks `members`.
     pub(super) fn among(&self, members: &[usize]) -> Self {
-        match self {
-            Self::Memory(capacity) => Self::Memory(*capacity),
-            Self::Simulated(network, ranks) => {
-                let ranks = members.iter().map(|rank| ranks[*rank]).collect();
-                Self::Simulated(Arc::clone(network), ranks)
-            }
-        }
+        let ranks = members.iter().map(|rank| self.ranks[*rank]).collect();
+        Self { links: Arc::clone(&self.links), ranks }
     }
-}
-
-/// True if the rank of the calling thread was dropped by a simulation. Its peers see nothing of
-/// what it does from then on.
-pub(super) fn is_dropped() -> bool {
-    simulated::current().is_some_and(|turns| turns.is_dropped())
 }

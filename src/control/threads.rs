@@ -6,7 +6,7 @@ mod waiting;
 
 use crate::control::departures::Departures;
 use crate::control::error::ControlError;
-use crate::control::links::{ONE_PROCESS, ThreadLinks, is_dropped};
+use crate::control::links::{ONE_PROCESS, ThreadLinks, WorldLinks};
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
 use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
@@ -18,7 +18,7 @@ use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus
 use crate::world::service::{Cause, Contribution, Diagnosis, GroupId};
 use maypole_kernels::SharedRegion;
 use maypole_transports::shm::Segment;
-use maypole_transports::simulated;
+use maypole_transports::turns;
 use maypole_transports::{Alarm, Board};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +34,7 @@ type GroupPath = Vec<u64>;
 /// What the threads of one world share.
 #[derive(Debug)]
 pub(crate) struct SharedWorld {
-    links: ThreadLinks,
+    links: WorldLinks,
     alarm: Arc<Alarm>,
     state: Mutex<WorldState>,
     changed: Condvar,
@@ -70,7 +70,12 @@ struct PendingExchange {
 }
 
 impl SharedWorld {
-    pub(crate) fn new(links: ThreadLinks) -> Arc<Self> {
+    /// The first world, of `world` ranks.
+    pub(crate) fn new(links: Arc<dyn ThreadLinks>, world: usize) -> Arc<Self> {
+        Self::over(WorldLinks::new(links, world))
+    }
+
+    fn over(links: WorldLinks) -> Arc<Self> {
         Arc::new(Self {
             links,
             alarm: Arc::default(),
@@ -165,7 +170,7 @@ impl ThreadControl {
     /// do not match.
     fn check_calls(&self, wait: SlowWait) {
         let awaited = WaitTarget::Rank(wait.peer);
-        if self.activity.wait(awaited, wait.step, wait.windows, simulated::now())
+        if self.activity.wait(awaited, wait.step, wait.windows, turns::now())
             && let Some(found) = self.compare(wait.peer)
         {
             let me = self.members[self.me];
@@ -300,14 +305,14 @@ impl Control for ThreadControl {
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
-        self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), simulated::now());
+        self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), turns::now());
         let ask = |rank, group| Ok(self.status_of(rank, Some(group)));
         let found = Diagnosis::follow(self.group, self.members[peer], ask);
         Some(Straggler { report: found.sentence(), culprit: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
-        if is_dropped() {
+        if turns::is_dropped() {
             return cause;
         }
         self.shared.fail(cause).in_group(&self.members)
@@ -353,7 +358,7 @@ impl Control for ThreadControl {
     }
 
     fn leave(&self, sequence: u64, patient: bool) {
-        if is_dropped() {
+        if turns::is_dropped() {
             return;
         }
         if patient {

@@ -8,7 +8,7 @@ use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{MessageBatch, MessageError};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;
-use maypole_transports::simulated::{self, poll_until};
+use maypole_transports::turns::{self, poll_until};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
@@ -226,7 +226,7 @@ impl Health {
             true => Some(LinkError::Aborted),
             false => control.has_left(peer).then_some(LinkError::PeerLeft),
         };
-        poll_until(simulated::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
+        poll_until(turns::now() + FATE_TIMEOUT, FATE_PAUSE, fate).unwrap_or(error)
     }
 
     /// The first two calls that do not match, if `error` may be a consequence of that.

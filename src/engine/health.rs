@@ -7,7 +7,7 @@ use crate::status::report_failure;
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
-use maypole_transports::{Alarm, OwnerProcess, simulated};
+use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ impl Health {
     pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
         self.activity.begin_message(self.sequence, message);
         if let Some(peer) = peer {
-            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), simulated::now());
+            self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), turns::now());
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long calls may take.
 
-use maypole_transports::{Waiting, simulated};
+use maypole_transports::{Waiting, turns};
 use std::time::{Duration, Instant};
 
 /// The longest duration that is added to the clock, so that the sum does not overflow: 100 years.
@@ -42,7 +42,7 @@ impl TimeLimits {
 
     /// Opens a section that must end within `duration` from now.
     pub(crate) fn open(&mut self, duration: Duration) {
-        let deadline = simulated::now() + duration.min(LONGEST);
+        let deadline = turns::now() + duration.min(LONGEST);
         self.deadlines.push((deadline, duration));
     }
 
@@ -55,7 +55,7 @@ impl TimeLimits {
     pub(crate) fn deadline(&self) -> Instant {
         match self.deadlines.last() {
             Some((deadline, _)) => *deadline,
-            None => simulated::now() + self.timeout.min(LONGEST),
+            None => turns::now() + self.timeout.min(LONGEST),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::execute::messages::MessageDeadline;
 use crate::requests::messages::driver::{DrivenMessages, Messages};
 use crate::requests::progress::{EngineBorrower, Progress};
 use crate::schedule::hosts::Boards;
-use maypole_transports::{Alarm, OwnerProcess, simulated};
+use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::cell::OnceCell;
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -111,7 +111,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
                 MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
             }
             None => {
-                let end = simulated::now() + self.timeout.min(LONGEST);
+                let end = turns::now() + self.timeout.min(LONGEST);
                 MessageDeadline { end, allowed: self.timeout }
             }
         }

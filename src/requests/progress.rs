@@ -6,12 +6,12 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::world::RankSentence;
 use crate::world::service::{Cause, CauseKind};
-use maypole_transports::simulated::{self, DeadlinePassed, ThreadTurns};
+use maypole_transports::turns::{self, DeadlinePassed};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
@@ -71,15 +71,11 @@ impl<C: EngineBorrower> Progress<C> {
     pub(crate) fn start(comm: C, control: Arc<dyn Control>, rank: usize) -> io::Result<Self> {
         let (commands, received) = channel();
         let (give_back, engines) = channel();
-        let turns = simulated::current().map(|turns: ThreadTurns| turns.add_thread());
-        let end = turns.as_ref().map(|thread| thread.end());
         let in_flight = Arc::new(AtomicUsize::new(0));
         let unfinished = Arc::clone(&in_flight);
-        let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || {
-            let _turn = turns.map(|thread| thread.enter());
-            serve(comm, &unfinished, received, give_back);
-        })?;
-        let thread = LeavingThread { thread, end };
+        let name = format!("maypole-{rank}-run");
+        let thread =
+            LeavingThread::start(name, move || serve(comm, &unfinished, received, give_back))?;
         Ok(Self { commands, engines, thread, in_flight, control, rank })
     }
 
@@ -182,7 +178,7 @@ pub(crate) fn await_or_fail<T>(
 
 /// Waits for the next value; `None` if none will come any more.
 pub(crate) fn receive<T>(channel: &Receiver<T>) -> Option<T> {
-    match simulated::wait(None, || poll(channel)) {
+    match turns::wait(None, || poll(channel)) {
         Some(received) => received.ok()?.ok(),
         None => channel.recv().ok(),
     }
@@ -190,8 +186,8 @@ pub(crate) fn receive<T>(channel: &Receiver<T>) -> Option<T> {
 
 /// As [`receive`], for no longer than `most`.
 fn receive_within<T>(channel: &Receiver<T>, most: Duration) -> Result<T, RecvTimeoutError> {
-    let deadline = simulated::now() + most;
-    match simulated::wait(Some(deadline), || poll(channel)) {
+    let deadline = turns::now() + most;
+    match turns::wait(Some(deadline), || poll(channel)) {
         Some(Ok(received)) => received,
         Some(Err(DeadlinePassed)) => Err(RecvTimeoutError::Timeout),
         None => channel.recv_timeout(most),
@@ -207,7 +203,7 @@ pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutErro
     }
 }
 
-/// Owns its channels, so that they close within the turns of a simulated thread.
+/// Owns its channels, so that they close within the turns of a thread that takes them.
 fn serve<C: EngineBorrower>(
     mut comm: C,
     in_flight: &AtomicUsize,

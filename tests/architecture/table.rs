@@ -15,6 +15,11 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
     ("src/cluster", "src", "what is known of clusters stands on the library, and has no effects"),
     (
+        "src/testing",
+        "kernels/src src transports/src",
+        "a simulated world is made of the library's seams, which know no simulation",
+    ),
+    (
         "examples/trainer/kernels/src",
         "kernels/src",
         "layers on a GPU and the counting of bytes know neither ranks nor models",
@@ -117,7 +122,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/comm/join", "", "a communicator is made without a call"),
     ("src/comm/api", "join", "what users call"),
-    ("src/comm/testing", "join", "worlds for tests are made as others are"),
     (
         "src/cuda",
         "algorithms comm control element engine error lower schedule topology tuner world",
@@ -187,7 +191,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "an arena lends buffers, and a buffer gives its place back",
     ),
     (
-        "transports/src/simulated/{network,stream,thread}",
+        "src/testing/network/{state,stream,thread}",
         "streams and threads are the ends of the network that makes them",
     ),
     (

@@ -1,9 +1,5 @@
 //! What calls compute, between threads and between processes, over every kind of link.
 
-#[path = "../common/case.rs"]
-mod case;
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
@@ -19,5 +15,7 @@ mod operations;
 mod own_schedules;
 mod random_cases;
 mod values;
+
+use maypole_tests::{case, common};
 
 spawn::rank_processes!(collectives, counters, determinism, own_schedules, random_cases, values);

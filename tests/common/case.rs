@@ -3,11 +3,11 @@
 
 mod forms;
 mod lengths;
-mod number;
+pub mod number;
 mod oracle;
 
-pub(crate) use forms::Form;
-pub(crate) use lengths::Lengths;
+pub use forms::Form;
+pub use lengths::Lengths;
 
 use crate::common::SeededRng;
 use forms::Call;
@@ -16,7 +16,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{Arena, Communicator, Factor, ReduceOp};
 use maypole::{DataType, bf16, f16};
-pub(crate) use number::Number;
+pub use number::Number;
 use oracle::Order;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -24,24 +24,24 @@ use std::ops::{DerefMut, Range};
 
 /// One call, the same on all ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Case {
+pub struct Case {
     /// The seed of all numbers.
     seed: u64,
-    pub(crate) collective: Collective,
-    pub(crate) kind: DataType,
-    pub(crate) op: ReduceOp,
-    pub(crate) lengths: Lengths,
-    pub(crate) in_place: bool,
-    pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) deterministic: bool,
+    pub collective: Collective,
+    pub kind: DataType,
+    pub op: ReduceOp,
+    pub lengths: Lengths,
+    pub in_place: bool,
+    pub algorithm: Option<Algorithm>,
+    pub deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
-    pub(crate) any: bool,
-    pub(crate) form: Form,
+    pub any: bool,
+    pub form: Form,
     /// How often the call is made before the results are checked.
     repeats: usize,
     /// Registered memory for most of this rank's buffers. The others, or all without an arena, are
     /// vectors.
-    pub(crate) arena: Option<Arena>,
+    pub arena: Option<Arena>,
 }
 
 /// Which algorithm a call uses.
@@ -53,12 +53,12 @@ enum Selection {
 }
 
 /// All types of elements.
-pub(crate) fn kinds() -> Vec<DataType> {
+pub fn kinds() -> Vec<DataType> {
     DataType::NUMBERS.into_iter().chain([DataType::Bool]).collect()
 }
 
 /// Random calls among `world` ranks, in the typed form.
-pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
+pub fn cases(world: usize) -> impl Strategy<Value = Case> {
     let call = (0..world, 0..11_usize, select(kinds()));
     let call = call.prop_flat_map(move |(root, nth, kind)| {
         let collective = Collective::all(root)[nth];
@@ -95,21 +95,21 @@ pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
 
 impl Case {
     /// The same call in a form that `rng` draws.
-    pub(crate) fn in_any_form(mut self, rng: &mut SeededRng) -> Self {
+    pub fn in_any_form(mut self, rng: &mut SeededRng) -> Self {
         self.form = Form::ALL[rng.below(Form::ALL.len())];
         self
     }
 
     /// Makes the calls on `comm` and compares all buffers with what is expected. Returns a hash
     /// that must be equal on all ranks.
-    pub(crate) fn run(&self, comm: &mut Communicator) -> u64 {
+    pub fn run(&self, comm: &mut Communicator) -> u64 {
         let rank = comm.rank();
         self.try_run(comm).unwrap_or_else(|error| panic!("{error}\nin {self:?} at rank {rank}"))
     }
 
     /// Like [`run`](Self::run), but returns the error of a call. Then it has compared the results
     /// of the calls before, and the margins of all buffers.
-    pub(crate) fn try_run(&self, comm: &mut Communicator) -> maypole::Result<u64> {
+    pub fn try_run(&self, comm: &mut Communicator) -> maypole::Result<u64> {
         match self.kind {
             DataType::F16 => self.run_as::<f16>(comm),
             DataType::BF16 => self.run_as::<bf16>(comm),

@@ -7,14 +7,14 @@ use maypole::{AnySlice, AnySliceMut, Communicator, IntoBuffers, ReduceOp, Result
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Form {
+pub enum Form {
     Typed,
     Erased,
     Started,
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 3] = [Self::Typed, Self::Erased, Self::Started];
+    pub const ALL: [Self; 3] = [Self::Typed, Self::Erased, Self::Started];
 }
 
 /// One call as one rank makes it.

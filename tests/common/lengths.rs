@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The counts of one call.
 #[derive(Clone, Debug)]
-pub(crate) enum Lengths {
+pub enum Lengths {
     /// Elements of the vector, or of the block of every rank.
     Even(usize),
     /// Elements of each rank's block.
@@ -19,19 +19,19 @@ pub(crate) enum Lengths {
 
 /// One of a rank's two buffers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Side {
+pub enum Side {
     Input,
     Output,
 }
 
 impl Lengths {
     /// True if ranks differ, so that the call is one of the variable-count forms.
-    pub(crate) fn differ(&self) -> bool {
+    pub fn differ(&self) -> bool {
         !matches!(self, Self::Even(_))
     }
 
     /// Where the blocks of buffer `side` of `rank` begin, and at the end where the last block ends.
-    pub(crate) fn starts(
+    pub fn starts(
         &self,
         collective: Collective,
         world: usize,
@@ -53,7 +53,7 @@ impl Lengths {
     }
 
     /// Elements of the longest buffer. For an all-to-all of unequal blocks, of all inputs together.
-    pub(crate) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         match self {
             Self::Even(count) => *count,
             Self::Blocks(counts) => counts.iter().sum(),
@@ -63,7 +63,7 @@ impl Lengths {
 }
 
 /// The elements of the whole that `held` holds, whose blocks begin at `starts`.
-pub(crate) fn elements(held: HeldChunks, starts: &[usize]) -> Range<usize> {
+pub fn elements(held: HeldChunks, starts: &[usize]) -> Range<usize> {
     match held {
         HeldChunks::Nothing => 0..0,
         HeldChunks::One(rank) => starts[rank]..starts[rank + 1],
@@ -75,7 +75,7 @@ const LITTLE: [usize; 10] = [0, 1, 2, 3, 5, 7, 8, 13, 31, 64];
 const PRIMES: [usize; 5] = [97, 251, 1009, 2053, 4099];
 
 /// The counts of a random call of `collective` among `world` ranks, with elements of `size` bytes.
-pub(crate) fn lengths(collective: Collective, size: usize, world: usize) -> BoxedStrategy<Lengths> {
+pub fn lengths(collective: Collective, size: usize, world: usize) -> BoxedStrategy<Lengths> {
     let even = |blocks| count(size, blocks).prop_map(Lengths::Even);
     match collective {
         Collective::Barrier => Just(Lengths::Even(0)).boxed(),

@@ -5,9 +5,9 @@
 //! the law says.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-pub(crate) mod random;
-pub(crate) mod walked;
-pub(crate) mod world;
+pub mod random;
+pub mod walked;
+pub mod world;
 
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
 use proptest::prelude::{ProptestConfig, Strategy};
@@ -18,25 +18,25 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
 
 /// Random numbers that are equal for equal seeds, in every run.
-pub(crate) struct SeededRng(SplitMix64);
+pub struct SeededRng(SplitMix64);
 
 impl SeededRng {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
     /// The next 64 random bits.
-    pub(crate) fn next_u64(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next_u64() % end as u64) as usize
     }
 
     /// A value of `strategy`.
-    pub(crate) fn sample<S: Strategy>(&mut self, strategy: &S) -> S::Value {
+    pub fn sample<S: Strategy>(&mut self, strategy: &S) -> S::Value {
         let words = std::array::from_fn::<_, 4, _>(|_| self.next_u64().to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, words.as_flattened());
         let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
@@ -46,9 +46,9 @@ impl SeededRng {
 
 /// The number in every span, by (rank, span). In place, an input is the output span of the same
 /// chunk.
-pub(crate) type Memory = HashMap<(usize, Span), u64>;
+pub type Memory = HashMap<(usize, Span), u64>;
 
-pub(crate) fn home(span: Span, placement: Placement) -> Span {
+pub fn home(span: Span, placement: Placement) -> Span {
     match (placement, span.buffer) {
         (Placement::InPlace, Buffer::Input) => Span { buffer: Buffer::Output, chunk: span.chunk },
         _ => span,
@@ -56,9 +56,9 @@ pub(crate) fn home(span: Span, placement: Placement) -> Span {
 }
 
 /// How steps are combined: any function, not only one that commutes or associates.
-pub(crate) type Op = fn(u64, u64) -> u64;
+pub type Op = fn(u64, u64) -> u64;
 
-pub(crate) struct Executor<'a> {
+pub struct Executor<'a> {
     schedules: &'a [Schedule],
     placement: Placement,
     op: Op,
@@ -71,7 +71,7 @@ pub(crate) struct Executor<'a> {
     done: Vec<Vec<bool>>,
     /// By message: its value, and the index of the step that sent it.
     posted: HashMap<(usize, usize, usize), (u64, usize)>,
-    pub(crate) memory: Memory,
+    pub memory: Memory,
 }
 
 /// True if `later` must wait until `earlier` is done, because one of them writes a span that the
@@ -94,12 +94,7 @@ fn link(rank: usize, step: Step) -> Option<(usize, usize)> {
 }
 
 impl<'a> Executor<'a> {
-    pub(crate) fn new(
-        schedules: &'a [Schedule],
-        placement: Placement,
-        op: Op,
-        memory: Memory,
-    ) -> Self {
+    pub fn new(schedules: &'a [Schedule], placement: Placement, op: Op, memory: Memory) -> Self {
         let mut places = Vec::new();
         let mut waits = Vec::new();
         for (rank, schedule) in schedules.iter().enumerate() {
@@ -193,7 +188,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Takes steps in a random order until none may be taken. True if all were taken.
-    pub(crate) fn run(&mut self, rng: &mut SeededRng) -> bool {
+    pub fn run(&mut self, rng: &mut SeededRng) -> bool {
         loop {
             let choices = self.choices();
             if choices.is_empty() {

@@ -6,7 +6,7 @@ use maypole::{Element, bf16, f16};
 use std::fmt::Debug;
 
 /// A scalar with the arithmetic that collectives must have.
-pub(crate) trait Number: Element + CheckedBitPattern + Debug {
+pub trait Number: Element + CheckedBitPattern + Debug {
     /// An arbitrary value; NaN, infinities and zeros come often.
     fn any(word: u64) -> Self;
     /// A value for which every order of combination by `op` gives the same bits.

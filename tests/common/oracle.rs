@@ -30,25 +30,20 @@ impl Tree {
 }
 
 /// The order in which the result of one rank is combined.
-pub(crate) struct Order {
+pub struct Order {
     /// By chunk.
     trees: Vec<Option<Rc<Tree>>>,
 }
 
 impl Order {
     /// `((x0 op x1) op x2) ...`
-    pub(crate) fn plain(world: usize) -> Self {
+    pub fn plain(world: usize) -> Self {
         let chain = |tree, rank| Rc::new(Tree::Both(tree, Rc::new(Tree::Rank(rank))));
         Self { trees: vec![Some((1..world).fold(Rc::new(Tree::Rank(0)), chain))] }
     }
 
     /// The order of `algorithm` at `rank`, where ranks are on `hosts`.
-    pub(crate) fn of(
-        algorithm: Algorithm,
-        collective: Collective,
-        hosts: &[usize],
-        rank: usize,
-    ) -> Self {
+    pub fn of(algorithm: Algorithm, collective: Collective, hosts: &[usize], rank: usize) -> Self {
         let world = hosts.len();
         let schedules = algorithm.schedules_on(collective, hosts).unwrap();
         let proof = verify(collective, &schedules, Placement::Apart).unwrap();
@@ -67,7 +62,7 @@ impl Order {
 
     /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the
     /// contributions.
-    pub(crate) fn combine<T: Number>(
+    pub fn combine<T: Number>(
         &self,
         starts: &[usize],
         wanted: Range<usize>,

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// The number of chunks of every buffer of a random schedule.
-pub(crate) const CHUNKS: usize = 3;
+pub const CHUNKS: usize = 3;
 
 /// Which chunks a step may join.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Chunks {
+pub enum Chunks {
     /// Any two chunks, so all must be equally long.
     Mixed,
     /// Two chunks with the same number, as in most collectives.
@@ -61,7 +61,7 @@ fn actions(world: usize) -> impl Strategy<Value = Action> {
 
 /// Random schedules of `world` ranks with `events` steps besides receives. A receive comes somewhat
 /// later than its send, so that many of the schedules complete. Their results mean nothing.
-pub(crate) fn schedules(
+pub fn schedules(
     world: usize,
     events: usize,
     chunks: Chunks,

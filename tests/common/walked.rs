@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// The values in the spans of all ranks, by (rank, span), after all steps in the order of the
 /// proof. In place, an input is the output span of the same chunk. `combine` gets what a span has
 /// and what is added to it.
-pub(crate) fn walked<V: Clone>(
+pub fn walked<V: Clone>(
     schedules: &[Schedule],
     placement: Placement,
     before: impl IntoIterator<Item = ((usize, Span), V)>,

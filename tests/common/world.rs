@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The timeout of every wait.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which ranks share a board, and how much a stream between the others holds.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
-    pub(crate) hosts: Vec<usize>,
-    pub(crate) capacity: usize,
+pub struct World {
+    pub hosts: Vec<usize>,
+    pub capacity: usize,
 }
 
 impl World {
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Runs `rank` on a thread for each rank. The first error ends all waits and is returned.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync,
     ) -> Result<(), String> {
@@ -121,22 +121,17 @@ impl Drop for Raise<'_> {
 
 /// One operation, as all ranks know it.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
-    pub(crate) collective: Collective,
-    pub(crate) schedules: Vec<Schedule>,
-    pub(crate) layout: Layout,
-    pub(crate) window: usize,
-    pub(crate) fingerprint: u64,
+pub struct Operation {
+    pub collective: Collective,
+    pub schedules: Vec<Schedule>,
+    pub layout: Layout,
+    pub window: usize,
+    pub fingerprint: u64,
 }
 
 impl Operation {
     /// The program of rank `me`.
-    pub(crate) fn lower<T: Element>(
-        &self,
-        hosts: &[usize],
-        me: usize,
-        placement: Placement,
-    ) -> Program {
+    pub fn lower<T: Element>(&self, hosts: &[usize], me: usize, placement: Placement) -> Program {
         let request = LoweringInput {
             collective: self.collective,
             schedules: &self.schedules,
@@ -150,12 +145,12 @@ impl Operation {
     }
 
     /// The elements of the whole that are the input of rank `me`.
-    pub(crate) fn brings(&self, me: usize) -> Range<usize> {
+    pub fn brings(&self, me: usize) -> Range<usize> {
         self.held(self.collective.input(me))
     }
 
     /// The elements of the whole that are the output of rank `me`.
-    pub(crate) fn holds(&self, me: usize) -> Range<usize> {
+    pub fn holds(&self, me: usize) -> Range<usize> {
         self.held(self.collective.output(me))
     }
 
@@ -168,7 +163,7 @@ impl Operation {
     }
 
     /// Runs `program`, which is this operation lowered for one rank, on `input` and `output`.
-    pub(crate) fn apart<T: Element + bytemuck::Pod>(
+    pub fn apart<T: Element + bytemuck::Pod>(
         &self,
         executor: &mut Executor,
         program: &Program,
@@ -185,7 +180,7 @@ impl Operation {
     }
 
     /// Runs `program`, which is this operation lowered for `me` in place, in the whole vector.
-    pub(crate) fn in_place<T: Element + bytemuck::Pod>(
+    pub fn in_place<T: Element + bytemuck::Pod>(
         &self,
         executor: &mut Executor,
         program: &Program,

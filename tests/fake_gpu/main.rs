@@ -4,8 +4,6 @@
 //! GPU's memory, scheduling or speed.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/fake_gpu.rs"]
 mod fake_gpu;
 #[path = "../common/skip.rs"]
@@ -29,6 +27,7 @@ mod unavailable;
 mod walks;
 
 use fake_gpu::FakeDriver;
+use maypole_tests::common;
 use spawn::{Ended, World};
 
 /// What a process of a test does. `expect` and `unwrap` in it fail the test.

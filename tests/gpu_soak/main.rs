@@ -10,15 +10,11 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod buffers;
-#[path = "../common/mod.rs"]
-mod common;
 mod disturb;
 mod draw;
 #[path = "../common/fake_gpu.rs"]
 mod fake_gpu;
 mod judge;
-#[path = "../common/number.rs"]
-mod number;
 mod oracle;
 mod plan;
 mod rank;
@@ -33,6 +29,8 @@ mod steps;
 use fake_gpu::FakeDriver;
 use judge::{Verdict, judge};
 use maypole::Communicator;
+use maypole_tests::case::number;
+use maypole_tests::common;
 use plan::{Class, Layout, Plan};
 use seeds::for_seeds_at_once;
 use spawn::{Ended, World};

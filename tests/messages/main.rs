@@ -1,7 +1,5 @@
 //! Messages between two ranks and groups of them, whether they arrive or fail.
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
@@ -9,5 +7,7 @@ mod blocking;
 mod exchange;
 mod faults;
 mod started;
+
+use maypole_tests::common;
 
 spawn::rank_processes!(blocking, exchange, faults, started);

@@ -1,12 +1,11 @@
 //! Schedules keep their promises: proved for every algorithm, in every order that the
 //! law allows, on any hosts, and once they are lowered.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod algorithms;
 mod hierarchies;
 mod lowering;
 mod mutants;
 mod orders;
 mod symmetries;
+
+use maypole_tests::common;

@@ -2,10 +2,6 @@
 //! with private memory, and after a failure no rank reaches memory that was given back to user
 //! code. Copies of private memory, which run by the same programs, are here as well.
 
-#[path = "../common/case.rs"]
-mod case;
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/spawn.rs"]
@@ -19,6 +15,7 @@ mod programs;
 
 use maypole::Local;
 use maypole::tuner::CostTable;
+use maypole_tests::{case, common};
 
 /// Costs by which every call of more than a few bytes asks for registered memory: slots are dear.
 fn asking() -> CostTable {

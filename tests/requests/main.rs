@@ -1,7 +1,5 @@
 //! Requests, the groups that they run in, and what ends them.
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
@@ -12,6 +10,7 @@ mod scopes;
 mod splits;
 
 use maypole::{Communicator, Local, ReduceOp, Request};
+use maypole_tests::common;
 use std::time::Duration;
 
 spawn::rank_processes!(faults, leaving, overlap, scopes, splits);

@@ -5,10 +5,6 @@
 //! are what a test says. The others hold what a machine without devices says. `TEST_FULL=1` runs every
 //! size with every collective.
 
-#[path = "../common/case.rs"]
-mod case;
-#[path = "../common/mod.rs"]
-mod common;
 mod devices;
 mod failures;
 mod fake;
@@ -20,5 +16,7 @@ mod roles;
 mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
+
+use maypole_tests::{case, common};
 
 spawn::rank_processes!(roles);

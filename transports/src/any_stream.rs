@@ -2,10 +2,10 @@
 
 use crate::ib::VerbsStream;
 use crate::poll::Interest;
-use crate::simulated::SimulatedStream;
 use crate::stream::{Fault, HEAD, Stream};
 use crate::{EncryptedStream, Mem, Pipe, Tcp};
 use maypole_kernels::{View, ViewMut};
+use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
 /// A stream of any kind. An enum rather than a trait object, so that short messages cost no
@@ -25,9 +25,13 @@ pub enum AnyStream {
     Verbs(Box<VerbsStream>),
     /// Over InfiniBand or RoCE, encrypted.
     EncryptedVerbs(Box<EncryptedStream<VerbsStream>>),
-    /// Over a simulated link, which a seed rules.
-    Simulated(SimulatedStream),
+    /// Over a link of a world for tests.
+    Test(Box<dyn TestStream>),
 }
+
+/// A stream of a world for tests.
+pub trait TestStream: Stream + Debug + Send {}
+impl<S: Stream + Debug + Send> TestStream for S {}
 
 /// Evaluates an expression on the stream of each kind.
 macro_rules! each {
@@ -39,7 +43,7 @@ macro_rules! each {
             Self::Encrypted($stream) => $value,
             Self::Verbs($stream) => $value,
             Self::EncryptedVerbs($stream) => $value,
-            Self::Simulated($stream) => $value,
+            Self::Test($stream) => $value,
         }
     };
 }
@@ -50,7 +54,7 @@ impl AnyStream {
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
-            Self::Mem(_) | Self::Pipe(_) | Self::Verbs(_) | Self::Simulated(_) => 0,
+            Self::Mem(_) | Self::Pipe(_) | Self::Verbs(_) | Self::Test(_) => 0,
             Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
             Self::EncryptedVerbs(stream) => stream.unsent(),
         }
@@ -58,7 +62,7 @@ impl AnyStream {
 
     /// Returns true if the stream leads to another process over a connection.
     pub fn is_connection(&self) -> bool {
-        !matches!(self, Self::Mem(_) | Self::Pipe(_) | Self::Simulated(_))
+        !matches!(self, Self::Mem(_) | Self::Pipe(_) | Self::Test(_))
     }
 }
 

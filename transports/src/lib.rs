@@ -25,7 +25,8 @@ pub mod fork;
 pub mod ib;
 pub mod interfaces;
 pub mod mem;
-mod parts;
+#[doc(hidden)]
+pub mod parts;
 #[cfg(target_os = "linux")]
 pub mod pipe;
 pub mod poll;
@@ -44,19 +45,19 @@ pub mod secure;
 pub mod shm;
 #[cfg(target_os = "linux")]
 pub mod signals;
-pub mod simulated;
 #[cfg(target_os = "linux")]
 pub mod sockets;
 pub mod stream;
 #[cfg(target_os = "linux")]
 pub mod tcp;
+pub mod turns;
 pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
 pub use alarm::{Alarm, ForegroundWait};
 #[cfg(target_os = "linux")]
-pub use any_stream::AnyStream;
+pub use any_stream::{AnyStream, TestStream};
 pub use board::Board;
 pub use fork::OwnerProcess;
 pub use mem::Mem;
@@ -64,7 +65,6 @@ pub use mem::Mem;
 pub use pipe::Pipe;
 #[cfg(target_os = "linux")]
 pub use secure::EncryptedStream;
-pub use simulated::SimulatedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::{LONGEST_AHEAD, SystemCalls, Tcp};

@@ -8,7 +8,7 @@ use maypole_kernels::{View, ViewMut};
 /// # Panics
 /// If nothing is left.
 #[inline]
-pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [View<'a>; 2] {
+pub fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [View<'a>; 2] {
     let (in_head, in_body) = places(skip, body.len());
     [View::of(&head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }
@@ -18,11 +18,7 @@ pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [
 /// # Panics
 /// If nothing is left.
 #[inline]
-pub(crate) fn unfilled<'a>(
-    head: &'a mut [u8; HEAD],
-    body: ViewMut<'a>,
-    skip: usize,
-) -> [ViewMut<'a>; 2] {
+pub fn unfilled<'a>(head: &'a mut [u8; HEAD], body: ViewMut<'a>, skip: usize) -> [ViewMut<'a>; 2] {
     let (in_head, in_body) = places(skip, body.len());
     [ViewMut::of(&mut head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }

@@ -14,7 +14,7 @@
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
-use crate::simulated::{self, ThreadTurns};
+use crate::turns::{self, TurnTaking};
 use arrayvec::ArrayVec;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -198,8 +198,8 @@ impl Waiting {
         sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if let Some(turns) = simulated::current() {
-            return self.by_turns(&turns, alarm, ready);
+        if let Some(turns) = turns::current() {
+            return self.by_turns(&*turns, alarm, ready);
         }
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
@@ -233,10 +233,10 @@ impl Waiting {
         }
     }
 
-    /// Waits as a thread of a simulated network, which neither spins nor sleeps.
+    /// Waits as a thread that takes turns, which neither spins nor sleeps.
     fn by_turns<T>(
         &self,
-        turns: &ThreadTurns,
+        turns: &dyn TurnTaking,
         alarm: &Alarm,
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {

@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::comm::DEFAULT_TIMEOUT;
-use crate::control::links::{ThreadLinks, between_threads};
+use crate::control::links::{MemoryLinks, ThreadLinks, between_threads};
 use crate::control::threads::SharedWorld;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
@@ -11,7 +11,7 @@ use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.
@@ -85,20 +85,44 @@ impl Local {
 
     /// Makes the communicators, by rank. Each one goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
-        let shared = SharedWorld::new(ThreadLinks::Memory(self.capacity));
         let world = self.hosts.len();
+        let shared = SharedWorld::new(Arc::new(MemoryLinks(self.capacity)), world);
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
-        let waiting = Waiting::new(world, cores, self.timeout);
-        let crowding = world.div_ceil(cores);
+        self.communicators(&shared, cores, world.div_ceil(cores))
+    }
+
+    /// [`Self::build`] over `links`, for worlds of tests: nothing depends on the cores of this
+    /// machine. The second value tells the world which of its ranks have died.
+    #[doc(hidden)]
+    pub fn build_over(&self, links: Arc<dyn ThreadLinks>) -> (Vec<Communicator>, Deaths) {
+        let shared = SharedWorld::new(links, self.hosts.len());
+        let deaths = Deaths(Arc::downgrade(&shared));
+        (self.communicators(&shared, 0, 1), deaths)
+    }
+
+    fn communicators(
+        &self,
+        shared: &Arc<SharedWorld>,
+        cores: usize,
+        crowding: usize,
+    ) -> Vec<Communicator> {
+        let hosts = Hosts::new(&self.hosts);
+        let boards = Boards::within(&hosts);
+        let world = boards.world();
         let conditions = RunConditions {
-            waiting,
+            waiting: Waiting::new(world, cores, self.timeout),
             crowding,
             costs: self.costs,
             encrypts: false,
             links: between_threads(),
             transport: None,
         };
-        communicators(&shared, &Hosts::new(&self.hosts), conditions)
+        let communicator = |rank| {
+            let control = shared.control_of(world, rank);
+            let engine = Engine::new(rank, boards.clone(), control, conditions.clone());
+            Communicator::new(engine, hosts.clone())
+        };
+        (0..world).map(communicator).collect()
     }
 
     /// Runs `rank` for each communicator, on a thread of its own. Returns the results, by rank.
@@ -141,20 +165,19 @@ fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator)
     }
 }
 
-/// Makes the communicators of the world `shared`, by rank.
-pub(crate) fn communicators(
-    shared: &Arc<SharedWorld>,
-    hosts: &Hosts,
-    conditions: RunConditions,
-) -> Vec<Communicator> {
-    let boards = Boards::within(hosts);
-    let world = boards.world();
-    let communicator = |rank| {
-        let control = shared.control_of(world, rank);
-        let engine = Engine::new(rank, boards.clone(), control, conditions.clone());
-        Communicator::new(engine, hosts.clone())
-    };
-    (0..world).map(communicator).collect()
+/// What tells a world of threads that ranks of it have died.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Deaths(Weak<SharedWorld>);
+
+impl Deaths {
+    /// Tells the world that its rank `rank` has died, and how this is known. A world that is gone does
+    /// not mind.
+    pub fn tell(&self, rank: usize, how: &str) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.died(rank, how);
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

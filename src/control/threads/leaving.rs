@@ -4,7 +4,7 @@ use super::{ThreadControl, WorldState};
 use crate::control::Control;
 use crate::execute::messages::Connector;
 use crate::world::service::Cause;
-use maypole_transports::simulated::{self, poll_until};
+use maypole_transports::turns::{self, poll_until};
 use std::time::Duration;
 
 /// How long a rank that closes its communicator waits for the others, and between two looks.
@@ -15,7 +15,7 @@ impl ThreadControl {
     /// Waits, for a bounded time, until all others have left or have done `completed` operations.
     /// Then compares the calls of all. Fails the group if they do not match.
     pub(super) fn await_others(&self, completed: u64) {
-        let deadline = simulated::now() + CLOSING_TIMEOUT;
+        let deadline = turns::now() + CLOSING_TIMEOUT;
         let is_behind = |rank: usize| {
             let here = !self.has_left(rank);
             here && self.activity_of(rank).is_some_and(|it| it.pulse().completed() < completed)

@@ -3,7 +3,7 @@
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::control::error::ControlError;
 use crate::world::service::Cause;
-use maypole_transports::simulated::{self, ThreadTurns};
+use maypole_transports::turns;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl SharedWorld {
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
         // Other threads see what this one has done.
-        simulated::current().as_ref().map(ThreadTurns::begin_wait);
+        turns::begin_wait();
         let mut state = self.state();
         state.shrinks.entry(path.clone()).or_default().came.insert(me);
         self.notify();
@@ -44,7 +44,7 @@ impl SharedWorld {
             if missing.is_empty() && pending.agreed.is_none() {
                 let members: Vec<usize> = pending.came.iter().copied().collect();
                 let ranks: Vec<usize> = members.iter().map(|rank| group[*rank]).collect();
-                let world = Self::new(self.links.among(&ranks));
+                let world = Self::over(self.links.among(&ranks));
                 successors.push((Arc::downgrade(&world), ranks));
                 pending.agreed = Some((world, members));
                 self.notify();
@@ -56,7 +56,7 @@ impl SharedWorld {
                 }
                 return Ok((world, members));
             }
-            let time = deadline.saturating_duration_since(simulated::now());
+            let time = deadline.saturating_duration_since(turns::now());
             if time.is_zero() {
                 pending.came.remove(&me);
                 let what = "going on without the dead";

@@ -2,7 +2,7 @@
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
 use crate::control::error::ControlError;
-use maypole_transports::simulated::{self, ThreadTurns, note_change};
+use maypole_transports::turns::{self, note_change};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ impl SharedWorld {
         state: MutexGuard<'a, WorldState>,
         most: Duration,
     ) -> (MutexGuard<'a, WorldState>, bool) {
-        let Some(turns) = simulated::current() else {
+        let Some(turns) = turns::current() else {
             let waited = self.changed.wait_timeout(state, most);
             let (state, pause) = waited.unwrap_or_else(PoisonError::into_inner);
             return (state, pause.timed_out());
@@ -40,7 +40,7 @@ impl SharedWorld {
         mut slow: impl FnMut(),
     ) -> Result<Option<T>, ControlError> {
         // Other threads see what this one has done.
-        simulated::current().as_ref().map(ThreadTurns::begin_wait);
+        turns::begin_wait();
         let mut state = self.state();
         loop {
             if let Some(ended) = ready(&mut state) {
@@ -49,7 +49,7 @@ impl SharedWorld {
             if let Some(cause) = &state.cause {
                 return Err(ControlError::Failed(cause.text.in_group(members)));
             }
-            let left = deadline.saturating_duration_since(simulated::now());
+            let left = deadline.saturating_duration_since(turns::now());
             if left.is_zero() {
                 return Ok(None);
             }

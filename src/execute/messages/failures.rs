@@ -5,7 +5,7 @@ use super::batch::{BatchMember, ReceiveHead, ReceiveState, SendHead};
 use super::drive::{MessageRun, once_each};
 use super::requests::FIRST_REQUEST;
 use crate::execute::LinkError;
-use maypole_transports::simulated;
+use maypole_transports::turns;
 
 impl MessageRun<'_, '_, '_> {
     /// The receives that are not over: those of the batch, then those of requests.
@@ -120,7 +120,7 @@ impl MessageRun<'_, '_, '_> {
         if !self.polls.is_clock_due() {
             return None;
         }
-        let at = self.posted.requests.late(simulated::now())?;
+        let at = self.posted.requests.late(turns::now())?;
         let error = match self.posted.requests.receive(at).map(ReceiveHead::peer) {
             Some(peer) => self.receive_error(at, peer, LinkError::TimedOut),
             None => self.send_error(at, LinkError::TimedOut),

@@ -7,7 +7,7 @@ use super::outgoing::OutgoingLink;
 use super::shared_memory::SharedMemoryOffer;
 use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
-use maypole_transports::{Pipe, mem, simulated};
+use maypole_transports::{Pipe, mem, turns};
 use std::time::{Duration, Instant};
 
 /// Bytes that the stream of a rank to itself holds.
@@ -93,7 +93,7 @@ impl MessageLinks {
             AnyStream::Mem(near)
         } else {
             self.take_memory(peer, context)?;
-            context.connector.dial(peer, context.waiting.end(simulated::now()))?
+            context.connector.dial(peer, context.waiting.end(turns::now()))?
         };
         // Without an offer the link keeps its stream, which serves as well.
         let shares = self.can_share(peer, &stream, context);

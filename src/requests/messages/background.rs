@@ -3,12 +3,12 @@
 use crate::control::departures::LeavingThread;
 use crate::requests::messages::driver::{BackgroundThread, Messages, PAUSE, SETTLING};
 use crate::requests::progress::receive;
-use maypole_transports::simulated::{self, ThreadTurns, poll_until};
+use maypole_transports::turns::{self, poll_until};
 use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::Duration;
 
 /// How long the thread in the background sleeps while another thread drives.
@@ -43,7 +43,7 @@ impl Messages {
             if self.waiters.load(Ordering::Acquire) == 0 {
                 return self.poll().then_some(());
             }
-            if simulated::current().is_none() {
+            if turns::current().is_none() {
                 thread::sleep(STANDING_ASIDE);
             }
             None
@@ -52,7 +52,7 @@ impl Messages {
             let waiting = self.conditions.waiting.in_background();
             let waiting = waiting.with_deadline(self.first_deadline());
             let ended = waiting.until(&self.alarm, |sleep| sleep.take(iter::empty()), &mut done);
-            let settled = || simulated::now() + SETTLING;
+            let settled = || turns::now() + SETTLING;
             if ended.is_ok() || poll_until(settled(), PAUSE, &mut done).is_some() {
                 self.doze();
                 self.is_roused.store(false, Ordering::SeqCst);
@@ -67,7 +67,7 @@ impl Messages {
     /// Sleeps for a while in which a request need not wake this thread.
     fn doze(&self) {
         for _ in 0..NAPS {
-            let ends = simulated::current().is_some() || self.is_closing.load(Ordering::Acquire);
+            let ends = turns::current().is_some() || self.is_closing.load(Ordering::Acquire);
             if ends || self.inbox.is_filled() || self.is_busy() {
                 return;
             }
@@ -89,18 +89,13 @@ impl Messages {
 impl BackgroundThread {
     fn start(messages: Arc<Messages>) -> std::io::Result<Self> {
         let (wake, wakes) = channel();
-        let rank = messages.rank;
-        let turns = simulated::current().map(|turns: ThreadTurns| turns.add_thread());
-        let end = turns.as_ref().map(|thread| thread.end());
-        let thread = Builder::new().name(format!("maypole-{rank}-msg")).spawn(move || {
-            let _turn = turns.map(|thread| thread.enter());
-            serve(messages, wakes);
-        })?;
-        Ok(Self { wake, thread: LeavingThread { thread, end } })
+        let name = format!("maypole-{}-msg", messages.rank);
+        let thread = LeavingThread::start(name, move || serve(messages, wakes))?;
+        Ok(Self { wake, thread })
     }
 }
 
-/// Owns what it uses, so that all is dropped within the turns of a simulated thread.
+/// Owns what it uses, so that all is dropped within the turns of a thread that takes them.
 fn serve(messages: Arc<Messages>, wakes: Receiver<()>) {
     while receive(&wakes).is_some() {
         messages.drive_in_background();

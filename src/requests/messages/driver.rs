@@ -10,7 +10,7 @@ use crate::execute::messages::{
 };
 use crate::execute::{LinkError, Moved};
 use crate::schedule::hosts::Boards;
-use maypole_transports::simulated::{self, poll_until};
+use maypole_transports::turns::{self, poll_until};
 use maypole_transports::{Alarm, Sleep};
 use std::fmt;
 use std::iter;
@@ -89,7 +89,7 @@ impl Messages {
     #[cold]
     fn drive_after_others(&self) -> MutexGuard<'_, DrivenMessages> {
         let _waiter = Waiter::new(self);
-        match simulated::wait(None, || self.try_drive()) {
+        match turns::wait(None, || self.try_drive()) {
             Some(Ok(driven)) => driven,
             _ => self.driven.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -221,7 +221,7 @@ impl Messages {
             if let Ok(value) = waiting.until(&self.alarm, sleep, &mut polled) {
                 break value;
             }
-            let settled = simulated::now() + SETTLING;
+            let settled = turns::now() + SETTLING;
             if let Some(value) = poll_until(settled, PAUSE, &mut polled) {
                 break value;
             }
@@ -240,8 +240,8 @@ impl Messages {
 
     /// Waits for the requests under way, for no longer than `most`.
     pub(crate) fn finish(self: &Arc<Self>, most: Option<Duration>) {
-        let end = most.map(|most| simulated::now() + most);
-        let late = || end.is_some_and(|end| simulated::now() >= end);
+        let end = most.map(|most| turns::now() + most);
+        let late = || end.is_some_and(|end| turns::now() >= end);
         self.drive_until(|| (!self.is_busy() || late()).then_some(()));
     }
 

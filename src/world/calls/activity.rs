@@ -2,7 +2,7 @@
 
 use super::numbered::{IS_MESSAGE, NumberedMessages};
 use super::{CallHistory, CallRecord, GroupId, GroupStatus, PendingOperation, Pulse};
-use maypole_transports::simulated;
+use maypole_transports::turns;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -299,7 +299,7 @@ impl GroupActivity {
         let (bytes, fingerprint) = call.map_or((0, 0), |call| (call.bytes, call.fingerprint));
         let wait = self.wait_in(state);
         let (done, windows) = wait.map_or((0, 1), |wait| wait.windows);
-        let waited = |wait: &PendingWait| simulated::now().saturating_duration_since(wait.since);
+        let waited = |wait: &PendingWait| turns::now().saturating_duration_since(wait.since);
         PendingOperation {
             sequence: self.sequence(),
             call: self.title_in(state),

@@ -2,7 +2,6 @@
 //! until a generous deadline.
 
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::simulated::{NetworkConditions, SimulatedNetwork, SimulatedStream};
 use maypole_transports::{Fault, HEAD, Head, Stream};
 use std::time::{Duration, Instant};
 
@@ -12,41 +11,6 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// An end of a stream that can move to another thread.
 pub(crate) trait StreamEnd: Stream + Send + 'static {}
 impl<S: Stream + Send + 'static> StreamEnd for S {}
-
-/// The two ends of a simulated link, without turns: the clock goes on with each use.
-pub(crate) fn simulated() -> (SimulatedStream, SimulatedStream) {
-    let network = SimulatedNetwork::new(NetworkConditions {
-        seed: 1,
-        hosts: vec![0, 1],
-        capacity: 1000,
-        longest_delay: Duration::from_micros(30),
-        faults: Vec::new(),
-        most_turns: u64::MAX,
-    });
-    network.link(0, 1)
-}
-
-/// The two ends of a loopback connection, with buffers of about `buffers` bytes.
-#[cfg(target_os = "linux")]
-pub(crate) fn tcp(buffers: Option<usize>) -> (maypole_transports::Tcp, maypole_transports::Tcp) {
-    use maypole_transports::Tcp;
-    use socket2::{Domain, SockAddr, Socket, Type};
-    let socket = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        if let Some(bytes) = buffers {
-            socket.set_send_buffer_size(bytes).unwrap();
-            socket.set_recv_buffer_size(bytes).unwrap();
-        }
-        socket
-    };
-    let listener = socket();
-    let near = socket();
-    listener.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
-    listener.listen(1).unwrap();
-    near.connect(&listener.local_addr().unwrap()).unwrap();
-    let far = listener.accept().unwrap().0;
-    (Tcp::new(near.into()).unwrap(), Tcp::new(far.into()).unwrap())
-}
 
 /// Both ends of a stream in shared memory, each with a mapping of its own.
 #[cfg(target_os = "linux")]

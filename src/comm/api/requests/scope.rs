@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::requests::progress::{EngineBorrower, RequestJob, await_or_fail, receive};
 use crate::requests::request::{Request, task};
 use maypole_transports::Alarm;
-use maypole_transports::simulated::{self, ThreadEnd};
+use maypole_transports::turns::{self, ThreadEnd};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn run_beside<'env, R>(
         let (lend, lent) = channel();
         let (give_back, done) = channel();
         let name = format!("maypole-{rank}-run");
-        let turns = simulated::current().map(|turns| turns.add_thread());
+        let turns = turns::current().map(|turns| turns.add_thread());
         let _end = turns.as_ref().map(|thread| AwaitEnd(thread.end()));
         let run = move || {
             let _turn = turns.map(|thread| thread.enter());
@@ -153,9 +153,9 @@ fn run_beside<'env, R>(
     })
 }
 
-/// Waits for the end of a simulated thread when it is dropped, whatever happens: without that, the
+/// Waits for the end of a thread that takes turns when it is dropped, whatever happens: without that, the
 /// end of the scope would wait for the thread without giving it turns.
-struct AwaitEnd(ThreadEnd);
+struct AwaitEnd(Box<dyn ThreadEnd>);
 
 impl Drop for AwaitEnd {
     fn drop(&mut self) {
@@ -163,7 +163,7 @@ impl Drop for AwaitEnd {
     }
 }
 
-/// Owns its channels, so that they close within the turns of a simulated thread.
+/// Owns its channels, so that they close within the turns of a thread that takes them.
 fn serve(
     lent: Receiver<Box<Communicator>>,
     jobs: Receiver<RequestJob<'_, Communicator>>,

@@ -1,8 +1,8 @@
 //! The panic of a run that hangs, and deadlines, which pass on the simulated clock and take no real
 //! time.
 
-use maypole::testing::SimulatedWorld;
 use maypole::{Communicator, Error, ReduceOp};
+use maypole_testing::SimulatedWorld;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 

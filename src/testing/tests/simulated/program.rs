@@ -2,8 +2,8 @@
 
 use crate::case::{Case, cases};
 use crate::common::SeededRng;
-use maypole::testing::SimulatedWorld;
 use maypole::{Communicator, Error, ReduceOp, Result, wait_all};
+use maypole_testing::SimulatedWorld;
 use std::time::Duration;
 
 /// Most bytes of the longest buffer of a collective.

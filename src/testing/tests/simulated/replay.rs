@@ -40,7 +40,7 @@ fn different_seeds_give_different_runs() {
 #[test]
 fn links_overtake_each_other() {
     let first = |seed| {
-        let world = maypole::testing::SimulatedWorld::new(seed).ranks(4);
+        let world = maypole_testing::SimulatedWorld::new(seed).ranks(4);
         let run = world.run(|mut comm| {
             if comm.rank() > 0 {
                 comm.send(&[0u8], 0, 0).unwrap();

@@ -1,4 +1,4 @@
-//! A world for tests, in which everything that may go wrong follows from a seed.
+//! A world for tests of programs that use `maypole`, in which everything that may go wrong follows from a seed.
 //!
 //! # The problem
 //!
@@ -19,7 +19,7 @@
 //! moment, each other rank has the right sum, or an error that names the rank that died:
 //!
 //! ```
-//! use maypole::testing::SimulatedWorld;
+//! use maypole_testing::SimulatedWorld;
 //! use maypole::{Communicator, ReduceOp, Result};
 //!
 //! /// The code under test: three steps of a trainer.
@@ -65,10 +65,14 @@
 //!   values are dropped, and others see nothing of it. Tests that are compiled with
 //!   `panic = "abort"` cannot drop ranks.
 
+#![forbid(unsafe_code)]
+
+pub mod network;
 mod run;
 mod watchdog;
 mod world;
 
-pub use maypole_transports::simulated::CorruptedByte;
+#[doc(inline)]
+pub use network::CorruptedByte;
 pub use run::{RankOutcome, SimulatedRun};
 pub use world::SimulatedWorld;

@@ -4,7 +4,7 @@ use crate::common::SeededRng;
 use crate::program::{Failure, Program, draw_world};
 use crate::seeds::for_seeds;
 use maypole::ReduceOp;
-use maypole::testing::{SimulatedRun, SimulatedWorld};
+use maypole_testing::{SimulatedRun, SimulatedWorld};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 type Ended = SimulatedRun<Result<(), Failure>>;

@@ -1,9 +1,9 @@
 //! How a run of a simulated world ended.
 
-use maypole_transports::simulated::CorruptedByte;
+use crate::network::CorruptedByte;
 use std::time::Duration;
 
-/// How one rank of a [`SimulatedWorld`](super::SimulatedWorld) ended.
+/// How one rank of a [`SimulatedWorld`](crate::SimulatedWorld) ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RankOutcome<T> {
     /// It returned this value.
@@ -12,17 +12,17 @@ pub enum RankOutcome<T> {
     Dropped,
 }
 
-/// How a run of a [`SimulatedWorld`](super::SimulatedWorld) ended.
+/// How a run of a [`SimulatedWorld`](crate::SimulatedWorld) ended.
 ///
 /// Two runs with the same seed, the same settings and the same code are equal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SimulatedRun<T> {
-    pub(super) seed: u64,
-    pub(super) outcomes: Vec<RankOutcome<T>>,
-    pub(super) turns: u64,
-    pub(super) trace: u64,
-    pub(super) elapsed: Duration,
-    pub(super) corrupted: Vec<CorruptedByte>,
+    pub(crate) seed: u64,
+    pub(crate) outcomes: Vec<RankOutcome<T>>,
+    pub(crate) turns: u64,
+    pub(crate) trace: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) corrupted: Vec<CorruptedByte>,
 }
 
 impl<T> SimulatedRun<T> {

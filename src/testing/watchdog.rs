@@ -1,6 +1,6 @@
 //! Notices a rank that keeps its turn.
 
-use maypole_transports::simulated::SimulatedNetwork;
+use crate::network::SimulatedNetwork;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const LONGEST_TURN: Duration = Duration::from_secs(30);
 
 /// Prints a sentence when a turn lasts long. Returns once the other end of `over` is dropped.
-pub(super) fn watch(network: &SimulatedNetwork, seed: u64, over: &Receiver<()>) {
+pub(crate) fn watch(network: &SimulatedNetwork, seed: u64, over: &Receiver<()>) {
     let mut turns = network.report().turns;
     while over.recv_timeout(LONGEST_TURN) == Err(RecvTimeoutError::Timeout) {
         let now = network.report().turns;

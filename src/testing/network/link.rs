@@ -1,8 +1,8 @@
 //! One direction of a link: bytes on their way.
 
 use super::fault::{below, once_in};
-use crate::stream::Fault;
 use maypole_kernels::ViewMut;
+use maypole_transports::Fault;
 use rand_xoshiro::SplitMix64;
 use std::collections::VecDeque;
 

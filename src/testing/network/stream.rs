@@ -2,11 +2,11 @@
 
 use super::fault::CorruptedByte;
 use super::link::LinkDirection;
-use super::network::{NetworkState, SimulatedNetwork};
+use super::state::{NetworkState, SimulatedNetwork};
 use super::thread;
-use crate::parts::{unfilled, unsent};
-use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::parts::{unfilled, unsent};
+use maypole_transports::{Fault, HEAD, Stream};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
@@ -17,7 +17,7 @@ use std::sync::{Arc, MutexGuard};
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
-/// use maypole_transports::simulated::{NetworkConditions, SimulatedNetwork};
+/// use maypole_testing::network::{NetworkConditions, SimulatedNetwork};
 /// use maypole_transports::{HEAD, Stream};
 /// use std::time::Duration;
 ///

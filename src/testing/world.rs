@@ -1,23 +1,20 @@
 //! The settings of a simulated world, and its run.
 
-use super::run::{RankOutcome, SimulatedRun};
-use super::watchdog::watch;
-use crate::comm::join::local::communicators;
-use crate::comm::{Communicator, DEFAULT_TIMEOUT};
-use crate::control::links::{ThreadLinks, between_threads};
-use crate::control::threads::SharedWorld;
-use crate::engine::conditions::RunConditions;
-use crate::schedule::hosts::Hosts;
-use crate::tuner::CostTable;
-use maypole_transports::Waiting;
-use maypole_transports::simulated::{
+use crate::network::{
     NetworkConditions, SimulatedFault, SimulatedNetwork, SimulatedThread, WorldObserver,
 };
+use crate::run::{RankOutcome, SimulatedRun};
+use crate::watchdog::watch;
+use maypole::comm::{Deaths, ThreadLinks};
+use maypole::tuner::CostTable;
+use maypole::{Communicator, Local};
+use maypole_transports::AnyStream;
+use maypole_transports::turns::AddedThread;
 use std::any::Any;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
 use std::thread::scope;
 use std::time::Duration;
 
@@ -29,7 +26,7 @@ const MOST_TURNS: u64 = 50_000_000;
 ///
 /// ```
 /// use maypole::ReduceOp;
-/// use maypole::testing::SimulatedWorld;
+/// use maypole_testing::SimulatedWorld;
 ///
 /// let world = SimulatedWorld::new(42).ranks(4);
 /// let run = world.run(|mut comm| {
@@ -47,7 +44,7 @@ const MOST_TURNS: u64 = 50_000_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SimulatedWorld {
-    timeout: Duration,
+    timeout: Option<Duration>,
     costs: CostTable,
     network: NetworkConditions,
 }
@@ -64,7 +61,7 @@ impl SimulatedWorld {
             faults: Vec::new(),
             most_turns: MOST_TURNS,
         };
-        Self { timeout: DEFAULT_TIMEOUT, costs: CostTable::BUILT_IN, network }
+        Self { timeout: None, costs: CostTable::BUILT_IN, network }
     }
 
     /// Sets the number of ranks. Each is on a host of its own.
@@ -109,7 +106,7 @@ impl SimulatedWorld {
     /// Sets how long a wait for a peer may last, by the simulated clock.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = Some(timeout);
         self
     }
 
@@ -172,12 +169,10 @@ impl SimulatedWorld {
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> SimulatedRun<T> {
         let seed = self.network.seed;
         let network = SimulatedNetwork::new(self.network.clone());
-        let shared = {
-            let ranks = (0..self.network.hosts.len()).collect();
-            SharedWorld::new(ThreadLinks::Simulated(Arc::clone(&network), ranks))
-        };
-        network.observe(DeathNotice { seed, shared: Arc::downgrade(&shared) });
-        let threads = self.communicators(&shared).into_iter().enumerate();
+        let links = Arc::new(SimulatedLinks(Arc::clone(&network)));
+        let (communicators, deaths) = self.ranks_of_threads().build_over(links);
+        network.observe(DeathNotice { seed, deaths });
+        let threads = communicators.into_iter().enumerate();
         let threads: Vec<_> =
             threads.map(|(rank, comm)| (network.add_thread(rank), comm)).collect();
         let ends = scope(|scope| {
@@ -197,22 +192,10 @@ impl SimulatedWorld {
         self.end(&network, ends.into_iter().map(|end| end.and_then(|end| end)).collect())
     }
 
-    fn communicators(&self, shared: &Arc<SharedWorld>) -> Vec<Communicator> {
-        let hosts = Hosts::new(&self.network.hosts);
-        // Nothing here depends on the machine that runs the simulation.
-        let waiting = Waiting::new(self.network.hosts.len(), 0, self.timeout);
-        communicators(
-            shared,
-            &hosts,
-            RunConditions {
-                waiting,
-                crowding: 1,
-                costs: self.costs,
-                encrypts: false,
-                links: between_threads(),
-                transport: None,
-            },
-        )
+    fn ranks_of_threads(&self) -> Local {
+        let hosts = &self.network.hosts;
+        let local = Local::new(hosts.len()).hosts(hosts).costs(self.costs);
+        self.timeout.into_iter().fold(local, Local::timeout)
     }
 
     /// Makes the result of a run from what the threads of its ranks returned.
@@ -252,7 +235,7 @@ fn run_rank<T>(
     rank: &impl Fn(Communicator) -> T,
 ) -> RankEnd<T> {
     catch_unwind(AssertUnwindSafe(move || {
-        let _turn = thread.enter();
+        let _turn = Box::new(thread).enter();
         rank(comm)
     }))
 }
@@ -260,14 +243,22 @@ fn run_rank<T>(
 /// Tells the control plane of a death.
 struct DeathNotice {
     seed: u64,
-    shared: Weak<SharedWorld>,
+    deaths: Deaths,
 }
 
 impl WorldObserver for DeathNotice {
     fn died(&self, rank: usize) {
-        if let Some(shared) = self.shared.upgrade() {
-            let how = format!("the simulation of seed {} dropped it", self.seed);
-            shared.died(rank, &how);
-        }
+        self.deaths.tell(rank, &format!("the simulation of seed {} dropped it", self.seed));
+    }
+}
+
+/// The links of a simulated network, between the ranks of its world.
+#[derive(Debug)]
+struct SimulatedLinks(Arc<SimulatedNetwork>);
+
+impl ThreadLinks for SimulatedLinks {
+    fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
+        let (here, there) = self.0.link(near, far);
+        (AnyStream::Test(Box::new(here)), AnyStream::Test(Box::new(there)))
     }
 }

@@ -38,19 +38,16 @@ mod conditions;
 mod fault;
 mod hang;
 mod link;
-mod network;
+mod state;
 mod stream;
 mod thread;
 mod turns;
 
 pub use conditions::{NetworkConditions, NetworkReport, WorldObserver};
 pub use fault::{CorruptedByte, SimulatedFault};
-pub use network::SimulatedNetwork;
+pub use state::SimulatedNetwork;
 pub use stream::SimulatedStream;
-pub use thread::{
-    DeadlinePassed, SimulatedThread, ThreadEnd, ThreadTurns, Turn, current, note_change, now,
-    poll_until, wait,
-};
+pub use thread::SimulatedThread;
 
 /// The panic of a thread of a simulated network that the network ends. It unwinds the thread, so
 /// that all values are dropped, and prints nothing.
