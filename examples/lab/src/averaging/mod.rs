@@ -42,9 +42,7 @@
 //! | [`diloco`] | an outer optimizer for the mean change of H steps |
 //! | [`gossip`] | averages with one neighbour |
 //! | [`stale`] | sums that arrive some steps late |
-//! | [`alone`] | the same algorithms in one process, to compare with |
 
-pub mod alone;
 pub mod apart;
 pub mod diloco;
 pub mod gossip;

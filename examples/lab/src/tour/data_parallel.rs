@@ -1,10 +1,11 @@
 //! The tour's checks for data parallelism, its shardings, precision and checkpoints.
 
 use crate::averaging::DataForm;
-use crate::compare::{Recipe, SumFirst, TrainingOutcome};
+use crate::compare::{Recipe, TrainingOutcome};
 use crate::held::UnitTheory;
 use crate::memory::{FULL, RankMemory, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses, PassCounter};
+use crate::replicas::SumFirst;
 use crate::theory::RankTheory;
 use crate::tour::criterion::Criterion;
 use crate::tour::measure::StepMeasure;

@@ -6,10 +6,11 @@
 //! fails the row. The bytes are those of the last step, in which two ranks train.
 //! What is sharded, which collective runs where, what it costs: in [`survivors`](crate::survivors).
 
-use crate::compare::{Recipe, SumFirst, TrainingOutcome};
+use crate::compare::{Recipe, TrainingOutcome};
 use crate::held::UnitTheory;
 use crate::memory::{FULL, RankMemory, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses};
+use crate::replicas::SumFirst;
 use crate::survivors::keeper::keep_states;
 use crate::survivors::kept::RecoveryError;
 use crate::survivors::recovery::Survivors;

@@ -3,7 +3,8 @@
 
 use crate::support::{self, Run, SEED, alone, full, mesh, train, train_by};
 use half::bf16;
-use maypole_lab::compare::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;

@@ -2,7 +2,8 @@
 //! one process.
 
 use maypole_lab::averaging::DataForm;
-use maypole_lab::compare::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};

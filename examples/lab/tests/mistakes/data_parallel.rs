@@ -4,7 +4,8 @@
 //! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
 use maypole::Result;
-use maypole_lab::compare::{OutcomeDifference, Recipe, SumFirst};
+use maypole_lab::compare::{OutcomeDifference, Recipe};
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::store::{Store, StorePass, forward_store};

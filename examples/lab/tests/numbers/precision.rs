@@ -3,7 +3,8 @@
 
 use half::{bf16, f16};
 use maypole::Result;
-use maypole_lab::compare::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::store::OwnedRun;
 use maypole_trainer::tensor::device::{CpuDevice, Device};

@@ -395,7 +395,6 @@ impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
             }
             PendingKind::Gathered(request) => Ok(request.wait()?.1),
         };
-        // What the library makes to wait is not of the kind that the caller counts.
-        self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(wait))
+        self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(wait)) // As in `call`.
     }
 }

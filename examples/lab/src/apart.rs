@@ -6,7 +6,9 @@
 //! bitwise equal. It shards nothing, calls no collective, and adds nothing to the cost of a run.
 
 use crate::averaging::diloco::OuterStep;
-use crate::compare::{Recipe, SumFirst, TrainingOutcome, add_up};
+use crate::compare::{Recipe, TrainingOutcome};
+
+use crate::replicas::{SumFirst, add_up};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
