@@ -24,7 +24,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         self.await_readers(at, k, holders, |board| board.writable(publication))
     }
 
-    /// Waits until the local ranks that `audience` returns have consumed what `is_done` asks for.
+    /// Waits until `is_done`. `audience` returns the local ranks whose reading is waited for; once all
+    /// have read, what it returns does not matter.
     #[inline(always)]
     pub(super) fn await_readers(
         &mut self,
@@ -60,8 +61,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 checks = (checks + 1) % MAX_RANKS;
                 watcher.note(SlowWait { peer: next, step: at, windows });
                 let gone = readers().find(|rank| watcher.has_left(*rank));
-                // All that a reader consumed before it left is visible by now.
-                gone.filter(|_| !is_done(board)).map(Err)
+                // All that a reader consumed before it left is visible by now, and another reader may be
+                // the one that is late.
+                let is_late = |rank: &usize| readers().any(|late| late == *rank) && !is_done(board);
+                gone.filter(is_late).map(Err)
             } else {
                 room.then_some(Ok(()))
             }

@@ -10,7 +10,7 @@ use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Fault;
-use maypole_transports::board::{MAX_RANKS, Publication};
+use maypole_transports::board::{Board, MAX_RANKS, Publication};
 use maypole_transports::process_memory::ProcessMemory;
 use std::io;
 
@@ -240,7 +240,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let nth = self.program.numberings[me].position(flush.nth, flush.stage, k);
         let end = self.executor.positions[me] + nth + 1;
         let reader = 1 << flush.peer;
-        self.await_readers(at, k, |_| reader, |board| board.is_consumed(reader, end))
+        self.await_readers(
+            at,
+            k,
+            |board| late_or_all(board, reader, end),
+            |board| board.is_consumed(reader, end),
+        )
     }
 
     /// Tells the writers of the sources that this rank has read them.
@@ -268,7 +273,20 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let end = executor.positions[executor.me] + self.program.totals[executor.me] + END;
         let after_last = self.program.folds.len();
         let k = self.program.windows;
-        self.await_readers(after_last, k, |_| audience, |board| board.is_consumed(audience, end))
+        self.await_readers(
+            after_last,
+            k,
+            |board| late_or_all(board, audience, end),
+            |board| board.is_consumed(audience, end),
+        )
+    }
+}
+
+/// Those of `readers` that have not consumed the publications below `end`; all of them if there are none.
+fn late_or_all(board: &Board, readers: u64, end: u64) -> u64 {
+    match board.late(readers, end) {
+        0 => readers,
+        late => late,
     }
 }
 

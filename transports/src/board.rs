@@ -252,8 +252,8 @@ impl Board {
         self.protocol.writable(out)
     }
 
-    /// Returns the readers of what the slots of `out` held last: bit `r` stands for local rank `r`.
-    /// While the slots are not [`writable`](Self::writable), some of them have not consumed it.
+    /// Returns the readers that have not consumed what the slots of `out` held last: bit `r` stands for
+    /// local rank `r`. There are none once the slots are [`writable`](Self::writable).
     pub fn holders(&self, out: Publication) -> u64 {
         self.protocol.holders(out)
     }
@@ -322,6 +322,12 @@ impl Board {
     /// below `end`: they have read what those announced.
     pub fn is_consumed(&self, readers: u64, end: u64) -> bool {
         self.protocol.is_consumed(readers, end)
+    }
+
+    /// Returns those of `readers`, one bit each, that have not consumed the publications of this rank
+    /// below `end`.
+    pub fn late(&self, readers: u64, end: u64) -> u64 {
+        self.protocol.late(readers, end)
     }
 
     /// Records that `peer` has consumed the publications of this rank below `position`. A later

@@ -108,11 +108,19 @@ impl<W: BoardWords> BoardProtocol<W> {
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
-    /// Returns the readers of what the slots of `out` held last. These are the ranks that the writer
-    /// waits for while the slots are not [`writable`](Self::writable).
+    /// Returns the readers that have not consumed what the slots of `out` held last. These are the
+    /// ranks that the writer waits for while the slots are not [`writable`](Self::writable).
     pub fn holders(&self, out: Publication) -> u64 {
-        let data = self.data_slot(out).map_or(0, |slot| slot.get().audience);
-        self.own_line(out.position).get().audience | data
+        let slots = [Some(self.own_line(out.position)), self.data_slot(out)];
+        let states = slots.into_iter().flatten().map(Cell::get);
+        states.fold(0, |all, state| all | self.late(state.audience, state.end))
+    }
+
+    /// Returns those of `readers`, one bit each, that have not consumed the publications of this rank
+    /// below `end`.
+    pub fn late(&self, readers: u64, end: u64) -> u64 {
+        let each = (0..MAX_RANKS as u64).map(|reader| readers & 1 << reader);
+        each.filter(|reader| self.unfinished(*reader, end) != 0).sum()
     }
 
     /// Makes `out` readable. Its payload must be in place.

@@ -420,3 +420,22 @@ fn a_rank_is_on_a_board_once() {
     let _first = [0, 1].map(|me| Board::new(Arc::clone(&region), 2, me));
     Board::new(region, 2, 1);
 }
+
+/// A reader that has consumed and gone is not the one that a writer waits for.
+#[test]
+fn holders_are_the_readers_that_have_not_consumed() {
+    let [late, writer, quick] = <[Board; 3]>::try_from(boards(3)).expect("three ranks");
+    for class in CLASSES {
+        let position = CLASSES.iter().position(|it| *it == class).unwrap() as u64;
+        let out = Publication { class, mask: 0, position, audience: 0b101, fingerprint: 1, len: 0 };
+        until(|| format!("{class:?}"), || writer.writable(out));
+        writer.commit(out);
+        assert_eq!(writer.holders(out), 0b101, "{class:?}");
+        quick.consume(1, position + 1);
+        assert_eq!(writer.holders(out), 0b001, "{class:?}: rank 2 has consumed");
+        assert_eq!(writer.late(0b100, position + 1), 0);
+        late.consume(1, position + 1);
+        assert_eq!(writer.holders(out), 0, "{class:?}");
+        assert!(writer.writable(out));
+    }
+}
