@@ -157,13 +157,8 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a model is made of layers; other axes enter it at its interfaces",
     ),
     (
-        "examples/trainer/src/averaging",
-        "model ranks tensor",
-        "ranks that train apart have stores of their own; they know no other axis",
-    ),
-    (
         "examples/trainer/src/data_parallel",
-        "averaging model ranks tensor",
+        "model ranks tensor",
         "a form of data parallelism is a store; it knows no other axis",
     ),
     (
@@ -182,14 +177,9 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a pipeline moves numbers between stages, whatever they compute",
     ),
     (
-        "examples/trainer/src/unequal_ranks",
-        "model ranks",
-        "a division follows times; it knows models to time them, and no training",
-    ),
-    (
         "examples/trainer/src/train",
         "context_parallel data_parallel expert_parallel model pipeline_parallel ranks tensor \
-         tensor_parallel unequal_ranks",
+         tensor_parallel",
         "a step joins the axes; what checks it is another crate",
     ),
 ];

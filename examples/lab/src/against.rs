@@ -23,17 +23,16 @@
 //!
 //! Cost: the training of one process on rank 0, for which the others wait.
 
+use crate::compare::alone;
 use crate::rebalance::{ExpertMove, move_experts, rearrange};
 use maypole::{Communicator, ReduceOp, Result};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
 use maypole_trainer::model::store::{FlatStore, Store, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
-use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::math::{FloatElement, Real};
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepReport;
@@ -134,7 +133,7 @@ impl<T: Real> OneProcess<T> {
         let own = GradientProbe::wrap(&mut trainer.parts.store);
         let world = trainer.groups.world.clone();
         let reference = (world.rank() == 0).then(|| {
-            let setup = Setup { router: trainer.setup.router, ..Setup::of(Mesh::ONE) };
+            let setup = alone(&trainer.parallelism);
             let comm = Communicator::local(1).remove(0);
             let mut one = Trainer::new(comm, config, setup, seed, (rule, schedule))?;
             one.parts.clip.limit = trainer.parts.clip.limit;

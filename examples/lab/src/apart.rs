@@ -1,16 +1,18 @@
 //! One process in the place of ranks that train apart, or that update their weights late.
 //!
-//! [`averaging`](maypole_trainer::averaging) has the algorithms. One process trains all ranks of one of
+//! [`averaging`](crate::averaging) has the algorithms. One process trains all ranks of one of
 //! them in turn, with a store and an optimizer each, and averages them by sums in the order of ranks.
 //! It is written from the formulas and shares no code with the stores, so both have to be right to be
 //! bitwise equal. It shards nothing, calls no collective, and adds nothing to the cost of a run.
 
-use crate::verify::{Recipe, SumFirst, TrainingOutcome, add_up};
-use maypole_trainer::averaging::diloco::OuterStep;
+use crate::averaging::diloco::OuterStep;
+use crate::compare::{Recipe, TrainingOutcome};
+
+use crate::replicas::{SumFirst, add_up};
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::Optimizer;
 use std::collections::VecDeque;
 
@@ -23,7 +25,7 @@ struct ApartRank {
 /// All ranks of a recipe, and the one model that computes for them in turn.
 struct ApartRanks {
     ranks: Vec<ApartRank>,
-    gpt: Gpt<f32>,
+    gpt: Transformer<f32>,
 }
 
 impl ApartRanks {
@@ -50,13 +52,17 @@ impl ApartRanks {
         loss
     }
 
+    fn layout(&self) -> ParameterLayout {
+        self.ranks[0].store.layout().clone()
+    }
+
     fn weights(&self) -> Vec<Vec<f32>> {
         self.ranks.iter().map(|rank| rank.store.weights.clone()).collect()
     }
 }
 
-fn model(recipe: &Recipe, layout: &ParameterLayout) -> Gpt<f32> {
-    let mut gpt = Gpt::new(layout, Axes::single_rank(&layout.config));
+fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
+    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
     gpt.device = recipe.devices.of(0);
     gpt
 }
@@ -89,7 +95,7 @@ impl Recipe {
             }
             all.ranks.iter_mut().for_each(|rank| rank.store.weights.copy_from_slice(&anchor));
         }
-        TrainingOutcome { losses, norms: Vec::new(), weights: anchor }
+        TrainingOutcome::new(all.layout(), losses, anchor)
     }
 
     /// Trains `ranks` ranks that average with the previous rank of a ring, in one process. The weights
@@ -111,7 +117,7 @@ impl Recipe {
         }
         let own = all.weights();
         let weights = (0..own[0].len()).map(|at| mean(own.iter().map(|own| own[at]), ranks));
-        TrainingOutcome { losses, norms: Vec::new(), weights: weights.collect() }
+        TrainingOutcome::new(all.layout(), losses, weights.collect())
     }
 
     /// Trains in one process on the rows of `ranks` ranks. The gradients of a step update the weights
@@ -133,6 +139,6 @@ impl Recipe {
             optimizer.step(&mut store.owned(), self.schedule.rate(step), 1.0);
             store.gradients.fill(0.0);
         }
-        TrainingOutcome { losses, norms: Vec::new(), weights: store.weights }
+        TrainingOutcome::new(layout, losses, store.weights)
     }
 }

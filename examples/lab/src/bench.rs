@@ -11,9 +11,9 @@
 
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::device_choice::RankDevices;
 use maypole_trainer::tensor::matmul::{MatrixView, matmul};
@@ -63,7 +63,7 @@ pub fn measure(config: &Config, rows: usize, steps: usize, devices: &RankDevices
         if devices.are_processors() { Clock::Processor } else { Clock::Wall(Instant::now()) };
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
-    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
     gpt.device = devices.of(0);
     let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
     let text = Text::invented(config.context, 1);

@@ -2,15 +2,16 @@
 //!
 //! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair
 //! that it says combines is trained and compared with one process. If a pair does not combine, a
-//! [`Setup`] cannot hold both choices, or [`Setup::check`] refuses it. What is sharded, which
+//! [`Parallelism`] cannot hold both choices, or [`Parallelism::check`] refuses it. What is sharded, which
 //! collective runs where, what it costs: nothing here.
 
+use crate::averaging::DataForm;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 /// One way to use an axis of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,16 +74,16 @@ impl AxisChoice {
         }
     }
 
-    /// Switches this choice on in `setup`, with two ranks along its axis. [`Ep`](Self::Ep) needs a
-    /// model with experts.
-    pub fn apply(self, setup: &mut Setup) {
+    /// Switches this choice on in `setup` and `form`, with two ranks along its axis.
+    /// [`Ep`](Self::Ep) needs a model with experts.
+    fn apply(self, setup: &mut Parallelism, form: &mut DataForm) {
         setup.mesh = setup.mesh.with(self.axis(), 2);
         match self {
             Self::Dp | Self::Tp => {}
             Self::Zero1 => setup.sharding = Sharding::Zero1,
             Self::Zero2 => setup.sharding = Sharding::Zero2,
             Self::Zero3 => setup.sharding = Sharding::Fsdp { prefetch: true },
-            Self::LocalSgd => setup.sharding = Sharding::Local { every: 1 },
+            Self::LocalSgd => *form = DataForm::Local { every: 1 },
             Self::Sp => setup.sequence = true,
             Self::Pp => {
                 setup.schedule = PipelineSchedule::Interleaved(2);
@@ -120,13 +121,16 @@ pub fn refusal(a: AxisChoice, b: AxisChoice) -> Option<&'static str> {
     )
 }
 
-/// Returns the setup of a pair, and sets the number of experts that the pair needs in `config`.
-pub fn pair(a: AxisChoice, b: AxisChoice, config: &mut Config) -> Setup {
-    let mut setup = Setup::of(Mesh::ONE);
-    a.apply(&mut setup);
-    b.apply(&mut setup);
+/// Returns the setup and the form of a pair, and sets the number of experts that the pair needs in
+/// `config`.
+pub fn pair(a: AxisChoice, b: AxisChoice, config: &mut Config) -> (Parallelism, DataForm) {
+    let mut setup = Parallelism::of(Mesh::ONE);
+    let mut averaged = DataForm::from(setup.sharding);
+    a.apply(&mut setup, &mut averaged);
+    b.apply(&mut setup, &mut averaged);
     config.experts = setup.router.map_or(0, |router| router.experts);
-    setup
+    let form = if averaged.diverges() { averaged } else { setup.sharding.into() };
+    (setup, form)
 }
 
 /// The table of all pairs. `+`: the pair combines. A number: the reason below the table.

@@ -44,16 +44,17 @@
 //!
 //! What is sharded, which collective runs where: nothing here.
 
+use crate::averaging::DataForm;
 use crate::theory::RankTheory;
-use maypole_trainer::data_parallel::partial::{applied_to_own_tokens, dense};
 use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::data_parallel::summed::{applied_to_own_tokens, dense};
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::ranks::shard::Shard;
-use maypole_trainer::train::setup::ContextExchange;
+use maypole_trainer::train::parallelism::ContextExchange;
 use std::collections::HashMap;
 
 impl RankTheory<'_> {
@@ -178,13 +179,13 @@ impl RankTheory<'_> {
 
     /// The most bytes of units that the store of this rank should hold at once, in full precision or
     /// `mixed` with 16 bits. Meant for ranks of one stage: with several, a sharded store asks for
-    /// the first unit of a stage while another stage runs.
-    pub fn units(&self, mixed: bool) -> usize {
+    /// the first unit of a stage while another stage runs. The rank learns from others by `form`.
+    pub fn units(&self, form: impl Into<DataForm>, mixed: bool) -> usize {
         let layout = self.layout();
         let copies = [MeshAxis::Dp, MeshAxis::Cp];
         let index = copies.iter().fold(0, |at, axis| at * self.size(*axis) + self.place.at(*axis));
         let shard = Shard { index, of: self.setup.mesh.sizes(&copies) };
-        let mut theory = UnitTheory::new(&layout, self.setup.sharding, shard, self.setup.micros);
+        let mut theory = UnitTheory::new(&layout, form, shard, self.setup.micros);
         if self.setup.sequence && self.size(MeshAxis::Tp) > 1 {
             theory.sum_first(&layout, applied_to_own_tokens);
         }
@@ -206,20 +207,26 @@ pub struct UnitTheory {
     together: Vec<usize>,
     /// Elements that this rank updates.
     owned: usize,
-    sharding: Sharding,
+    form: DataForm,
     micros: usize,
 }
 
 impl UnitTheory {
     /// The units of `layout`, of which a rank of data parallelism has part `shard`.
-    pub fn new(layout: &ParameterLayout, sharding: Sharding, shard: Shard, micros: usize) -> Self {
+    pub fn new(
+        layout: &ParameterLayout,
+        form: impl Into<DataForm>,
+        shard: Shard,
+        micros: usize,
+    ) -> Self {
+        let form = form.into();
         let units: Vec<usize> = layout.units.iter().map(|unit| unit.range.len()).collect();
         let part = |unit: &usize| shard.range(*unit).len();
         let parts = units.iter().map(|unit| if shard.of > 1 { part(unit) } else { 0 }).collect();
-        let sharded = matches!(sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Fsdp { .. });
+        let sharded = !matches!(form.sharding(), Sharding::Replicated { .. });
         let owned = if sharded { units.iter().map(part).sum() } else { layout.len() };
         let together = vec![0; units.len()];
-        Self { units, parts, together, owned, sharding, micros }
+        Self { units, parts, together, owned, form, micros }
     }
 
     /// The gradients that `terms` accepts are summed over another axis before the store gets them.
@@ -254,7 +261,7 @@ impl UnitTheory {
     /// Numbers held during the forward pass of `unit`.
     fn forward(&self, unit: usize) -> usize {
         let earlier = if self.micros > 1 { self.travelling(Some(0)) } else { 0 };
-        match self.sharding {
+        match self.form.sharding() {
             Sharding::Fsdp { prefetch: true } => {
                 self.units[unit] + self.travelling(Some(unit + 1)) + earlier
             }
@@ -269,13 +276,12 @@ impl UnitTheory {
     fn backward(&self, unit: usize) -> [usize; 2] {
         let own = self.units[unit];
         let later = self.travelling(Some(unit + 1));
-        match self.sharding {
-            Sharding::Replicated { .. }
-            | Sharding::Local { .. }
-            | Sharding::Diloco { .. }
-            | Sharding::Gossip { .. } => [0, 0],
+        if let DataForm::Stale { late } = self.form {
             // The gradients of earlier steps are on their way.
-            Sharding::Stale { late } => [late as usize * self.units.iter().sum::<usize>(); 2],
+            return [late as usize * self.units.iter().sum::<usize>(); 2];
+        }
+        match self.form.sharding() {
+            Sharding::Replicated { .. } => [0, 0],
             Sharding::Zero1 => {
                 let all = |from: usize| -> usize {
                     (from..self.units.len()).map(|unit| self.travelling(Some(unit))).sum()

@@ -7,11 +7,15 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`against`] | compares a run with one process: the first step and tensor that differ |
-//! | [`apart`] | algorithms whose ranks train apart, in one process |
-//! | [`verify`] | the comparison of a data-parallel run with one process |
+//! | [`apart`] | the algorithms of [`averaging`] in one process, to compare with |
+//! | [`averaging`] | ranks that train apart for a while: local SGD, DiLoCo, gossip, stale sums |
+//! | [`unequal`] | rows by the measured speed of ranks, layers by the cost of stages |
+//! | [`compare`] | trains on ranks and in one process, and compares both |
 //! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
 //! | [`overlap`] | the passes that run while a collective of the store is under way |
 //! | [`combine`] | the pairs of axes that combine |
+//! | [`replicas`] | data parallelism alone, compared with one process that adds in its order |
+//! | [`replay`] | the passes of a pipeline: simulated, and what their times say |
 //! | [`rebalance`] | experts that move between ranks by measured load |
 //! | [`mistakes`] | deliberate mistakes, planted in the parts of a rank |
 //! | [`survivors`] | a rank dies, and the others go on without it |
@@ -23,16 +27,20 @@
 
 pub mod against;
 pub mod apart;
+pub mod averaging;
 pub mod bench;
 pub mod combine;
+pub mod compare;
 pub mod export;
 pub mod held;
 pub mod memory;
 pub mod mistakes;
 pub mod overlap;
 pub mod rebalance;
+pub mod replay;
+pub mod replicas;
 pub mod report;
 pub mod survivors;
 pub mod theory;
 pub mod tour;
-pub mod verify;
+pub mod unequal;

@@ -17,6 +17,7 @@
 //! The measured bytes are the lengths of the buffers after a step. They leave out the units, which
 //! a rank holds only during a step.
 
+use crate::averaging::DataForm;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::trainer::Trainer;
@@ -49,7 +50,7 @@ impl RankMemory {
     /// The bytes that a rank should hold: `parameters` parameters of `width` bytes each, over
     /// `ranks` ranks, with `states` numbers of optimizer state for each parameter.
     pub fn theory(
-        sharding: Sharding,
+        form: impl Into<DataForm>,
         parameters: usize,
         ranks: usize,
         states: usize,
@@ -57,18 +58,15 @@ impl RankMemory {
     ) -> Self {
         let whole = parameters;
         let part = parameters.div_ceil(ranks);
-        let (weights, gradients, optimizer) = match sharding {
-            Sharding::Replicated { .. }
-            | Sharding::Local { .. }
-            | Sharding::Diloco { .. }
-            | Sharding::Gossip { .. }
-            | Sharding::Stale { .. } => (whole, whole, whole),
+        let form = form.into();
+        let (weights, gradients, optimizer) = match form.sharding() {
+            Sharding::Replicated { .. } => (whole, whole, whole),
             Sharding::Zero1 => (whole, whole, part),
             Sharding::Zero2 => (whole, part, part),
             Sharding::Fsdp { .. } => (part, part, part),
         };
         // An outer optimizer has an anchor and a velocity.
-        let outer = if matches!(sharding, Sharding::Diloco { .. }) { 2 } else { 0 };
+        let outer = if matches!(form, DataForm::Diloco { .. }) { 2 } else { 0 };
         let masters = usize::from(width < FULL) + outer;
         Self {
             weights: width * weights,
@@ -85,14 +83,20 @@ impl RankMemory {
 
 /// The numbers that each rank of a ring sends in one step, for `parameters` parameters over `ranks`
 /// ranks.
-pub fn wire(sharding: Sharding, parameters: usize, ranks: usize, micro_batches: usize) -> f64 {
+pub fn wire(
+    form: impl Into<DataForm>,
+    parameters: usize,
+    ranks: usize,
+    micro_batches: usize,
+) -> f64 {
     let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;
-    match sharding {
-        Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Stale { .. } => 2.0 * once,
-        Sharding::Zero2 => (micro_batches + 1) as f64 * once,
-        Sharding::Fsdp { .. } => 3.0 * micro_batches as f64 * once,
-        Sharding::Local { every } | Sharding::Diloco { every } => 2.0 * once / every as f64,
-        Sharding::Gossip { .. } if ranks == 1 => 0.0,
-        Sharding::Gossip { every } => parameters as f64 / every as f64,
+    match form.into() {
+        DataForm::Summed(Sharding::Replicated { .. } | Sharding::Zero1)
+        | DataForm::Stale { .. } => 2.0 * once,
+        DataForm::Summed(Sharding::Zero2) => (micro_batches + 1) as f64 * once,
+        DataForm::Summed(Sharding::Fsdp { .. }) => 3.0 * micro_batches as f64 * once,
+        DataForm::Local { every } | DataForm::Diloco { every } => 2.0 * once / every as f64,
+        DataForm::Gossip { .. } if ranks == 1 => 0.0,
+        DataForm::Gossip { every } => parameters as f64 / every as f64,
     }
 }

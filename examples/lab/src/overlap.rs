@@ -16,6 +16,7 @@
 //!
 //! What is sharded, which collective runs where: as in the store. Cost: an addition a unit.
 
+use crate::averaging::DataForm;
 use maypole::Result;
 use maypole_trainer::data_parallel::replicated::{bucket, buckets};
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -47,22 +48,17 @@ impl OverlappedPasses {
     /// `element` bytes, in one stage.
     pub fn theory(
         layout: &ParameterLayout,
-        (sharding, ranks): (Sharding, usize),
+        (form, ranks): (impl Into<DataForm>, usize),
         micros: usize,
         element: usize,
     ) -> Self {
         let units = layout.units.len() as u64;
         let later = 2 * units * (micros as u64 - 1);
-        let overlapped = match sharding {
-            _ if ranks == 1 => 0,
-            Sharding::Local { .. } | Sharding::Diloco { .. } | Sharding::Gossip { .. } => 0,
-            Sharding::Stale { late } => {
-                if late > 0 {
-                    2 * units * micros as u64
-                } else {
-                    0
-                }
-            }
+        let form = form.into();
+        let overlapped = match form.sharding() {
+            _ if ranks == 1 || form.diverges() => 0,
+            _ if form.is_late() => 2 * units * micros as u64,
+            _ if form == (DataForm::Stale { late: 0 }) => 0,
             Sharding::Replicated { overlap: false, .. } => 0,
             Sharding::Replicated { bucket: asked, overlap: true } => {
                 let most = bucket(asked, layout.len() * element);

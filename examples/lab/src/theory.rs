@@ -27,13 +27,13 @@
 //! What is sharded, which collective runs where: nothing here.
 
 use crate::memory::wire;
-use maypole_trainer::data_parallel::partial::{applied_to_own_tokens, dense};
+use maypole_trainer::data_parallel::summed::{applied_to_own_tokens, dense};
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::{LayoutEntry, ModelShare, ParameterLayout};
 use maypole_trainer::ranks::mesh::{MeshAxis, MeshCoordinates};
 use maypole_trainer::ranks::traffic::Traffic;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 /// One rank of a mesh, and the training that it takes part in.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct RankTheory<'a> {
     /// The whole model.
     pub config: &'a Config,
     /// The mesh, and how the model is divided over it.
-    pub setup: &'a Setup,
+    pub setup: &'a Parallelism,
     /// The coordinates of the rank.
     pub place: MeshCoordinates,
     /// Rows of the whole batch, if each replica has as many as that of this rank.

@@ -5,7 +5,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`transformer`] | a model as sizes; its parameters and operations; presets |
+//! | [`sizes`] | a model as sizes; its parameters and operations; presets |
 //! | [`strategy`] | a way to train: mesh, sharding, schedule, micro-batches, precision |
 //! | [`memory`] | the bytes of a rank, by kind |
 //! | [`cluster`] | accelerators, and hosts on a network |
@@ -23,8 +23,8 @@
 //! use maypole_planner::cluster::AcceleratorCluster;
 //! use maypole_planner::search::{AdviceQuestion, advise};
 //! use maypole_planner::strategy::{NumberFormat, Recomputation, ZeroStage};
-//! use maypole_planner::transformer::Transformer;
-//! let model = Transformer::preset("7b").unwrap();
+//! use maypole_planner::sizes::ModelSizes;
+//! let model = ModelSizes::preset("7b").unwrap();
 //! let cluster = AcceleratorCluster::named("2xdgx-h100").unwrap();
 //! let question = AdviceQuestion {
 //!     tokens: 64 * 4096,
@@ -45,6 +45,6 @@ pub mod price;
 pub mod published;
 pub mod report;
 pub mod search;
+pub mod sizes;
 pub mod step;
 pub mod strategy;
-pub mod transformer;

@@ -3,7 +3,7 @@
 //! `P`: parameters of the rank; `N`: ranks that have the same ones; `e`, `g`: bytes of a weight and
 //! of a gradient; `n`: tokens of a micro-batch on the rank; `t`: ranks of `tp`; `s`: `t` under
 //! sequence parallelism, else 1; `d`, `q`, `k`, `f`, `m`, `V` as in
-//! [`transformer`](crate::transformer); `h`: heads; `T`: the sequence; `c`: ranks of `cp`;
+//! [`sizes`](crate::sizes); `h`: heads; `T`: the sequence; `c`: ranks of `cp`;
 //! `rows`: sequences of a micro-batch. Lines from `norms` to `logits` count numbers of `e` bytes.
 //!
 //! ```text
@@ -33,11 +33,11 @@
 //! Which collective runs where: nothing here.
 //!
 //! Sources: Rajbhandari et al., "ZeRO" (2020), for the first four; Korthikanti et al., "Reducing
-//! Activation Recomputation in Large Transformer Models" (2022), for activations (theirs include
+//! Activation Recomputation in Large ModelSizes Models" (2022), for activations (theirs include
 //! masks of dropout, which these models do not use).
 
+use crate::sizes::ModelSizes;
 use crate::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use crate::transformer::Transformer;
 use maypole_trainer::data_parallel::replicated::BUCKET;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
@@ -140,7 +140,7 @@ impl ActivationBytes {
     }
 
     /// What one layer keeps of one micro-batch.
-    pub(crate) fn of_layer(model: &Transformer, strategy: &ParallelStrategy) -> Self {
+    pub(crate) fn of_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let all = Self::of_whole_layer(model, strategy);
         if strategy.recompute == Recomputation::Blocks {
             // The input of the block is one of the four that norms keep.
@@ -150,7 +150,7 @@ impl ActivationBytes {
     }
 
     /// What one layer makes of one micro-batch, whether it is kept or not.
-    pub(crate) fn of_whole_layer(model: &Transformer, strategy: &ParallelStrategy) -> Self {
+    pub(crate) fn of_whole_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let element = strategy.format.element();
         let n = strategy.tokens(model);
         let t = strategy.size(MeshAxis::Tp);
@@ -198,12 +198,12 @@ impl RankBytes {
     /// ```
     /// use maypole_planner::memory::RankBytes;
     /// use maypole_planner::strategy::ParallelStrategy;
-    /// use maypole_planner::transformer::Transformer;
-    /// let model = Transformer::preset("7b").unwrap();
+    /// use maypole_planner::sizes::ModelSizes;
+    /// let model = ModelSizes::preset("7b").unwrap();
     /// let bytes = RankBytes::of(&model, &ParallelStrategy::ONE);
     /// assert_eq!((bytes.state.weights / 1e8).round() / 10.0, 13.5);
     /// ```
-    pub fn of(model: &Transformer, strategy: &ParallelStrategy) -> Self {
+    pub fn of(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let first = Self::of_stage(model, strategy, true);
         if strategy.mesh.size(MeshAxis::Pp) == 1 {
             return first;
@@ -213,7 +213,7 @@ impl RankBytes {
     }
 
     /// The bytes of the first rank of a pipeline, or of the last.
-    fn of_stage(model: &Transformer, strategy: &ParallelStrategy, first: bool) -> Self {
+    fn of_stage(model: &ModelSizes, strategy: &ParallelStrategy, first: bool) -> Self {
         let alone = strategy.mesh.size(MeshAxis::Pp) == 1;
         let head = alone || !first;
         let parameters = RankParameters::of(model, strategy, first, head);
@@ -248,7 +248,7 @@ pub(crate) struct RankParameters {
 impl RankParameters {
     /// Of a rank with the embedding if it is the `first`, and with the `head`.
     pub(crate) fn of(
-        model: &Transformer,
+        model: &ModelSizes,
         strategy: &ParallelStrategy,
         first: bool,
         head: bool,
@@ -287,7 +287,7 @@ fn waiting(strategy: &ParallelStrategy, first: bool) -> f64 {
 }
 
 fn activations(
-    model: &Transformer,
+    model: &ModelSizes,
     strategy: &ParallelStrategy,
     first: bool,
     head: bool,
@@ -305,7 +305,7 @@ fn activations(
 }
 
 /// Bytes that the head keeps of one micro-batch.
-fn logits(model: &Transformer, strategy: &ParallelStrategy) -> f64 {
+fn logits(model: &ModelSizes, strategy: &ParallelStrategy) -> f64 {
     let n = strategy.tokens(model);
     let element = strategy.format.element();
     let norm = 2.0 * model.width as f64 * n / strategy.outside();
@@ -325,7 +325,7 @@ fn units(strategy: &ParallelStrategy, unit: f64) -> f64 {
     }
 }
 
-fn buffers(model: &Transformer, strategy: &ParallelStrategy) -> f64 {
+fn buffers(model: &ModelSizes, strategy: &ParallelStrategy) -> f64 {
     let vectors = strategy.format.element() * model.width as f64 * strategy.tokens(model);
     let buckets = if strategy.dense_copies() > 1.0 { 2.0 * BUCKET as f64 } else { 0.0 };
     let several = |axis| strategy.mesh.size(axis) > 1;

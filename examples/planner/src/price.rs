@@ -40,9 +40,9 @@ mod sharing;
 use crate::cluster::{Accelerator, AcceleratorCluster, CoreSharing};
 use crate::groups::{GroupPrices, GroupShape, PricedCollective};
 use crate::memory::{ActivationBytes, RankParameters};
+use crate::sizes::ModelSizes;
 use crate::step::{StepPrice, rate};
 use crate::strategy::{ParallelStrategy, Recomputation, ZeroStage};
-use crate::transformer::Transformer;
 use maypole_trainer::data_parallel::replicated::BUCKET;
 use maypole_trainer::ranks::mesh::MeshAxis;
 
@@ -55,7 +55,7 @@ const SCORE_PASSES: f64 = 6.0;
 
 /// Prices the step of a model under one strategy on a cluster.
 pub struct StepPricing<'a> {
-    model: &'a Transformer,
+    model: &'a ModelSizes,
     strategy: &'a ParallelStrategy,
     accelerator: &'a Accelerator,
     sharing: Option<CoreSharing>,
@@ -76,7 +76,7 @@ struct LayerSeconds {
 impl<'a> StepPricing<'a> {
     /// Prices `model` under `strategy`. `prices` must be those of `cluster`.
     pub fn new(
-        model: &'a Transformer,
+        model: &'a ModelSizes,
         strategy: &'a ParallelStrategy,
         cluster: &'a AcceleratorCluster,
         prices: &'a GroupPrices<'a>,

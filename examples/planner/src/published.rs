@@ -2,7 +2,7 @@
 //!
 //! | model | ranks | published | source |
 //! |---|---|---|---|
-//! | GPT 22B, 175B, 530B, 1T | 8 to 512 A100 | MFU 41.5, 51.4, 56.0, 56.3 % | Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), tables 3 and 5; also in Bekman, "Machine Learning Engineering" |
+//! | GPT 22B, 175B, 530B, 1T | 8 to 512 A100 | MFU 41.5, 51.4, 56.0, 56.3 % | Korthikanti et al., "Reducing Activation Recomputation in Large ModelSizes Models" (2022), tables 3 and 5; also in Bekman, "Machine Learning Engineering" |
 //! | Llama 3 405B | 8,192 and 16,384 H100 | MFU 43, 41, and 38 % with sequences of 131,072 | Grattafiori et al., "The Llama 3 Herd of Models" (2024), table 4 |
 //! | DeepSeek-V3 | 2,048 H800 | 180,000 GPU hours for 10^12 tokens | DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 1; schedule and mesh: section 3 |
 //!
@@ -15,8 +15,8 @@
 use crate::cluster::AcceleratorCluster;
 use crate::groups::GroupPrices;
 use crate::price::StepPricing;
+use crate::sizes::ModelSizes;
 use crate::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use crate::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 
@@ -149,7 +149,7 @@ impl PublishedTraining {
     /// # Errors
     /// A sentence, if the training is not legal or its cluster has no path between two ranks.
     pub fn predict(&self) -> Result<PredictedTraining, String> {
-        let model = Transformer::parse(self.model)?;
+        let model = ModelSizes::parse(self.model)?;
         let cluster = AcceleratorCluster::named(self.cluster)?;
         let mesh = Mesh::parse(self.mesh)?;
         let strategy = ParallelStrategy {

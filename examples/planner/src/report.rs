@@ -3,8 +3,8 @@
 use crate::cluster::AcceleratorCluster;
 use crate::memory::RankBytes;
 use crate::search::{Advice, PricedStrategy};
+use crate::sizes::ModelSizes;
 use crate::strategy::ParallelStrategy;
-use crate::transformer::Transformer;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -18,8 +18,8 @@ const GB: f64 = 1e9;
 /// use maypole_planner::memory::RankBytes;
 /// use maypole_planner::report::memory_text;
 /// use maypole_planner::strategy::ParallelStrategy;
-/// use maypole_planner::transformer::Transformer;
-/// let model = Transformer::preset("7b").unwrap();
+/// use maypole_planner::sizes::ModelSizes;
+/// let model = ModelSizes::preset("7b").unwrap();
 /// let bytes = RankBytes::of(&model, &ParallelStrategy::ONE);
 /// assert!(memory_text(&bytes).contains("weights                      13.48 GB"));
 /// ```
@@ -121,7 +121,7 @@ fn unfit_text(advice: &Advice) -> String {
 
 /// The advice as one JSON object.
 pub fn advice_json(
-    model: &Transformer,
+    model: &ModelSizes,
     cluster: &AcceleratorCluster,
     advice: &Advice,
     most: usize,

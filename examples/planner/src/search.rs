@@ -13,9 +13,9 @@ use crate::cluster::AcceleratorCluster;
 use crate::groups::GroupPrices;
 use crate::memory::RankBytes;
 use crate::price::StepPricing;
+use crate::sizes::ModelSizes;
 use crate::step::StepPrice;
 use crate::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use crate::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 
@@ -93,7 +93,7 @@ struct StepSize {
 /// # Errors
 /// A sentence, if a step does not hold whole sequences or a link is missing.
 pub fn advise(
-    model: &Transformer,
+    model: &ModelSizes,
     cluster: &AcceleratorCluster,
     question: &AdviceQuestion,
 ) -> Result<Advice, String> {
@@ -152,7 +152,7 @@ fn divisors(whole: usize) -> Vec<usize> {
 }
 
 /// All meshes that the model, the rows and the ranks allow.
-fn meshes(model: &Transformer, size: StepSize, per_host: usize) -> Vec<Mesh> {
+fn meshes(model: &ModelSizes, size: StepSize, per_host: usize) -> Vec<Mesh> {
     let mut found = Vec::new();
     for tp in divisors(size.ranks) {
         if tp > per_host || !model.heads.is_multiple_of(tp) {
@@ -183,7 +183,7 @@ fn meshes(model: &Transformer, size: StepSize, per_host: usize) -> Vec<Mesh> {
 
 /// One mesh, and the question to answer on it.
 struct MeshSite<'a> {
-    model: &'a Transformer,
+    model: &'a ModelSizes,
     cluster: &'a AcceleratorCluster,
     question: &'a AdviceQuestion,
     mesh: Mesh,

@@ -1,8 +1,8 @@
 //! The time of a step as a sum of what it is spent on.
 
 use crate::cluster::Accelerator;
+use crate::sizes::ModelSizes;
 use crate::strategy::{NumberFormat, ParallelStrategy};
-use crate::transformer::Transformer;
 use serde::Serialize;
 
 /// Seconds of a step, by what they are spent on. Their sum is the step.
@@ -53,7 +53,7 @@ impl StepPrice {
     /// could do in the time of the step.
     pub fn utilisation(
         &self,
-        model: &Transformer,
+        model: &ModelSizes,
         strategy: &ParallelStrategy,
         accelerator: &Accelerator,
     ) -> f64 {

@@ -4,7 +4,7 @@
 //! What is sharded, which collective runs where, what it costs: in [`memory`](crate::memory)
 //! and [`price`](crate::price).
 
-use crate::transformer::Transformer;
+use crate::sizes::ModelSizes;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use std::fmt;
@@ -187,17 +187,17 @@ impl ParallelStrategy {
     }
 
     /// Tokens of a micro-batch on a rank.
-    pub(crate) fn tokens(&self, model: &Transformer) -> f64 {
+    pub(crate) fn tokens(&self, model: &ModelSizes) -> f64 {
         self.rows as f64 * model.sequence as f64 / self.size(MeshAxis::Cp)
     }
 
     /// Layers of the fullest rank: they are dealt out so that ranks differ by one at most.
-    pub(crate) fn layers(&self, model: &Transformer) -> f64 {
+    pub(crate) fn layers(&self, model: &ModelSizes) -> f64 {
         model.layers.div_ceil(self.mesh.size(MeshAxis::Pp)) as f64
     }
 
     /// Layers of the last rank of a pipeline, which has the head.
-    pub(crate) fn last_layers(&self, model: &Transformer) -> f64 {
+    pub(crate) fn last_layers(&self, model: &ModelSizes) -> f64 {
         (model.layers / self.mesh.size(MeshAxis::Pp)) as f64
     }
 
@@ -210,7 +210,7 @@ impl ParallelStrategy {
     ///
     /// # Errors
     /// A sentence that says what does not divide what, and what to give instead.
-    pub fn check(&self, model: &Transformer) -> Result<(), String> {
+    pub fn check(&self, model: &ModelSizes) -> Result<(), String> {
         let [tp, pp, cp, ep] = [MeshAxis::Tp, MeshAxis::Pp, MeshAxis::Cp, MeshAxis::Ep]
             .map(|axis| self.mesh.size(axis));
         if self.rows == 0 || self.micros == 0 {

@@ -4,9 +4,9 @@ use crate::space::{SearchSpace, TrialSettings};
 use maypole::{Communicator, Error, ReduceOp, Result};
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
+use maypole_trainer::train::checkpoint::load::Progress;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::plateau::PlateauRate;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::{Parts, Trainer};
 use maypole_trainer::train::validation::validation_loss;
@@ -61,9 +61,7 @@ impl TrialOutcome {
 /// Where a trial was stopped.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 struct TrialProgress {
-    step: u64,
-    updates: u64,
-    plateau: Option<PlateauRate>,
+    progress: Progress,
     first_loss: Option<f64>,
 }
 
@@ -104,9 +102,9 @@ impl TrialRun {
     ) -> Result<std::result::Result<Self, String>> {
         let settings = space.settings(number);
         let config = space.config(&settings, vocab);
-        let setup = Setup {
+        let setup = Parallelism {
             order: SumOrder::Ranks,
-            ..Setup::of(Mesh::ONE.with(MeshAxis::Dp, group.world()))
+            ..Parallelism::of(Mesh::ONE.with(MeshAxis::Dp, group.world()))
         };
         let possible = config.check().and_then(|()| setup.check(&config, settings.rows));
         if let Err(why) = possible {
@@ -213,12 +211,10 @@ impl TrialRun {
     pub fn to_bytes(&mut self) -> Result<Vec<u8>> {
         let first_loss = self.first_loss;
         let trainer = &mut self.trainer;
-        let progress = TrialProgress {
-            step: trainer.step,
-            updates: trainer.optimizer().steps,
-            plateau: trainer.parts.rate.plateau,
-            first_loss,
-        };
+        let plateau = trainer.parts.rate.plateau;
+        let (step, updates) = (trainer.step, trainer.optimizer().steps);
+        let progress = Progress { step, updates, plateau };
+        let progress = TrialProgress { progress, first_loss };
         let header = serde_json::to_vec(&progress).expect("numbers are written");
         let weights = trainer.parts.store.all_weights()?;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
@@ -240,25 +236,11 @@ impl TrialRun {
         let (length, rest) = bytes.split_first_chunk::<8>().expect("a length comes first");
         let (header, rest) = rest.split_at(u64::from_le_bytes(*length) as usize);
         let progress: TrialProgress = serde_json::from_slice(header).expect("numbers are read");
-        let trainer = &mut self.trainer;
-        let each = trainer.parts.store.layout().len();
-        let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(rest);
-        let (weights, averages) = numbers.split_at(each);
-        let mut rest = weights;
-        for run in &mut trainer.parts.store.owned() {
-            let (own, after) = rest.split_at(run.weights.len());
-            run.weights.copy_from_slice(own);
-            rest = after;
-        }
-        let (first, second) = averages.split_at(averages.len() / 2);
-        let optimizer = trainer.optimizer_mut();
-        optimizer.first = first.to_vec();
-        optimizer.second = second.to_vec();
-        optimizer.steps = progress.updates;
-        trainer.step = progress.step;
-        trainer.parts.rate.plateau = progress.plateau;
+        let mut numbers: Vec<f32> = bytemuck::pod_collect_to_vec(rest);
+        let mut first = numbers.split_off(self.trainer.parts.store.layout().len());
+        let second = first.split_off(first.len() / 2);
         self.first_loss = progress.first_loss;
-        self.trainer.parts.store.share()
+        self.trainer.go_on_from(progress.progress, [numbers, first, second])
     }
 
     /// Sets the loss of the very first step, of a trial that was read from a checkpoint.

@@ -10,8 +10,8 @@ use maypole_planner::picture;
 use maypole_planner::published;
 use maypole_planner::report::{advice_json, advice_text, memory_text, strategy_json};
 use maypole_planner::search::{AdviceQuestion, advise};
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use serde_json::json;
@@ -251,13 +251,13 @@ impl AdviseArgs {
 }
 
 /// A model by name, or from a file.
-fn model(name: &str) -> anyhow::Result<Transformer> {
+fn model(name: &str) -> anyhow::Result<ModelSizes> {
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') {
-        return Transformer::preset(name).map_err(|why| anyhow!("--model: {why}, and TOML files"));
+        return ModelSizes::preset(name).map_err(|why| anyhow!("--model: {why}, and TOML files"));
     }
-    let text = read("--model", path, Transformer::LONGEST)?;
-    Transformer::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
+    let text = read("--model", path, ModelSizes::LONGEST)?;
+    ModelSizes::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
 }
 
 /// Reads a text file. Refuses one of more than `most` bytes, of which it reads `most + 1`.

@@ -4,7 +4,7 @@ use crate::output;
 use maypole_lab::bench::measure;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer_kernels::layers::ProductKernels;
 
 #[derive(clap::Args)]
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Config { vocab: 256, context, width, heads, layers, experts: 0, ..Config::default() };
     config
         .check()
-        .and_then(|()| Setup::default().check(&config, rows))
+        .and_then(|()| Parallelism::default().check(&config, rows))
         .map_err(anyhow::Error::msg)?;
     anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
     let devices = DeviceChoice::parse(&args.device)

@@ -3,9 +3,9 @@
 use crate::output;
 use crate::output::files;
 use maypole_lab::combine;
+use maypole_lab::replay::{TraceFigures, equal_stages, simulate};
 use maypole_lab::report::draw::{LEGEND, svg, text};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;
 
 /// The most ranks times micro-batches of a picture.

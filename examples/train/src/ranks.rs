@@ -90,7 +90,7 @@ pub(crate) fn start(job: &TrainingJob, joined: JoinedRanks) -> anyhow::Result<()
     if joined.started()? > 1 || ranks == 1 {
         return rank(joined.joined.map_or_else(Communicator::from_env, Ok)?, job);
     }
-    if job.processes {
+    if job.options.run.starts_processes() {
         return processes(ranks, job.on_failure);
     }
     first_cause(Communicator::run_local(ranks, |comm| rank(comm, job)))

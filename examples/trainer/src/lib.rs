@@ -18,12 +18,10 @@
 //! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
 //! | [`model`] | the GPT and the Llama, the place of each parameter in one flat buffer, stores of weights |
-//! | [`averaging`] | ranks that train apart for a while: local SGD, DiLoCo, gossip, stale sums |
 //! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |
-//! | [`unequal_ranks`] | rows by the measured speed of ranks, layers by the cost of stages |
 //! | [`train`] | a step, a rank of any mesh, optimizer, text, checkpoints |
 //!
 //! Training in one process is the reference for every mesh. One process itself is compared with
@@ -31,7 +29,6 @@
 //! `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
-pub mod averaging;
 pub mod context_parallel;
 pub mod data_parallel;
 pub mod expert_parallel;
@@ -41,4 +38,3 @@ pub mod ranks;
 pub mod tensor;
 pub mod tensor_parallel;
 pub mod train;
-pub mod unequal_ranks;

@@ -1,14 +1,14 @@
 //! Memory does not grow with the text.
 
-use crate::support::Task;
+use crate::support;
 use maypole::Communicator;
 use maypole_corpus::prepare::prepare;
 use maypole_corpus::sources::Sources;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
@@ -26,7 +26,7 @@ fn sixty_four_mebibytes_are_tokenised_and_trained_on_in_less_than_sixteen() {
     (0..8).for_each(|nth| fs::write(data.join(format!("{nth}.txt")), &file).unwrap());
     drop(file);
     let cache = folder.path().join("cache");
-    let small = Task::small();
+    let small = support::small();
     let config = Config { vocab: 256, ..small.config };
     let grown = Communicator::run_local(2, |mut comm| {
         // Owners that no other test of this program has.
@@ -39,7 +39,7 @@ fn sixty_four_mebibytes_are_tokenised_and_trained_on_in_less_than_sixteen() {
             prepare((&sources, &cache), &bpe, 1 << 22, Some(&mut comm), &mut |_| ()).unwrap();
         assert_eq!(shards.tokens() as u64, sources.bytes());
         let (text, held) = Text::of(shards, config.context, 1).divided().unwrap();
-        let setup = Setup::of(Mesh::parse("dp=2").unwrap());
+        let setup = Parallelism::of(Mesh::parse("dp=2").unwrap());
         let optimizer = (small.rule, RateSchedule::constant(0.1));
         let mut trainer = Trainer::<f32>::new(comm, &config, setup, 7, optimizer).unwrap();
         for _ in 0..20 {

@@ -1,15 +1,13 @@
 //! Rows from disk are rows from memory.
 
 use crate::files::{cut, play};
-use crate::support::{Task, mesh};
+use crate::support::{self, Recipe, mesh};
 use crate::tokens;
 use maypole::Communicator;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::trainer::Trainer;
 use std::fs;
 
 fn equal(text: &Text, expected: &Text) {
@@ -70,11 +68,9 @@ fn byte_pairs_do_not_depend_on_the_files_and_are_found_again() {
     assert_eq!((again.fingerprint(), written(&one)), (cut.fingerprint(), before));
 }
 
-fn losses(task: &Task, setup: &Setup, text: &Text) -> Vec<f64> {
+fn losses(task: &Recipe, setup: &Parallelism, text: &Text) -> Vec<f64> {
     let runs = Communicator::run_local(setup.mesh.world(), |comm| {
-        let optimizer = (task.rule, RateSchedule::constant(task.rate));
-        let mut trainer =
-            Trainer::<f64>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+        let mut trainer = task.rank::<f64>(comm, setup).unwrap();
         let step = |_| trainer.step(text, task.rows).unwrap().report.loss;
         (0..task.steps).map(step).collect::<Vec<f64>>()
     });
@@ -86,8 +82,8 @@ fn every_mesh_trains_on_shards_as_on_memory() {
     let folder = tempfile::tempdir().unwrap();
     let text = play();
     let data = cut(folder.path(), &text, &[50_000, 60_000, 70_000]);
-    let small = Task::small();
-    let task = Task { config: Config { vocab: 256, ..small.config }, ..small };
+    let small = support::small();
+    let task = Recipe { config: Config { vocab: 256, ..small.config }, ..small };
     let cache = folder.path().join("cache");
     let context = task.config.context;
     let shards = tokens(&data, &cache, &Bpe::default(), 4_096).unwrap();

@@ -4,7 +4,7 @@
 pub(crate) mod processes;
 mod rank;
 
-pub(crate) use maypole_lab::verify::median;
+pub(crate) use maypole_lab::compare::median;
 use maypole_trainer::model::config::Config;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::process::ExitCode;

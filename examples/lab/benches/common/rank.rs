@@ -5,15 +5,15 @@ use super::processes::Arm;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole_lab::bench::processor_time;
+use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::timeline::RankActivity;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
-use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
 use rustix::thread::sched_setaffinity;
 use std::fmt::Write;
 use std::io::stdin;
@@ -63,10 +63,11 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
         Arm::BySpeed => RowDivision::BySpeed { every: 2, clock: SpeedClock::Measured },
         _ => RowDivision::Equal,
     };
-    let setup = Setup { sharding, rows, ..Setup::of(mesh) };
+    let setup = Parallelism { sharding, ..Parallelism::of(mesh) };
     let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let mut trainer = Trainer::new(comm, &options.config(), setup, 1, optimizer)?;
     trainer.parts.clip.limit = Some(1.0);
+    rows.plant(&mut trainer);
     Ok(Way { trainer, rows: options.rows * mesh.world() })
 }
 

@@ -7,7 +7,7 @@ use maypole_trainer::train::rows::{RankRows, Rows};
 use maypole_trainer::train::text::Text;
 
 /// A mistake in the rows of a rank.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Spoil {
     /// Each rank divides by its own tokens, one of `parts` parts of the batch.
     OwnTokens { parts: usize },
@@ -17,25 +17,27 @@ pub(super) enum Spoil {
     PlainNumbers { place: usize },
     /// Each micro-batch takes the targets of the next one.
     NextTargets,
+    /// Rows are these: they are not divided anew when other ranks do so.
+    Equal(RankRows),
 }
 
 /// Rows with a mistake.
-#[derive(Debug)]
 pub(super) struct SpoiltRows {
-    pub(super) inner: RankRows,
+    pub(super) inner: Box<dyn Rows>,
     pub(super) spoil: Spoil,
 }
 
 impl Rows for SpoiltRows {
     fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
         let mut batches = self.inner.of_step(text, step, scale)?;
-        match self.spoil {
-            Spoil::OwnTokens { parts } => weigh_by_own_tokens(&mut batches, parts),
+        match &mut self.spoil {
+            Spoil::OwnTokens { parts } => weigh_by_own_tokens(&mut batches, *parts),
             Spoil::OwnRows { replicas } => {
-                weigh_by_own_rows(&mut batches, step.1 as f64 / replicas as f64);
+                weigh_by_own_rows(&mut batches, step.1 as f64 / *replicas as f64);
             }
-            Spoil::PlainNumbers { place } => number_plainly(&mut batches, place),
+            Spoil::PlainNumbers { place } => number_plainly(&mut batches, *place),
             Spoil::NextTargets => swap_targets(&mut batches),
+            Spoil::Equal(rows) => batches = rows.of_step(text, step, scale)?,
         }
         Ok(batches)
     }
@@ -44,37 +46,8 @@ impl Rows for SpoiltRows {
         self.inner.after(steps, work)
     }
 
-    fn each(&self) -> &[usize] {
+    fn each(&self) -> Option<&[usize]> {
         self.inner.each()
-    }
-
-    fn all_like_own(&self) -> usize {
-        self.inner.all_like_own()
-    }
-}
-
-/// Rows that this rank does not divide anew when the others do.
-#[derive(Debug)]
-pub(super) struct RowsCutAlone(pub(super) RankRows);
-
-impl Rows for RowsCutAlone {
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
-        self.0.of_step(text, step, scale)
-    }
-
-    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
-        let before = self.0.each().to_vec();
-        self.0.after(steps, work)?;
-        self.0.balance.adopt(before);
-        Ok(())
-    }
-
-    fn each(&self) -> &[usize] {
-        self.0.each()
-    }
-
-    fn all_like_own(&self) -> usize {
-        self.0.all_like_own()
     }
 }
 

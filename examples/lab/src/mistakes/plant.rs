@@ -5,7 +5,7 @@
 //! else.
 
 use crate::mistakes::Mistake;
-use crate::mistakes::batches::{RowsCutAlone, Spoil, SpoiltRows};
+use crate::mistakes::batches::{Spoil, SpoiltRows};
 use crate::mistakes::context::KeysNotReturned;
 use crate::mistakes::experts::left_behind;
 use crate::mistakes::gradients::{Averaged, KeptUnits, whole_on_each_rank};
@@ -27,8 +27,8 @@ use maypole_trainer::ranks::mesh::{MeshAxis, MeshGroups};
 use maypole_trainer::tensor::math::{FloatElement, Real};
 use maypole_trainer::tensor_parallel::region::TensorParallelRegion;
 use maypole_trainer::tensor_parallel::vocab::VocabParallel;
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer::train::rows::RankRows;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::stores::StorePlan;
 use maypole_trainer::train::trainer::{Parts, Trainer};
 use std::rc::Rc;
@@ -41,13 +41,13 @@ impl Mistake {
     /// # Errors
     /// As [`Trainer::draw`].
     pub fn plant<T: Real>(self, trainer: &mut Trainer<T>, seed: u64) -> Result<()> {
-        if self.is_of_store(&trainer.setup, &trainer.groups, &mut trainer.stores) {
+        if self.is_of_store(&trainer.parallelism, &trainer.groups, &mut trainer.stores) {
             trainer.draw(seed)?;
         }
         self.wrap_store(&mut trainer.parts.store, trainer.groups.copies.world());
         self.spoil_rows(trainer);
         self.spoil_pipeline(trainer);
-        let Trainer { setup, groups, parts, .. } = trainer;
+        let Trainer { parallelism: setup, groups, parts, .. } = trainer;
         if groups.tp.world() > 1 {
             self.spoil_tensors(setup, groups, parts.model.config.vocab, &mut parts.model.axes);
         }
@@ -61,7 +61,7 @@ impl Mistake {
     /// Changes the plan of the store, and returns whether it did.
     fn is_of_store<T: FloatElement>(
         self,
-        setup: &Setup,
+        setup: &Parallelism,
         groups: &MeshGroups,
         stores: &mut StorePlan<T>,
     ) -> bool {
@@ -105,8 +105,8 @@ impl Mistake {
     }
 
     fn spoil_rows<T: Real>(self, trainer: &mut Trainer<T>) {
-        let Trainer { setup, groups, parts, .. } = trainer;
-        let inner = RankRows::new(&parts.model.config, setup, groups);
+        let Trainer { parallelism: setup, groups, parts, .. } = trainer;
+        let equal = RankRows::new(&parts.model.config, setup, groups);
         let replicas = groups.rows().of;
         let ends = groups.pp.rank() + 1 == groups.pp.world() && groups.pp.world() > 1;
         let spoil = match self {
@@ -114,17 +114,15 @@ impl Mistake {
             Self::PlainPositions => Spoil::PlainNumbers { place: groups.cp.rank() },
             Self::MicrosSwapped if ends => Spoil::NextTargets,
             Self::OwnRowsMean => Spoil::OwnRows { replicas },
-            Self::RowsCutAlone if groups.world.rank() > 0 => {
-                parts.rows = Box::new(RowsCutAlone(inner));
-                return;
-            }
+            Self::RowsCutAlone if groups.world.rank() > 0 => Spoil::Equal(equal.clone()),
             _ => return,
         };
+        let inner = std::mem::replace(&mut parts.rows, Box::new(equal));
         parts.rows = Box::new(SpoiltRows { inner, spoil });
     }
 
     fn spoil_pipeline<T: Real>(self, trainer: &mut Trainer<T>) {
-        let Trainer { setup, parts, .. } = trainer;
+        let Trainer { parallelism: setup, parts, .. } = trainer;
         match self {
             Self::PlannedAsGpipe if setup.schedule.chunks() == 1 => {
                 let stages = setup.mesh.size(MeshAxis::Pp);
@@ -141,7 +139,7 @@ impl Mistake {
 
     fn spoil_tensors<T: Real>(
         self,
-        setup: &Setup,
+        setup: &Parallelism,
         groups: &MeshGroups,
         vocabulary: usize,
         axes: &mut Axes<T>,
@@ -165,7 +163,7 @@ impl Mistake {
 
     fn spoil_context<T: Real>(
         self,
-        setup: &Setup,
+        setup: &Parallelism,
         groups: &MeshGroups,
         attention: &mut Box<dyn Attention<T>>,
     ) {
@@ -196,7 +194,12 @@ impl Mistake {
         right
     }
 
-    fn spoil_experts<T: Real>(self, setup: &Setup, groups: &MeshGroups, parts: &mut Parts<T>) {
+    fn spoil_experts<T: Real>(
+        self,
+        setup: &Parallelism,
+        groups: &MeshGroups,
+        parts: &mut Parts<T>,
+    ) {
         let Some(router) = setup.router else { return };
         let routing = Rc::clone(&parts.pipeline.routing);
         let right = ExpertLayer::new(router, (groups.ep.clone(), groups.tp.clone()), routing);

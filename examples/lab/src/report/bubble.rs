@@ -15,9 +15,10 @@
 //! ```
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
-//! [`Trainer::gather_trace`](maypole_trainer::train::trainer::Trainer::gather_trace) gives the trace of all
+//! [`gather_trace`](crate::replay::gather_trace) gives the trace of all
 //! stages.
 
+use crate::replay::TraceFigures;
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::pipeline_parallel::trace::{self, PipelineTrace};
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
@@ -99,9 +100,9 @@ fn without(spans: Vec<TimeSpan>, hole: &TimeSpan) -> Vec<TimeSpan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::{equal_stages, simulate};
     use crate::report::shares::TimeShares;
     use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-    use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 
     fn noted(kind: RankActivity, start: f64, end: f64) -> TimeSpan {
         let [start, end] = [start, end].map(Duration::from_secs_f64);

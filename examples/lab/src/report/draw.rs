@@ -3,6 +3,7 @@
 //! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. What is
 //! sharded, which collective runs where, what it costs: nothing.
 
+use crate::replay::TraceFigures;
 use maypole::schedule::draw::writer::SvgWriter;
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace};
@@ -24,7 +25,7 @@ micro-batch 0 1 2 ...;
 /// ```
 /// use maypole_lab::report::draw::text;
 /// use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
-/// use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
+/// use maypole_lab::replay::{TraceFigures, equal_stages, simulate};
 /// let plan = PipelineSchedule::OneForwardOneBackward.plan(2, 3).unwrap();
 /// let trace = simulate(&plan, equal_stages(&plan)).unwrap();
 /// assert_eq!(text(&trace, 12), "rank 0  01..aa2bb.cc\nrank 1  .0aa1bb2cc..\n");
@@ -112,8 +113,8 @@ fn shade(pass: PassKind, stage: usize) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::{equal_stages, simulate};
     use maypole_trainer::pipeline_parallel::plan::{PipelineSchedule, StagePass};
-    use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 
     fn trace(schedule: PipelineSchedule) -> PipelineTrace {
         let plan = schedule.plan(2, 4).unwrap();

@@ -1,5 +1,7 @@
 //! The states that a rank keeps, so that the others can go on when one dies.
 
+use crate::survivors::can_lose_ranks;
+use crate::unequal::rows::RowDivision;
 use maypole::Result;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::data_parallel::shards::Shards;
@@ -9,6 +11,7 @@ use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::optim::{Optimizer, Update};
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::plateau::PlateauRate;
 use maypole_trainer::train::schedule::Rate;
 use maypole_trainer::train::trainer::Trainer;
@@ -55,7 +58,8 @@ pub struct StateKeeper<T> {
 /// If weights are divided, differ between ranks or are of 16 bits, or if the mesh has another axis
 /// than `dp`: there is no second copy of these.
 pub fn keep_states<T: Real>(trainer: &mut Trainer<T>, whole: Option<StepState<T>>) -> Result<()> {
-    let can = trainer.setup.can_lose_ranks();
+    let Parallelism { mesh, sharding, .. } = trainer.parallelism;
+    let can = can_lose_ranks(mesh, sharding.into(), &RowDivision::Equal);
     can.unwrap_or_else(|why| panic!("{why}"));
     assert!(trainer.parts.clip.scale.is_none(), "16-bit numbers have no second copy");
     let rule = trainer.optimizer().rule;
@@ -65,7 +69,7 @@ pub fn keep_states<T: Real>(trainer: &mut Trainer<T>, whole: Option<StepState<T>
     let mut copy = Optimizer::new(rule);
     copy.steps = own.steps;
     let previous = Shard { index: (group.rank() + world - 1) % world, of: world };
-    let sharded = matches!(trainer.setup.sharding, Sharding::Zero1 | Sharding::Zero2);
+    let sharded = matches!(trainer.parallelism.sharding, Sharding::Zero1 | Sharding::Zero2);
     let sharded = sharded && world > 1 && rule.states() > 0;
     let previous = sharded.then(|| Shards::new(layout, previous));
     if let Some(previous) = &previous {

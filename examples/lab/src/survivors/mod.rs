@@ -45,3 +45,38 @@ pub mod keeper;
 pub mod kept;
 mod newcomers;
 pub mod recovery;
+
+use crate::averaging::DataForm;
+use crate::unequal::rows::RowDivision;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
+
+/// Whether the other ranks of `mesh` can go on when one dies, if they train in this `form` and divide
+/// `rows` so.
+///
+/// # Errors
+/// The end of a sentence that begins with the option that asks for it: what would be lost, and what
+/// to give instead.
+pub fn can_lose_ranks(mesh: Mesh, form: DataForm, rows: &RowDivision) -> Result<(), String> {
+    let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
+    if let Some(axis) = others.into_iter().find(|axis| mesh.size(*axis) > 1) {
+        return Err(format!(
+            "needs ranks of which each has the whole model, or a part dies with a rank, and {0} \
+             divides it: give a --mesh of dp alone, or --save-every and restarts",
+            axis.name()
+        ));
+    }
+    if !matches!(
+        form,
+        DataForm::Summed(Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Zero2)
+    ) {
+        let why = "needs weights that are on every rank, equal, and here a part dies with a rank: \
+                   give --sharding replicated, zero1 or zero2";
+        return Err(why.to_owned());
+    }
+    if *rows != RowDivision::Equal {
+        let why = "divides rows evenly over the ranks that are left: leave out --rows-by-speed";
+        return Err(why.to_owned());
+    }
+    Ok(())
+}

@@ -5,7 +5,9 @@ use crate::survivors::kept::{KeptStates, RecoveryError, gather};
 use crate::survivors::newcomers::{HeldState, NEWCOMER};
 use maypole::{Admissions, Communicator, Result};
 use maypole_trainer::tensor::math::Real;
+use maypole_trainer::train::checkpoint::load::Progress;
 use maypole_trainer::train::trainer::Trainer;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The ranks of a run, of which some may die, and be replaced.
@@ -184,22 +186,16 @@ impl Survivors {
 impl<T: Real> StepState<T> {
     /// Gives a trainer this state, in which the optimizer is that of all parameters. Collective.
     fn put(&self, trainer: &mut Trainer<T>) -> Result<()> {
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        for run in &mut trainer.parts.store.owned() {
-            let place = run.offset..run.offset + run.weights.len();
-            run.weights.copy_from_slice(&self.weights[place.clone()]);
-            if !self.own.first.is_empty() {
-                first.extend_from_slice(&self.own.first[place.clone()]);
-                second.extend_from_slice(&self.own.second[place]);
-            }
-        }
-        trainer.parts.store.share()?;
-        let optimizer = trainer.optimizer_mut();
-        optimizer.steps = self.own.steps;
-        optimizer.first = first;
-        optimizer.second = second;
-        trainer.step = self.step;
-        trainer.parts.rate.plateau = self.plateau;
-        Ok(())
+        let owned = trainer.parts.store.owned();
+        let runs = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
+        let runs: Vec<_> = runs.collect();
+        let part = |whole: &[T]| -> Vec<T> {
+            let of = |run: &Range<usize>| whole.get(run.clone()).unwrap_or_default();
+            runs.iter().flat_map(of).copied().collect()
+        };
+        let Self { step, own, plateau, .. } = self;
+        let numbers = [part(&self.weights), part(&own.first), part(&own.second)];
+        let progress = Progress { step: *step, updates: own.steps, plateau: *plateau };
+        trainer.go_on_from(progress, numbers)
     }
 }

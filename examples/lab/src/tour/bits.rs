@@ -12,18 +12,19 @@ use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::attention::Heads;
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// Compares runs with and without sequence parallelism, both with sums in the order of ranks. The
 /// losses and the weights of the divided matrices must be bitwise equal. Gradients of norms and
 /// biases are left out: they are sums over tokens in another order.
 pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     let train = |sequence| {
-        check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
+        check.train(&Parallelism { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
     };
     let whole = train(false)?;
     let divided = train(true)?;
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
+        let (whole, divided) = (&whole.outcome, &divided.outcome);
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
         let same = cut.all(|entry| whole.weights[entry.range()] == divided.weights[entry.range()]);
         same && whole.losses == divided.losses
@@ -33,16 +34,16 @@ pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
 /// Compares the forward pass of Ulysses attention with one process. Each rank computes whole heads,
 /// so the outputs must be bitwise equal.
 pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
-    let config = &check.config;
+    let config = &check.recipe.config;
     let ranks = check.setup.mesh.size(MeshAxis::Cp);
-    let Setup { division, .. } = check.setup;
+    let Parallelism { division, .. } = check.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();
-    let y = check.devices.of(0).attention(heads, &qkv).0;
+    let y = check.recipe.devices.of(0).attention(heads, &qkv).0;
     let rank = |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
-        let device = check.devices.of(group.rank());
+        let device = check.recipe.devices.of(group.rank());
         let positions = division.positions(group.rank(), ranks, config.context);
         let part = |all: &[f32]| {
             let rows = all.chunks_exact(all.len() / heads.rows);
@@ -53,7 +54,7 @@ pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
                 .collect::<Vec<f32>>()
         };
         let right = UlyssesAttention { group, division };
-        let mut attention = match check.mistake {
+        let mut attention = match check.recipe.mistake {
             Some(mistake) => mistake.ulysses(right),
             None => right,
         };

@@ -1,6 +1,6 @@
 //! What a row of data parallelism is judged by.
 
-use crate::verify::{OutcomeDifference, TrainingOutcome, nan_as_infinity};
+use crate::compare::{OutcomeDifference, TrainingOutcome, nan_as_infinity};
 
 /// The values that are compared with one process, and the greatest difference that passes.
 pub(super) enum Criterion {
@@ -44,7 +44,7 @@ impl Criterion {
 
     /// Returns the difference of the outcomes, and true if it passes.
     pub(super) fn compare(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
-        let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
+        let OutcomeDifference { loss, weights, bitwise, .. } = ours.difference(theirs);
         let last = |outcome: &TrainingOutcome| outcome.losses.iter().rev().take(5).sum::<f64>();
         let last = (last(ours) - last(theirs)).abs() / last(theirs);
         match self {

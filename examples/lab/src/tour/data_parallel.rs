@@ -1,14 +1,16 @@
 //! The tour's checks for data parallelism, its shardings, precision and checkpoints.
 
+use crate::averaging::DataForm;
+use crate::compare::{Recipe, TrainingOutcome};
 use crate::held::UnitTheory;
 use crate::memory::{FULL, RankMemory, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses, PassCounter};
+use crate::replicas::SumFirst;
 use crate::theory::RankTheory;
 use crate::tour::criterion::Criterion;
 use crate::tour::measure::StepMeasure;
 use crate::tour::row::TourRow;
 use crate::tour::{AxisCheck, CheckKind, TourSettings, survivors};
-use crate::verify::{Recipe, SumFirst, TrainingOutcome};
 use half::{bf16, f16};
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -21,8 +23,8 @@ use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::time::Instant;
 
@@ -69,18 +71,18 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
         check("local SGD, each step", |axis, settings| {
             DataParallelCheck {
                 rule: Rule::Sgd,
-                ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 })
+                ..DataParallelCheck::of(axis, 2, DataForm::Local { every: 1 })
             }
             .row(settings)
         }),
         check("DiLoCo", |axis, settings| {
-            DataParallelCheck::of(axis, 2, Sharding::Diloco { every: 5 }).row(settings)
+            DataParallelCheck::of(axis, 2, DataForm::Diloco { every: 5 }).row(settings)
         }),
         check("gossip on a ring", |axis, settings| {
-            DataParallelCheck::of(axis, 4, Sharding::Gossip { every: 2 }).row(settings)
+            DataParallelCheck::of(axis, 4, DataForm::Gossip { every: 2 }).row(settings)
         }),
         check("stale sums", |axis, settings| {
-            DataParallelCheck::of(axis, 2, Sharding::Stale { late: LATE_STEPS }).row(settings)
+            DataParallelCheck::of(axis, 2, DataForm::Stale { late: LATE_STEPS }).row(settings)
         }),
         check("recomputed activations", |axis, settings| {
             DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
@@ -132,7 +134,7 @@ struct DataParallelCheck {
     axis: &'static str,
     ranks: usize,
     micro: usize,
-    sharding: Sharding,
+    form: DataForm,
     rule: Rule,
     clip: bool,
     recompute: bool,
@@ -140,12 +142,12 @@ struct DataParallelCheck {
 }
 
 impl DataParallelCheck {
-    fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
+    fn of(axis: &'static str, ranks: usize, form: impl Into<DataForm>) -> Self {
         Self {
             axis,
             ranks,
             micro: 1,
-            sharding,
+            form: form.into(),
             rule: Rule::ADAMW,
             clip: false,
             recompute: false,
@@ -170,11 +172,11 @@ impl DataParallelCheck {
 
     /// At least so many steps: up to the end of a round of averaging, and with sums that arrive.
     fn whole_rounds(&self, steps: u64) -> u64 {
-        match self.sharding {
-            Sharding::Diloco { every } | Sharding::Gossip { every } => {
+        match self.form {
+            DataForm::Diloco { every } | DataForm::Gossip { every } => {
                 steps.next_multiple_of(every)
             }
-            Sharding::Stale { late } => steps.max(2 * late),
+            DataForm::Stale { late } => steps.max(2 * late),
             _ => steps,
         }
     }
@@ -182,10 +184,10 @@ impl DataParallelCheck {
     /// The same algorithm in one process.
     fn reference(&self, recipe: &Recipe, first: SumFirst) -> TrainingOutcome {
         let Self { ranks, micro, .. } = *self;
-        match self.sharding {
-            Sharding::Diloco { every } => recipe.diloco_alone(ranks, every),
-            Sharding::Gossip { every } => recipe.gossip_alone(ranks, every),
-            Sharding::Stale { late } => recipe.stale_alone(ranks, late as usize),
+        match self.form {
+            DataForm::Diloco { every } => recipe.diloco_alone(ranks, every),
+            DataForm::Gossip { every } => recipe.gossip_alone(ranks, every),
+            DataForm::Stale { late } => recipe.stale_alone(ranks, late as usize),
             _ => recipe.alone(ranks, micro, first),
         }
     }
@@ -195,10 +197,10 @@ impl DataParallelCheck {
     /// bound.
     fn criterion(&self, steps: u64) -> Criterion {
         let bound = |of_ten| if steps <= 10 { of_ten } else { 1e-2 };
-        match self.sharding {
+        match self.form {
             _ if self.scaled() => Criterion::Loss(bound(5e-5)),
             _ if self.narrow.is_some() => Criterion::Loss(bound(3e-4)),
-            Sharding::Local { .. } => Criterion::Close,
+            DataForm::Local { .. } => Criterion::Close,
             _ if self.clip => Criterion::Close,
             _ => Criterion::Bitwise,
         }
@@ -212,7 +214,7 @@ impl DataParallelCheck {
     fn row(self, settings: &TourSettings) -> TourRow {
         let recipe = self.recipe(settings);
         let criterion = self.criterion(recipe.steps);
-        let first = match self.sharding {
+        let first = match self.form.sharding() {
             Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
             _ => SumFirst::MicroBatches,
         };
@@ -226,10 +228,9 @@ impl DataParallelCheck {
             settings.plant.map_or(Ok(()), |plant| plant(trainer)).expect("all ranks call the same");
             begin_to_measure(trainer)
         };
-        let begun = u64::from(self.sharding.is_late());
+        let begun = u64::from(self.form.is_late());
         let look = measure_rank(&recipe, begun);
-        let (outcomes, seen) =
-            recipe.watched((self.ranks, self.micro), self.sharding, prepare, look);
+        let (outcomes, seen) = recipe.watched((self.ranks, self.micro), self.form, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) = criterion.compare_all(&outcomes, &self.reference(&recipe, first));
         let parameters = recipe.config.parameters();
@@ -237,7 +238,7 @@ impl DataParallelCheck {
         // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
         // the loss is scaled.
         let told = 1 + usize::from(self.clip || self.scaled());
-        let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
+        let numbers = wire(self.form, parameters, self.ranks, self.micro);
         let sent_a_step = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent_a_step.round() as u64;
         let theory = self.theory(&recipe);
@@ -270,10 +271,11 @@ impl DataParallelCheck {
     /// What each rank should hold and overlap. The ranks divide each unit of the tour's model
     /// evenly, so theory is the same for all ranks.
     fn theory(&self, recipe: &Recipe) -> StepMeasure {
-        let Self { ranks, micro, sharding, .. } = *self;
+        let Self { ranks, micro, form, .. } = *self;
+        let sharding = form.sharding();
         let width = self.width();
         let mesh = Mesh::ONE.with(MeshAxis::Dp, ranks);
-        let setup = Setup { sharding, micros: micro, ..Setup::of(mesh) };
+        let setup = Parallelism { sharding, micros: micro, ..Parallelism::of(mesh) };
         let place = mesh.place(0);
         let site = RankTheory {
             config: &recipe.config,
@@ -286,18 +288,18 @@ impl DataParallelCheck {
         let layout = site.layout();
         let states = self.rule.states();
         let shard = Shard { index: 0, of: ranks };
-        let units = UnitTheory::new(&layout, sharding, shard, micro);
+        let units = UnitTheory::new(&layout, form, shard, micro);
         // The last step averages: DiLoCo makes the change of all weights, gossip receives weights.
-        let averages = matches!(sharding, Sharding::Diloco { .. } | Sharding::Gossip { .. });
+        let averages = matches!(form, DataForm::Diloco { .. } | DataForm::Gossip { .. });
         let averaged = if averages { FULL * layout.len() } else { 0 };
         StepMeasure {
-            memory: RankMemory::theory(sharding, layout.len(), ranks, states, width),
+            memory: RankMemory::theory(form, layout.len(), ranks, states, width),
             activations: match self.narrow {
                 None => site.activations(&RoutingRecord::default()),
                 Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
             },
             units: units.bytes(width, self.narrow.is_some()) + averaged,
-            passes: OverlappedPasses::theory(&layout, (sharding, ranks), micro, width),
+            passes: OverlappedPasses::theory(&layout, (form, ranks), micro, width),
         }
     }
 }
@@ -338,9 +340,9 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
     let [half, whole] = [half, 2 * half].map(|steps| Recipe { steps, ..shown.recipe(settings) });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
     let start = Instant::now();
-    let load_and_train = |ranks, sharding, recipe: &Recipe| {
+    let load_and_train = |ranks, form: DataForm, recipe: &Recipe| {
         let outcomes = Communicator::run_local(ranks, |comm| {
-            let trainer = recipe.trainer(comm, 1, sharding);
+            let trainer = recipe.trainer(comm, 1, form);
             let mut trainer = trainer.expect("all ranks call the same");
             let last = latest(&folder).expect("the folder for temporary files is readable");
             if let Some(place) = last {
@@ -350,7 +352,8 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
             trainer.groups.world.sum(0.0).expect("all ranks are here");
             let before = begin_to_measure(&mut trainer);
             let first = trainer.step;
-            let mut outcome = recipe.follow(&mut trainer).expect("all ranks call the same");
+            let mut outcome =
+                recipe.follow(&mut trainer, |_, _, _| Ok(())).expect("all ranks call the same");
             let done = Recipe { steps: recipe.steps - first, ..recipe.clone() };
             let (step, sent) = measure_rank(&done, 0)(&mut trainer, before);
             save(&mut trainer, &folder).expect("the folder for temporary files is writable");
@@ -360,9 +363,9 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
         let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
         (outcomes.swap_remove(0), seen)
     };
-    let first = load_and_train(2, shown.sharding, &half).0;
-    load_and_train(4, FSDP, &half);
-    let (last, seen) = load_and_train(2, shown.sharding, &whole);
+    let first = load_and_train(2, shown.form, &half).0;
+    load_and_train(4, FSDP.into(), &half);
+    let (last, seen) = load_and_train(2, shown.form, &whole);
     let seconds = start.elapsed().as_secs_f64();
     // If removing fails, the files stay in the system's folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
@@ -373,7 +376,7 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
     let parameters = whole.config.parameters();
     let theory = shown.theory(&whole);
     // A step sends gradients, weights, and the loss (8 bytes).
-    let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
+    let wire_bytes_theory = FULL as u64 * wire(shown.form, parameters, 2, 1) as u64 + 8;
     let (step, sent) = seen[0];
     TourRow {
         criterion: Criterion::Bitwise.name(),

@@ -83,7 +83,8 @@ impl AxisCheck {
             CheckKind::Mesh(check) => {
                 let devices = settings.devices.clone();
                 let plant = settings.plant;
-                let check = meshes::MeshCheck { devices, plant, ..(**check).clone() };
+                let mut check = meshes::MeshCheck { plant, ..(**check).clone() };
+                check.recipe.devices = devices;
                 check.run(settings.steps.unwrap_or(STEPS).max(check.least_steps()))
             }
         }

@@ -9,12 +9,13 @@
 //!
 //! What is sharded, which collective runs where: nothing here.
 
-use crate::verify::median;
+use crate::compare::median;
+use crate::replay::{TraceFigures, simulate};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
-use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace, simulate};
+use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use maypole_trainer::ranks::mesh::MeshAxis;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use std::collections::HashMap;
 
 /// The greatest difference of the measured bubble from theory, as a share of the time. Layers are
@@ -39,7 +40,7 @@ pub(crate) struct PipelineCheck {
 
 impl PipelineCheck {
     /// Compares the `traces` of all steps with the plan of `setup`.
-    pub(crate) fn new(setup: &Setup, config: &Config, traces: &[PipelineTrace]) -> Self {
+    pub(crate) fn new(setup: &Parallelism, config: &Config, traces: &[PipelineTrace]) -> Self {
         let ranks = setup.mesh.size(MeshAxis::Pp);
         if ranks == 1 {
             return Self { ordered: true, held: true, ..Self::default() };
@@ -67,7 +68,7 @@ impl PipelineCheck {
 }
 
 /// True if as many passes of rank 0 wait at most in `trace` as the schedule's formula says.
-fn holds_by_formula(setup: &Setup, trace: &PipelineTrace) -> bool {
+fn holds_by_formula(setup: &Parallelism, trace: &PipelineTrace) -> bool {
     let (mut waiting, mut most) = (0i64, 0);
     for span in trace.spans.iter().filter(|span| span.rank == 0) {
         waiting += if span.op.pass == PassKind::Forward { 1 } else { -1 };
@@ -95,7 +96,7 @@ fn executed(plan: &PipelinePlan, trace: &PipelineTrace) -> PipelinePlan {
 }
 
 /// Multiplications of a pass for each token. A backward pass has twice those of its forward pass.
-fn multiplications(setup: &Setup, config: &Config, (rank, op): (usize, StagePass)) -> f64 {
+fn multiplications(setup: &Parallelism, config: &Config, (rank, op): (usize, StagePass)) -> f64 {
     let ranks = setup.mesh.size(MeshAxis::Pp);
     let stage = op.chunk * ranks + rank;
     let layers = setup.layers(config, stage).len();
@@ -112,8 +113,8 @@ mod tests {
     use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
     use maypole_trainer::ranks::mesh::Mesh;
 
-    fn setup(schedule: PipelineSchedule) -> Setup {
-        Setup { schedule, micros: 8, ..Setup::of(Mesh::parse("pp=4").unwrap()) }
+    fn setup(schedule: PipelineSchedule) -> Parallelism {
+        Parallelism { schedule, micros: 8, ..Parallelism::of(Mesh::parse("pp=4").unwrap()) }
     }
 
     /// The trace of a run by `schedule` in which each pass takes what its layers need.

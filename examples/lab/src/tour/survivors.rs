@@ -6,9 +6,11 @@
 //! fails the row. The bytes are those of the last step, in which two ranks train.
 //! What is sharded, which collective runs where, what it costs: in [`survivors`](crate::survivors).
 
+use crate::compare::{Recipe, TrainingOutcome};
 use crate::held::UnitTheory;
 use crate::memory::{FULL, RankMemory, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses};
+use crate::replicas::SumFirst;
 use crate::survivors::keeper::keep_states;
 use crate::survivors::kept::RecoveryError;
 use crate::survivors::recovery::Survivors;
@@ -16,17 +18,15 @@ use crate::theory::RankTheory;
 use crate::tour::measure::StepMeasure;
 use crate::tour::row::TourRow;
 use crate::tour::{Plant, TourSettings};
-use crate::verify::{Recipe, SumFirst, TrainingOutcome};
 use maypole::world::bootstrap::JoinConfig;
 use maypole::{Admissions, Communicator, Transport};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
-use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,14 +74,7 @@ impl MortalRun {
     }
 
     fn trainer(&self, comm: Communicator) -> maypole::Result<Trainer<f32>> {
-        let setup = Setup {
-            sharding: FORM,
-            order: SumOrder::Ranks,
-            ..Setup::of(Mesh::replicas(comm.world()))
-        };
-        let Recipe { rule, schedule, seed, config, .. } = &self.recipe;
-        let mut trainer = Trainer::new(comm, config, setup, *seed, (*rule, *schedule))?;
-        trainer.parts.model.device = self.recipe.devices.of(trainer.groups.world.rank());
+        let mut trainer = self.recipe.trainer(comm, 1, FORM)?;
         self.plant.map_or(Ok(()), |plant| plant(&mut trainer))?;
         Ok(trainer)
     }
@@ -125,13 +118,14 @@ impl MortalRun {
         let sent = trainer.sent().since(before).total();
         let step = StepMeasure::of(&trainer, passes.get());
         let weights = trainer.parts.store.all_weights()?;
-        Ok(Seen { outcome: TrainingOutcome { losses, norms: Vec::new(), weights }, step, sent })
+        let layout = trainer.parts.store.layout().clone();
+        Ok(Seen { outcome: TrainingOutcome::new(layout, losses, weights), step, sent })
     }
 
     /// What each rank of the last step should hold and send.
     fn theory(&self) -> (StepMeasure, u64) {
         let mesh = Mesh::ONE.with(MeshAxis::Dp, LAST);
-        let setup = Setup { sharding: FORM, ..Setup::of(mesh) };
+        let setup = Parallelism { sharding: FORM, ..Parallelism::of(mesh) };
         let config = &self.recipe.config;
         let place = mesh.place(0);
         let (element, recompute) = (FULL, false);

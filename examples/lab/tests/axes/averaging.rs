@@ -1,15 +1,16 @@
 //! Asynchronous updates and averaging: each compared with data parallelism where both are equal,
 //! and otherwise with a simulation in one process.
 
-use maypole_lab::verify::Recipe;
-use maypole_trainer::averaging::apart::ApartStore;
-use maypole_trainer::averaging::diloco::{Diloco, OuterStep};
+use maypole_lab::averaging::DataForm;
+use maypole_lab::averaging::apart::AveragedStore;
+use maypole_lab::averaging::diloco::{Diloco, OuterStep};
+use maypole_lab::compare::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::trainer::Trainer;
@@ -35,9 +36,9 @@ fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f
         let flat = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
         let rule = Diloco::new(&flat.weights, outer);
         let group = trainer.groups.copies.clone();
-        trainer.parts.store = Box::new(ApartStore::new(flat, group, every, rule));
+        trainer.parts.store = Box::new(AveragedStore::new(flat, group, every, rule));
     };
-    let sharding = Sharding::Diloco { every };
+    let sharding = DataForm::Diloco { every };
     let (outcome, _) = recipe.each_rank((ranks, 1), sharding, prepare, |_| ());
     (outcome.losses, outcome.weights)
 }
@@ -45,7 +46,7 @@ fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f
 /// All ranks in one process: each has a store and an optimizer, and they take turns with one model.
 struct Simulation {
     ranks: Vec<(FlatStore<f32>, Optimizer<f32>)>,
-    gpt: Gpt<f32>,
+    gpt: Transformer<f32>,
 }
 
 impl Simulation {
@@ -55,7 +56,7 @@ impl Simulation {
             let flat = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
             (flat, Optimizer::new(recipe.rule))
         };
-        let gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
         Self { ranks: (0..ranks).map(rank).collect(), gpt }
     }
 
@@ -103,7 +104,7 @@ fn an_outer_rate_of_one_without_momentum_is_local_sgd() {
     let recipe = Recipe { rule: Rule::Sgd, schedule: RateSchedule::constant(0.1), ..recipe(6) };
     let plain = OuterStep { rate: 1.0, momentum: 0.0 };
     let (losses, weights) = diloco(&recipe, 4, 3, plain);
-    let local = recipe.ranks(4, 1, Sharding::Local { every: 3 });
+    let local = recipe.ranks(4, 1, DataForm::Local { every: 3 });
     let far = weights.iter().zip(&local.weights).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(far < 1e-5, "{far:e}");
     let near = losses.iter().zip(&local.losses).all(|(a, b)| (a - b).abs() < 1e-5 * b);
@@ -115,14 +116,14 @@ fn an_outer_rate_of_one_without_momentum_is_local_sgd() {
 fn outer_steps_send_a_fiftieth_and_learn() {
     let schedule = RateSchedule::constant(3e-3);
     let recipe = Recipe { rows: 16, schedule, ..recipe(200) };
-    let run = |sharding| {
+    let run = |sharding: DataForm| {
         let look = |trainer: &mut Trainer<f32>| trainer.sent().copies;
         let (outcome, sent) = recipe.each_rank((2, 1), sharding, |_| (), look);
         let last = outcome.losses.iter().rev().take(20).sum::<f64>() / 20.0;
         (last, sent[0], outcome.losses[0])
     };
-    let (together, all, first) = run(Sharding::default());
-    let (apart, few, _) = run(Sharding::Diloco { every: 50 });
+    let (together, all, first) = run(DataForm::from(Sharding::default()));
+    let (apart, few, _) = run(DataForm::Diloco { every: 50 });
     println!("loss {first:.3} to {together:.4} by dp, {apart:.4} by DiLoCo; bytes {all} and {few}");
     assert!(few * 40 <= all, "{few} bytes of {all}");
     assert!(together < 0.15 * first && apart < 1.5 * together, "{apart} and {together}");
@@ -132,7 +133,7 @@ fn outer_steps_send_a_fiftieth_and_learn() {
 fn gossip_is_bitwise_its_simulation_and_keeps_the_mean() {
     let recipe = Recipe { rows: 9, ..recipe(4) };
     let look = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights.to_vec();
-    let (outcome, own) = recipe.each_rank((3, 1), Sharding::Gossip { every: 2 }, |_| (), look);
+    let (outcome, own) = recipe.each_rank((3, 1), DataForm::Gossip { every: 2 }, |_| (), look);
     let mut all = Simulation::new(&recipe, 3);
     for step in 0..4 {
         all.inner_step(&recipe, step);
@@ -166,7 +167,7 @@ fn rounds_of_gossip_draw_ranks_together() {
             weights.iter_mut().for_each(|weight| *weight += rank);
         };
         let look = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights[0];
-        let sharding = Sharding::Gossip { every: 1 };
+        let sharding = DataForm::Gossip { every: 1 };
         let (_, firsts) = recipe.each_rank((4, 1), sharding, prepare, look);
         let mean = firsts.iter().sum::<f32>() / 4.0;
         firsts.iter().map(|first| (first - mean).powi(2)).sum::<f32>().sqrt()
@@ -180,7 +181,7 @@ fn rounds_of_gossip_draw_ranks_together() {
 fn sums_that_are_not_late_are_data_parallelism_bit_for_bit() {
     for rule in [Rule::Sgd, Rule::ADAMW] {
         let recipe = Recipe { rule, clip: Some(0.5), ..recipe(6) };
-        let stale = recipe.ranks(2, 2, Sharding::Stale { late: 0 });
+        let stale = recipe.ranks(2, 2, DataForm::Stale { late: 0 });
         let together = recipe.ranks(2, 2, Sharding::default());
         assert!(stale.difference(&together).bitwise, "{rule:?}");
     }
@@ -190,9 +191,9 @@ fn sums_that_are_not_late_are_data_parallelism_bit_for_bit() {
 fn late_sums_are_bitwise_gradients_of_earlier_weights() {
     let late = 2;
     let recipe = Recipe { rule: Rule::Sgd, schedule: RateSchedule::constant(0.1), ..recipe(6) };
-    let outcome = recipe.ranks(2, 1, Sharding::Stale { late });
+    let outcome = recipe.ranks(2, 1, DataForm::Stale { late });
     let layout = ParameterLayout::whole(&recipe.config);
-    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
     let mut store = FlatStore::new(layout.clone(), layout.initial(recipe.seed));
     let mut sums: Vec<Vec<f32>> = Vec::new();
     for step in 0..recipe.steps {
@@ -208,5 +209,5 @@ fn late_sums_are_bitwise_gradients_of_earlier_weights() {
         Optimizer::new(Rule::Sgd).step(&mut store.owned(), 0.1, 1.0);
     }
     assert!(outcome.weights == store.weights, "each sum came two steps later");
-    assert!(outcome.weights != recipe.ranks(2, 1, Sharding::Stale { late: 1 }).weights);
+    assert!(outcome.weights != recipe.ranks(2, 1, DataForm::Stale { late: 1 }).weights);
 }

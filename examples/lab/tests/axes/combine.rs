@@ -1,8 +1,8 @@
 //! The table of axes that combine is true: each pair trains as one process, or is refused.
 
-use crate::support::{Run, Task, alone, train};
+use crate::support::{Recipe, Run, alone, small, train, with_experts};
 use maypole_lab::combine::{AxisChoice, pair, refusal, table};
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
     let all = AxisChoice::ALL.into_iter().enumerate();
@@ -11,12 +11,12 @@ fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
 
 #[test]
 fn every_pair_that_combines_trains_as_one_process() {
-    let dense = Task { steps: 2, ..Task::small() };
-    let sparse = dense.clone().with_experts(4);
-    let mut references: Vec<(Setup, Run<f64>)> = Vec::new();
+    let dense = Recipe { steps: 2, ..small() };
+    let sparse = with_experts(dense.clone(), 4);
+    let mut references: Vec<(Parallelism, Run<f64>)> = Vec::new();
     for (a, b) in pairs().filter(|(a, b)| refusal(*a, *b).is_none()) {
         let mut task = dense.clone();
-        let setup = pair(a, b, &mut task.config);
+        let (setup, form) = pair(a, b, &mut task.config);
         if setup.router.is_some() {
             task = sparse.clone();
         }
@@ -25,7 +25,8 @@ fn every_pair_that_combines_trains_as_one_process() {
             references.push((single.clone(), train(&task, &single)));
         }
         let reference = &references.iter().find(|(setup, _)| *setup == single).unwrap().1;
-        let run = train(&task, &setup);
+        let averaging = form.diverges().then_some(form);
+        let run = train(&Recipe { averaging, ..task }, &setup);
         let (loss, weights) = run.difference(reference);
         let a = a.name();
         let b = b.name();
@@ -38,18 +39,18 @@ fn every_pair_that_combines_trains_as_one_process() {
 
 #[test]
 fn local_sgd_with_context_parallelism_is_refused() {
-    let mut config = Task::small().config;
+    let mut config = small().config;
     for cp in [AxisChoice::Ring, AxisChoice::Ulysses] {
-        let setup = pair(AxisChoice::LocalSgd, cp, &mut config);
-        assert!(setup.check(&config, 8).unwrap_err().contains("one model"));
+        let (setup, form) = pair(AxisChoice::LocalSgd, cp, &mut config);
+        assert!(form.check(&setup).unwrap_err().contains("one model"));
     }
     println!("{}", table());
 }
 
 #[test]
 fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
-    let config = Task::small().config;
-    let why = |text: &str, change: fn(&mut Setup)| {
+    let config = small().config;
+    let why = |text: &str, change: fn(&mut Parallelism)| {
         let mut setup = crate::support::mesh(text);
         change(&mut setup);
         setup.check(&config, 8).unwrap_err()
@@ -62,7 +63,7 @@ fn setups_that_do_not_fit_the_model_are_refused_with_a_reason() {
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(
         why("cp=8", |setup| setup.exchange =
-            maypole_trainer::train::setup::ContextExchange::Ulysses)
+            maypole_trainer::train::parallelism::ContextExchange::Ulysses)
         .contains("Ulysses")
     );
     assert!(

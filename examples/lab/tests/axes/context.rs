@@ -1,6 +1,6 @@
 //! Positions divided among ranks: attention forward and backward on its own, and training.
 
-use crate::support::{Run, Task, mesh, train};
+use crate::support::{Run, full, mesh, train};
 use maypole::Communicator;
 use maypole_lab::mistakes::Mistake;
 use maypole_trainer::context_parallel::ring::RingAttention;
@@ -11,7 +11,7 @@ use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::attention::{self, Heads};
 use maypole_trainer::tensor::device::CpuDevice;
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;
@@ -107,15 +107,15 @@ fn mistakes_show_forward_or_only_backward() {
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    let task = Task::full();
-    let reference: Run<f32> = train(&task, &Setup::default());
+    let task = full();
+    let reference: Run<f32> = train(&task, &Parallelism::default());
     for exchange in [ContextExchange::Ring, ContextExchange::Ulysses] {
         for (text, division) in [
             ("cp=2", PositionDivision::ZigZag),
             ("cp=4", PositionDivision::ZigZag),
             ("cp=2", PositionDivision::Contiguous),
         ] {
-            let run = train(&task, &Setup { exchange, division, ..mesh(text) });
+            let run = train(&task, &Parallelism { exchange, division, ..mesh(text) });
             let (loss, weights) = run.difference(&reference);
             assert!(
                 loss < 1e-5 && weights < 1e-5,

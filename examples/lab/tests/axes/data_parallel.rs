@@ -1,6 +1,7 @@
 //! Data parallelism in all its forms against one process, bit for bit where that is promised.
 
-use maypole_lab::verify::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;

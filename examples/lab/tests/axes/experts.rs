@@ -1,23 +1,23 @@
 //! Experts on ranks against experts in one process.
 
-use crate::support::{Run, Task, alone, mesh, router, train};
+use crate::support::{Recipe, Run, alone, full, mesh, router, train, with_experts};
 use maypole_trainer::expert_parallel::layer::DroppedChoice;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::ranks::mesh::MeshAxis;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use std::collections::BTreeSet;
 
 const EXPERTS: usize = 8;
 
-fn task() -> Task {
-    let mut task = Task::full().with_experts(EXPERTS);
+fn task() -> Recipe {
+    let mut task = with_experts(full(), EXPERTS);
     (task.config.layers, task.config.width, task.config.context) = (2, 32, 32);
     task
 }
 
-fn setup(text: &str, capacity: Option<f32>) -> Setup {
+fn setup(text: &str, capacity: Option<f32>) -> Parallelism {
     let router = Router { capacity, group: 8, ..router(EXPERTS) };
-    Setup { router: Some(router), ..mesh(text) }
+    Parallelism { router: Some(router), ..mesh(text) }
 }
 
 /// The decisions of routers; rows, positions, layers and experts have their numbers in the whole
@@ -32,7 +32,7 @@ struct Decided {
 
 /// The decisions of all ranks in a step of one micro-batch. Ranks of `tp` have the same tokens, of
 /// which one rank counts.
-fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
+fn decided<T>(run: &Run<T>, setup: &Parallelism, task: &Recipe) -> Decided {
     let mut decided = Decided { load: vec![0; task.config.layers * EXPERTS], ..Decided::default() };
     for (rank, seen) in run.seen.iter().enumerate() {
         let mesh = setup.mesh;
@@ -58,7 +58,12 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
 }
 
 /// The choices that `rank` dropped, with rows and positions of the whole batch.
-fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
+fn global(
+    dropped: &[DroppedChoice],
+    setup: &Parallelism,
+    rank: usize,
+    task: &Recipe,
+) -> Vec<[usize; 4]> {
     let mesh = setup.mesh;
     let place = setup.mesh.place(rank);
     let positions = setup.division.positions(
@@ -80,7 +85,7 @@ fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) ->
 fn twenty_steps_end_where_one_process_ends() {
     let task = task();
     let reference: Run<f32> = train(&task, &alone(&setup("", None)));
-    assert!(reference.losses[19] < reference.losses[0]);
+    assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);
     for text in ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2"] {
         let run = train(&task, &setup(text, None));
         let (loss, weights) = run.difference(&reference);
@@ -93,11 +98,11 @@ fn twenty_steps_end_where_one_process_ends() {
 /// experts are.
 #[test]
 fn routing_and_dropping_do_not_depend_on_the_mesh() {
-    let task = Task { steps: 1, ..task() };
+    let task = Recipe { steps: 1, ..task() };
     let choices = task.rows * task.config.context * 2 * task.config.layers;
     for capacity in [None, Some(1.0), Some(0.5)] {
         let reference: Run<f32> = train(&task, &alone(&setup("", capacity)));
-        let expected = decided(&reference, &Setup::default(), &task);
+        let expected = decided(&reference, &Parallelism::default(), &task);
         let kept = expected.load.iter().sum::<u64>() as usize;
         assert_eq!(kept + expected.dropped.len(), choices, "no choice is lost or made");
         assert_eq!(expected.dropped.is_empty(), capacity.is_none());

@@ -1,20 +1,21 @@
 //! Axes together: every mesh trains what one process trains.
 
-use crate::support::{Run, Task, alone, mesh, router, train};
+use crate::support::{Recipe, Run, alone, full, mesh, router, small, train, with_experts};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer::train::sample::whole_weights;
 
 /// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
 
-fn check(task: &Task, setups: &[Setup]) {
+fn check(task: &Recipe, setups: &[Parallelism]) {
     let reference: Run<f64> = train(task, &alone(&setups[0]));
     for setup in setups {
         let run = train(task, setup);
@@ -29,9 +30,9 @@ fn check(task: &Task, setups: &[Setup]) {
 }
 
 /// Each mesh as it is, and with everything that can be switched on.
-fn variants(text: &str) -> Vec<Setup> {
-    let plain = Setup { micros: 2, ..mesh(text) };
-    let sequence = Setup {
+fn variants(text: &str) -> Vec<Parallelism> {
+    let plain = Parallelism { micros: 2, ..mesh(text) };
+    let sequence = Parallelism {
         sequence: text.contains("tp"),
         exchange: ContextExchange::Ulysses,
         ..plain.clone()
@@ -41,7 +42,7 @@ fn variants(text: &str) -> Vec<Setup> {
     } else {
         PipelineSchedule::GPipe
     };
-    vec![Setup { schedule, ..sequence }, plain]
+    vec![Parallelism { schedule, ..sequence }, plain]
 }
 
 #[test]
@@ -57,15 +58,15 @@ fn dense_meshes_train_as_one_process() {
         "dp=2,cp=2",
         "cp=2,tp=2",
     ];
-    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
-    check(&Task::small(), &setups);
+    let setups: Vec<Parallelism> = meshes.into_iter().flat_map(variants).collect();
+    check(&small(), &setups);
 }
 
 #[test]
 fn three_axes_and_four_train_as_one_process() {
     let meshes = ["dp=2,pp=2,tp=2", "pp=2,cp=2,tp=2", "dp=2,pp=2,cp=2,tp=2"];
-    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
-    check(&Task { steps: 2, ..Task::small() }, &setups);
+    let setups: Vec<Parallelism> = meshes.into_iter().flat_map(variants).collect();
+    check(&Recipe { steps: 2, ..small() }, &setups);
 }
 
 #[test]
@@ -73,15 +74,15 @@ fn meshes_with_experts_train_as_one_process() {
     let meshes =
         ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
     let setups = meshes.into_iter().flat_map(variants);
-    let setups: Vec<Setup> =
-        setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
-    check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
+    let setups: Vec<Parallelism> =
+        setups.map(|setup| Parallelism { router: Some(router(4)), ..setup }).collect();
+    check(&Recipe { steps: 2, ..with_experts(small(), 4) }, &setups);
 }
 
 /// Compares 20 steps of the full model in `f32` with one process.
-fn check_twenty_steps(task: &Task, setups: &[Setup]) {
+fn check_twenty_steps(task: &Recipe, setups: &[Parallelism]) {
     let reference: Run<f32> = train(task, &alone(&setups[0]));
-    assert!(reference.losses[19] < reference.losses[0]);
+    assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);
     for setup in setups {
         let run = train(task, setup);
         let (loss, weights) = run.difference(&reference);
@@ -97,39 +98,43 @@ fn check_twenty_steps(task: &Task, setups: &[Setup]) {
 fn twenty_steps_end_where_one_process_ends() {
     let meshes =
         ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
-    check_twenty_steps(&Task::full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
+    check_twenty_steps(&full(), &meshes.map(|text| Parallelism { micros: 2, ..mesh(text) }));
 }
 
 #[test]
 fn twenty_steps_with_experts_end_where_one_process_ends() {
     let meshes = ["dp=2,ep=2", "pp=2,ep=2", "ep=2,cp=2", "ep=2,tp=2"];
-    let setups = meshes.map(|text| Setup { micros: 2, router: Some(router(4)), ..mesh(text) });
-    check_twenty_steps(&Task::full().with_experts(4), &setups);
+    let setups =
+        meshes.map(|text| Parallelism { micros: 2, router: Some(router(4)), ..mesh(text) });
+    check_twenty_steps(&with_experts(full(), 4), &setups);
 }
 
 /// The norm of a gradient that is in parts on many ranks, some of it on several.
 #[test]
 fn clipping_clips_alike_on_every_mesh() {
-    let task = Task { clip: Some(0.05), ..Task::small() };
+    let task = Recipe { clip: Some(0.05), ..small() };
     let meshes = ["dp=2", "tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2"];
     check(&task, &meshes.map(mesh));
     let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
-    check(&task, &sharded.map(|sharding| Setup { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }));
+    check(
+        &task,
+        &sharded.map(|sharding| Parallelism { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }),
+    );
     let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"]
-        .map(|text| Setup { router: Some(router(4)), ..mesh(text) });
-    check(&task.with_experts(4), &experts);
+        .map(|text| Parallelism { router: Some(router(4)), ..mesh(text) });
+    check(&with_experts(task, 4), &experts);
 }
 
 /// Activations computed again are the same; and nothing is counted twice.
 #[test]
 fn recomputing_changes_nothing() {
-    let task = Task { steps: 2, ..Task::small() };
-    let setups = [mesh("dp=2"), Setup { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
-    let experts = Setup { router: Some(router(4)), ..mesh("ep=2,tp=2") };
+    let task = Recipe { steps: 2, ..small() };
+    let setups = [mesh("dp=2"), Parallelism { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
+    let experts = Parallelism { router: Some(router(4)), ..mesh("ep=2,tp=2") };
     let dense = setups.into_iter().map(|setup| (task.clone(), setup));
-    for (task, setup) in dense.chain([(task.clone().with_experts(4), experts)]) {
+    for (task, setup) in dense.chain([(with_experts(task.clone(), 4), experts)]) {
         let kept: Run<f32> = train(&task, &setup);
-        let again = train(&Task { recompute: true, ..task }, &setup);
+        let again = train(&Recipe { recompute: true, ..task }, &setup);
         assert!(again.same_bits(&kept), "{}", setup.mesh);
         assert!(again.seen[0].outcome.peaks.activations < kept.seen[0].outcome.peaks.activations);
     }
@@ -139,31 +144,47 @@ fn recomputing_changes_nothing() {
 /// that is not scaled with the others changes the result.
 #[test]
 fn scaling_the_loss_changes_nothing() {
-    let task = Task { steps: 2, ..Task::small() };
-    let experts = Setup { router: Some(router(4)), ..mesh("pp=2,ep=2") };
-    for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (task.with_experts(4), experts)] {
+    let task = Recipe { steps: 2, ..small() };
+    let experts = Parallelism { router: Some(router(4)), ..mesh("pp=2,ep=2") };
+    for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (with_experts(task, 4), experts)] {
         let plain: Run<f64> = train(&task, &setup);
-        let scaled = train(&Task { scale: true, ..task }, &setup);
+        let scaled = train(&Recipe { scale: true, ..task }, &setup);
         assert!(scaled.same_bits(&plain), "{}: {:?}", setup.mesh, scaled.difference(&plain));
     }
 }
 
 #[test]
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
-    let task = Task::small();
-    let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
+    let task = small();
+    let run: Run<f32> = train(&task, &Parallelism::of(Mesh::ONE));
     let layout = ParameterLayout::whole(&task.config);
-    let text = crate::support::text(&task.config);
-    let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank(&layout.config));
+    let text = task.text();
+    let mut gpt = Transformer::<f32>::new(&layout, Axes::single_rank(&layout.config));
     let weights = layout.initial(7);
     let mut store = FlatStore::new(layout, weights);
     let mut optimizer = Optimizer::new(task.rule);
-    for (step, expected) in run.losses.iter().enumerate() {
+    for (step, expected) in run.outcome.losses.iter().enumerate() {
         let batch = text.step(step as u64, task.rows, 1).remove(0);
         let loss = gpt.train(&mut store, &batch, true).unwrap();
         assert_eq!(loss, *expected);
-        optimizer.step(&mut store.owned(), task.rate, 1.0);
+        optimizer.step(&mut store.owned(), task.schedule.rate(step as u64), 1.0);
         store.publish().unwrap();
     }
-    assert_eq!(store.weights, run.weights);
+    assert_eq!(store.weights, run.outcome.weights);
+}
+
+/// For the loss on text that was held out, and for a sample, every rank gets the whole model.
+#[test]
+fn the_whole_model_is_put_together_on_every_mesh() {
+    let fsdp = Sharding::Fsdp { prefetch: true };
+    let experts = Parallelism { router: Some(router(4)), ..mesh("pp=2,ep=2") };
+    for (recipe, setup) in [
+        (small(), Parallelism { micros: 2, ..mesh("dp=2,pp=2,tp=2") }),
+        (small(), Parallelism { sharding: fsdp, ..mesh("dp=2,cp=2") }),
+        (with_experts(small(), 4), experts),
+    ] {
+        let whole = ParameterLayout::whole(&recipe.config).initial::<f32>(recipe.seed);
+        let ranks = recipe.on_ranks(&setup, |mut trainer| whole_weights(&mut trainer)).unwrap();
+        assert!(ranks.iter().all(|weights| *weights == whole), "{}", setup.mesh);
+    }
 }

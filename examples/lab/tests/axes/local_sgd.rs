@@ -1,12 +1,13 @@
 //! Weights averaged now and then: local SGD against data parallelism and against a simulation in
 //! one process.
 
-use maypole_lab::verify::{Recipe, SumFirst};
-use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::clip::{GradientNorm, factor};
 use maypole_trainer::train::optim::{Optimizer, Rule};
@@ -15,7 +16,7 @@ use maypole_trainer::train::schedule::RateSchedule;
 #[test]
 fn averaging_after_every_step_of_sgd_is_data_parallelism() {
     let recipe = Recipe::default();
-    let outcome = recipe.ranks(2, 1, Sharding::Local { every: 1 });
+    let outcome = recipe.ranks(2, 1, DataForm::Local { every: 1 });
     let difference = outcome.difference(&recipe.alone(2, 1, SumFirst::MicroBatches));
     assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
 }
@@ -39,11 +40,11 @@ fn compare_with_its_simulation(clip: Option<f64>) {
         clip,
         ..Recipe::default()
     };
-    let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
+    let outcome = recipe.ranks(ranks, 1, DataForm::Local { every });
 
     let layout = ParameterLayout::whole(&recipe.config);
     let text = recipe.text();
-    let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+    let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
             (
@@ -75,7 +76,7 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     }
     assert_eq!(outcome.losses, losses);
     assert_eq!(outcome.weights, all[0].0.weights);
-    let often = recipe.ranks(ranks, 1, Sharding::Local { every: 1 });
+    let often = recipe.ranks(ranks, 1, DataForm::Local { every: 1 });
     assert_ne!(often.weights, outcome.weights, "how often matters");
 }
 
@@ -85,7 +86,7 @@ fn a_run_that_ends_between_averages_ends_with_their_mean() {
     let recipe = Recipe { steps: 2, ..Recipe::default() };
     let (outcome, own) = recipe.each_rank(
         (2, 1),
-        Sharding::Local { every: 3 },
+        DataForm::Local { every: 3 },
         |_| (),
         |trainer| trainer.parts.store.owned()[0].weights.to_vec(),
     );

@@ -1,8 +1,9 @@
 //! Experts that move compared with experts that stay.
 
-use crate::support::{Task, alone, mesh, renumbered, router, text, train};
+use crate::support::{Recipe, alone, full, mesh, renumbered, router, small, train, with_experts};
 use half::bf16;
 use maypole::Communicator;
+use maypole_lab::averaging::DataForm;
 use maypole_lab::rebalance::{ExpertMove, move_experts, rearrange, rebalance};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
@@ -14,8 +15,8 @@ use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::reshard::{ParameterRun as Piece, runs};
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 
@@ -25,32 +26,33 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 /// by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
-fn task(rule: Rule) -> Task {
-    let mut task = Task::small().with_experts(EXPERTS);
+fn task(rule: Rule) -> Recipe {
+    let mut task = with_experts(small(), EXPERTS);
     task.config.layers = 2;
     let rate = if rule == Rule::Sgd { 0.5 } else { 0.01 };
-    Task { steps: 9, rule, rate, rebalance: Some(3), ..task }
+    let schedule = RateSchedule::constant(rate);
+    Recipe { steps: 9, rule, schedule, rebalance: Some(3), ..task }
 }
 
-fn with(text: &str, sharding: Sharding) -> Setup {
-    Setup { router: Some(router(EXPERTS)), sharding, ..mesh(text) }
+fn with(text: &str, sharding: Sharding) -> Parallelism {
+    Parallelism { router: Some(router(EXPERTS)), sharding, ..mesh(text) }
 }
 
 /// Meshes and shardings in which experts are divided.
-fn setups() -> Vec<Setup> {
+fn setups() -> Vec<Parallelism> {
     let plain = ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "pp=2,ep=2"]
         .map(|text| with(text, Sharding::default()));
     let shardings =
         [Sharding::Zero1, Sharding::Zero2, FSDP].map(|sharding| with("dp=2,ep=2", sharding));
-    let sequence = Setup { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
+    let sequence = Parallelism { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
     plain.into_iter().chain(shardings).chain([sequence, with("dp=3,ep=2", FSDP)]).collect()
 }
 
 #[test]
 fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
     for rule in [Rule::Sgd, ADAMW] {
-        let task = Task { rows: 12, ..task(rule) };
-        let stay = Task { rebalance: None, ..task.clone() };
+        let task = Recipe { rows: 12, ..task(rule) };
+        let stay = Recipe { rebalance: None, ..task.clone() };
         let reference = train::<f64>(&stay, &alone(&with("", Sharding::default())));
         for setup in setups() {
             let run = train::<f64>(&task, &setup);
@@ -60,12 +62,8 @@ fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
                 loss < 1e-9 && weights < 1e-9 && run.agreed,
                 "{what}: loss {loss:e}, weights {weights:e}"
             );
-            let moved = run.seen[0].moves.iter().filter(|it| it.any()).count();
+            let moved = run.outcome.moves.iter().filter(|it| it.any()).count();
             assert!(moved >= 3, "{what}: experts moved {moved} times");
-            assert!(
-                run.seen.iter().all(|seen| seen.moves == run.seen[0].moves),
-                "{what}: all know of the same moves"
-            );
         }
     }
 }
@@ -73,14 +71,14 @@ fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
 /// The criterion of `experts.rs`, with experts that move.
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    let mut task = Task { rebalance: Some(3), ..Task::full().with_experts(EXPERTS) };
+    let mut task = Recipe { rebalance: Some(3), ..with_experts(full(), EXPERTS) };
     (task.config.layers, task.config.width, task.config.context) = (2, 32, 32);
     let setup = with("ep=2", Sharding::default());
     let run = train::<f32>(&task, &setup);
     let (loss, weights) =
-        run.difference(&train::<f32>(&Task { rebalance: None, ..task }, &alone(&setup)));
+        run.difference(&train::<f32>(&Recipe { rebalance: None, ..task }, &alone(&setup)));
     assert!(loss < 1e-6 && weights < 1e-5, "loss {loss:e}, weights {weights:e}");
-    assert!(run.seen[0].moves.iter().any(ExpertMove::any));
+    assert!(run.outcome.moves.iter().any(ExpertMove::any));
 }
 
 /// Ranks of dp that train alone have moments of their own, which move too.
@@ -88,12 +86,13 @@ fn twenty_steps_end_where_one_process_ends() {
 fn experts_move_under_local_sgd_too() {
     for (rule, every) in [(Rule::Sgd, 2), (ADAMW, 4)] {
         let task = task(rule);
-        let setup = with("dp=2,ep=2", Sharding::Local { every });
+        let setup = with("dp=2,ep=2", Sharding::default());
+        let task = Recipe { averaging: Some(DataForm::Local { every }), ..task };
         let run = train::<f64>(&task, &setup);
         let (loss, weights) =
-            run.difference(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
+            run.difference(&train::<f64>(&Recipe { rebalance: None, ..task }, &setup));
         assert!(loss < 1e-9 && weights < 1e-9, "{rule:?}: loss {loss:e}, weights {weights:e}");
-        assert!(run.seen[0].moves.iter().any(ExpertMove::any));
+        assert!(run.outcome.moves.iter().any(ExpertMove::any));
     }
 }
 
@@ -160,7 +159,7 @@ fn theory(trainer: &Trainer<f32>, moves: &[ExpertMove]) -> u64 {
     moves.iter().map(sent).sum()
 }
 
-fn a_move_changes_places(prepare: fn(&mut Trainer<f32>), setup: &Setup) {
+fn a_move_changes_places(prepare: fn(&mut Trainer<f32>), setup: &Parallelism) {
     let task = task(Rule::ADAMW);
     let moves = shuffled(&task.config, 5);
     let ranks = Communicator::run_local(setup.mesh.world(), |comm| {
@@ -168,7 +167,7 @@ fn a_move_changes_places(prepare: fn(&mut Trainer<f32>), setup: &Setup) {
         let mut trainer =
             Trainer::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
         prepare(&mut trainer);
-        let text = text(&task.config);
+        let text = task.text();
         trainer.step(&text, 12).unwrap();
         trainer.step(&text, 12).unwrap();
         let before = part(&mut trainer);
@@ -221,8 +220,8 @@ fn a_move_is_a_change_of_places_to_the_last_bit() {
 
 /// A run with experts that may move, the change before its first step, and its checkpoints.
 struct Watched<'a> {
-    task: Task,
-    setup: Setup,
+    task: Recipe,
+    setup: Parallelism,
     prepare: fn(&mut Trainer<f32>),
     /// The folder of checkpoints: the run resumes from the last one, if there is one, and saves
     /// one.
@@ -237,9 +236,7 @@ impl Watched<'_> {
         let Self { task, setup, .. } = self;
         setup.check(&task.config, task.rows).unwrap();
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let optimizer = (task.rule, RateSchedule::constant(task.rate));
-            let mut trainer =
-                Trainer::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+            let mut trainer = task.rank(comm, setup).unwrap();
             (self.prepare)(&mut trainer);
             if let Some(place) = latest(self.folder).unwrap() {
                 load(&mut trainer, &place).unwrap();
@@ -247,7 +244,7 @@ impl Watched<'_> {
             let mut losses = Vec::new();
             let mut here = Vec::new();
             let mut moves = Vec::new();
-            let text = text(&task.config);
+            let text = task.text();
             while trainer.step < task.steps {
                 losses.push(trainer.step(&text, task.rows).unwrap().report.loss);
                 here.push(trainer.parts.pipeline.routing.borrow().here);
@@ -283,7 +280,12 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
     for (ranks, was, is) in [(2, 1.4, 1.15), (4, 2.0, 1.8)] {
         let mut setup = with(&format!("ep={ranks}"), Sharding::default());
         setup.router.as_mut().unwrap().balance = 0.0;
-        let task = Task { steps: 6, rebalance: Some(3), rate: 1e-4, ..task(ADAMW) };
+        let task = Recipe {
+            steps: 6,
+            rebalance: Some(3),
+            schedule: RateSchedule::constant(1e-4),
+            ..task(ADAMW)
+        };
         let folder = tempfile::tempdir().unwrap();
         let seen = Watched { task, setup, prepare: make_experts_busy, folder: folder.path() }.run();
         let uneven = |nth: usize| {
@@ -310,7 +312,7 @@ fn sixteen_bits_move_as_thirty_two_do() {
     let narrow: fn(&mut Trainer<f32>) = |trainer| trainer.narrow::<bf16>(7).unwrap();
     for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
         let losses = |rebalance| {
-            let task = Task { rebalance, ..task(ADAMW) };
+            let task = Recipe { rebalance, ..task(ADAMW) };
             let folder = tempfile::tempdir().unwrap();
             let setup = with("dp=2,ep=2", sharding);
             let (losses, _, moves) =
@@ -347,14 +349,14 @@ fn a_checkpoint_after_a_move_resumes_in_one_process_and_on_any_mesh() {
         with("ep=2,tp=2", Sharding::default()),
         one.clone(),
     ];
-    let task = Task { steps: 2 * journey.len() as u64, rebalance: None, ..task(ADAMW) };
+    let task = Recipe { steps: 2 * journey.len() as u64, rebalance: None, ..task(ADAMW) };
     let watched =
         |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
     let (reference, ..) = watched(task.clone(), one, nowhere.path());
     for (nth, (setup, expected)) in journey.into_iter().zip(reference.chunks(2)).enumerate() {
         let mesh = setup.mesh;
         let divided = setup.mesh.size(MeshAxis::Ep) > 1;
-        let task = Task { steps: 2 * nth as u64 + 2, rebalance: Some(2), ..task.clone() };
+        let task = Recipe { steps: 2 * nth as u64 + 2, rebalance: Some(2), ..task.clone() };
         let (losses, _, moves) = watched(task, setup, folder.path());
         assert_eq!(moves.iter().any(ExpertMove::any), divided, "on {mesh}");
         for (loss, expected) in losses.iter().zip(expected) {

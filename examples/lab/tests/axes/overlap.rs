@@ -2,7 +2,7 @@
 //! take.
 
 use maypole::Result;
-use maypole_lab::verify::Recipe;
+use maypole_lab::compare::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::store::{Store, StorePass, forward_store};
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, Timeline};

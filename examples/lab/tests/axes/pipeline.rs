@@ -1,15 +1,15 @@
 //! The pipeline against one process, bit for bit.
 
-use crate::support::{Run, Task, alone, mesh, text, train, train_by};
+use crate::support::{Recipe, Run, alone, full, mesh, small, train, train_by};
 use half::bf16;
 use maypole::Communicator;
+use maypole_lab::replay::{TraceFigures, equal_stages, simulate};
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelineSchedule};
-use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 
 const SCHEDULES: [PipelineSchedule; 3] = [
@@ -18,19 +18,20 @@ const SCHEDULES: [PipelineSchedule; 3] = [
     PipelineSchedule::Interleaved(2),
 ];
 
-fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Setup {
-    Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
+fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Parallelism {
+    Parallelism { schedule, micros, ..mesh(&format!("pp={ranks}")) }
 }
 
 /// One process that adds the gradients of the same micro-batches in place, in the same order.
-fn reference(task: &Task, micros: usize) -> Run<f32> {
-    train(task, &Setup { micros, ..Setup::default() })
+fn reference(task: &Recipe, micros: usize) -> Run<f32> {
+    train(task, &Parallelism { micros, ..Parallelism::default() })
 }
 
 #[test]
 fn every_schedule_has_the_bits_of_one_process() {
-    let adam = Task { rule: Rule::ADAMW, rate: 1e-2, steps: 5, ..Task::small() };
-    for (task, micros) in [(Task::small(), 4), (adam, 8)] {
+    let adam =
+        Recipe { rule: Rule::ADAMW, schedule: RateSchedule::constant(1e-2), steps: 5, ..small() };
+    for (task, micros) in [(small(), 4), (adam, 8)] {
         let reference = reference(&task, micros);
         for ranks in [2, 4] {
             for schedule in SCHEDULES {
@@ -49,7 +50,7 @@ fn every_schedule_has_the_bits_of_one_process() {
 
 #[test]
 fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
-    let task = Task::full();
+    let task = full();
     let reference = reference(&task, 4);
     for schedule in SCHEDULES {
         let run: Run<f32> = train(&task, &setup(2, schedule, 4));
@@ -66,20 +67,19 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
 /// Layers give 16-bit numbers, so that messages of half the bytes lose nothing.
 #[test]
 fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
-    let task = Task::small();
-    let run = |setup: &Setup| {
+    let task = small();
+    let run = |setup: &Parallelism| {
         let rank = |comm| {
-            let schedule = RateSchedule::constant(task.rate);
+            let schedule = task.schedule;
             let mut trainer =
                 Trainer::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule)).unwrap();
             trainer.narrow::<bf16>(7).unwrap();
-            let losses =
-                (0..6).map(|_| trainer.step(&text(&task.config), task.rows).unwrap().report.loss);
+            let losses = (0..6).map(|_| trainer.step(&task.text(), task.rows).unwrap().report.loss);
             (losses.collect::<Vec<_>>(), trainer.sent().pp)
         };
         Communicator::run_local(setup.mesh.world(), rank)
     };
-    let alone = run(&Setup { micros: 4, ..Setup::default() }).swap_remove(0).0;
+    let alone = run(&Parallelism { micros: 4, ..Parallelism::default() }).swap_remove(0).0;
     for schedule in SCHEDULES {
         let setup = setup(2, schedule, 4);
         for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {
@@ -115,10 +115,10 @@ fn backwards_in_another_order_end_in_other_bits() {
                 .for_each(|(nth, op)| assert_eq!(op.micro, micros - 1 - nth));
         }
     };
-    let task = Task { steps: 1, ..Task::small() };
+    let task = Recipe { steps: 1, ..small() };
     let right: Run<f32> = train(&task, &setup(2, PipelineSchedule::GPipe, 4));
     let reversed: Run<f32> = train_by(&task, &setup(2, PipelineSchedule::GPipe, 4), reverse);
-    assert_eq!(right.losses, reversed.losses);
+    assert_eq!(right.outcome.losses, reversed.outcome.losses);
     let (_, weights) = right.difference(&reversed);
     assert!(weights > 0.0 && weights < 1e-5, "the same but for rounding: {weights:e}");
 }
@@ -126,7 +126,7 @@ fn backwards_in_another_order_end_in_other_bits() {
 /// The bytes that wait are those of as many micro-batches as the formula says.
 #[test]
 fn waiting_activations_are_those_of_the_plan() {
-    let task = Task { steps: 1, ..Task::small() };
+    let task = Recipe { steps: 1, ..small() };
     let config = &task.config;
     for (ranks, micros) in [(2, 4), (2, 8), (4, 8)] {
         for schedule in SCHEDULES {

@@ -1,6 +1,6 @@
 //! The tensor axis against one process: layers, the vocabulary, and sequence parallelism.
 
-use crate::support::{Run, Task, alone, mesh, train};
+use crate::support::{Recipe, Run, alone, full, mesh, small, train};
 use maypole::Communicator;
 use maypole_lab::mistakes::Mistake;
 use maypole_trainer::model::layout::ParameterLayout;
@@ -13,8 +13,7 @@ use maypole_trainer::tensor_parallel::region::TensorParallelRegion;
 use maypole_trainer::tensor_parallel::vocab::VocabParallel;
 use maypole_trainer::tensor_parallel::vocab::Vocabulary;
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::text::{RICHARD_III, Text};
 use maypole_trainer::train::trainer::Trainer;
 use std::ops::Range;
@@ -131,12 +130,12 @@ fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
     for vocab in [256, 257] {
-        let mut task = Task::full();
+        let mut task = full();
         task.config.vocab = vocab;
-        let reference: Run<f32> = train(&task, &Setup::default());
+        let reference: Run<f32> = train(&task, &Parallelism::default());
         for text in ["tp=2", "tp=4"] {
             for sequence in [false, true] {
-                let run = train(&task, &Setup { sequence, ..mesh(text) });
+                let run = train(&task, &Parallelism { sequence, ..mesh(text) });
                 let (loss, weights) = run.difference(&reference);
                 assert!(
                     loss < 1e-5 && weights < 1e-5,
@@ -153,13 +152,13 @@ fn twenty_steps_end_where_one_process_ends() {
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
     let play = &RICHARD_III[..20_000];
-    let mut task = Task::small();
+    let mut task = small();
     let bpe = Bpe::learn(play, 293);
     task.config.vocab = bpe.vocab();
     let text = Text::new(bpe.encode(play), task.config.context, 1);
-    let losses = |setup: &Setup, mistake: Option<Mistake>| -> Vec<f64> {
+    let losses = |setup: &Parallelism, mistake: Option<Mistake>| -> Vec<f64> {
         let rank = |comm| {
-            let by = (task.rule, RateSchedule::constant(task.rate));
+            let by = (task.rule, task.schedule);
             let mut trainer =
                 Trainer::<f64>::new(comm, &task.config, setup.clone(), 7, by).unwrap();
             mistake.map_or(Ok(()), |mistake| mistake.plant(&mut trainer, 7)).unwrap();
@@ -167,8 +166,8 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
         };
         Communicator::run_local(setup.mesh.world(), rank).remove(0)
     };
-    let reference = losses(&Setup::default(), None);
-    let far = |setup: &Setup, mistake| -> f64 {
+    let reference = losses(&Parallelism::default(), None);
+    let far = |setup: &Parallelism, mistake| -> f64 {
         let apart =
             losses(setup, mistake).into_iter().zip(&reference).map(|(a, b)| (a - b).abs() / b);
         apart.fold(0.0, f64::max)
@@ -189,10 +188,10 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
 /// disagree.
 #[test]
 fn ranks_that_disagree_are_noticed() {
-    let task = Task { steps: 1, ..Task::small() };
-    let setup = Setup { sequence: true, ..mesh("tp=2") };
+    let task = Recipe { steps: 1, ..small() };
+    let setup = Parallelism { sequence: true, ..mesh("tp=2") };
     assert!(train::<f32>(&task, &setup).agreed);
-    let task = Task { mistake: Some(Mistake::NormsNotSummed), ..task };
+    let task = Recipe { mistake: Some(Mistake::NormsNotSummed), ..task };
     assert!(!train::<f32>(&task, &setup).agreed);
 }
 
@@ -200,18 +199,18 @@ fn ranks_that_disagree_are_noticed() {
 /// numbers. The gradients of norms and biases alone are sums over tokens in another order.
 #[test]
 fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
-    let task = Task { steps: 1, ..Task::small() };
+    let task = Recipe { steps: 1, ..small() };
     for text in ["tp=2", "tp=4"] {
-        let plain = Setup { order: SumOrder::Ranks, ..mesh(text) };
+        let plain = Parallelism { order: SumOrder::Ranks, ..mesh(text) };
         let [tensor, sequence]: [Run<f32>; 2] =
-            [false, true].map(|sequence| train(&task, &Setup { sequence, ..plain.clone() }));
-        assert_eq!(tensor.losses, sequence.losses);
+            [false, true].map(|sequence| train(&task, &Parallelism { sequence, ..plain.clone() }));
+        assert_eq!(tensor.outcome.losses, sequence.outcome.losses);
         let mut share = ParameterLayout::whole(&task.config).share;
         share.tensor = Shard { index: 0, of: 2 };
         let layout = ParameterLayout::new(&task.config, share);
         for entry in ParameterLayout::whole(&task.config).entries {
-            let a = &tensor.weights[entry.range()];
-            let b = &sequence.weights[entry.range()];
+            let a = &tensor.outcome.weights[entry.range()];
+            let b = &sequence.outcome.weights[entry.range()];
             let cut = layout.entry(&entry.name).is_some_and(|entry| entry.cut.is_some());
             let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(
@@ -225,10 +224,10 @@ fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
 
 #[test]
 fn activations_outside_of_regions_are_divided_by_sequence_parallelism() {
-    let task = Task { steps: 1, ..Task::small() };
-    let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.peaks.activations;
+    let task = Recipe { steps: 1, ..small() };
+    let held = |setup: &Parallelism| train::<f32>(&task, setup).seen[0].outcome.peaks.activations;
     let [tensor, sequence] =
-        [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
+        [false, true].map(|sequence| held(&Parallelism { sequence, ..mesh("tp=2") }));
     let config = &task.config;
     let tokens = task.rows * task.config.context;
     // Inputs, sums after attention and the statistics of both norms of each block, and the input of

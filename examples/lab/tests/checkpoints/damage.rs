@@ -2,8 +2,8 @@
 //! the file.
 
 use maypole::Communicator;
+use maypole_lab::compare::Recipe;
 use maypole_lab::export::export;
-use maypole_lab::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::random::random;
@@ -34,7 +34,7 @@ fn recipe() -> Recipe {
 fn checkpoint(folder: &Path) -> (PathBuf, Vec<PathBuf>) {
     let places = Communicator::run_local(RANKS, |comm| {
         let mut trainer = recipe().trainer(comm, 1, ZERO1).unwrap();
-        recipe().follow(&mut trainer).unwrap();
+        recipe().follow(&mut trainer, |_, _, _| Ok(())).unwrap();
         save(&mut trainer, folder).unwrap()
     });
     let place = places.into_iter().next().unwrap();

@@ -1,7 +1,7 @@
 //! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of
 //! them, to the bit, and training goes on where it was.
 
-use crate::support::{Task, alone, mesh, router, text};
+use crate::support::{Recipe, alone, mesh, router, small, with_experts};
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -11,8 +11,8 @@ use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
 use std::fs;
@@ -23,7 +23,7 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// Trains on the mesh of `setup` until `steps` steps are done, from the checkpoint in `from` if
 /// there is one, and leaves one in `to`. Returns the losses.
-fn train(config: &Config, setup: &Setup, steps: u64, from: &Path, to: &Path) -> Vec<f64> {
+fn train(config: &Config, setup: &Parallelism, steps: u64, from: &Path, to: &Path) -> Vec<f64> {
     train_as(|_| (), config, setup, steps, from, to)
 }
 
@@ -31,34 +31,31 @@ fn train(config: &Config, setup: &Setup, steps: u64, from: &Path, to: &Path) -> 
 fn train_as(
     prepare: fn(&mut Trainer<f32>),
     config: &Config,
-    setup: &Setup,
+    setup: &Parallelism,
     steps: u64,
     from: &Path,
     to: &Path,
 ) -> Vec<f64> {
     setup.check(config, ROWS).unwrap();
-    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
+    let schedule = RateSchedule::constant(1e-3);
+    let (rule, clip, rows) = (Rule::ADAMW, Some(1.0), ROWS);
+    let recipe = Recipe { config: config.clone(), rule, schedule, clip, rows, steps, ..small() };
     let rank = |comm: Communicator| {
-        let mut trainer = Trainer::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
+        let mut trainer = recipe.rank(comm, setup).unwrap();
         prepare(&mut trainer);
-        trainer.parts.clip.limit = Some(1.0);
         if let Some(place) = latest(from).unwrap() {
             load(&mut trainer, &place).unwrap();
         }
-        let text = text(config);
-        let mut losses = Vec::new();
-        while trainer.step < steps {
-            losses.push(trainer.step(&text, ROWS).unwrap().report.loss);
-        }
+        let run = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
         save(&mut trainer, to).unwrap();
-        losses
+        run.losses
     };
     Communicator::run_local(setup.mesh.world(), rank).swap_remove(0)
 }
 
 /// The state in the checkpoint in `from`, in the one form that it has on one rank: weights and both
 /// averages, in the order of the whole model.
-fn state(config: &Config, setup: &Setup, from: &Path) -> Vec<u8> {
+fn state(config: &Config, setup: &Parallelism, from: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     train(config, &alone(setup), 0, from, folder.path());
     first_part(folder.path())
@@ -69,39 +66,39 @@ fn first_part(folder: &Path) -> Vec<u8> {
 }
 
 /// All ways to divide a dense model, on one to eight ranks.
-fn dense() -> Vec<Setup> {
-    let with = |text: &str, sharding| Setup { sharding, ..mesh(text) };
+fn dense() -> Vec<Parallelism> {
+    let with = |text: &str, sharding| Parallelism { sharding, ..mesh(text) };
     vec![
-        Setup::default(),
+        Parallelism::default(),
         mesh("dp=2"),
         mesh("tp=2"),
         mesh("pp=2"),
         with("dp=4", Sharding::Zero1),
         with("dp=2", FSDP),
         mesh("dp=2,tp=2"),
-        Setup { sequence: true, ..mesh("tp=4") },
-        Setup { schedule: PipelineSchedule::Interleaved(2), micros: 2, ..mesh("pp=2,tp=2") },
-        Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") },
+        Parallelism { sequence: true, ..mesh("tp=4") },
+        Parallelism { schedule: PipelineSchedule::Interleaved(2), micros: 2, ..mesh("pp=2,tp=2") },
+        Parallelism { exchange: ContextExchange::Ulysses, ..mesh("cp=2") },
         with("dp=2,cp=2", Sharding::Zero2),
-        Setup { micros: 2, ..with("dp=2,pp=2,tp=2", FSDP) },
+        Parallelism { micros: 2, ..with("dp=2,pp=2,tp=2", FSDP) },
     ]
 }
 
 /// The same for a model of four experts.
-fn experts() -> Vec<Setup> {
-    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,ep=2") };
+fn experts() -> Vec<Parallelism> {
+    let fsdp = Parallelism { sharding: FSDP, ..mesh("dp=2,ep=2") };
     let setups = [
-        Setup::default(),
+        Parallelism::default(),
         mesh("ep=2"),
         mesh("ep=4"),
         fsdp,
         mesh("ep=2,tp=2"),
         mesh("pp=2,ep=2,cp=2"),
     ];
-    setups.into_iter().map(|setup| Setup { router: Some(router(4)), ..setup }).collect()
+    setups.into_iter().map(|setup| Parallelism { router: Some(router(4)), ..setup }).collect()
 }
 
-fn every_pair(config: &Config, setups: &[Setup]) {
+fn every_pair(config: &Config, setups: &[Parallelism]) {
     for from in setups {
         let here = tempfile::tempdir().unwrap();
         train(config, from, 2, here.path(), here.path());
@@ -125,13 +122,13 @@ fn every_pair(config: &Config, setups: &[Setup]) {
 
 #[test]
 fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
-    every_pair(&Task::small().config, &dense());
-    every_pair(&Task::small().with_experts(4).config, &experts());
+    every_pair(&small().config, &dense());
+    every_pair(&with_experts(small(), 4).config, &experts());
 }
 
 /// One step on each mesh, from the checkpoint of the mesh before, compared with as many steps in
 /// one process.
-fn journey(config: &Config, setups: &[Setup]) {
+fn journey(config: &Config, setups: &[Parallelism]) {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = tempfile::tempdir().unwrap();
     let steps = setups.len() as u64;
@@ -149,29 +146,30 @@ fn journey(config: &Config, setups: &[Setup]) {
 #[test]
 fn any_mesh_reads_a_llama_that_any_other_wrote_to_the_bit() {
     let architecture = Architecture::Llama { kv_heads: 2 };
-    let config = Config { architecture, ..Task::small().config };
-    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2") };
-    let setups = [Setup::default(), mesh("tp=2"), mesh("pp=2"), fsdp, mesh("dp=2,tp=2")];
+    let config = Config { architecture, ..small().config };
+    let fsdp = Parallelism { sharding: FSDP, ..mesh("dp=2") };
+    let setups = [Parallelism::default(), mesh("tp=2"), mesh("pp=2"), fsdp, mesh("dp=2,tp=2")];
     every_pair(&config, &setups);
     journey(&config, &setups);
 }
 
 #[test]
 fn training_goes_on_over_all_meshes_as_in_one_process() {
-    journey(&Task::small().config, &dense());
-    journey(&Task::small().with_experts(4).config, &experts());
+    journey(&small().config, &dense());
+    journey(&with_experts(small(), 4).config, &experts());
     // Eight ranks, one, four.
-    let many = ["dp=2,pp=2,tp=2", "", "dp=2,tp=2"].map(|text| Setup { micros: 2, ..mesh(text) });
+    let many =
+        ["dp=2,pp=2,tp=2", "", "dp=2,tp=2"].map(|text| Parallelism { micros: 2, ..mesh(text) });
     journey(&Config { layers: 2, ..Config::default() }, &many);
 }
 
 #[test]
 fn masters_are_saved_and_move_from_mesh_to_mesh() {
-    let config = Task::small().config;
+    let config = small().config;
     let narrow = (|trainer| trainer.narrow::<bf16>(7).unwrap()) as fn(&mut Trainer<f32>);
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
-    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,tp=2") };
+    let zero1 = Parallelism { sharding: Sharding::Zero1, ..mesh("dp=2") };
+    let fsdp = Parallelism { sharding: FSDP, ..mesh("dp=2,tp=2") };
     let losses = train_as(narrow, &config, &zero1, 2, first.path(), first.path());
     // As masters of 16-bit weights and as weights of 32 bits they are the same numbers.
     train_as(narrow, &config, &fsdp, 0, first.path(), last.path());
@@ -192,10 +190,10 @@ fn masters_are_saved_and_move_from_mesh_to_mesh() {
 fn a_rank_holds_what_it_updates_and_little_more_while_it_reads() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { width: 128, ..Config::default() };
-    train(&config, &Setup::default(), 1, folder.path(), folder.path());
+    train(&config, &Parallelism::default(), 1, folder.path(), folder.path());
     let place = latest(folder.path()).unwrap().unwrap();
-    let setup = Setup { sharding: FSDP, ..mesh("dp=4") };
-    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
+    let setup = Parallelism { sharding: FSDP, ..mesh("dp=4") };
+    let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let held = Communicator::run_local(4, |comm| {
         let mut trainer = Trainer::<f32>::new(comm, &config, setup.clone(), 7, optimizer).unwrap();
         let own: usize = trainer.parts.store.owned().iter().map(|run| run.weights.len()).sum();

@@ -3,11 +3,12 @@
 
 use half::f16;
 use maypole::Communicator;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::compare::{Recipe, TrainingOutcome};
 use maypole_lab::export::export;
-use maypole_lab::verify::{Recipe, TrainingOutcome};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::tensor::precision::{LossScale, Precision};
+use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::CheckpointError;
 use maypole_trainer::train::checkpoint::history;
@@ -16,7 +17,7 @@ use maypole_trainer::train::checkpoint::manifest::Manifest;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
-use maypole_trainer::train::settings::RunSettings;
+use maypole_trainer::train::settings::RunRecord;
 use maypole_trainer::train::text::DataFingerprint;
 use maypole_trainer::train::trainer::Trainer;
 use std::fs;
@@ -54,7 +55,7 @@ fn run_as(
         resume(&mut trainer, folder);
         // A barrier: no rank writes a checkpoint before all ranks have read the last one.
         trainer.groups.world.sum(0.0).unwrap();
-        let mut outcome = recipe.follow(&mut trainer).unwrap();
+        let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
         save(&mut trainer, folder).unwrap();
         outcome.weights = trainer.parts.store.all_weights().unwrap();
         outcome
@@ -176,9 +177,8 @@ fn damage_and_other_models_are_reported() {
     ));
     let of = |vocabulary, text| {
         let data = DataFingerprint { vocabulary, text };
-        let precision = Precision::F32;
-        let bpe = Bpe::default();
-        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data, bpe })
+        let (bpe, options) = (Bpe::default(), serde_json::Map::new());
+        Some(RunRecord { router: None, data, bpe, options })
     };
     let tokens = tempfile::tempdir().unwrap();
     let steps = recipe(1);
@@ -192,10 +192,10 @@ fn damage_and_other_models_are_reported() {
         "the vocabulary is another one: {error}"
     );
     trainer.settings = of(1, 1);
-    assert_eq!(load(&mut trainer, &place_of_tokens).unwrap(), []);
+    assert_eq!(load(&mut trainer, &place_of_tokens).unwrap().settings, of(1, 1));
     trainer.settings = of(1, 2);
-    let changes = load(&mut trainer, &place_of_tokens).expect("another text may follow");
-    assert_eq!(changes.iter().map(|change| change.option).collect::<Vec<_>>(), ["--data"]);
+    let said = load(&mut trainer, &place_of_tokens).expect("another text may follow").settings;
+    assert_eq!(said, of(1, 1), "what the checkpoint says");
     let part = place.join("rank-001.safetensors");
     let bytes = fs::read(&part).unwrap();
     fs::write(&part, &bytes[..bytes.len() - 4]).unwrap();
@@ -227,7 +227,7 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
 fn ranks_that_train_apart_cannot_be_saved_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let errors = Communicator::run_local(2, |comm| {
-        let mut trainer = recipe(1).trainer(comm, 1, Sharding::Local { every: 2 }).unwrap();
+        let mut trainer = recipe(1).trainer(comm, 1, DataForm::Local { every: 2 }).unwrap();
         save(&mut trainer, folder.path()).unwrap_err()
     });
     assert!(errors.iter().all(|error| matches!(error, CheckpointError::Apart)), "{errors:?}");
@@ -261,8 +261,7 @@ fn a_vocabulary_that_is_none_is_refused() {
     let settings = |merges: &str| {
         let data = DataFingerprint { vocabulary: 1, text: 1 };
         let bpe = serde_json::from_str(merges).unwrap();
-        let precision = Precision::F32;
-        Some(RunSettings { rows: 8, seed: 7, precision, router: None, fault: None, data, bpe })
+        Some(RunRecord { router: None, data, bpe, options: serde_json::Map::new() })
     };
     for (merges, why) in [
         ("[[97,257]]", "token 256 is made of 97 and 257, which are not before it"),

@@ -2,20 +2,20 @@
 //! is compared with that of one process.
 
 use crate::answers::Answers;
-use crate::support::{Task, alone, mesh, text, train, train_by};
+use crate::support::{Recipe, alone, mesh, small, train, train_by};
 use maypole::{Communicator, Result};
-use maypole_trainer::averaging::apart::{ApartStore, AveragingRule};
+use maypole_lab::averaging::apart::{AveragedStore, AveragingRule};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store, forward_store};
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::ranks::exchange::shift;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::tensor_parallel::region::ParallelRegion;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::ops::Range;
 
@@ -60,8 +60,8 @@ pub struct OnlineSoftmax {
 }
 
 /// Trains as `setup` says, after `change` of each rank, and compares the result with one process.
-fn compare(setup: &Setup, change: impl Fn(&mut Trainer<f64>) + Sync) {
-    let task = Task::small();
+fn compare(setup: &Parallelism, change: impl Fn(&mut Trainer<f64>) + Sync) {
+    let task = small();
     let run = train_by::<f64>(&task, setup, change);
     let (loss, weights) = run.difference(&train(&task, &alone(setup)));
     assert!(loss < 1e-11, "losses differ from one process by {loss}");
@@ -189,7 +189,7 @@ pub fn pipeline(answers: &Answers) {
             assert!(waiting <= ranks - rank, "rank {rank}: {waiting} micro-batches wait");
         }
     }
-    compare(&Setup { micros, ..mesh("pp=2") }, |trainer| {
+    compare(&Parallelism { micros, ..mesh("pp=2") }, |trainer| {
         let ops = &mut trainer.parts.pipeline.plan.ops;
         let planned = (0..ranks).map(|rank| (answers.pipeline)(rank, ranks, micros));
         *ops = planned.collect();
@@ -257,21 +257,22 @@ pub fn averaging(answers: &Answers) {
     compare(&mesh("dp=2"), |trainer| {
         let group = trainer.groups.copies.clone();
         let rule = AnsweredAverage(answers.averaging);
-        trainer.parts.store = Box::new(ApartStore::new(flat(trainer), group, 1, rule));
+        trainer.parts.store = Box::new(AveragedStore::new(flat(trainer), group, 1, rule));
     });
 }
 
 /// The sum of the gradients of two ranks, one with a single row and one with the other rows, is the
 /// gradient of one process.
 pub fn unequal(answers: &Answers) {
-    let Task { config, rows, .. } = Task::small();
-    let text = text(&config);
+    let recipe = small();
+    let text = recipe.text();
+    let Recipe { config, rows, .. } = recipe;
     let layout = ParameterLayout::whole(&config);
     let gradients = |part: Range<usize>, weight: Option<TokenWeight>| {
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f64>(1));
         let mut batch = text.part(0, rows, part, 1).unwrap().remove(0);
         batch.weight = weight.map_or(batch.weight, |weight| weight(&batch, rows, 2));
-        Gpt::new(&layout, Axes::single_rank(&layout.config))
+        Transformer::new(&layout, Axes::single_rank(&layout.config))
             .train(&mut store, &batch, true)
             .unwrap();
         store.gradients

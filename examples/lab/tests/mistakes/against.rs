@@ -2,25 +2,19 @@
 //! wrong, and finds no difference without a mistake.
 
 use crate::listed::setup_with_effect;
-use crate::support::{SEED, Task, text};
+use crate::support::{Recipe, SEED};
 use maypole::Communicator;
 use maypole_lab::against::{OneProcess, StepComparison};
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::rebalance::rebalance;
-use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::trainer::Trainer;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// Returns the comparisons of five steps, which are equal on all ranks.
-fn compared(task: &Task, setup: &Setup) -> Vec<StepComparison> {
-    let text = text(&task.config);
-    let optimizer = (task.rule, RateSchedule::constant(task.rate));
+fn compared(task: &Recipe, setup: &Parallelism) -> Vec<StepComparison> {
+    let text = task.text();
+    let optimizer = (task.rule, task.schedule);
     let rank = |comm| {
-        let mut trainer =
-            Trainer::<f32>::new(comm, &task.config, setup.clone(), SEED, optimizer).unwrap();
-        trainer.parts.clip.limit = task.clip;
-        trainer.parts.model.recompute = task.recompute;
-        task.mistake.map_or(Ok(()), |mistake| mistake.plant(&mut trainer, SEED)).unwrap();
+        let mut trainer = task.rank::<f32>(comm, setup).unwrap();
         let mut one = OneProcess::beside(&mut trainer, &task.config, SEED, optimizer).unwrap();
         let mut seen = Vec::new();
         for _ in 0..5 {
@@ -45,7 +39,7 @@ fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
         let right = compared(&task, &setup);
         let alarm = right.iter().find(|step| !step.agrees());
         assert!(alarm.is_none(), "{} without {fault:?}: {}", setup.mesh, alarm.unwrap());
-        let wrong = compared(&Task { mistake: Some(fault), ..task }, &setup);
+        let wrong = compared(&Recipe { mistake: Some(fault), ..task }, &setup);
         let named = wrong.iter().find(|step| !step.agrees());
         assert_eq!(named.is_some(), !fault.changes_no_number(), "{fault:?}");
         let Some(named) = named else { continue };
@@ -65,7 +59,7 @@ fn a_mistake_in_one_tensor_names_that_tensor() {
         (Mistake::ExpertsSummed, "block.0.expert.0.up.weight"),
     ] {
         let (task, setup) = setup_with_effect(fault);
-        let seen = compared(&Task { mistake: Some(fault), ..task }, &setup);
+        let seen = compared(&Recipe { mistake: Some(fault), ..task }, &setup);
         assert_eq!(seen[0].wrong_tensor(), Some(tensor), "{fault:?}: {}", seen[0]);
     }
 }

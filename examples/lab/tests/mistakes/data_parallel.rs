@@ -4,7 +4,8 @@
 //! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
 use maypole::Result;
-use maypole_lab::verify::{OutcomeDifference, Recipe, SumFirst};
+use maypole_lab::compare::{OutcomeDifference, Recipe};
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::store::{Store, StorePass, forward_store};
@@ -150,18 +151,6 @@ impl Rows for LocalTokens {
             |batch: TokenBatch| TokenBatch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
         Ok(self.0.of_step(text, step, scale)?.into_iter().map(local).collect())
     }
-
-    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
-        self.0.after(steps, work)
-    }
-
-    fn each(&self) -> &[usize] {
-        self.0.each()
-    }
-
-    fn all_like_own(&self) -> usize {
-        self.0.all_like_own()
-    }
 }
 
 fn caught(mistake: Mistake) {
@@ -217,7 +206,7 @@ fn a_weight_by_local_instead_of_global_tokens_is_caught() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     // The rows of a rank are half of them, in two micro-batches.
     let local = |trainer: &mut Trainer<f32>| {
-        let right = RankRows::new(&recipe.config, &trainer.setup, &trainer.groups);
+        let right = RankRows::new(&recipe.config, &trainer.parallelism, &trainer.groups);
         trainer.parts.rows = Box::new(LocalTokens(right));
     };
     let difference = on_rank_0(&recipe, local);

@@ -1,28 +1,29 @@
 //! Every mistake of the list is made, and the comparison with one process finds it.
 
-use crate::support::{Task, caught, mesh, router};
+use crate::support::{Recipe, caught, mesh, router, small, with_experts};
 use maypole_lab::mistakes::Mistake;
+use maypole_lab::unequal::rows::{RowDivision, SpeedClock};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
-use maypole_trainer::unequal_ranks::rows::{RowDivision, SpeedClock};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer::train::schedule::RateSchedule;
 
 /// AdamW with a large epsilon. With a small one, rounding of a gradient that is nearly zero changes
 /// the update by a whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// Returns a task and a setup in which `fault` has an effect.
-pub(crate) fn setup_with_effect(fault: Mistake) -> (Task, Setup) {
-    let task = Task::small();
-    let pp = Setup { micros: 4, ..mesh("pp=2") };
+pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Parallelism) {
+    let task = small();
+    let pp = Parallelism { micros: 4, ..mesh("pp=2") };
     let even = || {
-        let mut task = Task::small();
+        let mut task = small();
         task.config.vocab = 124;
         task
     };
     let experts = |text: &str| {
-        (Task::small().with_experts(4), Setup { router: Some(router(4)), ..mesh(text) })
+        (with_experts(small(), 4), Parallelism { router: Some(router(4)), ..mesh(text) })
     };
     match fault {
         Mistake::LocalMean | Mistake::GradientsAlone | Mistake::GradientsAveraged => {
@@ -32,42 +33,54 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Task, Setup) {
         // the vocabulary is even.
         Mistake::GradientsOverTensor => (even(), mesh("dp=2,tp=2")),
         Mistake::NoSumAfterRow | Mistake::NoSumBeforeColumn => (task, mesh("tp=2")),
-        Mistake::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
-        Mistake::PositionsOfFirst => (task, Setup { sequence: true, micros: 8, ..mesh("tp=2") }),
+        Mistake::NormsNotSummed => (task, Parallelism { sequence: true, ..mesh("tp=2") }),
+        Mistake::PositionsOfFirst => {
+            (task, Parallelism { sequence: true, micros: 8, ..mesh("tp=2") })
+        }
         Mistake::RouterSummed => {
             let (task, setup) = experts("tp=2");
-            (task, Setup { sequence: true, ..setup })
+            (task, Parallelism { sequence: true, ..setup })
         }
         Mistake::DenseCountedOften => {
             let (task, setup) = experts("ep=2");
-            (Task { clip: Some(0.1), ..task }, setup)
+            (Recipe { clip: Some(0.1), ..task }, setup)
         }
         Mistake::VocabularyRemainder | Mistake::VocabularyMaximum => (task, mesh("tp=2")),
         Mistake::MicrosSwapped => (task, pp),
-        Mistake::ActivationsStacked => (task, Setup { schedule: PipelineSchedule::GPipe, ..pp }),
+        Mistake::ActivationsStacked => {
+            (task, Parallelism { schedule: PipelineSchedule::GPipe, ..pp })
+        }
         Mistake::ExpertsSummed
         | Mistake::NotCombined
         | Mistake::GatesForgotten
         | Mistake::LocalBalance => experts("ep=2"),
         Mistake::RouterLeftBehind | Mistake::MomentsLeftBehind => {
             let (task, setup) = experts("ep=2");
-            (Task { rebalance: Some(1), rule: ADAMW, rate: 0.01, ..task }, setup)
+            (
+                Recipe {
+                    rebalance: Some(1),
+                    rule: ADAMW,
+                    schedule: RateSchedule::constant(0.01),
+                    ..task
+                },
+                setup,
+            )
         }
         Mistake::NotRescaled
         | Mistake::NotSentHome
         | Mistake::MaskOfFirst
         | Mistake::PlainPositions => (task, mesh("cp=2")),
         Mistake::HeadsSwapped => {
-            (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
+            (task, Parallelism { exchange: ContextExchange::Ulysses, ..mesh("cp=2") })
         }
         Mistake::OwnRowsMean | Mistake::RowsCutAlone => {
             let clock = SpeedClock::Pretended(vec![1.0, 3.0]);
-            (task, Setup { rows: RowDivision::BySpeed { every: 1, clock }, ..mesh("dp=2") })
+            (Recipe { division: RowDivision::BySpeed { every: 1, clock }, ..task }, mesh("dp=2"))
         }
         Mistake::PlannedAsGpipe => (task, pp),
-        Mistake::ActivationsKept => (Task { recompute: true, ..task }, mesh("tp=2")),
+        Mistake::ActivationsKept => (Recipe { recompute: true, ..task }, mesh("tp=2")),
         Mistake::UnitsKept | Mistake::SumsAfterwards => {
-            (task, Setup { sharding: Sharding::Fsdp { prefetch: true }, ..mesh("dp=2") })
+            (task, Parallelism { sharding: Sharding::Fsdp { prefetch: true }, ..mesh("dp=2") })
         }
     }
 }
@@ -145,9 +158,9 @@ fn without_a_mistake_nothing_is_noticed() {
 fn the_loss_falls_in_spite_of_most_mistakes() {
     let falls = |fault: &Mistake| {
         let (task, setup) = setup_with_effect(*fault);
-        let task = Task { steps: 12, mistake: Some(*fault), ..task };
+        let task = Recipe { steps: 12, mistake: Some(*fault), ..task };
         let run = crate::support::train::<f64>(&task, &setup);
-        run.losses.last() < run.losses.first()
+        run.outcome.losses.last() < run.outcome.losses.first()
     };
     let silent: Vec<Mistake> = Mistake::ALL.into_iter().filter(falls).collect();
     assert!(silent.len() * 3 > Mistake::ALL.len() * 2, "only {silent:?}");

@@ -6,9 +6,9 @@ use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::config::{Architecture, Config};
-use maypole_trainer::model::gpt::Gpt;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::FlatStore;
+use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::train::text::Text;
@@ -34,7 +34,7 @@ const SMALL: Config = Config {
 
 /// A model, its weights and its only batch.
 struct Subject {
-    gpt: Gpt<f64>,
+    gpt: Transformer<f64>,
     store: FlatStore<f64>,
     batch: TokenBatch,
     layout: ParameterLayout,
@@ -82,7 +82,7 @@ impl Subject {
                 None => right,
             });
         }
-        let gpt = Gpt::new(&layout, axes);
+        let gpt = Transformer::new(&layout, axes);
         let store = FlatStore::new(layout.clone(), weights);
         Self { gpt, store, batch: batch(&config), layout, routing, step: STEP }
     }

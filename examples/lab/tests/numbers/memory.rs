@@ -1,10 +1,11 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
-use crate::support::{SEED, Task, mesh, router, train, train_by};
+use crate::support::{SEED, full, mesh, router, train, train_by};
 use half::bf16;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::compare::Recipe;
 use maypole_lab::memory::{FULL, RankMemory};
 use maypole_lab::theory::RankTheory;
-use maypole_lab::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::{Architecture, Config};
@@ -12,8 +13,8 @@ use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::{trainer::Trainer, watch::StepPeaks};
 
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
@@ -28,11 +29,11 @@ fn every_sharding_holds_what_theory_says() {
     };
     let parameters = recipe.config.parameters();
     for sharding in [
-        Sharding::default(),
-        Sharding::Zero1,
-        Sharding::Zero2,
-        Sharding::Fsdp { prefetch: true },
-        Sharding::Local { every: 1 },
+        Sharding::default().into(),
+        Sharding::Zero1.into(),
+        Sharding::Zero2.into(),
+        FSDP.into(),
+        DataForm::Local { every: 1 },
     ] {
         for ranks in [1, 2, 4] {
             let (_, seen) =
@@ -121,23 +122,24 @@ fn activations_and_units_are_what_the_formulas_say() {
         let experts = if text.contains("ep") { 4 } else { 0 };
         let config = Config { experts, ..Config::default() };
         let router = (experts > 0).then(|| router(experts));
-        let plain = Setup { router, micros: 4, ..mesh(text) };
+        let plain = Parallelism { router, micros: 4, ..mesh(text) };
         let mut setups = vec![plain.clone()];
         if text.contains("tp") {
-            setups.push(Setup { sequence: true, ..plain.clone() });
+            setups.push(Parallelism { sequence: true, ..plain.clone() });
         }
         if text == "cp=2" {
-            setups.push(Setup { exchange: ContextExchange::Ulysses, ..plain.clone() });
+            setups.push(Parallelism { exchange: ContextExchange::Ulysses, ..plain.clone() });
         }
         if text.contains("pp") {
-            setups.push(Setup { schedule: PipelineSchedule::GPipe, ..plain.clone() });
+            setups.push(Parallelism { schedule: PipelineSchedule::GPipe, ..plain.clone() });
         }
         if text == "pp=2" {
-            setups.push(Setup { schedule: PipelineSchedule::Interleaved(2), ..plain.clone() });
+            setups
+                .push(Parallelism { schedule: PipelineSchedule::Interleaved(2), ..plain.clone() });
         }
         if text.contains("dp") {
             let sharded = [Sharding::Zero1, Sharding::Zero2, FSDP];
-            setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
+            setups.extend(sharded.map(|sharding| Parallelism { sharding, ..plain.clone() }));
         }
         for setup in setups {
             for recompute in [false, true] {
@@ -148,8 +150,8 @@ fn activations_and_units_are_what_the_formulas_say() {
 }
 
 /// Trains two steps and compares what each rank held with theory.
-fn compare(config: &Config, setup: &Setup, recompute: bool) {
-    let task = Task { config: config.clone(), steps: 2, recompute, ..Task::full() };
+fn compare(config: &Config, setup: &Parallelism, recompute: bool) {
+    let task = Recipe { config: config.clone(), steps: 2, recompute, ..full() };
     let run = train::<f32>(&task, setup);
     for (rank, seen) in run.seen.iter().enumerate() {
         let place = setup.mesh.place(rank);
@@ -165,7 +167,7 @@ fn compare(config: &Config, setup: &Setup, recompute: bool) {
         };
         near(activations, site.activations(&seen.routing), "activations");
         if setup.mesh.size(MeshAxis::Pp) == 1 {
-            near(units, site.units(false), "units");
+            near(units, site.units(setup.sharding, false), "units");
         }
     }
 }
@@ -179,8 +181,8 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
         for (recompute, architecture) in
             [(false, Architecture::Gpt), (true, Architecture::Gpt), (false, llama)]
         {
-            let setup = Setup { micros: 4, ..mesh(text) };
-            let mut task = Task { steps: 2, recompute, ..Task::full() };
+            let setup = Parallelism { micros: 4, ..mesh(text) };
+            let mut task = Recipe { steps: 2, recompute, ..full() };
             task.config.architecture = architecture;
             let run =
                 train_by::<f32>(&task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());
@@ -213,7 +215,7 @@ fn a_block_of_one_process_keeps_sixteen_widths_a_token() {
     let n = rows * t;
     let block = 4 * (n * (16 * d + 4) + rows * config.heads * t * t);
     let head = 4 * (n * (2 * d + 2) + n * config.vocab);
-    let setup = Setup::default();
+    let setup = Parallelism::default();
     let place = setup.mesh.place(0);
     let site =
         RankTheory { config: &config, setup: &setup, place, rows, element: FULL, recompute: false };

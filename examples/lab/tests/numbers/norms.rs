@@ -1,6 +1,7 @@
 //! The gradient's norm, and clipping by it, under every sharding.
 
-use maypole_lab::verify::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::clip::GradientNorm;
 use maypole_trainer::train::trainer::Trainer;

@@ -3,7 +3,8 @@
 
 use half::{bf16, f16};
 use maypole::Result;
-use maypole_lab::verify::{Recipe, SumFirst};
+use maypole_lab::compare::Recipe;
+use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::store::OwnedRun;
 use maypole_trainer::tensor::device::{CpuDevice, Device};
@@ -26,7 +27,7 @@ fn recipe(steps: u64) -> Recipe {
 fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
     let recipe = recipe(40);
     let wide = recipe.alone(1, 1, SumFirst::MicroBatches);
-    let last = |outcome: &maypole_lab::verify::TrainingOutcome| {
+    let last = |outcome: &maypole_lab::compare::TrainingOutcome| {
         outcome.losses[35..].iter().sum::<f64>() / 5.0
     };
     assert!(last(&wide) < 0.7 * wide.losses[0], "it learns: {:?}", wide.losses);
@@ -108,7 +109,7 @@ fn masters_are_updated_as_in_32_bits() {
     let expected = Rc::default();
     let inner = Optimizer::new(recipe.rule);
     trainer.parts.update = Box::new(Noting { inner, expected: Rc::clone(&expected) });
-    recipe.follow(&mut trainer).unwrap();
+    recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
     let weights = expected.take();
     assert_eq!(trainer.parts.store.owned()[0].weights, weights);
     let mut rounded = weights.clone();

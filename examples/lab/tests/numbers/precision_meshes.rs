@@ -1,7 +1,7 @@
 //! Mixed precision on meshes: numbers are rounded where one process rounds them, and after an
 //! overflow on one rank all ranks skip the step.
 
-use crate::support::{Run, SEED, Task, mesh, router, train_by};
+use crate::support::{Recipe, Run, SEED, full, mesh, router, small, train_by, with_experts};
 use half::{bf16, f16};
 use maypole::Communicator;
 use maypole_trainer::context_parallel::ring::RingAttention;
@@ -17,8 +17,8 @@ use maypole_trainer::tensor::random::centred;
 use maypole_trainer::tensor_parallel::vocab::VocabParallel;
 use maypole_trainer::tensor_parallel::vocab::Vocabulary;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
@@ -186,14 +186,14 @@ impl Device<f32> for Partly {
 
 /// Losses of `steps` steps in `bf16`.
 fn narrow(text: &str, layers: usize, steps: u64, on: &Partly) -> Vec<f64> {
-    let mut task = Task { steps, rule: ADAMW, rate: 1e-3, ..Task::full() };
+    let mut task = Recipe { steps, rule: ADAMW, schedule: RateSchedule::constant(1e-3), ..full() };
     task.config.layers = layers;
     let change = |trainer: &mut Trainer<f32>| {
         trainer.narrow::<bf16>(SEED).unwrap();
         trainer.parts.model.device = Arc::new(on.clone());
     };
     let run: Run<f32> = train_by(&task, &mesh(text), change);
-    run.losses
+    run.outcome.losses
 }
 
 fn apart(a: f64, b: f64) -> f64 {
@@ -251,11 +251,11 @@ impl Device<f32> for Overflowing {
 /// On one rank a forward pass overflows before the routers, which then choose by NaN.
 #[test]
 fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
-    let task = Task::small().with_experts(4);
+    let task = with_experts(small(), 4);
     for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
-        let setup = Setup { router: Some(router(4)), ..mesh(text) };
+        let setup = Parallelism { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let text = crate::support::text(&task.config);
+            let text = task.text();
             let rate = RateSchedule::constant(0.1);
             let mut trainer =
                 Trainer::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();

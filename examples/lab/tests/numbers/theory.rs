@@ -1,6 +1,6 @@
 //! The bytes that a rank holds and sends are those of theory.
 
-use crate::support::{Task, mesh, router, train};
+use crate::support::{Recipe, mesh, router, small, train, with_experts};
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
@@ -8,7 +8,7 @@ use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{MeshAxis, MeshCoordinates};
 use maypole_trainer::ranks::shard::Shard;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
 const MESHES: [&str; 9] = [
     "",
@@ -23,7 +23,7 @@ const MESHES: [&str; 9] = [
 ];
 
 /// Parameters at `place` by the closed formula: the table of the layout has as many.
-fn formula(config: &Config, setup: &Setup, place: MeshCoordinates) -> usize {
+fn formula(config: &Config, setup: &Parallelism, place: MeshCoordinates) -> usize {
     let size = |axis| setup.mesh.size(axis);
     let d = config.width;
     let tp = size(MeshAxis::Tp);
@@ -48,9 +48,9 @@ fn formula(config: &Config, setup: &Setup, place: MeshCoordinates) -> usize {
 fn parameters_of_a_place_are_the_formulas() {
     for experts in [0, 4] {
         for text in MESHES.into_iter().filter(|text| experts > 0 || !text.contains("ep")) {
-            let task = Task { steps: 1, rows: 8, ..Task::small().with_experts(experts) };
+            let task = Recipe { steps: 1, rows: 8, ..with_experts(small(), experts) };
             let router = (experts > 0).then(|| router(experts));
-            let setup = Setup {
+            let setup = Parallelism {
                 router,
                 schedule: PipelineSchedule::Interleaved(1),
                 micros: 2,
@@ -79,7 +79,7 @@ fn parameters_of_a_place_are_the_formulas() {
     let config = Config::default();
     let site = RankTheory {
         config: &config,
-        setup: &Setup::default(),
+        setup: &Parallelism::default(),
         place: mesh("").mesh.place(0),
         rows: 8,
         element: 4,
@@ -106,26 +106,29 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
     ];
     for text in meshes {
         let experts = if text.contains("ep") { 4 } else { 0 };
-        let task = Task { steps: 2, ..Task::small().with_experts(experts) };
+        let task = Recipe { steps: 2, ..with_experts(small(), experts) };
         let plain =
-            Setup { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
+            Parallelism { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
         let interleaved = PipelineSchedule::Interleaved(2);
-        let mut setups =
-            vec![plain.clone(), Setup { exchange: ContextExchange::Ulysses, ..plain.clone() }];
+        let mut setups = vec![
+            plain.clone(),
+            Parallelism { exchange: ContextExchange::Ulysses, ..plain.clone() },
+        ];
         if text.contains("tp") {
-            setups.push(Setup { sequence: true, ..plain.clone() });
+            setups.push(Parallelism { sequence: true, ..plain.clone() });
         }
         if text.contains("dp=2") {
             let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
-            setups.extend(sharded.map(|sharding| Setup { sharding, ..plain.clone() }));
+            setups.extend(sharded.map(|sharding| Parallelism { sharding, ..plain.clone() }));
         }
         if text.contains("pp=2") {
-            let interleaved = |setup: &Setup| Setup { schedule: interleaved, ..setup.clone() };
+            let interleaved =
+                |setup: &Parallelism| Parallelism { schedule: interleaved, ..setup.clone() };
             setups.extend(setups.iter().map(interleaved).collect::<Vec<_>>());
         }
         let both = setups.into_iter().flat_map(|setup| [(setup.clone(), false), (setup, true)]);
         for (setup, recompute) in both {
-            let run = train::<f32>(&Task { recompute, ..task.clone() }, &setup);
+            let run = train::<f32>(&Recipe { recompute, ..task.clone() }, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
                 let site = RankTheory {

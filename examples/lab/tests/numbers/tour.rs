@@ -2,19 +2,24 @@
 
 use half::{bf16, f16};
 use maypole::Result;
+use maypole_lab::compare::Recipe;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::tour::list;
 use maypole_lab::tour::row::{TourRow, heading};
 use maypole_lab::tour::{Plant, TourSettings, checks};
-use maypole_lab::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::ExpertLayer;
 use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::model::axes::Attention;
 use maypole_trainer::model::store::OwnedRun;
+use maypole_trainer::ranks::memory::MemoryKind;
+use maypole_trainer::tensor::attention::Heads;
+use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::half_float::HalfFloat;
+use maypole_trainer::tensor_parallel::region::SingleRank;
 use maypole_trainer::train::optim::{Optimizer, Update};
 use maypole_trainer::train::trainer::Trainer;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -33,7 +38,7 @@ fn every_row_of_the_tour_passes() {
 /// The row `axis` with `fault`, after two steps.
 fn with_fault(axis: &str, fault: Mistake) -> TourRow {
     let mut check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
-    check.mistake = Some(fault);
+    check.recipe.mistake = Some(fault);
     check.run(2).unwrap()
 }
 
@@ -67,7 +72,7 @@ fn rows_that_are_not_divided_do_not_see_positions() {
 #[test]
 fn a_forward_pass_that_is_not_bitwise_is_enough_to_fail() {
     let mut check = list::checks().into_iter().find(|it| it.axis == "context, Ulysses").unwrap();
-    check.mistake = Some(Mistake::HeadsSwapped);
+    check.recipe.mistake = Some(Mistake::HeadsSwapped);
     check.bound = f64::INFINITY;
     assert!(!check.run(1).unwrap().pass);
 }
@@ -93,6 +98,59 @@ fn a_mistake_that_changes_no_number_fails_its_row() {
     }
     let silent = Mistake::ALL.into_iter().filter(|fault| fault.changes_no_number());
     assert_eq!(silent.count(), 4, "each is above");
+}
+
+/// Attention that keeps what its backward pass got until as many layers later as a stage has.
+struct KeptLonger {
+    inner: Box<dyn Attention<f32>>,
+    kept: VecDeque<Vec<Vec<f32>>>,
+    layers: usize,
+}
+
+impl Attention<f32> for KeptLonger {
+    fn forward(
+        &mut self,
+        device: &dyn Device<f32>,
+        heads: Heads,
+        qkv: &[f32],
+    ) -> Result<(Vec<f32>, Vec<Vec<f32>>)> {
+        self.inner.forward(device, heads, qkv)
+    }
+
+    fn backward(
+        &mut self,
+        device: &dyn Device<f32>,
+        heads: Heads,
+        qkv: &[f32],
+        (y, kept): (&[f32], &[Vec<f32>]),
+        dy: &[f32],
+    ) -> Result<Vec<f32>> {
+        let all = || [&[qkv.to_vec(), y.to_vec()], kept].concat();
+        self.kept.push_back(MemoryKind::Activations.hold(all));
+        if self.kept.len() > self.layers {
+            self.kept.pop_front();
+        }
+        self.inner.backward(device, heads, qkv, (y, kept), dy)
+    }
+}
+
+/// An interleaved stage keeps a part of its activations one micro-batch too long.
+#[test]
+fn activations_that_are_kept_one_micro_batch_longer_fail_their_row() {
+    let keep = |trainer: &mut Trainer<f32>| {
+        let pipeline = &trainer.parts.pipeline;
+        let layers =
+            trainer.parts.model.config.layers / (pipeline.plan.ranks * pipeline.plan.chunks);
+        let attention = &mut trainer.parts.model.axes.attention;
+        let inner = std::mem::replace(attention, Box::new(SingleRank));
+        *attention = Box::new(KeptLonger { inner, kept: VecDeque::new(), layers });
+        Ok(())
+    };
+    for axis in ["pipeline, interleaved", "pipeline, 1F1B"] {
+        let row = with_plant(axis, keep);
+        assert!(!row.pass && row.difference <= row.bound, "{row:?}");
+        assert!(row.activations_bytes > row.activations_bytes_theory, "{row:?}");
+    }
 }
 
 /// The row `axis`, in which each rank has something planted.
@@ -157,7 +215,7 @@ fn ranks_that_differ_fail_their_row() {
 #[test]
 fn experts_that_take_half_of_their_tokens_fail_their_row() {
     let row = with_plant("experts, some full", |trainer| {
-        let router = trainer.setup.router.unwrap();
+        let router = trainer.parallelism.router.unwrap();
         let router = Router { capacity: router.capacity.map(|share| share / 2.0), ..router };
         let groups = (trainer.groups.ep.clone(), trainer.groups.tp.clone());
         let routing = Rc::clone(&trainer.parts.pipeline.routing);

@@ -1,15 +1,18 @@
 //! What a rank keeps is what it copies, to the bit, and what comes back is what was.
 
 use crate::mortal::{Mortals, task};
-use crate::support::{SEED, text};
+use crate::support::SEED;
 use maypole::Communicator;
+use maypole_lab::averaging::DataForm;
+use maypole_lab::survivors::can_lose_ranks;
 use maypole_lab::survivors::keeper::{StateKeeper, keep_states};
 use maypole_lab::survivors::kept::RecoveryError;
 use maypole_lab::survivors::recovery::Survivors;
+use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 
 fn case(sharding: Sharding) -> Mortals {
@@ -20,7 +23,7 @@ fn case(sharding: Sharding) -> Mortals {
 fn each_rank_has_its_neighbours_optimizer_of_the_same_step() {
     for sharding in [Sharding::Zero1, Sharding::Zero2] {
         let case = case(sharding);
-        let text = text(&task().config);
+        let text = task().text();
         let ranks = Communicator::run_local(3, |comm| {
             let mut trainer = case.trainer(comm).unwrap();
             // Not from the beginning: what was there before is copied, too.
@@ -56,7 +59,7 @@ fn keeping_changes_no_loss() {
 fn the_restored_state_is_bitwise_what_it_was() {
     for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2] {
         let case = case(sharding);
-        let text = text(&task().config);
+        let text = task().text();
         let state = |trainer: &mut Trainer<f32>| {
             let weights = trainer.parts.store.all_weights().unwrap();
             let places = trainer.parts.store.owned();
@@ -116,20 +119,20 @@ fn nobody_goes_on_if_nobody_has_gone() {
 #[test]
 fn what_has_no_second_copy_is_refused() {
     for (mesh, sharding, part) in [
-        ("dp=2,tp=2", Sharding::default(), "tp divides it"),
-        ("pp=2", Sharding::default(), "pp divides it"),
-        ("dp=2", Sharding::Fsdp { prefetch: true }, "give --sharding replicated"),
-        ("dp=2", Sharding::Local { every: 2 }, "give --sharding replicated"),
+        ("dp=2,tp=2", Sharding::default().into(), "tp divides it"),
+        ("pp=2", Sharding::default().into(), "pp divides it"),
+        ("dp=2", Sharding::Fsdp { prefetch: true }.into(), "give --sharding replicated"),
+        ("dp=2", DataForm::Local { every: 2 }, "give --sharding replicated"),
     ] {
-        let setup = Setup { sharding, ..Setup::of(Mesh::parse(mesh).unwrap()) };
-        let why = setup.can_lose_ranks().unwrap_err();
+        let mesh = Mesh::parse(mesh).unwrap();
+        let why = can_lose_ranks(mesh, sharding, &RowDivision::Equal).unwrap_err();
         assert!(why.contains(part), "{mesh}: {why}");
     }
     // One rank has nobody to lose.
     let optimizer = (task().rule, RateSchedule::constant(0.1));
     let comm = Communicator::local(1).remove(0);
     let mut one =
-        Trainer::<f32>::new(comm, &task().config, Setup::default(), SEED, optimizer).unwrap();
+        Trainer::<f32>::new(comm, &task().config, Parallelism::default(), SEED, optimizer).unwrap();
     keep_states(&mut one, None).unwrap();
-    assert!(one.step(&text(&task().config), 4).unwrap().report.loss.is_finite());
+    assert!(one.step(&task().text(), 4).unwrap().report.loss.is_finite());
 }

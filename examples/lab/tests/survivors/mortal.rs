@@ -1,6 +1,6 @@
 //! Ranks, as threads, of which some die in the middle of a step; and what must come of it.
 
-use crate::support::{SEED, Task, text};
+use crate::support::{Recipe, small};
 use maypole::{Communicator, Error, Result};
 use maypole_lab::survivors::keeper::keep_states;
 use maypole_lab::survivors::kept::RecoveryError;
@@ -9,13 +9,10 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::forward_store;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
-use maypole_trainer::ranks::group::SumOrder;
-use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::trainer::Trainer;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -108,20 +105,20 @@ pub(crate) struct Seen {
     pub(crate) worlds: Vec<(usize, u64)>,
 }
 
-pub(crate) fn task() -> Task {
-    let task = Task::small();
-    Task { rule: Rule::ADAMW, rate: 0.01, steps: 8, clip: Some(0.5), ..task }
+pub(crate) fn task() -> Recipe {
+    let task = small();
+    Recipe {
+        rule: Rule::ADAMW,
+        schedule: RateSchedule::constant(0.01),
+        steps: 8,
+        clip: Some(0.5),
+        ..task
+    }
 }
 
 impl Mortals {
     pub(crate) fn trainer(&self, comm: Communicator) -> Result<Trainer<f32>> {
-        let task = task();
-        let mesh = Mesh::replicas(comm.world());
-        let setup = Setup { sharding: self.sharding, order: SumOrder::Ranks, ..Setup::of(mesh) };
-        let schedule = RateSchedule::constant(task.rate);
-        let mut trainer = Trainer::new(comm, &task.config, setup, SEED, (task.rule, schedule))?;
-        trainer.parts.clip.limit = task.clip;
-        Ok(trainer)
+        task().trainer(comm, 1, self.sharding)
     }
 
     /// Trains on all ranks; those that die see nothing.
@@ -132,7 +129,7 @@ impl Mortals {
     fn rank(&self, mut comm: Communicator) -> Option<std::result::Result<Seen, RecoveryError>> {
         let name = comm.rank();
         comm.set_timeout(TIMEOUT);
-        let (task, text) = (task(), text(&task().config));
+        let (task, text) = (task(), task().text());
         let mut survivors = Survivors::new(&mut comm).unwrap();
         let mut trainer = self.trainer(comm).unwrap();
         keep_states(&mut trainer, None).unwrap();
@@ -163,7 +160,7 @@ impl Mortals {
     /// goes on from a checkpoint of the one before.
     pub(crate) fn expected(&self, worlds: &[(usize, u64)]) -> Vec<f64> {
         let folder = tempfile::tempdir().unwrap();
-        let (task, text) = (task(), text(&task().config));
+        let (task, text) = (task(), task().text());
         let mut saved: Option<PathBuf> = None;
         let mut losses = Vec::new();
         for (nth, (ranks, _)) in worlds.iter().enumerate() {

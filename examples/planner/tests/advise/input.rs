@@ -3,8 +3,8 @@
 
 use maypole_planner::cluster::{Accelerator, AcceleratorCluster};
 use maypole_planner::search::{AdviceQuestion, advise};
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use proptest::prelude::*;
@@ -35,14 +35,14 @@ fn impossible_sizes_are_named() {
         ("[".repeat(1 << 15), ""),
         ("#".repeat(1 << 20), "at most 64 KiB"),
     ] {
-        let why = Transformer::parse(&text).unwrap_err();
+        let why = ModelSizes::parse(&text).unwrap_err();
         assert!(why.contains(part), "{why}");
     }
 }
 
 #[test]
 fn a_mesh_that_does_not_divide_is_named() {
-    let model = Transformer::preset("mixtral").unwrap();
+    let model = ModelSizes::preset("mixtral").unwrap();
     let way =
         |mesh: &str| ParallelStrategy { mesh: Mesh::parse(mesh).unwrap(), ..ParallelStrategy::ONE };
     let interleaved =
@@ -76,7 +76,7 @@ fn impossible_clusters_and_steps_are_named() {
     let gpu = Accelerator::named("a40").unwrap();
     assert!(AcceleratorCluster::described("nonsense", 1, 100.0, gpu).is_err());
     assert!(Accelerator::named("abacus").unwrap_err().contains("mi300x"));
-    let model = Transformer::preset("7b").unwrap();
+    let model = ModelSizes::preset("7b").unwrap();
     let cluster = AcceleratorCluster::named("dgx-h100").unwrap();
     let question = AdviceQuestion {
         tokens: 5000,
@@ -98,7 +98,7 @@ proptest! {
         let names = ["layers", "width", "heads", "vocabulary", "sequence", "key-value-heads",
             "hidden", "experts", "experts-per-token", "dense-layers"];
         let lines = names.iter().zip(&sizes).map(|(name, size)| format!("{name} = {size}\n"));
-        if let Ok(model) = Transformer::parse(&lines.collect::<String>()) {
+        if let Ok(model) = ModelSizes::parse(&lines.collect::<String>()) {
             prop_assert!(model.parameters().is_finite() && model.operations_per_token() > 0.0);
         }
     }

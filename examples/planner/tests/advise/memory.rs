@@ -3,14 +3,14 @@
 use maypole_lab::memory::RankMemory;
 use maypole_lab::theory::RankTheory;
 use maypole_planner::memory::{RankBytes, StateBytes};
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 
 /// The arithmetic of every introduction: seven billion parameters in 16 bits with AdamW.
 #[test]
@@ -39,16 +39,16 @@ fn figure_1_of_the_zero_paper_is_reproduced() {
 }
 
 /// A model of the trainer, as the planner knows it.
-fn same(config: &Config) -> Transformer {
+fn same(config: &Config) -> ModelSizes {
     let Config { vocab, context, width, heads, layers, .. } = *config;
     let text = format!(
         "layers = {layers}\nwidth = {width}\nheads = {heads}\nvocabulary = {vocab}\n\
          sequence = {context}\npositions = true\nbiases = true"
     );
-    Transformer::parse(&text).unwrap()
+    ModelSizes::parse(&text).unwrap()
 }
 
-fn strategy(setup: &Setup, rows: usize, recompute: Recomputation) -> ParallelStrategy {
+fn strategy(setup: &Parallelism, rows: usize, recompute: Recomputation) -> ParallelStrategy {
     ParallelStrategy {
         mesh: setup.mesh,
         sequence: setup.sequence,
@@ -70,11 +70,11 @@ fn parameters_are_those_of_the_trainers_own_table() {
     for (name, billions) in
         [("7b", 6.7), ("8b", 8.0), ("70b", 70.6), ("405b", 405.9), ("175b", 174.6)]
     {
-        let found = Transformer::preset(name).unwrap().parameters() / 1e9;
+        let found = ModelSizes::preset(name).unwrap().parameters() / 1e9;
         assert_eq!((found * 10.0).round() / 10.0, billions, "{name}");
     }
     for (name, billions) in [("mixtral", 46.7), ("deepseek-v3", 671.0)] {
-        let found = Transformer::preset(name).unwrap().parameters() / 1e9;
+        let found = ModelSizes::preset(name).unwrap().parameters() / 1e9;
         assert!((found / billions - 1.0).abs() < 0.01, "{name}: {found}");
     }
 }
@@ -91,7 +91,7 @@ fn the_trainers_own_theory_counts_the_same() {
         for (recompute, kept) in [(false, Recomputation::Nothing), (true, Recomputation::Blocks)] {
             let mesh = Mesh::parse(text).unwrap();
             let micros = if mesh.size(MeshAxis::Pp) > 1 { 4 } else { 1 };
-            let setup = Setup { micros, ..Setup::of(mesh) };
+            let setup = Parallelism { micros, ..Parallelism::of(mesh) };
             // A ring keeps no probabilities.
             let ring = mesh.size(MeshAxis::Cp) > 1 && !recompute;
             let kept = if ring { Recomputation::Fused } else { kept };
@@ -144,7 +144,7 @@ fn every_sharding_holds_what_the_trainers_table_says() {
 /// dropout; with tensor and sequence parallelism all of it divided by t.
 #[test]
 fn a_layer_keeps_what_korthikanti_counted() {
-    let model = Transformer::preset("175b").unwrap();
+    let model = ModelSizes::preset("175b").unwrap();
     for tp in [1, 8] {
         let mesh = Mesh::ONE.with(MeshAxis::Tp, tp);
         let planned = ParallelStrategy { mesh, sequence: tp > 1, ..ParallelStrategy::ONE };
@@ -160,7 +160,7 @@ fn a_layer_keeps_what_korthikanti_counted() {
 
 #[test]
 fn a_pipeline_holds_as_many_micro_batches_as_its_schedule() {
-    let model = Transformer::preset("7b").unwrap();
+    let model = ModelSizes::preset("7b").unwrap();
     let mesh = Mesh::ONE.with(MeshAxis::Pp, 4);
     let held = |schedule| {
         let planned = ParallelStrategy { mesh, schedule, micros: 16, ..ParallelStrategy::ONE };
@@ -173,7 +173,7 @@ fn a_pipeline_holds_as_many_micro_batches_as_its_schedule() {
 
 #[test]
 fn experts_are_divided_over_their_own_ranks_alone() {
-    let model = Transformer::preset("mixtral").unwrap();
+    let model = ModelSizes::preset("mixtral").unwrap();
     let on = |text: &str| {
         let planned = ParallelStrategy {
             mesh: Mesh::parse(text).unwrap(),

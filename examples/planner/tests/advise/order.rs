@@ -1,19 +1,19 @@
 //! The order of meshes by prediction and by measurement, on this machine.
 
 use maypole::{Communicator, ReduceOp};
-use maypole_lab::verify::median;
+use maypole_lab::compare::median;
 use maypole_planner::cluster::{Accelerator, AcceleratorCluster, CoreSharing};
 use maypole_planner::groups::GroupPrices;
 use maypole_planner::price::StepPricing;
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::tensor::matmul::{MatrixView, matmul};
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use std::time::Instant;
@@ -163,7 +163,7 @@ const STUDIES: [Study; 3] = [
 ];
 
 impl Study {
-    fn setup(&self, case: &Case) -> Setup {
+    fn setup(&self, case: &Case) -> Parallelism {
         let sharding = match case.stage {
             Replicated => Sharding::default(),
             One => Sharding::Zero1,
@@ -171,7 +171,12 @@ impl Study {
             Three => Sharding::Fsdp { prefetch: true },
         };
         let mesh = Mesh::parse(case.mesh).unwrap();
-        Setup { sharding, micros: case.micros, sequence: case.sequence, ..Setup::of(mesh) }
+        Parallelism {
+            sharding,
+            micros: case.micros,
+            sequence: case.sequence,
+            ..Parallelism::of(mesh)
+        }
     }
 
     /// Predicted seconds of a step on `cluster`.
@@ -181,7 +186,7 @@ impl Study {
             "layers = {layers}\nwidth = {width}\nheads = {heads}\nvocabulary = {vocab}\n\
              sequence = {context}\npositions = true\nbiases = true"
         );
-        let model = Transformer::parse(&text).unwrap();
+        let model = ModelSizes::parse(&text).unwrap();
         let setup = self.setup(case);
         let ring = setup.mesh.size(MeshAxis::Cp) > 1;
         let kept = if ring { Recomputation::Fused } else { Recomputation::Nothing };

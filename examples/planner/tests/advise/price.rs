@@ -9,13 +9,13 @@ use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
 use maypole_planner::cluster::AcceleratorCluster;
 use maypole_planner::groups::{GroupPrices, GroupShape, PricedCollective};
 use maypole_planner::price::StepPricing;
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::step::StepPrice;
 use maypole_planner::strategy::{ParallelStrategy, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 
-fn priced(model: &Transformer, cluster: &str, strategy: &ParallelStrategy) -> StepPrice {
+fn priced(model: &ModelSizes, cluster: &str, strategy: &ParallelStrategy) -> StepPrice {
     let cluster = AcceleratorCluster::named(cluster).unwrap();
     let prices = GroupPrices::new(&cluster);
     StepPricing::new(model, strategy, &cluster, &prices).step().unwrap()
@@ -112,7 +112,7 @@ fn extrapolated_prices_of_large_groups_are_close() {
 
 #[test]
 fn one_rank_computes_and_updates_alone() {
-    let model = Transformer::preset("7b").unwrap();
+    let model = ModelSizes::preset("7b").unwrap();
     let price = priced(&model, "dgx-h100", &way(""));
     let least = model.operations_per_token() * 4096.0 / 989e12;
     assert!(price.compute > least && price.compute < 2.5 * least, "{price:?} beside {least}");
@@ -136,7 +136,7 @@ fn one_rank_computes_and_updates_alone() {
 fn a_pipeline_waits_as_its_formula_says() {
     // A vocabulary so small that stages are equal.
     let text = "layers = 16\nwidth = 4096\nheads = 32\nvocabulary = 64\nsequence = 4096";
-    let model = Transformer::parse(text).unwrap();
+    let model = ModelSizes::parse(text).unwrap();
     for (schedule, chunks) in [
         (PipelineSchedule::OneForwardOneBackward, 1.0),
         (PipelineSchedule::Interleaved(2), 2.0),
@@ -154,7 +154,7 @@ fn a_pipeline_waits_as_its_formula_says() {
 
 #[test]
 fn each_axis_pays_for_its_own_collectives() {
-    let model = Transformer::preset("mixtral").unwrap();
+    let model = ModelSizes::preset("mixtral").unwrap();
     for (mesh, pays) in [
         ("tp=8", [true, false, false, false, false]),
         ("cp=8", [false, false, false, false, true]),
@@ -174,7 +174,7 @@ fn each_axis_pays_for_its_own_collectives() {
 fn weights_that_are_gathered_each_micro_batch_cost_more_than_once() {
     // Sequences so short that nothing hides.
     let text = "layers = 32\nwidth = 4096\nheads = 32\nvocabulary = 32000\nsequence = 256";
-    let model = Transformer::parse(text).unwrap();
+    let model = ModelSizes::parse(text).unwrap();
     let seconds = |stage| {
         let planned = ParallelStrategy { stage, micros: 8, ..way("dp=32") };
         priced(&model, "32xpcie-phb", &planned).copies

@@ -4,12 +4,12 @@ use maypole_planner::cluster::AcceleratorCluster;
 use maypole_planner::picture::svg;
 use maypole_planner::report::{advice_json, advice_text};
 use maypole_planner::search::{Advice, AdviceQuestion, advise};
+use maypole_planner::sizes::ModelSizes;
 use maypole_planner::strategy::{NumberFormat, Recomputation, ZeroStage};
-use maypole_planner::transformer::Transformer;
 use std::time::{Duration, Instant};
 
-fn asked(model: &str, cluster: &str, tokens: usize) -> (Transformer, AcceleratorCluster, Advice) {
-    let model = Transformer::preset(model).unwrap();
+fn asked(model: &str, cluster: &str, tokens: usize) -> (ModelSizes, AcceleratorCluster, Advice) {
+    let model = ModelSizes::preset(model).unwrap();
     let cluster = AcceleratorCluster::named(cluster).unwrap();
     let question = AdviceQuestion {
         tokens,

@@ -5,15 +5,16 @@
 //! the error gives the sizes. Otherwise the kernel would kill the run without a message. A folder, or
 //! a long file, is not read into memory at all: see `streaming`.
 
-use super::TrainOptions;
+use super::section;
 use crate::ranks::JoinedRanks;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::text::{HAMLET, RICHARD_III, Text};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of memory that a byte of text takes: itself, and as much while a pipe is read.
 const OF_BYTES: u64 = 2;
@@ -21,7 +22,37 @@ const OF_BYTES: u64 = 2;
 /// a merge.
 const OF_TOKENS: u64 = 10;
 
-impl TrainOptions {
+section! {
+    #[command(next_help_heading = "The text")]
+    DataOptions {
+        /// The text to train on; its last tenth is held out for the validation loss at the end. A file,
+        /// or a folder of UTF-8 files, which may be larger than memory [default: two plays].
+        data: PathBuf,
+        /// Folder for the tokens of a --data that streams: a folder, or a file of more than 64 MiB, or
+        /// any file if this is given [default: ~/.cache/maypole-trainer].
+        data_cache: PathBuf,
+        /// Learn this many tokens from the text instead of taking bytes.
+        bpe: usize,
+    }
+}
+
+impl DataOptions {
+    /// Refuses numbers that are impossible with any other options.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if let Some(vocab) = self.bpe {
+            ensure!(
+                vocab > 256,
+                "--bpe {vocab}: bytes alone are 256 tokens; give more, or leave it out"
+            );
+        }
+        Ok(())
+    }
+
+    /// The tokens that `--bpe` asks for; the text may give fewer.
+    pub(super) fn vocab(&self) -> usize {
+        self.bpe.unwrap_or(256)
+    }
+
     /// Returns the vocabulary, the text to learn from, and the text to validate on. Each of
     /// `processes` holds a copy, unless the text streams.
     pub(super) fn text(
@@ -79,7 +110,7 @@ pub(crate) fn read_text(
             path.display()
         );
     }
-    let options = TrainOptions { data: data.map(Path::to_owned), ..TrainOptions::default() };
+    let options = DataOptions { data: data.map(Path::to_owned), ..DataOptions::default() };
     let (_, text, held_out) = options.in_memory(context, seed, 1)?;
     Ok((text, held_out))
 }

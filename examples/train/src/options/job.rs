@@ -1,78 +1,57 @@
-//! A run with all its options settled.
+//! A run with all its options settled: the options, and what is made of them.
 
-use super::survival::OnFailure;
+use super::TrainOptions;
+use super::lab::OnFailure;
+use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
+use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
-use maypole_trainer::train::settings::RunSettings;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::settings::RunRecord;
 use maypole_trainer::train::text::{DataFingerprint, Text};
-use std::path::{Path, PathBuf};
 
 /// A run with all its options settled.
 pub(crate) struct TrainingJob {
+    pub(crate) options: TrainOptions,
     pub(crate) config: Config,
-    pub(crate) setup: Setup,
-    /// Whether layers are divided by a measurement, which is made before the first step.
-    pub(crate) measures_layers: bool,
+    pub(crate) setup: Parallelism,
+    /// How ranks along `dp` learn from each other's rows.
+    pub(crate) form: DataForm,
+    /// The division of rows over replicas.
+    pub(crate) row_division: RowDivision,
     /// A deliberate mistake.
     pub(crate) fault: Option<Mistake>,
     pub(crate) rule: Rule,
     pub(crate) schedule: RateSchedule,
-    pub(crate) clip: Option<f64>,
     pub(crate) precision: Precision,
     /// What computes the layers of each rank.
     pub(crate) device: DeviceChoice,
-    pub(crate) recompute: bool,
-    /// Steps between moves of experts.
-    pub(crate) rebalance: Option<u64>,
-    pub(crate) rows: usize,
-    pub(crate) seed: u64,
-    pub(crate) save: Option<PathBuf>,
-    pub(crate) save_every: u64,
-    /// Checkpoints to keep.
-    pub(crate) keep: Option<usize>,
-    pub(crate) svg: Option<PathBuf>,
-    pub(crate) sample: usize,
-    pub(crate) temperature: f64,
-    /// What the sample follows.
-    pub(crate) prompt: Option<String>,
-    pub(crate) processes: bool,
     /// What the other ranks do when one has died.
     pub(crate) on_failure: OnFailure,
-    /// Whether the run is compared with the same training in one process.
-    pub(crate) against: bool,
     pub(crate) text: Text,
     /// The text for the validation loss: the end of the text.
     pub(crate) held_out: Text,
-    /// The file for the loss of each step.
-    pub(crate) losses: Option<PathBuf>,
     pub(crate) bpe: Bpe,
 }
 
 impl TrainingJob {
-    /// The folder of checkpoints, if one is written after step `step`.
-    pub(crate) fn saves_after(&self, step: u64) -> Option<&Path> {
-        let due = step.is_multiple_of(self.save_every) || step == self.schedule.steps;
-        self.save.as_deref().filter(|_| due)
+    /// What the sample follows; `None` for a line of the text that was held out.
+    pub(crate) fn prompt(&self) -> Option<&str> {
+        // The text that is trained on without --data.
+        let plays = self.options.data.data.is_none().then_some("KING.\n");
+        self.options.run.prompt.as_deref().or(plays)
     }
 
-    /// The settings of this run that a checkpoint records.
-    pub(crate) fn settings(&self) -> RunSettings {
+    /// What a checkpoint records of this run, besides its trainer.
+    pub(crate) fn record(&self) -> RunRecord {
         let data =
             DataFingerprint { vocabulary: self.bpe.fingerprint(), text: self.text.fingerprint() };
-        RunSettings {
-            rows: self.rows,
-            seed: self.seed,
-            precision: self.precision,
-            router: self.setup.router,
-            fault: self.fault.map(Mistake::name),
-            data,
-            bpe: self.bpe.clone(),
-        }
+        let options = self.options.record();
+        RunRecord { router: self.setup.router, data, bpe: self.bpe.clone(), options }
     }
 }

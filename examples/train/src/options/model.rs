@@ -1,24 +1,85 @@
-//! The sizes of the model, what its blocks are made of, and its number format.
+//! The section of the model: its sizes, what its blocks are made of, and its experts.
 
-use super::{TrainOptions, named};
+use super::{named, section};
 use anyhow::ensure;
+use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Architecture, Config, divisor};
-use maypole_trainer::tensor::device_choice::DeviceChoice;
-use maypole_trainer::tensor::precision::Precision;
-use maypole_trainer::train::setup::Setup;
+use serde::{Deserialize, Serialize};
 
-impl TrainOptions {
-    /// The model, with the vocabulary that `--bpe` asks for; the text may give fewer tokens.
-    pub(super) fn sizes(&self) -> anyhow::Result<Config> {
-        Ok(Config {
-            vocab: self.bpe.unwrap_or(256),
+section! {
+    #[command(next_help_heading = "The model")]
+    ModelOptions {
+        /// What blocks are made of: gpt; llama (RMS norms, rotary positions, SwiGLU, grouped queries,
+        /// no biases) [default: gpt].
+        model: String,
+        /// Heads of keys and values of a llama, each of which several heads of queries use [default: the
+        /// most up to half of --heads that divide them].
+        kv_heads: usize,
+        /// Width of the model: numbers in the vector of a token [default: 128].
+        width: usize,
+        /// Tokens of a row [default: 64].
+        context: usize,
+        /// Number of attention heads [default: 4].
+        heads: usize,
+        /// Number of blocks [default: 4].
+        layers: usize,
+        /// Experts of each block; each token goes to two [default: none].
+        experts: usize,
+        /// Tokens that an expert takes, as a multiple of the even share [default: all].
+        capacity: f32,
+        /// Tokens of a row over which capacity and the load of experts are reckoned [default: the most
+        /// up to 8 that divide it].
+        group: usize,
+    }
+}
+
+impl ModelOptions {
+    /// Refuses numbers that are impossible with any other options.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.group != Some(0), "--group needs a positive number");
+        if let Some(capacity) = self.capacity {
+            let even = "1 is the even share, and without --capacity experts take all";
+            ensure!(
+                capacity.is_finite() && capacity > 0.0,
+                "--capacity {capacity} is no share of tokens: {even}"
+            );
+        }
+        Ok(())
+    }
+
+    /// The model, with `vocab` tokens.
+    pub(super) fn build(&self, vocab: usize) -> anyhow::Result<Config> {
+        let config = Config {
+            vocab,
             context: self.context.unwrap_or(64),
             width: self.width.unwrap_or(128),
             heads: self.heads(),
             layers: self.layers.unwrap_or(4),
             experts: self.experts.unwrap_or(0),
             architecture: self.architecture()?,
-        })
+        };
+        config.check().map_err(anyhow::Error::msg)?;
+        Ok(config)
+    }
+
+    /// The rule by which tokens choose experts, if the model has some.
+    pub(super) fn router(&self, config: &Config) -> Option<Router> {
+        let group = self.group.unwrap_or_else(|| divisor(config.context, 8));
+        let (experts, capacity) = (config.experts, self.capacity);
+        (experts > 0).then_some(Router { experts, top: 2, group, capacity, balance: 0.01 })
+    }
+
+    /// Refuses options that change nothing in this model.
+    pub(super) fn check_effects(&self, config: &Config) -> anyhow::Result<()> {
+        for (name, given) in
+            [("capacity", self.capacity.is_some()), ("group", self.group.is_some())]
+        {
+            ensure!(
+                !given || config.experts > 0,
+                "--{name} needs experts, and the model has none: see --experts"
+            );
+        }
+        Ok(())
     }
 
     fn heads(&self) -> usize {
@@ -36,43 +97,5 @@ impl TrainOptions {
              leave it out, or give --model llama"
         );
         Ok(architecture)
-    }
-
-    /// The device of each rank's layers. Makes sure that there is one.
-    pub(super) fn device(&self) -> anyhow::Result<DeviceChoice> {
-        let device = DeviceChoice::parse(self.device.as_deref().unwrap_or("cpu"))
-            .map_err(anyhow::Error::msg)?;
-        ensure!(
-            device == DeviceChoice::Cpu || !self.measures_layers(),
-            "--stages measured times layers on the processor: give the layers of each stage, as \
-             3,1, or leave out --device"
-        );
-        device.gpu(crate::ranks::place()?.0).map_err(anyhow::Error::msg)?;
-        Ok(device)
-    }
-
-    /// The number format of weights and activations.
-    pub(super) fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
-        let precisions =
-            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
-        let precision = named(&self.precision, "precision", &precisions)?;
-        let local = setup.sharding.diverges();
-        ensure!(
-            !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own: \
-             leave out --save"
-        );
-        ensure!(
-            !setup.sharding.is_late() || self.save.is_none(),
-            "a checkpoint has no sums that are under way: leave out --save, or give another \
-             --sharding than stale"
-        );
-        ensure!(
-            !local || precision == Precision::F32,
-            "local SGD averages weights, and averages of 16-bit weights would lose \
-             the precision of the 32-bit masters; \
-             train in f32, or with another sharding"
-        );
-        Ok(precision)
     }
 }

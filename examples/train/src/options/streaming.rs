@@ -1,6 +1,6 @@
 //! The text of a run: a folder, or a long file, turned into tokens on disk.
 
-use super::TrainOptions;
+use super::data::DataOptions;
 use crate::output;
 use crate::ranks::{JoinedRanks, place};
 use anyhow::{Context, bail, ensure};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The length of the shortest file that streams unasked, in bytes.
 const LONG: u64 = 64 << 20;
 
-impl TrainOptions {
+impl DataOptions {
     /// The path of a text that streams, if this one does.
     pub(super) fn streams(&self) -> anyhow::Result<Option<&Path>> {
         let Some(path) = self.data.as_deref() else {
@@ -35,12 +35,6 @@ impl TrainOptions {
         if !streams {
             return Ok(None);
         }
-        ensure!(
-            self.against.is_none(),
-            "--against one reads its text from memory, and --data {} streams from disk: give a \
-             shorter file",
-            path.display()
-        );
         Ok(Some(path))
     }
 

@@ -18,14 +18,14 @@ pub(super) fn count(rank: usize) {
 const NUMBERS: usize = 11;
 
 /// Prints the memory of every rank. All ranks call it.
-pub(super) fn say(trainer: &Trainer<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+pub(super) fn say(trainer: &Trainer<f32>, job: &TrainingJob, rows: &[usize]) -> anyhow::Result<()> {
     let world = &trainer.groups.world;
     let peaks = trainer.watch.peaks;
     let kinds = |memory: RankMemory, activations: usize, units: usize| {
         [memory.weights, memory.gradients, memory.optimizer, activations, units]
     };
     let measured = kinds(RankMemory::of(trainer), peaks.activations, peaks.units);
-    let [activations, units] = theory_of_a_step(trainer, job);
+    let [activations, units] = theory_of_a_step(trainer, job, rows);
     let theory = kinds(theory_between_steps(trainer, job), activations, units);
     let most = counting::of_owner(counting::owner()).peak.max(0) as usize;
     let numbers = [&measured[..], &theory[..], &[most]].concat();
@@ -60,29 +60,30 @@ fn mib(bytes: u64, wide: usize) -> String {
 /// Weights, gradients and optimizer by theory. It takes the shards of a unit to be equal; they
 /// differ by one element where the ranks do not divide the unit.
 fn theory_between_steps(trainer: &Trainer<f32>, job: &TrainingJob) -> RankMemory {
-    let copies = trainer.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
+    let copies = trainer.parallelism.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
     let parameters = trainer.parts.store.layout().len();
     let width = if job.precision == Precision::F32 { FULL } else { 2 };
     let states = if trainer.step == 0 { 0 } else { job.rule.states() };
-    RankMemory::theory(trainer.setup.sharding, parameters, copies, states, width)
+    RankMemory::theory(job.form, parameters, copies, states, width)
 }
 
-/// Activations and units by theory; nothing, if no step was done.
-fn theory_of_a_step(trainer: &Trainer<f32>, job: &TrainingJob) -> [usize; 2] {
+/// Activations and units by theory, if replicas had these `rows`; nothing, if no step was done.
+fn theory_of_a_step(trainer: &Trainer<f32>, job: &TrainingJob, rows: &[usize]) -> [usize; 2] {
     if trainer.watch.peaks.activations == 0 {
         return [0; 2];
     }
+    let own = trainer.groups.rows().index;
     let site = RankTheory {
         config: &job.config,
-        setup: &trainer.setup,
+        setup: &trainer.parallelism,
         place: trainer.groups.place,
-        rows: trainer.parts.rows.all_like_own(),
+        rows: rows.get(own).map_or(job.options.optimizer.rows(), |own| own * rows.len()),
         element: FULL,
-        recompute: job.recompute,
+        recompute: job.options.optimizer.recompute(),
     };
     let routing = trainer.parts.pipeline.routing.borrow();
     let mixed = job.precision != Precision::F32;
     let activations =
         if mixed { site.activations_in_16_bits(&routing) } else { site.activations(&routing) };
-    [activations, site.units(mixed)]
+    [activations, site.units(job.form, mixed)]
 }

@@ -18,6 +18,7 @@ use maypole::{Admissions, Communicator};
 use maypole_lab::against::OneProcess;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::rebalance::{ExpertMove, rebalance};
+use maypole_lab::replay::gather_trace;
 use maypole_lab::report::bubble::account;
 use maypole_lab::report::chart::LossCurve;
 use maypole_lab::report::shares::RunClock;
@@ -31,8 +32,8 @@ use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::save::save;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
-use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::{Parts, Trainer};
 use maypole_trainer::train::validation::{judged_rows, validation_loss};
@@ -91,7 +92,8 @@ fn begin(
     let survivors = survive::begin(&mut comm, job)?;
     let optimizer = (job.rule, job.schedule);
     let setup = unequal::setup(&mut comm, job)?;
-    let mut trainer = Trainer::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    let mut trainer =
+        Trainer::<f32>::new(comm, &job.config, setup, job.options.optimizer.seed(), optimizer)?;
     prepare(&mut trainer, job, device)?;
     if trainer.groups.world.rank() == 0 {
         let map = job.setup.mesh.map();
@@ -133,15 +135,22 @@ fn prepare(
 ) -> maypole::Result<()> {
     trainer.parts.model.device = Arc::clone(device);
     match job.precision {
-        Precision::F32 => {}
-        Precision::Bf16 => trainer.narrow::<bf16>(job.seed)?,
-        Precision::F16 => trainer.narrow::<f16>(job.seed)?,
+        Precision::F32 => job.form.plant(trainer, job.options.optimizer.seed())?,
+        Precision::Bf16 => {
+            trainer.narrow::<bf16>(job.options.optimizer.seed())?;
+            job.form.plant_narrow::<bf16>(trainer, job.options.optimizer.seed())?;
+        }
+        Precision::F16 => {
+            trainer.narrow::<f16>(job.options.optimizer.seed())?;
+            job.form.plant_narrow::<f16>(trainer, job.options.optimizer.seed())?;
+        }
     }
-    trainer.parts.model.recompute = job.recompute;
-    trainer.parts.clip.limit = job.clip;
+    job.row_division.plant(trainer);
+    trainer.parts.model.recompute = job.options.optimizer.recompute();
+    trainer.parts.clip.limit = job.options.optimizer.clip();
     trainer.parts.clip.scale = (job.precision == Precision::F16).then(LossScale::default);
-    trainer.settings = Some(job.settings());
-    job.fault.map_or(Ok(()), |mistake| mistake.plant(trainer, job.seed))
+    trainer.settings = Some(job.record());
+    job.fault.map_or(Ok(()), |mistake| mistake.plant(trainer, job.options.optimizer.seed()))
 }
 
 /// Whether a host has more ranks than cores, so that ranks may wait for a core. All hosts are taken
@@ -162,7 +171,7 @@ fn fault_notice(name: &str) -> String {
 /// The advice for a run whose loss is no longer a number.
 fn remedy(job: &TrainingJob) -> String {
     let rate = format!("try a --rate below {:?}", job.schedule.peak);
-    let clip = if job.clip.is_none() { ", --clip 1" } else { "" };
+    let clip = if job.options.optimizer.clip().is_none() { ", --clip 1" } else { "" };
     let precision = if job.precision == Precision::F32 { "" } else { ", --precision f32" };
     rate + clip + precision
 }
@@ -175,6 +184,8 @@ struct LastStep {
     /// Whether ranks share cores.
     shared: bool,
     loss: f64,
+    /// The rows of each replica; empty where all replicas had equally many.
+    rows: Vec<usize>,
 }
 
 fn train(
@@ -183,28 +194,30 @@ fn train(
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<(LossCurve, LastStep)> {
-    let mut last = LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0 };
+    let mut last =
+        LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0, rows: Vec::new() };
     let steps = job.schedule.steps;
     let me = trainer.groups.world.rank();
     let mut progress = StepProgress::new(me, trainer.step, steps, shared);
-    let file = job.losses.as_deref().filter(|_| me == 0);
+    let file = job.options.run.losses.as_deref().filter(|_| me == 0);
     let (mut record, mut losses) = LossRecord::new(file, trainer.step, reports)?;
-    let tokens = (job.rows * job.config.context) as u64;
+    let tokens = (job.options.optimizer.rows() * job.config.context) as u64;
     let mut beside = against(trainer, job)?;
     while trainer.step < steps {
-        let rows = trainer.parts.rows.each().to_vec();
+        let rows = trainer.parts.rows.each().unwrap_or_default().to_vec();
         let (outcome, step) = one_step(trainer, job, shared)?;
-        last = step;
+        last = LastStep { rows, ..step };
         clock.end_period(&last.spans);
         losses.push(last.loss);
         reports.push(trainer.step, outcome.report);
         record.step(trainer.step, outcome.report)?;
         progress.step(trainer.step, last.loss, tokens, clock)?;
-        if let Some(change) = unequal::change_of_rows(&rows, trainer.parts.rows.each()) {
+        if let Some(change) = unequal::change_of_rows(&last.rows, trainer.parts.rows.each()) {
             progress.say(trainer.step, &change)?;
         }
         if let Some(one) = &mut beside {
-            let compare = || one.step(trainer, outcome.report, &job.text, job.rows);
+            let compare =
+                || one.step(trainer, outcome.report, &job.text, job.options.optimizer.rows());
             let seen = clock.record(RankActivity::Validation, compare)?;
             progress.say(trainer.step, &seen.to_string())?;
         }
@@ -213,13 +226,13 @@ fn train(
         if !last.loss.is_finite() && trainer.parts.clip.scale.is_none() {
             break;
         }
-        if job.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
+        if job.options.lab.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
             let moves = clock
                 .record(RankActivity::Moving, || rebalance(trainer, Mistake::moves(job.fault)))?;
             beside.as_mut().map_or(Ok(()), |one| one.moved(&moves))?;
             progress.say(trainer.step, &balance(&moves))?;
         }
-        if let Some(folder) = job.saves_after(trainer.step) {
+        if let Some(folder) = job.options.run.saves_after(trainer.step, steps) {
             let removed =
                 clock.record(RankActivity::Saving, || save_and_remove(trainer, job, folder))?;
             removed.map_or(Ok(()), |why| progress.say(trainer.step, &why))?;
@@ -236,8 +249,9 @@ fn against(
     job: &TrainingJob,
 ) -> anyhow::Result<Option<OneProcess<f32>>> {
     let optimizer = (job.rule, job.schedule);
-    let begin = || OneProcess::beside(trainer, &job.config, job.seed, optimizer);
-    Ok(job.against.then(begin).transpose()?)
+    let begin =
+        || OneProcess::beside(trainer, &job.config, job.options.optimizer.seed(), optimizer);
+    Ok(job.options.lab.against.is_some().then(begin).transpose()?)
 }
 
 /// Does a step; returns its outcome, and the record of it for the report.
@@ -248,16 +262,17 @@ fn one_step(
 ) -> anyhow::Result<(StepOutcome, LastStep)> {
     let timeline = trainer.watch.timeline.clone();
     let start = timeline.now();
-    let outcome = trainer.step(&job.text, job.rows);
+    let outcome = trainer.step(&job.text, job.options.optimizer.rows());
     device::check(&*trainer.parts.model.device)?;
     let outcome = outcome?;
     let noted = timeline.take();
-    let pipeline = trainer.gather_trace(&outcome)?;
+    let pipeline = gather_trace(trainer, &outcome)?;
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
     timeline.take();
     let spans = account(noted, &outcome.trace, &pipeline, start);
     let loss = outcome.report.loss;
-    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss }))
+    let rows = Vec::new();
+    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss, rows }))
 }
 
 /// Writes a checkpoint, then removes those that are not kept; returns why an old one stays.
@@ -294,11 +309,19 @@ fn alone(
     if world.rank() != 0 {
         return Ok(None);
     }
-    let setup =
-        Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let setup = Parallelism {
+        router: job.setup.router,
+        sharding: Sharding::default(),
+        ..Parallelism::of(Mesh::ONE)
+    };
     let comm = Communicator::local(1).remove(0);
-    let mut alone =
-        Trainer::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    let mut alone = Trainer::<f32>::new(
+        comm,
+        &job.config,
+        setup,
+        job.options.optimizer.seed(),
+        (job.rule, job.schedule),
+    )?;
     alone.parts.store.owned()[0].weights.copy_from_slice(&weights);
     alone.parts.model.device = Arc::clone(device);
     Ok(Some(alone))
@@ -330,15 +353,16 @@ fn finish(
         "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
     ))?;
     output::line(format_args!("rank 0 in all, {}", report::time_line(&clock.run(), shared)))?;
-    if job.sample == 0 {
+    if job.options.run.sample() == 0 {
         return Ok(());
     }
-    let prompt = match &job.prompt {
+    let prompt = match job.prompt() {
         Some(prompt) => job.bpe.encode(prompt.as_bytes()),
         None => a_line(&job.held_out, &job.bpe)?,
     };
-    let draw = Sampling { temperature: job.temperature, seed: job.seed };
-    let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
+    let draw =
+        Sampling { temperature: job.options.run.temperature(), seed: job.options.optimizer.seed() };
+    let tokens = generate(&mut gpt, &mut *store, &prompt, job.options.run.sample(), draw)?;
     device::check(&*gpt.device)?;
     let text = job.bpe.decode(&[prompt, tokens].concat());
     Ok(output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?)

@@ -7,15 +7,16 @@ use crate::options::TrainingJob;
 use crate::output;
 use crate::output::files;
 use maypole_lab::rebalance::load;
+use maypole_lab::replay::{TraceFigures, simulate};
 use maypole_lab::report::chart::{self, LossCurve};
 use maypole_lab::report::draw::svg;
 use maypole_lab::report::shares::TimeShares;
 use maypole_trainer::expert_parallel::router::histogram;
-use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
+use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) fn report(
     time: &TimeShares,
 ) -> anyhow::Result<()> {
     let world = trainer.groups.world.clone();
-    memory::say(trainer, job)?;
+    memory::say(trainer, job, &last.rows)?;
     let times = world.gather(&time.to_nanos())?;
     let spans = gather_spans(&world, &last.spans)?;
     let load = load(trainer)?;
@@ -44,7 +45,7 @@ pub(super) fn report(
     }
     print_skipped(trainer)?;
     print_load(&load, job)?;
-    match &job.svg {
+    match &job.options.run.svg {
         Some(folder) => {
             let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
             let title = format!("the last step, by rank{shared}");
@@ -76,7 +77,7 @@ fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     }
     let of = |expert| load.iter().skip(expert).step_by(job.config.experts).sum();
     let load: Vec<u64> = (0..job.config.experts).map(of).collect();
-    let since = if job.rebalance.is_some() { "the last move" } else { "the start" };
+    let since = if job.options.lab.rebalance.is_some() { "the last move" } else { "the start" };
     let rows = histogram(&load, 40);
     let text = format!("tokens of all layers by place of an expert, since {since}:\n{rows}");
     Ok(output::print(text.as_bytes())?)
@@ -119,7 +120,7 @@ fn draw_pipeline(
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
     let plan = &trainer.parts.pipeline.plan;
-    let Setup { schedule, .. } = &trainer.setup;
+    let Parallelism { schedule, .. } = &trainer.parallelism;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
     let title = format!(

@@ -11,7 +11,7 @@ use maypole_lab::survivors::recovery::{Recovered, Survivors};
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::train::checkpoint::CheckpointError;
-use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
@@ -112,9 +112,10 @@ fn again(
     device: &Arc<dyn Device<f32>>,
 ) -> maypole::Result<Trainer<f32>> {
     let mesh = Mesh::replicas(comm.world());
-    let setup = Setup { mesh, ..job.setup.clone() };
+    let setup = Parallelism { mesh, ..job.setup.clone() };
     let optimizer = (job.rule, job.schedule);
-    let mut trainer = Trainer::<f32>::new(comm, &job.config, setup, job.seed, optimizer)?;
+    let mut trainer =
+        Trainer::<f32>::new(comm, &job.config, setup, job.options.optimizer.seed(), optimizer)?;
     prepare(&mut trainer, job, device)?;
     Ok(trainer)
 }
@@ -137,7 +138,7 @@ fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()>
 /// Saves a checkpoint after the last step that all ranks have done. Returns the error with which this
 /// rank ends.
 fn save_and_end(trainer: &mut Trainer<f32>, job: &TrainingJob) -> anyhow::Result<anyhow::Error> {
-    let folder = job.save.as_deref().expect("--on-failure wait needs --save");
+    let folder = job.options.run.save.as_deref().expect("--on-failure wait needs --save");
     let step = trainer.step;
     if step == 0 {
         return Ok(anyhow!("a rank has died before the first step was done; nothing is saved"));

@@ -1,12 +1,11 @@
 //! A GPU that cannot be had, and one that fails in the middle of a training.
 
 use crate::command::train;
-use crate::support::{SEED, Task, mesh, text};
+use crate::support::{SEED, mesh, small};
 use maypole::{Communicator, Error};
 use maypole_kernels::cuda::{CudaError, driver};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::gpu::GpuDevice;
-use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::layers::{Launch, Machine};
 use std::ops::Range;
@@ -63,10 +62,10 @@ fn a_device_keeps_its_first_failure_and_computes_no_more() {
 /// The error of each of two ranks, of which the second one's GPU fails, and whether the rank has
 /// updated a weight.
 fn train_until_failure(mesh_of_two: &str, launches: usize) -> Vec<(Error, bool)> {
-    let task = Task::small();
+    let task = small();
     Communicator::run_local(2, |comm| {
         let last = comm.rank() == 1;
-        let optimizer = (task.rule, RateSchedule::constant(task.rate));
+        let optimizer = (task.rule, task.schedule);
         let setup = mesh(mesh_of_two);
         let mut trainer = Trainer::<f32>::new(comm, &task.config, setup, SEED, optimizer).unwrap();
         if last {
@@ -75,7 +74,7 @@ fn train_until_failure(mesh_of_two: &str, launches: usize) -> Vec<(Error, bool)>
         }
         let weights = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights.to_vec();
         let before = weights(&mut trainer);
-        let error = trainer.step(&text(&task.config), task.rows).unwrap_err();
+        let error = trainer.step(&task.text(), task.rows).unwrap_err();
         (error, weights(&mut trainer) != before)
     })
 }

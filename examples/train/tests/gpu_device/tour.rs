@@ -2,6 +2,7 @@
 
 use crate::fake::over_fake;
 use crate::{command::train, gpu};
+use maypole_lab::compare::Recipe;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::tour::list;
 use maypole_lab::tour::meshes::MeshCheck;
@@ -20,13 +21,13 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 fn small(check: MeshCheck) -> MeshCheck {
     // As few layers as the stages of its pipeline need.
     let stages = check.setup.mesh.size(MeshAxis::Pp) * check.setup.schedule.chunks();
-    let layers = if stages == 1 { 1 } else { check.config.layers };
+    let layers = if stages == 1 { 1 } else { check.recipe.config.layers };
     // Tokens are routed in groups, of which each piece of a row has whole ones.
     let pieces = 2 * check.setup.mesh.size(MeshAxis::Cp);
     let context =
         check.setup.router.map_or(8, |router| if pieces > 2 { pieces * router.group } else { 8 });
-    let config = Config { context, width: 16, layers, ..check.config.clone() };
-    MeshCheck { config, ..check }
+    let config = Config { context, width: 16, layers, ..check.recipe.config };
+    MeshCheck { recipe: Recipe { config, ..check.recipe }, ..check }
 }
 
 /// The devices of a row's ranks; `None` if there is no GPU.
@@ -41,8 +42,9 @@ fn devices() -> Option<RankDevices> {
 fn every_small_mesh_of_the_tour_passes() {
     let Some(devices) = devices() else { return };
     // Experts move by load only after more tokens.
-    for check in list::checks().into_iter().filter(|check| check.rebalance.is_none()) {
-        let check = MeshCheck { devices: devices.clone(), ..small(check) };
+    for check in list::checks().into_iter().filter(|check| check.recipe.rebalance.is_none()) {
+        let mut check = small(check);
+        check.recipe.devices = devices.clone();
         let row = check.run(check.least_steps()).unwrap();
         println!("{}", row.line());
         assert!(row.pass, "{row:?}");
@@ -60,8 +62,9 @@ fn a_mistake_on_a_gpu_fails_its_row() {
         ("pipeline, 1F1B", Mistake::PlannedAsGpipe),
     ] {
         let check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
-        let mut check = MeshCheck { devices: devices.clone(), ..small(check) };
-        check.mistake = Some(fault);
+        let mut check = small(check);
+        check.recipe.devices = devices.clone();
+        check.recipe.mistake = Some(fault);
         let row = check.run(1).unwrap();
         assert!(!row.pass, "{axis}: {row:?}");
     }

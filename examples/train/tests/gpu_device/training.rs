@@ -2,14 +2,16 @@
 //! the processor, by the criteria of the trainings on the processor.
 
 use crate::cases::Number;
-use crate::support::{Run, SEED, Task, alone, mesh, router, train, train_by};
+use crate::support::{
+    Recipe, Run, SEED, alone, full, mesh, router, small, train, train_by, with_experts,
+};
 use crate::{emulated, gpu};
 use half::bf16;
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::tensor::gpu::GpuDevice;
-use maypole_trainer::train::setup::{ContextExchange, Setup};
+use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 use maypole_trainer_kernels::layers::{Machine, ProductKernels};
 use std::sync::Arc;
 
@@ -20,14 +22,14 @@ const NOISE: f64 = 1e-11;
 const SINGLE_NOISE: f64 = 1e-5;
 
 /// Every axis, with what can be switched on.
-fn setups() -> Vec<Setup> {
-    let ulysses = |text| Setup { exchange: ContextExchange::Ulysses, ..mesh(text) };
+fn setups() -> Vec<Parallelism> {
+    let ulysses = |text| Parallelism { exchange: ContextExchange::Ulysses, ..mesh(text) };
     let interleaved = PipelineSchedule::Interleaved(2);
     vec![
         mesh(""),
         mesh("dp=2"),
-        Setup { sequence: true, ..mesh("tp=2") },
-        Setup { micros: 2, schedule: interleaved, ..mesh("pp=2") },
+        Parallelism { sequence: true, ..mesh("tp=2") },
+        Parallelism { micros: 2, schedule: interleaved, ..mesh("pp=2") },
         mesh("cp=2"),
         ulysses("cp=2"),
         mesh("dp=2,tp=2"),
@@ -35,22 +37,22 @@ fn setups() -> Vec<Setup> {
 }
 
 /// A few steps of a model that is small for an emulated GPU.
-fn task() -> Task {
-    let mut task = Task { rows: 4, steps: 2, ..Task::small() };
+fn task() -> Recipe {
+    let mut task = Recipe { rows: 4, steps: 2, ..small() };
     task.config.layers = 2;
     task.config.context = 8;
     task
 }
 
-fn llama(mut task: Task) -> Task {
+fn llama(mut task: Recipe) -> Recipe {
     task.config.architecture = Architecture::Llama { kv_heads: 2 };
     task
 }
 
 /// [`train`], with the layers of each rank on a machine of its own.
 fn train_on<T: Number, M: Machine + 'static>(
-    task: &Task,
-    setup: &Setup,
+    task: &Recipe,
+    setup: &Parallelism,
     machine: &(impl Fn() -> M + Sync),
 ) -> Run<T> {
     train_by(task, setup, |trainer| {
@@ -59,8 +61,8 @@ fn train_on<T: Number, M: Machine + 'static>(
 }
 
 fn check<T: Number, M: Machine + 'static>(
-    task: &Task,
-    setups: &[Setup],
+    task: &Recipe,
+    setups: &[Parallelism],
     machine: impl Fn() -> M + Sync,
     noise: f64,
 ) {
@@ -77,19 +79,19 @@ fn check<T: Number, M: Machine + 'static>(
     }
 }
 
-fn expert_setups() -> Vec<Setup> {
-    ["ep=2", "ep=2,tp=2"].map(|text| Setup { router: Some(router(4)), ..mesh(text) }).into()
+fn expert_setups() -> Vec<Parallelism> {
+    ["ep=2", "ep=2,tp=2"].map(|text| Parallelism { router: Some(router(4)), ..mesh(text) }).into()
 }
 
 /// Trains a GPT on every axis, and a Llama and a model of experts on those of `few`.
 fn check_every_axis<M: Machine + 'static>(
-    task: &Task,
-    few: [&[Setup]; 2],
+    task: &Recipe,
+    few: [&[Parallelism]; 2],
     machine: impl Fn() -> M + Sync,
 ) {
     check::<f64, M>(task, &setups(), &machine, NOISE);
     check::<f64, M>(&llama(task.clone()), few[0], &machine, NOISE);
-    check::<f64, M>(&task.clone().with_experts(4), few[1], &machine, NOISE);
+    check::<f64, M>(&with_experts(task.clone(), 4), few[1], &machine, NOISE);
 }
 
 #[test]
@@ -105,15 +107,15 @@ fn meshes_train_as_one_process_on_the_processor_on_a_gpu() {
     for products in [ProductKernels::Own, ProductKernels::Fastest] {
         let Some(_) = gpu(products) else { return };
         let machine = || gpu(products).expect("the GPU was there");
-        check_every_axis(&Task::small(), [&setups(), &expert_setups()], machine);
-        check::<f32, _>(&Task::small(), &setups(), machine, SINGLE_NOISE);
-        check::<f32, _>(&llama(Task::small()), &setups(), machine, SINGLE_NOISE);
+        check_every_axis(&small(), [&setups(), &expert_setups()], machine);
+        check::<f32, _>(&small(), &setups(), machine, SINGLE_NOISE);
+        check::<f32, _>(&llama(small()), &setups(), machine, SINGLE_NOISE);
     }
 }
 
 /// Trains twice with sums in the order of ranks; both runs have the same bits.
-fn check_bits<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
-    let setup = Setup { order: SumOrder::Ranks, ..mesh("dp=2") };
+fn check_bits<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Sync) {
+    let setup = Parallelism { order: SumOrder::Ranks, ..mesh("dp=2") };
     let [first, second] = [(); 2].map(|()| train_on::<f32, M>(task, &setup, &machine));
     assert!(first.same_bits(&second));
 }
@@ -128,13 +130,13 @@ fn the_same_training_gives_the_same_bits_emulated() {
 fn the_same_training_gives_the_same_bits_on_a_gpu() {
     for products in [ProductKernels::Own, ProductKernels::Fastest] {
         let Some(_) = gpu(products) else { return };
-        check_bits(&Task::full(), || gpu(products).expect("the GPU was there"));
+        check_bits(&full(), || gpu(products).expect("the GPU was there"));
     }
 }
 
 /// Trains in 16 bits. The losses are those of the processor, but for roundings to 16 bits, which
 /// may fall to the other side.
-fn check_narrow<M: Machine + 'static>(task: &Task, machine: impl Fn() -> M + Sync) {
+fn check_narrow<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Sync) {
     let setup = mesh("");
     let expected: Run<f32> =
         train_by(task, &setup, |trainer| trainer.narrow::<bf16>(SEED).unwrap());
@@ -155,5 +157,5 @@ fn training_in_16_bits_emulated() {
 #[test]
 fn training_in_16_bits_on_a_gpu() {
     let Some(_) = gpu(ProductKernels::Own) else { return };
-    check_narrow(&Task::small(), || gpu(ProductKernels::Own).expect("the GPU was there"));
+    check_narrow(&small(), || gpu(ProductKernels::Own).expect("the GPU was there"));
 }

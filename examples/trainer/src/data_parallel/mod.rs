@@ -23,7 +23,7 @@
 //! reduce-scatter of each unit's gradients in the backward pass of each micro-batch, and one
 //! all-gather of weights a step. FSDP: an all-gather of each unit's weights before its forward pass
 //! and before its backward pass, and a reduce-scatter of its gradients. Forms that average weights
-//! instead are in [`crate::averaging`].
+//! instead are in `maypole_lab::averaging`.
 //!
 //! # Cost
 //! With `P` parameters, `n` ranks and `m` micro-batches, each rank sends in one step `2 P (n-1)/n`
@@ -40,14 +40,14 @@
 //! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
-//! | [`partial`] | gradients that are first summed over another axis |
+//! | [`summed`] | gradients that are first summed over another axis |
 //! | [`sharding`] | the choice of a form by name |
 
 pub mod fsdp;
 pub mod gathered;
-pub mod partial;
 pub mod replicated;
 pub mod sharding;
 pub mod shards;
+pub mod summed;
 pub mod zero1;
 pub mod zero2;

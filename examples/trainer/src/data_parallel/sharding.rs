@@ -1,10 +1,5 @@
 //! The form of data parallelism, as command lines and configurations name it.
 
-use crate::averaging::apart::ApartStore;
-use crate::averaging::diloco::{Diloco, OuterStep};
-use crate::averaging::gossip::Gossip;
-use crate::averaging::local_sgd::LocalSgd;
-use crate::averaging::stale::StaleSum;
 use crate::data_parallel::fsdp::Fsdp;
 use crate::data_parallel::replicated::Replicated;
 use crate::data_parallel::zero1::Zero1;
@@ -16,7 +11,7 @@ use crate::tensor::math::FloatElement;
 use maypole::Result;
 use serde::{Deserialize, Serialize};
 
-/// The form of data parallelism: what its ranks shard, and what they sum or average.
+/// The form of data parallelism: what its ranks shard.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Sharding {
@@ -36,27 +31,6 @@ pub enum Sharding {
         /// True if the next unit's weights are gathered while a unit runs.
         prefetch: bool,
     },
-    /// Nothing is sharded, and weights are averaged instead of gradients.
-    Local {
-        /// The steps from one average to the next.
-        every: u64,
-    },
-    /// Nothing is sharded, and the mean change of the weights is the gradient of an outer
-    /// optimizer.
-    Diloco {
-        /// The steps from one outer step to the next.
-        every: u64,
-    },
-    /// Nothing is sharded, and weights are averaged with those of one neighbour.
-    Gossip {
-        /// The steps from one average to the next.
-        every: u64,
-    },
-    /// Nothing is sharded, and gradients update the weights some steps later.
-    Stale {
-        /// The number of steps.
-        late: u64,
-    },
 }
 
 impl Default for Sharding {
@@ -66,16 +40,6 @@ impl Default for Sharding {
 }
 
 impl Sharding {
-    /// True if, between averages, each rank has weights of its own.
-    pub fn diverges(self) -> bool {
-        matches!(self, Self::Local { .. } | Self::Diloco { .. } | Self::Gossip { .. })
-    }
-
-    /// True if a step updates weights by the sums of an earlier step.
-    pub fn is_late(self) -> bool {
-        matches!(self, Self::Stale { late } if late > 0)
-    }
-
     /// Makes the store of this form. `weights` must be equal on all ranks of `group`, and all of
     /// them call it.
     ///
@@ -83,7 +47,7 @@ impl Sharding {
     /// If the ranks cannot make memory that they share.
     ///
     /// # Panics
-    /// If the number of weights is not that of the layout, or the steps between averages are zero.
+    /// If the number of weights is not that of the layout.
     pub fn store<T: FloatElement>(
         self,
         layout: ParameterLayout,
@@ -100,19 +64,6 @@ impl Sharding {
             Self::Zero1 => Box::new(Zero1::new(layout, &weights, group)?),
             Self::Zero2 => Box::new(Zero2::new(layout, &weights, group)?),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
-            Self::Local { every } => {
-                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, LocalSgd))
-            }
-            Self::Diloco { every } => {
-                let rule = Diloco::new(&weights, OuterStep::default());
-                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, rule))
-            }
-            Self::Gossip { every } => {
-                Box::new(ApartStore::new(FlatStore::new(layout, weights), group, every, Gossip))
-            }
-            Self::Stale { late } => {
-                Box::new(StaleSum::new(FlatStore::new(layout, weights), group, late as usize))
-            }
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
 use crate::tensor::half_float::{HalfFloat, PIECE};
 use maypole::Result;
 
-/// A store of 16-bit numbers, with masters. It is not for [local SGD](crate::averaging::local_sgd),
+/// A store of 16-bit numbers, with masters. It is not for local SGD,
 /// which averages weights: it would average the rounded copies, and the next update would overwrite
 /// the average.
 pub struct MixedPrecisionStore<H> {

@@ -12,7 +12,7 @@
 //! | [`axes`] | the traits of the axes that communicate within a layer |
 //! | `norm`, `queries` | the norm before a part of a block; queries, keys and values |
 //! | [`feed_forward`], [`gated`] | the feed-forward part of a GPT, and that of a Llama |
-//! | [`block`], [`gpt`] | a block, the whole model |
+//! | [`block`], [`transformer`] | a block, the whole model |
 //! | [`store`], [`mixed`] | a rank's weights and gradients; 16 bits with `f32` masters |
 
 pub mod axes;
@@ -21,10 +21,10 @@ pub mod block;
 pub mod config;
 pub mod feed_forward;
 pub mod gated;
-pub mod gpt;
 pub mod layout;
 pub mod mixed;
 mod norm;
 mod queries;
 pub mod store;
 mod tensors;
+pub mod transformer;

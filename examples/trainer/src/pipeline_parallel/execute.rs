@@ -17,7 +17,7 @@
 //! Cost: those messages, and the bubble ([`crate::pipeline_parallel::plan`]).
 //!
 //! Messages travel on links of their own ([`crate::pipeline_parallel::links`]) while ranks compute.
-//! A rank waits only for the inputs of its passes. [`crate::pipeline_parallel::trace::simulate`]
+//! A rank waits only for the inputs of its passes. `maypole_lab::replay::simulate`
 //! shows whether a plan ends.
 
 use crate::pipeline_parallel::links::StageLinks;

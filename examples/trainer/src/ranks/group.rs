@@ -385,7 +385,7 @@ impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
     /// As the library's.
     pub fn wait(self) -> Result<B> {
         let way = self.way;
-        self.timeline.record(RankActivity::Wait, || match way {
+        let wait = || match way {
             PendingKind::Done(data) => Ok(data),
             PendingKind::Whole(request) => request.wait(),
             PendingKind::Part(request, mine) => {
@@ -394,6 +394,7 @@ impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
                 Ok(data)
             }
             PendingKind::Gathered(request) => Ok(request.wait()?.1),
-        })
+        };
+        self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(wait)) // As in `call`.
     }
 }

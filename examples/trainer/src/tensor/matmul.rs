@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "gemm takes pointers; what they may reach is checked here")]
 
 use crate::tensor::math::Real;
+use maypole_trainer_kernels::counting;
 
 /// A matrix in borrowed memory: element (i, j) is `data[i * row + j * column]`.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +96,7 @@ pub fn matmul<T: Real>(
     // SAFETY: the last element that each pointer reaches by its strides lies in the slice it was
     // made of, as asserted above; `c` is borrowed mutably, so it overlaps neither of the others,
     // and its rows do not overlap one another.
-    unsafe {
+    let product = || unsafe {
         gemm::gemm(
             rows,
             columns,
@@ -117,7 +118,9 @@ pub fn matmul<T: Real>(
             false,
             gemm::Parallelism::None,
         );
-    }
+    };
+    // The work space that it allocates once is of no kind that the caller counts.
+    counting::with_kind(0, product);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`setup`] | how a model is spread over a mesh, and whether that is possible |
+//! | [`parallelism`] | how a model is spread over a mesh, and whether that is possible |
 //! | [`trainer`] | the step |
 //! | [`parts`], [`stores`] | the parts of a step, made for a rank of any mesh |
 //! | [`rows`] | the rows and positions of a rank |
@@ -19,6 +19,7 @@ pub mod bpe;
 pub mod checkpoint;
 pub mod clip;
 pub mod optim;
+pub mod parallelism;
 pub mod parts;
 pub mod pipeline;
 pub mod plateau;
@@ -26,7 +27,6 @@ pub mod rows;
 pub mod sample;
 pub mod schedule;
 pub mod settings;
-pub mod setup;
 pub mod stores;
 pub mod text;
 pub mod trainer;

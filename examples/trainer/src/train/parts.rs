@@ -6,9 +6,9 @@ use crate::expert_parallel::layer::{ExpertLayer, RoutingRecord};
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::config::Config;
 use crate::model::feed_forward;
-use crate::model::gpt::Gpt;
 use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use crate::model::store::Store;
+use crate::model::transformer::Transformer;
 use crate::pipeline_parallel::execute::own_activations;
 use crate::pipeline_parallel::links::StageLinks;
 use crate::ranks::mesh::{MeshAxis, MeshGroups};
@@ -19,10 +19,10 @@ use crate::tensor_parallel::region::{ParallelRegion, SingleRank, TensorParallelR
 use crate::tensor_parallel::vocab::{VocabParallel, Vocabulary};
 use crate::train::clip::{Clip, GradientNorm};
 use crate::train::optim::{Optimizer, Rule};
+use crate::train::parallelism::{ContextExchange, Parallelism};
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::RankRows;
 use crate::train::schedule::{Rate, RateSchedule};
-use crate::train::setup::{ContextExchange, Setup};
 use crate::train::stores::{StorePlan, mixed};
 use crate::train::trainer::{Parts, Trainer};
 use crate::train::watch::Watch;
@@ -40,18 +40,18 @@ impl<T: Real> Trainer<T> {
     /// As the library's `split`.
     ///
     /// # Panics
-    /// If [`Setup::check`] refuses the setup.
+    /// If [`Parallelism::check`] refuses the setup.
     pub fn new(
         comm: Communicator,
         config: &Config,
-        setup: Setup,
+        setup: Parallelism,
         seed: u64,
         (rule, schedule): (Rule, RateSchedule),
     ) -> Result<Self> {
         let groups = MeshGroups::new(comm, setup.mesh, setup.order)?;
         let layout = ParameterLayout::new(config, setup.share(config, groups.place));
         let routing = Rc::default();
-        let model = Gpt::new(&layout, axes(config, &setup, &groups, &routing));
+        let model = Transformer::new(&layout, axes(config, &setup, &groups, &routing));
         let pipeline = pipeline(&layout, config, &setup, &groups, routing)?;
         let stores = StorePlan::new(&setup, &groups);
         let weights = layout.initial(seed);
@@ -67,7 +67,7 @@ impl<T: Real> Trainer<T> {
         };
         groups.world.sum(0.0)?;
         let watch = Watch::new(groups.world.timeline().clone());
-        Ok(Self { setup, groups, parts, stores, step: 0, watch, settings: None })
+        Ok(Self { parallelism: setup, groups, parts, stores, step: 0, watch, settings: None })
     }
 
     /// Makes the store anew, by the plan, with initial weights drawn by `seed`. Collective.
@@ -91,7 +91,9 @@ impl Trainer<f32> {
     /// # Errors
     /// If the ranks cannot make memory that they share.
     pub fn narrow<H: HalfFloat>(&mut self, seed: u64) -> Result<()> {
-        self.stores.make = mixed::<H>;
+        self.stores.make = Rc::new(|plan, layout, weights| {
+            mixed::<H>(&weights, |rounded| plan.store(layout, rounded))
+        });
         self.draw(seed)?;
         let model = &mut self.parts.model;
         model.device = Arc::new(HalfPrecisionDevice::<H>::rounding(Arc::clone(&model.device)));
@@ -123,7 +125,7 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups, dense: usize) -> Res
 fn pipeline<T: Real>(
     layout: &ParameterLayout,
     config: &Config,
-    setup: &Setup,
+    setup: &Parallelism,
     groups: &MeshGroups,
     routing: Rc<RefCell<RoutingRecord>>,
 ) -> Result<Pipeline<T>> {
@@ -140,6 +142,7 @@ fn pipeline<T: Real>(
         losses: groups.world.clone(),
         // The ranks of tp have the same losses: one of them counts.
         brings_loss: groups.tp.rank() == 0,
+        held: 0,
     })
 }
 
@@ -147,7 +150,7 @@ fn pipeline<T: Real>(
 fn stages(
     layout: &ParameterLayout,
     config: &Config,
-    setup: &Setup,
+    setup: &Parallelism,
     groups: &MeshGroups,
 ) -> Vec<Range<usize>> {
     let rank = groups.pp.rank();
@@ -171,7 +174,7 @@ fn stages(
 /// Returns the parts of the model that exchange with other ranks.
 fn axes<T: Real>(
     config: &Config,
-    setup: &Setup,
+    setup: &Parallelism,
     groups: &MeshGroups,
     routing: &Rc<RefCell<RoutingRecord>>,
 ) -> Axes<T> {

@@ -21,9 +21,9 @@
 
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::batch::TokenBatch;
-use crate::model::gpt::{Activations, Gpt};
 use crate::model::layout::ModelPart;
 use crate::model::store::{Store, StorePass};
+use crate::model::transformer::{Activations, Transformer};
 use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
@@ -61,6 +61,8 @@ pub struct Pipeline<T> {
     pub load: Vec<u64>,
     /// The ranks whose losses add up to that of the batch.
     pub losses: RankGroup,
+    /// Bytes of activations that wait for their backward pass: none between steps.
+    pub held: i64,
     /// False if another rank of `losses` has the loss of the same tokens and adds it to the sum.
     pub brings_loss: bool,
 }
@@ -77,7 +79,7 @@ impl<T: Real> Pipeline<T> {
     /// If the plan of several stages is for another number of micro-batches.
     pub fn run(
         &mut self,
-        model: &mut Gpt<T>,
+        model: &mut Transformer<T>,
         store: &mut dyn Store<T>,
         batches: &[TokenBatch],
         watch: &Watch,
@@ -103,7 +105,7 @@ impl<T: Real> Pipeline<T> {
             take: self.take,
             done: vec![0; self.units.len()],
             loss: 0.0,
-            held: 0,
+            held: &mut self.held,
             most: 0,
         };
         let links = &mut self.links;
@@ -128,7 +130,7 @@ fn single_stage(micros: usize) -> PipelinePlan {
 
 /// The stages of a rank while a step runs.
 struct StageRunner<'a, T> {
-    gpt: &'a mut Gpt<T>,
+    gpt: &'a mut Transformer<T>,
     store: &'a mut dyn Store<T>,
     routing: &'a RefCell<RoutingRecord>,
     units: &'a [Range<usize>],
@@ -140,7 +142,7 @@ struct StageRunner<'a, T> {
     done: Vec<usize>,
     loss: f64,
     /// Bytes of activations that wait.
-    held: i64,
+    held: &'a mut i64,
     /// The most that `held` was.
     most: i64,
 }
@@ -149,7 +151,8 @@ struct StageRunner<'a, T> {
 struct WaitingPass<T> {
     micro: usize,
     activations: Activations<T>,
-    bytes: i64,
+    /// Bytes of its input, if the activations keep one that another thread has allocated.
+    input: i64,
 }
 
 impl<T: Real> Stages<T> for StageRunner<'_, T> {
@@ -168,12 +171,11 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         // under another kind: it counts if the activations keep it. A copy of it in fewer bits has
         // been counted already.
         let left = MemoryKind::Activations.held() - before - size_of_val(&*output) as i64;
-        let left = left + if activations.keeps_input() { received } else { 0 };
-        let bytes = if counted() { left } else { activations.bytes() as i64 };
+        let input = if activations.keeps_input() { received } else { 0 };
+        *self.held += if counted() { left + input } else { activations.bytes() as i64 };
+        self.most = self.most.max(*self.held);
         self.loss += activations.loss;
-        self.held += bytes;
-        self.most = self.most.max(self.held);
-        self.waiting[chunk].push(WaitingPass { micro, activations, bytes });
+        self.waiting[chunk].push(WaitingPass { micro, activations, input });
         Ok(output)
     }
 
@@ -181,13 +183,18 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         let waiting = &mut self.waiting[chunk];
         let micros: Vec<usize> = waiting.iter().map(|pass| pass.micro).collect();
         let own = (self.take)(&micros, micro).expect("forward comes before backward");
-        let WaitingPass { activations, bytes, .. } = waiting.remove(own);
-        self.held -= bytes;
+        let WaitingPass { activations, input, .. } = waiting.remove(own);
         self.done[chunk] += 1;
         let units = self.units[chunk].clone();
         let last = self.done[chunk] == self.batches.len();
         self.store.pass_begins(StorePass::Backward { units: units.clone(), last });
         let batch = &self.batches[micro];
-        self.gpt.backward(units, self.store, batch, activations, gradient)
+        let uncounted = activations.bytes() as i64;
+        let before = MemoryKind::Activations.held();
+        let gradient = self.gpt.backward(units, self.store, batch, activations, gradient);
+        // What the pass has freed, and not what it should have: whatever is kept longer still counts.
+        let freed = before - MemoryKind::Activations.held();
+        *self.held -= if counted() { freed + input } else { uncounted };
+        gradient
     }
 }

@@ -4,10 +4,11 @@ use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
-use crate::train::setup::Setup;
+use crate::ranks::shard::Shard;
+use crate::train::parallelism::Parallelism;
 use crate::train::text::Text;
-use crate::unequal_ranks::rows::RowBalance;
 use maypole::{Error, Result};
+use std::ops::Range;
 
 /// Gives a rank its part of each batch.
 pub trait Rows {
@@ -23,23 +24,24 @@ pub trait Rows {
     ///
     /// # Errors
     /// As the collectives in it, if there are any.
-    fn after(&mut self, steps: u64, work: f64) -> Result<()>;
+    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
+        let _ = (steps, work);
+        Ok(())
+    }
 
-    /// The rows of each replica in the next step, if it has as many as the last one; empty before
-    /// the first step.
-    fn each(&self) -> &[usize];
-
-    /// The rows of a batch in which every replica has as many as this rank's had in the last step:
-    /// the input of this rank's theory. 0 before the first step.
-    fn all_like_own(&self) -> usize;
+    /// The rows of each replica in the next step, where replicas may have unequally many.
+    fn each(&self) -> Option<&[usize]> {
+        None
+    }
 }
 
-/// The rows of a rank of a mesh: over `dp` and `ep` as the setup divides them, positions over `cp`.
+/// The rows of a rank of a mesh: equally many over `dp` and `ep`; positions over `cp`.
 #[derive(Clone, Debug)]
 pub struct RankRows {
-    /// The rows of each replica.
-    pub balance: RowBalance,
-    micros: usize,
+    /// The number of this rank's replica, among the ranks of `dp` and `ep`.
+    pub replica: Shard,
+    /// Micro-batches of a step.
+    pub micros: usize,
     /// The positions of this rank.
     columns: Vec<usize>,
     world: RankGroup,
@@ -47,28 +49,28 @@ pub struct RankRows {
 
 impl RankRows {
     /// Those of a rank with these groups.
-    pub fn new(config: &Config, setup: &Setup, groups: &MeshGroups) -> Self {
-        let mesh = groups.mesh;
-        let replicas = (0..mesh.world()).map(|rank| mesh.rows(mesh.place(rank)).index).collect();
-        let own = mesh.rank(groups.place);
+    pub fn new(config: &Config, setup: &Parallelism, groups: &MeshGroups) -> Self {
         let cp = &groups.cp;
         Self {
-            balance: RowBalance::new(setup.rows.clone(), replicas, own, setup.micros),
+            replica: groups.rows(),
             micros: setup.micros,
             columns: setup.division.positions(cp.rank(), cp.world(), config.context),
             world: groups.world.clone(),
         }
     }
-}
 
-impl Rows for RankRows {
-    fn of_step(
-        &mut self,
+    /// Reads the rows `mine` of the batch, by micro-batch, and of each row this rank's positions.
+    ///
+    /// # Errors
+    /// If the text cannot be read.
+    pub fn read(
+        &self,
         text: &Text,
         (step, count): (u64, usize),
+        mine: Range<usize>,
         scale: f64,
     ) -> Result<Vec<TokenBatch>> {
-        let mine = text.part(step, count, self.balance.range(count), self.micros);
+        let mine = text.part(step, count, mine, self.micros);
         let rank = self.world.rank();
         let mine = mine.map_err(|why| Error::Invalid {
             rank,
@@ -78,19 +80,11 @@ impl Rows for RankRows {
         let scaled = |batch: TokenBatch| TokenBatch { weight: batch.weight * scale, ..batch };
         Ok(mine.iter().map(|batch| scaled(batch.cut(&self.columns))).collect())
     }
+}
 
-    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
-        if let Some(rows) = self.balance.observe(&self.world, steps, work)? {
-            self.balance.adopt(rows);
-        }
-        Ok(())
-    }
-
-    fn each(&self) -> &[usize] {
-        self.balance.each()
-    }
-
-    fn all_like_own(&self) -> usize {
-        self.balance.all_like_own()
+impl Rows for RankRows {
+    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+        let mine = self.replica.range(step.1 / self.micros);
+        self.read(text, step, mine.start * self.micros..mine.end * self.micros, scale)
     }
 }

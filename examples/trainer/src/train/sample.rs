@@ -8,8 +8,8 @@
 //! * **Collective:** one all-reduce (maximum) of all weights.
 
 use crate::model::batch::TokenBatch;
-use crate::model::gpt::Gpt;
 use crate::model::store::Store;
+use crate::model::transformer::Transformer;
 use crate::tensor::random::uniform;
 use crate::train::trainer::Trainer;
 use maypole::{ReduceOp, Result};
@@ -46,7 +46,7 @@ pub struct Sampling {
 /// # Panics
 /// If the prompt is empty.
 pub fn generate(
-    gpt: &mut Gpt<f32>,
+    gpt: &mut Transformer<f32>,
     store: &mut dyn Store<f32>,
     prompt: &[u32],
     count: usize,

@@ -1,7 +1,7 @@
 //! How the store of a rank is made: what its gradients are summed over, and in how many bits.
 
-use crate::data_parallel::partial::{PartialSumStore, SummedEntries, applied_to_own_tokens, dense};
 use crate::data_parallel::sharding::Sharding;
+use crate::data_parallel::summed::{SummedEntries, SummedStore, applied_to_own_tokens, dense};
 use crate::model::layout::ParameterLayout;
 use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
@@ -9,14 +9,16 @@ use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
 use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::FloatElement;
-use crate::train::setup::Setup;
+use crate::train::parallelism::Parallelism;
 use maypole::Result;
+use std::rc::Rc;
 
 /// Makes the store of some weights.
-pub type MakeStore<T> = fn(&StorePlan<T>, ParameterLayout, Vec<T>) -> Result<Box<dyn Store<T>>>;
+pub type MakeStore<T> =
+    Rc<dyn Fn(&StorePlan<T>, ParameterLayout, Vec<T>) -> Result<Box<dyn Store<T>>>>;
 
 /// How the store of a rank's weights is made: what each gradient is summed over.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StorePlan<T> {
     /// What ranks that have the same parameters divide among them.
     pub sharding: Sharding,
@@ -26,43 +28,50 @@ pub struct StorePlan<T> {
     pub sums: Vec<(RankGroup, SummedEntries)>,
     /// The ranks of `ep` that bring each dense parameter to the norm of the gradient.
     pub bring_dense: usize,
-    /// [`summed`], or the same in 16 bits.
+    /// Makes the store of these fields, or one of another kind.
     pub make: MakeStore<T>,
 }
 
-/// The store of `plan`, with every sum that the gradients need.
+/// Rounds `weights` to 16 bits and makes a store of them by `inner`; masters stay in 32 bits.
 ///
 /// # Errors
-/// If the ranks cannot make memory that they share.
-pub fn summed<S, T: FloatElement>(
-    plan: &StorePlan<S>,
-    layout: ParameterLayout,
-    weights: Vec<T>,
-) -> Result<Box<dyn Store<T>>> {
-    let inner = plan.sharding.store(layout, weights, plan.copies.clone())?;
-    Ok(Box::new(PartialSumStore::new(inner, plan.sums.clone(), plan.sharding)))
-}
-
-/// The same with weights and gradients in 16 bits, and masters in 32.
-pub(super) fn mixed<H: HalfFloat>(
-    plan: &StorePlan<f32>,
-    layout: ParameterLayout,
-    weights: Vec<f32>,
+/// As `inner`.
+pub fn mixed<H: HalfFloat>(
+    weights: &[f32],
+    inner: impl FnOnce(Vec<H>) -> Result<Box<dyn Store<H>>>,
 ) -> Result<Box<dyn Store<f32>>> {
     let mut rounded = vec![H::zero(); weights.len()];
-    H::narrow(&mut rounded, &weights);
-    Ok(Box::new(MixedPrecisionStore::new(summed(plan, layout, rounded)?, &weights)))
+    H::narrow(&mut rounded, weights);
+    Ok(Box::new(MixedPrecisionStore::new(inner(rounded)?, weights)))
 }
 
 impl<T: FloatElement> StorePlan<T> {
     /// The plan of a rank with these groups.
-    pub fn new(setup: &Setup, groups: &MeshGroups) -> Self {
+    pub fn new(setup: &Parallelism, groups: &MeshGroups) -> Self {
         let mut sums: Vec<(RankGroup, SummedEntries)> = Vec::new();
         if setup.sequence {
             sums.push((groups.tp.clone(), applied_to_own_tokens));
         }
         sums.push((groups.ep.clone(), dense));
         let (sharding, copies) = (setup.sharding, groups.copies.clone());
-        Self { sharding, copies, sums, bring_dense: groups.ep.world(), make: summed }
+        let make: MakeStore<T> = Rc::new(|plan, layout, weights| plan.store(layout, weights));
+        Self { sharding, copies, sums, bring_dense: groups.ep.world(), make }
+    }
+
+    /// The store of these fields, with numbers of any kind.
+    ///
+    /// # Errors
+    /// If the ranks cannot make memory that they share.
+    pub fn store<N: FloatElement>(
+        &self,
+        layout: ParameterLayout,
+        weights: Vec<N>,
+    ) -> Result<Box<dyn Store<N>>> {
+        Ok(self.with_sums(self.sharding.store(layout, weights, self.copies.clone())?))
+    }
+
+    /// Puts before `inner` the sums of gradients over other groups.
+    pub fn with_sums<N: FloatElement>(&self, inner: Box<dyn Store<N>>) -> Box<dyn Store<N>> {
+        Box::new(SummedStore::new(inner, self.sums.clone(), self.sharding))
     }
 }

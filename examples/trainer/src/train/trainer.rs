@@ -15,9 +15,8 @@
 //! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
 //! own.
 
-use crate::model::gpt::Gpt;
 use crate::model::store::Store;
-use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
+use crate::model::transformer::Transformer;
 use crate::ranks::group::RankGroup;
 use crate::ranks::memory::MemoryKind::Units;
 use crate::ranks::mesh::MeshGroups;
@@ -25,11 +24,11 @@ use crate::ranks::traffic::Traffic;
 use crate::tensor::math::Real;
 use crate::train::clip::Clip;
 use crate::train::optim::{Optimizer, Update};
+use crate::train::parallelism::Parallelism;
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::Rows;
 use crate::train::schedule::Rate;
-use crate::train::settings::RunSettings;
-use crate::train::setup::Setup;
+use crate::train::settings::RunRecord;
 use crate::train::stores::StorePlan;
 use crate::train::text::Text;
 use crate::train::watch::{StepOutcome, Watch};
@@ -38,7 +37,7 @@ use maypole::Result;
 /// One rank of a mesh, with its part of the model.
 pub struct Trainer<T> {
     /// The division of the model over ranks.
-    pub setup: Setup,
+    pub parallelism: Parallelism,
     /// The groups of ranks with which this rank communicates.
     pub groups: MeshGroups,
     /// What a step is made of.
@@ -50,7 +49,7 @@ pub struct Trainer<T> {
     /// What is measured of a step.
     pub watch: Watch,
     /// The settings for checkpoints that are not in the other fields, if there are any.
-    pub settings: Option<RunSettings>,
+    pub settings: Option<RunRecord>,
 }
 
 /// The parts of a step. Each may be replaced by another one.
@@ -58,7 +57,7 @@ pub struct Parts<T> {
     /// dp, ep, cp: the rows and positions of this rank.
     pub rows: Box<dyn Rows>,
     /// tp: region and vocabulary; cp: attention; ep: feed-forward part.
-    pub model: Gpt<T>,
+    pub model: Transformer<T>,
     /// pp: the stages of this rank, and the plan by which it runs them.
     pub pipeline: Pipeline<T>,
     /// dp: weights and gradients.
@@ -112,24 +111,5 @@ impl<T: Real> Trainer<T> {
         let MeshGroups { ep, cp, tp, copies, world, .. } = &self.groups;
         let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(RankGroup::payload);
         Traffic { pp: self.parts.pipeline.links.payload(), ep, cp, tp, copies, world }
-    }
-
-    /// Gathers the traces of a step from all ranks of this rank's pipeline. They all call it.
-    ///
-    /// # Errors
-    /// As the collective.
-    pub fn gather_trace(&self, outcome: &StepOutcome) -> Result<PipelineTrace> {
-        let trace = &outcome.trace;
-        let began = self.watch.since_epoch(outcome.start);
-        let since = |span: &PassSpan| PassSpan {
-            start: span.start + began,
-            end: span.end + began,
-            ..*span
-        };
-        let numbers: Vec<f64> =
-            trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
-        let all = self.groups.pp.gather(&numbers)?;
-        let spans = all.chunks_exact(PassSpan::NUMBERS).map(PassSpan::from_numbers).collect();
-        Ok(PipelineTrace { spans, ..*trace }.from_zero())
     }
 }

@@ -7,8 +7,8 @@
 //! only if the weights do.
 
 use crate::model::batch::TokenBatch;
-use crate::model::gpt::Gpt;
 use crate::model::store::Store;
+use crate::model::transformer::Transformer;
 use crate::tensor::math::Real;
 use crate::train::text::{Text, TextError};
 
@@ -32,7 +32,7 @@ pub fn judged_rows(text: &Text, context: usize) -> Result<Vec<TokenBatch>, TextE
 /// # Errors
 /// As the collectives of the model, if it has any.
 pub fn validation_loss<T: Real>(
-    gpt: &mut Gpt<T>,
+    gpt: &mut Transformer<T>,
     store: &mut dyn Store<T>,
     judged: &[TokenBatch],
 ) -> maypole::Result<f64> {

@@ -120,7 +120,7 @@ impl Watch {
     }
 
     /// Seconds from the meeting of all ranks to `time`.
-    pub(super) fn since_epoch(&self, time: Instant) -> f64 {
+    pub fn since_epoch(&self, time: Instant) -> f64 {
         time.duration_since(self.epoch).as_secs_f64()
     }
 }

@@ -1,6 +1,6 @@
 //! Local SGD: ranks train apart, and average their weights every H steps.
 //!
-//! Read `examples/trainer/src/averaging/mod.rs` first.
+//! Read `examples/lab/src/averaging/mod.rs` first.
 
 use maypole::Result;
 use maypole_trainer::ranks::group::RankGroup;

@@ -1,6 +1,6 @@
 //! Unequal ranks: one rank has more rows of the batch than another.
 //!
-//! Read `examples/trainer/src/unequal_ranks/mod.rs` first.
+//! Read `examples/lab/src/unequal/mod.rs` first.
 
 use maypole_trainer::model::batch::TokenBatch;
 

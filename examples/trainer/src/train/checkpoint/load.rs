@@ -1,17 +1,21 @@
 //! Reading: restores a trainer on any mesh from a checkpoint.
 
 use crate::ranks::group::RankGroup;
+use crate::tensor::math::Real;
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
 use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
 use crate::train::checkpoint::reshard::{ParameterRun, runs};
-use crate::train::checkpoint::settings::{SettingChange, changes, refuse_others};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
-use crate::train::trainer::{Parts, Trainer};
+use crate::train::plateau::PlateauRate;
+use crate::train::settings::RunRecord;
+use crate::train::trainer::Trainer;
+use maypole::Result;
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::path::Path;
 
-/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns the
-/// settings that differ from those of the run that wrote it. All ranks call it. Every
-/// file is compared with its digest first.
+/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns what
+/// the checkpoint says of the run that wrote it. All ranks call it. Every file is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
@@ -19,15 +23,16 @@ use std::path::Path;
 pub fn load(
     trainer: &mut Trainer<f32>,
     place: &Path,
-) -> Result<Vec<SettingChange>, CheckpointError> {
+) -> std::result::Result<Manifest, CheckpointError> {
     let world = &trainer.groups.world.clone();
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
     let buffers = agree(world, read(trainer, &manifest, place))?;
-    let differing = changes(&manifest, trainer);
-    install(trainer, &manifest, buffers);
-    trainer.parts.store.share()?;
-    Ok(differing)
+    let Manifest { step, updates, plateau, scale, .. } = manifest;
+    let clip = &mut trainer.parts.clip;
+    clip.scale = clip.scale.map(|own| scale.unwrap_or(own));
+    trainer.go_on_from(Progress { step, updates, plateau }, buffers)?;
+    Ok(manifest)
 }
 
 /// The weights of the whole model in the checkpoint in `place`, and its manifest. Every file is
@@ -35,7 +40,7 @@ pub fn load(
 ///
 /// # Errors
 /// [`CheckpointError`].
-pub fn read_whole(place: &Path) -> Result<(Manifest, Vec<f32>), CheckpointError> {
+pub fn read_whole(place: &Path) -> std::result::Result<(Manifest, Vec<f32>), CheckpointError> {
     let manifest = Manifest::read(place)?;
     let whole = ParameterRun { start: 0, len: manifest.config.parameters() };
     let mut wanted = WantedNumbers::weights(&[whole]);
@@ -51,7 +56,7 @@ fn same_everywhere(
     world: &RankGroup,
     digest: &blake3::Hash,
     path: &Path,
-) -> Result<(), CheckpointError> {
+) -> std::result::Result<(), CheckpointError> {
     let all = world.gather(digest.as_bytes())?;
     let digests = all.as_chunks::<32>().0;
     match digests.iter().position(|digest| *digest != digests[0]) {
@@ -65,7 +70,7 @@ fn read(
     trainer: &mut Trainer<f32>,
     manifest: &Manifest,
     place: &Path,
-) -> Result<[Vec<f32>; 3], CheckpointError> {
+) -> std::result::Result<[Vec<f32>; 3], CheckpointError> {
     refuse_others(manifest, trainer, place)?;
     let layout = trainer.parts.store.layout().clone();
     let owned = trainer.parts.store.owned();
@@ -77,22 +82,71 @@ fn read(
     Ok(wanted.buffers)
 }
 
-fn install(trainer: &mut Trainer<f32>, manifest: &Manifest, buffers: [Vec<f32>; 3]) {
-    let [weights, first, second] = buffers;
-    let mut rest = &weights[..];
-    for run in &mut trainer.parts.store.owned() {
-        let (own, after) = rest.split_at(run.weights.len());
-        run.weights.copy_from_slice(own);
-        rest = after;
+/// How far a training has come.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Progress {
+    /// Steps done.
+    pub step: u64,
+    /// Updates done: steps without those that overflowed.
+    pub updates: u64,
+    /// The rate that adapts to losses, if the schedule has one.
+    pub plateau: Option<PlateauRate>,
+}
+
+impl<T: Real> Trainer<T> {
+    /// Goes on from `progress`, with the weights and both averages of the parameters that this rank
+    /// updates, run after run. Collective.
+    ///
+    /// # Errors
+    /// As the collectives of the store.
+    ///
+    /// # Panics
+    /// If there are fewer weights than this rank updates.
+    pub fn go_on_from(&mut self, progress: Progress, numbers: [Vec<T>; 3]) -> Result<()> {
+        let [weights, first, second] = numbers;
+        let mut rest = &weights[..];
+        for run in &mut self.parts.store.owned() {
+            let (own, after) = rest.split_at(run.weights.len());
+            run.weights.copy_from_slice(own);
+            rest = after;
+        }
+        let optimizer = self.optimizer_mut();
+        if optimizer.rule.states() > 0 {
+            optimizer.first = first;
+            optimizer.second = second;
+        }
+        optimizer.steps = progress.updates;
+        self.step = progress.step;
+        let rate = &mut self.parts.rate;
+        rate.plateau = rate.plateau.map(|own| progress.plateau.unwrap_or(own));
+        self.parts.store.share()
     }
-    let optimizer = trainer.optimizer_mut();
-    if optimizer.rule.states() > 0 {
-        optimizer.first = first;
-        optimizer.second = second;
+}
+
+/// Refuses a trainer with another model, optimizer or vocabulary than the checkpoint's.
+fn refuse_others(
+    manifest: &Manifest,
+    trainer: &Trainer<f32>,
+    place: &Path,
+) -> std::result::Result<(), CheckpointError> {
+    same(place, &manifest.config, &trainer.parts.store.layout().config)?;
+    same(place, &manifest.rule, &trainer.optimizer().rule)?;
+    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return Ok(()) };
+    let tokens = |settings: &RunRecord| {
+        format!("tokens of the vocabulary {:016x}", settings.data.vocabulary)
+    };
+    same(place, &tokens(before), &tokens(now))
+}
+
+fn same(
+    path: &Path,
+    theirs: &impl Display,
+    ours: &impl Display,
+) -> std::result::Result<(), CheckpointError> {
+    let theirs = theirs.to_string();
+    let ours = ours.to_string();
+    if theirs == ours {
+        return Ok(());
     }
-    optimizer.steps = manifest.updates;
-    trainer.step = manifest.step;
-    let Parts { clip, rate, .. } = &mut trainer.parts;
-    clip.scale = clip.scale.map(|own| manifest.scale.unwrap_or(own));
-    rate.plateau = rate.plateau.map(|own| manifest.plateau.unwrap_or(own));
+    Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
 }

@@ -19,7 +19,7 @@ use crate::train::checkpoint::{CheckpointError, damaged, unreadable};
 use crate::train::optim::Rule;
 use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
-use crate::train::settings::RunSettings;
+use crate::train::settings::RunRecord;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read};
@@ -61,7 +61,7 @@ pub struct Manifest {
     /// The most that the norm of a gradient was allowed to be.
     pub clip: Option<f64>,
     /// The settings of the run, if it has given them.
-    pub settings: Option<RunSettings>,
+    pub settings: Option<RunRecord>,
     /// The files of the ranks, in rank order.
     pub parts: Vec<PartDigest>,
 }
@@ -114,7 +114,7 @@ pub(super) struct RunState {
     pub(super) plateau: Option<PlateauRate>,
     pub(super) schedule: RateSchedule,
     pub(super) clip: Option<f64>,
-    pub(super) settings: Option<RunSettings>,
+    pub(super) settings: Option<RunRecord>,
 }
 
 impl Manifest {

@@ -23,8 +23,8 @@
 //! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
 //! too, because they cannot be told from damaged ones.
 //!
-//! The manifest also has the [settings] of the run. A run that resumes with other
-//! settings prints which ones differ. With another model, optimizer or vocabulary it is refused.
+//! The manifest also has the [options](crate::train::settings::RunRecord) of the run. A run that
+//! resumes with others prints which ones differ. With another model, optimizer or vocabulary it is refused.
 //!
 //! # What a resumed run is
 //!
@@ -41,7 +41,6 @@
 //! | [`part`] | the file of one rank |
 //! | `ranges` | reads from all parts the numbers that a rank needs |
 //! | [`reshard`] | from the parts of any mesh to those of any other |
-//! | [`settings`] | the settings that decide a run's result, and what a change of each means |
 //! | [`history`] | which checkpoints are in a folder, and which of them are kept |
 
 pub mod files;
@@ -52,7 +51,6 @@ pub mod part;
 mod ranges;
 pub mod reshard;
 pub mod save;
-pub mod settings;
 
 use crate::ranks::group::RankGroup;
 use std::fmt::Display;
@@ -107,7 +105,7 @@ pub enum CheckpointError {
         /// The first rank whose manifest differs.
         rank: usize,
     },
-    /// Ranks [train apart](crate::averaging).
+    /// Ranks train apart: their weights differ.
     #[error(
         "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
     )]

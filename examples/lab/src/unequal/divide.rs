@@ -26,7 +26,7 @@ impl ShareCost {
 /// Of two ranks that would be done at the same time, the one with the lower number gets the piece.
 ///
 /// ```
-/// use maypole_trainer::unequal_ranks::divide::{ShareCost, divide};
+/// use maypole_lab::unequal::divide::{ShareCost, divide};
 /// let costs = [1.0, 2.0].map(|each| ShareCost { fixed: 0.0, each });
 /// assert_eq!(divide(16, &costs), [11, 5]);
 /// ```

@@ -12,70 +12,18 @@
 //! Layers do not move during a run. A run that resumes from a checkpoint measures again; a
 //! checkpoint can be loaded with any division.
 
-use crate::model::axes::Axes;
-use crate::model::batch::TokenBatch;
-use crate::model::config::Config;
-use crate::model::gpt::Gpt;
-use crate::model::layout::ParameterLayout;
-use crate::model::store::FlatStore;
-use crate::unequal_ranks::divide::{ShareCost, divide};
+use crate::unequal::divide::{ShareCost, divide};
 use maypole::{Communicator, Result};
-use std::ops::Range;
+use maypole_trainer::model::axes::Axes;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::FlatStore;
+use maypole_trainer::model::transformer::Transformer;
 use std::time::Instant;
 
 /// The number of times that each part is timed. The median counts.
 const TIMED: usize = 5;
-
-/// How layers are divided over the stages of a pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LayerDivision {
-    /// The numbers of layers of two stages differ by at most one.
-    #[default]
-    Equal,
-    /// The number of layers of each stage.
-    Counts(Vec<usize>),
-}
-
-impl LayerDivision {
-    /// Reads `3,1`: the layers of each stage.
-    ///
-    /// # Errors
-    /// A sentence that says what to give.
-    pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let counts = text.split(',').map(|count| count.trim().parse().ok());
-        let counts: Option<Vec<usize>> = counts.collect();
-        counts.map(Self::Counts).ok_or_else(|| {
-            format!("'{text}' is no division of layers: give those of each stage, as 3,1")
-        })
-    }
-
-    /// Returns the layers of stage number `stage`, or `None` for [`Equal`](Self::Equal).
-    ///
-    /// # Panics
-    /// If there is no such stage.
-    pub fn range(&self, stage: usize) -> Option<Range<usize>> {
-        let Self::Counts(counts) = self else { return None };
-        let first = counts[..stage].iter().sum();
-        Some(first..first + counts[stage])
-    }
-
-    /// Checks that this divides `layers` layers over `stages` stages, at least one layer for each.
-    ///
-    /// # Errors
-    /// A sentence that says what is given and what is needed.
-    pub fn check(&self, layers: usize, stages: usize) -> std::result::Result<(), String> {
-        let Self::Counts(counts) = self else { return Ok(()) };
-        let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
-        if counts.len() == stages && sum == layers && !counts.contains(&0) {
-            return Ok(());
-        }
-        Err(format!(
-            "--stages divides {sum} layers over {} stages, and the model has {layers} layers on \
-             {stages} stages: give {stages} positive numbers whose sum is {layers}",
-            counts.len()
-        ))
-    }
-}
 
 /// The seconds that a rank takes for each part of the model, forward and backward.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +45,7 @@ impl PartSeconds {
     pub fn measure(config: &Config, rows: usize) -> Self {
         let config = Config { layers: 1, experts: 0, ..config.clone() };
         let layout = ParameterLayout::whole(&config);
-        let mut gpt = Gpt::new(&layout, Axes::single_rank(&layout.config));
+        let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(1));
         let tokens = rows * config.context;
         let batch = TokenBatch {
@@ -131,7 +79,7 @@ impl PartSeconds {
 
 /// Runs the three units of a model of one layer forward and backward, and returns the seconds of
 /// each.
-fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
+fn parts(gpt: &mut Transformer<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> [f64; 3] {
     let alone = "a single rank calls no collective";
     let mut seconds = [0.0; 3];
     let mut kept = Vec::new();
@@ -152,12 +100,12 @@ fn parts(gpt: &mut Gpt<f32>, store: &mut FlatStore<f32>, batch: &TokenBatch) -> 
     seconds
 }
 
-/// Divides `layers` layers over the stages of a pipeline. Rank `r` is at stage `stages[r]` and
+/// The layers of each stage of a pipeline of `layers` layers. Rank `r` is at stage `stages[r]` and
 /// takes `seconds[r]`. Of the ranks of a stage the slowest counts.
 ///
 /// # Panics
 /// If `stages` is empty.
-pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> LayerDivision {
+pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> Vec<usize> {
     let last = *stages.iter().max().expect("there is a rank");
     let mut costs = vec![ShareCost::default(); last + 1];
     for (stage, seconds) in stages.iter().zip(seconds) {
@@ -167,7 +115,7 @@ pub fn by_cost(layers: usize, stages: &[usize], seconds: &[PartSeconds]) -> Laye
         cost.fixed = cost.fixed.max(embed + head);
         cost.each = cost.each.max(seconds.block);
     }
-    LayerDivision::Counts(divide(layers, &costs))
+    divide(layers, &costs)
 }
 
 /// Measures all ranks of `comm`, and divides the layers of `config` by the result. Rank `r` is at
@@ -183,7 +131,7 @@ pub fn measured(
     config: &Config,
     rows: usize,
     stages: &[usize],
-) -> Result<LayerDivision> {
+) -> Result<Vec<usize>> {
     let PartSeconds { embed, block, head } = PartSeconds::measure(config, rows);
     let mut all = vec![0.0; 3 * comm.world()];
     comm.all_gather((&[embed, block, head], &mut all))?;
@@ -202,10 +150,7 @@ mod tests {
     fn a_slow_stage_and_a_large_head_get_fewer_layers() {
         let counts = |seconds: &[PartSeconds]| {
             let stages: Vec<usize> = (0..seconds.len()).collect();
-            match by_cost(8, &stages, seconds) {
-                LayerDivision::Counts(counts) => counts,
-                LayerDivision::Equal => unreachable!("costs were given"),
-            }
+            by_cost(8, &stages, seconds)
         };
         assert_eq!(counts(&[EVEN; 2]), [4, 4]);
         assert_eq!(counts(&[EVEN, PartSeconds { block: 3.0, ..EVEN }]), [6, 2]);
@@ -217,9 +162,7 @@ mod tests {
     #[test]
     fn the_slowest_rank_of_a_stage_counts() {
         let slow = PartSeconds { block: 3.0, ..EVEN };
-        let division = by_cost(8, &[0, 1, 0, 1], &[EVEN, EVEN, EVEN, slow]);
-        assert_eq!(division, LayerDivision::Counts(vec![6, 2]));
-        assert_eq!(division.range(1), Some(6..8));
+        assert_eq!(by_cost(8, &[0, 1, 0, 1], &[EVEN, EVEN, EVEN, slow]), [6, 2]);
     }
 
     #[test]
@@ -229,16 +172,6 @@ mod tests {
             measured(&mut comm, &config, 2, &[0, 1]).unwrap()
         });
         assert_eq!(ranks[0], ranks[1]);
-        ranks[0].check(4, 2).unwrap();
-    }
-
-    #[test]
-    fn divisions_are_read_and_checked() {
-        assert_eq!(LayerDivision::parse("3,1"), Ok(LayerDivision::Counts(vec![3, 1])));
-        assert!(LayerDivision::parse("3,x").unwrap_err().contains("3,1"));
-        for wrong in ["4", "2,1", "4,0", "2,1,1", "18446744073709551615,5"] {
-            let why = LayerDivision::parse(wrong).unwrap().check(4, 2).unwrap_err();
-            assert!(why.contains("2 positive numbers whose sum is 4"), "{why}");
-        }
+        assert!(ranks[0].iter().sum::<usize>() == 4 && !ranks[0].contains(&0));
     }
 }

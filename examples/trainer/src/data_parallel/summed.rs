@@ -41,7 +41,7 @@ pub fn dense(entry: &LayoutEntry) -> bool {
 }
 
 /// A store that sums some gradients over other groups before the inner store sums them.
-pub struct PartialSumStore<T> {
+pub struct SummedStore<T> {
     inner: Box<dyn Store<T>>,
     sums: Vec<(RankGroup, SummedEntries)>,
     /// True if the inner store sends gradients in every backward pass, not only in the last one.
@@ -49,7 +49,7 @@ pub struct PartialSumStore<T> {
     last: bool,
 }
 
-impl<T> PartialSumStore<T> {
+impl<T> SummedStore<T> {
     /// A store around `inner`, which is of the form `sharding`. For each of `sums`, gradients of
     /// its entries are summed over its group before `inner` gets them.
     pub fn new(
@@ -62,7 +62,7 @@ impl<T> PartialSumStore<T> {
     }
 }
 
-impl<T: FloatElement> Store<T> for PartialSumStore<T> {
+impl<T: FloatElement> Store<T> for SummedStore<T> {
     forward_store!(T:
         layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients,
         finish, owned, share, publish, bytes, all_weights,

@@ -15,9 +15,18 @@
 //! Ranks of one replica (along `pp`, `cp` and `tp`) have the same rows, so the slowest of them
 //! decides.
 
-use crate::ranks::group::RankGroup;
-use crate::unequal_ranks::divide::{ShareCost, divide, slowest};
+use crate::averaging::DataForm;
+use crate::unequal::divide::{ShareCost, divide, slowest};
 use maypole::Result;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::tensor::math::Real;
+use maypole_trainer::train::parallelism::Parallelism;
+use maypole_trainer::train::rows::{RankRows, Rows};
+use maypole_trainer::train::text::Text;
+use maypole_trainer::train::trainer::Trainer;
 use std::ops::Range;
 
 /// Rows are divided anew if a step is predicted to become shorter by more than this share.
@@ -73,23 +82,82 @@ impl RowDivision {
         Ok(Self::BySpeed { every, clock: SpeedClock::Pretended(seconds.ok_or_else(wrong)?) })
     }
 
-    /// Checks that pretended times are for `replicas` replicas.
+    /// Checks that the ranks of `setup` can divide the rows of a model of `config` in this way.
     ///
     /// # Errors
-    /// A sentence that says how many times there are, and how many are needed.
-    pub fn check(&self, replicas: usize) -> std::result::Result<(), String> {
-        match self {
-            Self::BySpeed { clock: SpeedClock::Pretended(seconds), .. }
-                if seconds.len() != replicas =>
-            {
-                Err(format!(
-                    "--rows-by-speed pretends the speed of {} ranks, and rows are divided over \
-                     {replicas}: give {replicas} numbers, or leave them out to measure",
-                    seconds.len()
-                ))
-            }
-            _ => Ok(()),
+    /// A sentence that says what does not go with what, and what to give instead.
+    pub fn check(
+        &self,
+        config: &Config,
+        setup: &Parallelism,
+        form: DataForm,
+    ) -> std::result::Result<(), String> {
+        let Self::BySpeed { clock, .. } = self else { return Ok(()) };
+        let replicas = setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]);
+        if let SpeedClock::Pretended(seconds) = clock
+            && seconds.len() != replicas
+        {
+            return Err(format!(
+                "--rows-by-speed pretends the speed of {} ranks, and rows are divided over \
+                 {replicas}: give {replicas} numbers, or leave them out to measure",
+                seconds.len()
+            ));
         }
+        if form.diverges() {
+            let why = "--rows-by-speed sums gradients by their rows, but ranks that train apart \
+                       average weights, each as much as the others: give another --sharding";
+            return Err(why.to_owned());
+        }
+        let columns = config.context / setup.mesh.size(MeshAxis::Cp);
+        let tp = setup.mesh.size(MeshAxis::Tp);
+        if setup.sequence && !columns.is_multiple_of(tp) {
+            return Err(format!(
+                "--rows-by-speed may leave a rank one row, and --sequence divides its {columns} \
+                 tokens over tp={tp}: give --context {}",
+                config.context.next_multiple_of(tp * setup.mesh.size(MeshAxis::Cp))
+            ));
+        }
+        Ok(())
+    }
+
+    /// From now on the rows of `trainer`, which has done no step, are divided in this way. All ranks
+    /// call it.
+    pub fn plant<T: Real>(&self, trainer: &mut Trainer<T>) {
+        if *self == Self::Equal {
+            return;
+        }
+        let Trainer { parallelism: setup, groups, parts, .. } = trainer;
+        let rows = RankRows::new(&parts.model.config, setup, groups);
+        let mesh = groups.mesh;
+        let replicas = (0..mesh.world()).map(|rank| mesh.rows(mesh.place(rank)).index).collect();
+        let balance = RowBalance::new(self.clone(), replicas, rows.replica.index, rows.micros);
+        parts.rows = Box::new(RowsBySpeed { rows, balance, world: groups.world.clone() });
+    }
+}
+
+/// The rows of a rank whose replica may have more or fewer than the others.
+#[derive(Debug)]
+struct RowsBySpeed {
+    rows: RankRows,
+    balance: RowBalance,
+    world: RankGroup,
+}
+
+impl Rows for RowsBySpeed {
+    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+        let mine = self.balance.range(step.1);
+        self.rows.read(text, step, mine, scale)
+    }
+
+    fn after(&mut self, steps: u64, work: f64) -> Result<()> {
+        if let Some(rows) = self.balance.observe(&self.world, steps, work)? {
+            self.balance.adopt(rows);
+        }
+        Ok(())
+    }
+
+    fn each(&self) -> Option<&[usize]> {
+        Some(&self.balance.each)
     }
 }
 
@@ -100,7 +168,7 @@ fn is_time(seconds: f64) -> bool {
 
 /// The rows of each replica, and the measured times of this rank.
 #[derive(Clone, Debug)]
-pub struct RowBalance {
+struct RowBalance {
     division: RowDivision,
     /// The replica of each rank of the mesh.
     replicas: Vec<usize>,
@@ -110,46 +178,27 @@ pub struct RowBalance {
     unit: usize,
     /// The rows of each replica; empty before the first step.
     each: Vec<usize>,
-    /// The rows of this rank's replica in the last step.
-    last: usize,
     /// The seconds for a row in each step since the last division.
     times: Vec<f64>,
 }
 
 impl RowBalance {
-    /// The balance of rank `rank` of the mesh. Rank `r` belongs to replica `replicas[r]`, and a
-    /// step has `micros` micro-batches.
-    ///
-    /// # Panics
-    /// If `replicas` has no such rank.
-    pub fn new(division: RowDivision, replicas: Vec<usize>, rank: usize, micros: usize) -> Self {
-        let own = replicas[rank];
-        let each = Vec::new();
-        Self { division, replicas, own, unit: micros, each, last: 0, times: Vec::new() }
-    }
-
-    /// Returns the rows of each replica in the next step, if its batch has as many rows as the last
-    /// one. Empty before the first step.
-    pub fn each(&self) -> &[usize] {
-        &self.each
-    }
-
-    /// Returns the rows of a batch in which every replica has as many rows as this rank's replica
-    /// had in the last step.
-    pub fn all_like_own(&self) -> usize {
-        self.last * self.each.len()
+    /// The balance of a rank of replica `own`. Rank `r` of the mesh belongs to replica
+    /// `replicas[r]`, and a step has `micros` micro-batches.
+    fn new(division: RowDivision, replicas: Vec<usize>, own: usize, micros: usize) -> Self {
+        let (each, times) = (Vec::new(), Vec::new());
+        Self { division, replicas, own, unit: micros, each, times }
     }
 
     /// Returns which of the `rows` rows of a batch this rank's replica has. A batch with another
     /// number of rows than the last one is divided equally.
-    pub fn range(&mut self, rows: usize) -> Range<usize> {
+    fn range(&mut self, rows: usize) -> Range<usize> {
         if self.each.iter().sum::<usize>() != rows {
             let replicas = self.replicas.iter().max().map_or(1, |last| last + 1);
             let equal = vec![ShareCost { fixed: 0.0, each: 1.0 }; replicas];
             self.each = self.divided(rows, &equal);
             self.times.clear();
         }
-        self.last = self.each[self.own];
         let first = self.each[..self.own].iter().sum();
         first..first + self.each[self.own]
     }
@@ -162,13 +211,7 @@ impl RowBalance {
     /// Notes that the passes of step number `step` took `seconds` without waits. Returns a new
     /// division if one is due and makes steps shorter. It takes effect with [`adopt`](Self::adopt).
     /// All ranks of `world` call this after every step, and all get the same division.
-    ///
-    /// # Errors
-    /// As the all-gather.
-    ///
-    /// # Panics
-    /// If [`range`](Self::range) was never called.
-    pub fn observe(
+    fn observe(
         &mut self,
         world: &RankGroup,
         step: u64,
@@ -214,7 +257,7 @@ impl RowBalance {
     }
 
     /// Sets the rows of each replica from the next step on.
-    pub fn adopt(&mut self, each: Vec<usize>) {
+    fn adopt(&mut self, each: Vec<usize>) {
         self.each = each;
     }
 }
@@ -228,7 +271,7 @@ fn median(times: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::random::random;
+    use maypole_trainer::tensor::random::random;
 
     fn balance(replicas: Vec<usize>, micros: usize) -> RowBalance {
         let division = RowDivision::BySpeed { every: 4, clock: SpeedClock::Measured };
@@ -303,7 +346,5 @@ mod tests {
         for wrong in ["", "0", "-1", "x", "3:", "3:1,0", "3:1,-2", "3:nan", "3:inf,1"] {
             assert!(RowDivision::parse(wrong).unwrap_err().contains("25:1,2"), "{wrong}");
         }
-        assert!(RowDivision::parse("3:1,2").unwrap().check(2).is_ok());
-        assert!(RowDivision::parse("3:1,2").unwrap().check(4).unwrap_err().contains("4 numbers"));
     }
 }

@@ -1,7 +1,7 @@
 //! The division of a model over a mesh: every choice of a run except the model, the text and the
 //! optimizer.
 //!
-//! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
+//! What it does: [`Parallelism`] names the choices; [`Parallelism::check`] says in a sentence why a choice does
 //! not go with the model or with another one. What is sharded, which collective runs where, what it
 //! costs: in the file of each axis.
 
@@ -14,8 +14,6 @@ use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
 use crate::ranks::mesh::{Mesh, MeshAxis, MeshCoordinates};
 use crate::ranks::shard::Shard;
-use crate::unequal_ranks::layers::LayerDivision;
-use crate::unequal_ranks::rows::RowDivision;
 
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;
@@ -31,7 +29,7 @@ pub enum ContextExchange {
 
 /// The division of a model over ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
+pub struct Parallelism {
     /// The number of ranks along each axis.
     pub mesh: Mesh,
     /// Whether tokens are divided over `tp` where layers are not:
@@ -41,10 +39,8 @@ pub struct Setup {
     pub exchange: ContextExchange,
     /// The division of the positions of a sequence over `cp`.
     pub division: PositionDivision,
-    /// The division of the rows of a batch over `dp` and `ep`.
-    pub rows: RowDivision,
-    /// The division of layers over the stages of `pp`.
-    pub layers: LayerDivision,
+    /// The layers of each stage of `pp`; none: equally many, or one more.
+    pub layers: Option<Vec<usize>>,
     /// The order of the passes on `pp`.
     pub schedule: PipelineSchedule,
     /// Micro-batches of a step.
@@ -57,15 +53,14 @@ pub struct Setup {
     pub order: SumOrder,
 }
 
-impl Default for Setup {
+impl Default for Parallelism {
     fn default() -> Self {
         Self {
             mesh: Mesh::ONE,
             sequence: false,
             exchange: ContextExchange::Ring,
             division: PositionDivision::ZigZag,
-            rows: RowDivision::Equal,
-            layers: LayerDivision::Equal,
+            layers: None,
             schedule: PipelineSchedule::OneForwardOneBackward,
             micros: 1,
             router: None,
@@ -75,7 +70,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl Parallelism {
     /// A setup with this mesh and the default of every other choice.
     pub fn of(mesh: Mesh) -> Self {
         Self { mesh, ..Self::default() }
@@ -97,8 +92,11 @@ impl Setup {
 
     /// Which layers are at stage `stage` of the pipeline.
     pub fn layers(&self, config: &Config, stage: usize) -> std::ops::Range<usize> {
-        let equal = Shard { index: stage, of: self.stages() };
-        self.layers.range(stage).unwrap_or_else(|| equal.range(config.layers))
+        let Some(counts) = &self.layers else {
+            return Shard { index: stage, of: self.stages() }.range(config.layers);
+        };
+        let first = counts[..stage].iter().sum();
+        first..first + counts[stage]
     }
 
     /// The number of stages of the whole pipeline.
@@ -117,73 +115,28 @@ impl Setup {
     /// # Errors
     /// A sentence that says what does not go with what, and what to give instead.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
-        if self.sharding.diverges() && self.mesh.size(MeshAxis::Cp) > 1 {
-            let why = "averaging lets weights differ along dp, but positions of one sequence need \
-                       one model";
-            return Err(why.to_owned());
-        }
         self.check_heads(config)?;
         self.check_rows(config, rows)?;
         self.check_positions(config)?;
         self.check_sequence(config, rows)?;
         self.check_experts(config)?;
-        self.check_unequal(config)?;
+        self.check_layers(config)?;
         let stages = self.mesh.size(MeshAxis::Pp);
         self.schedule.plan(stages, self.micros).map(drop)
     }
 
-    /// Whether the other ranks can go on when one dies.
-    ///
-    /// # Errors
-    /// The end of a sentence that begins with the option that asks for it: what would be lost, and
-    /// what to give instead.
-    pub fn can_lose_ranks(&self) -> Result<(), String> {
-        let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
-        if let Some(axis) = others.into_iter().find(|axis| self.mesh.size(*axis) > 1) {
-            return Err(format!(
-                "needs ranks of which each has the whole model, or a part dies with a rank, and {0} \
-                 divides it: give a --mesh of dp alone, or --save-every and restarts",
-                axis.name()
-            ));
-        }
-        let twice = matches!(
-            self.sharding,
-            Sharding::Replicated { .. } | Sharding::Zero1 | Sharding::Zero2
-        );
-        if !twice {
-            let why = "needs weights that are on every rank, equal, and here a part dies with a \
-                       rank: give --sharding replicated, zero1 or zero2";
-            return Err(why.to_owned());
-        }
-        if self.rows != RowDivision::Equal {
-            let why = "divides rows evenly over the ranks that are left: leave out \
-                       --rows-by-speed";
-            return Err(why.to_owned());
-        }
-        Ok(())
-    }
-
-    fn check_unequal(&self, config: &Config) -> Result<(), String> {
-        self.layers.check(config.layers, self.stages())?;
-        self.rows.check(self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]))?;
-        if self.rows == RowDivision::Equal {
+    fn check_layers(&self, config: &Config) -> Result<(), String> {
+        let Some(counts) = &self.layers else { return Ok(()) };
+        let (layers, stages) = (config.layers, self.stages());
+        let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        if counts.len() == stages && sum == layers && !counts.contains(&0) {
             return Ok(());
         }
-        if self.sharding.diverges() {
-            let why = "--rows-by-speed sums gradients by their rows, but ranks that train apart \
-                       average weights, each as much as the others: give another --sharding";
-            return Err(why.to_owned());
-        }
-        let columns = config.context / self.mesh.size(MeshAxis::Cp);
-        let tp = self.mesh.size(MeshAxis::Tp);
-        if self.sequence && !columns.is_multiple_of(tp) {
-            return Err(format!(
-                "--rows-by-speed may leave a rank one row, and --sequence divides its {columns} \
-                 tokens over tp={tp}: give --context {}",
-                config.context.next_multiple_of(tp * self.mesh.size(MeshAxis::Cp))
-            ));
-        }
-        Ok(())
+        Err(format!(
+            "--stages divides {sum} layers over {} stages, and the model has {layers} layers on \
+             {stages} stages: give {stages} positive numbers whose sum is {layers}",
+            counts.len()
+        ))
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {

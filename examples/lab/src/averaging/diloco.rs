@@ -20,9 +20,9 @@
 //! (Douillard et al. 2023).
 
 use super::apart::{AveragingRule, mean};
-use crate::ranks::group::RankGroup;
-use crate::tensor::math::{FloatElement, number};
 use maypole::Result;
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::tensor::math::{FloatElement, number};
 
 /// The constants of the outer optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]

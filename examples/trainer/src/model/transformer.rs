@@ -24,7 +24,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// The part of the model that a rank runs, without its weights.
-pub struct Gpt<T> {
+pub struct Transformer<T> {
     /// The sizes of the whole model.
     pub config: Config,
     /// The units of this rank.
@@ -92,7 +92,7 @@ impl<T: Real> Activations<T> {
     }
 }
 
-impl<T: Real> Gpt<T> {
+impl<T: Real> Transformer<T> {
     /// A rank that has the parameters of `layout`, computes on this processor, and communicates by
     /// `axes`.
     pub fn new(layout: &ParameterLayout, axes: Axes<T>) -> Self {

@@ -14,10 +14,10 @@
 //! least by a factor of `cos(pi / n)` (Lian et al. 2017). The model that a run gives is the mean.
 
 use super::apart::AveragingRule;
-use crate::ranks::exchange::shift;
-use crate::ranks::group::RankGroup;
-use crate::tensor::math::{FloatElement, number};
 use maypole::Result;
+use maypole_trainer::ranks::exchange::shift;
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::tensor::math::{FloatElement, number};
 
 /// Each rank averages its weights with those of the previous rank.
 #[derive(Clone, Copy, Debug)]

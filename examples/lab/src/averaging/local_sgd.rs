@@ -10,14 +10,14 @@
 //!   times the average of `g`.
 //!
 //! A rank that trains alone needs the mean over its own rows. Gradients are shares of the mean over
-//! the rows of all ranks, so they are multiplied by n first. [Clipping](crate::train::clip) uses
+//! the rows of all ranks, so they are multiplied by n first. [Clipping](maypole_trainer::train::clip) uses
 //! the norm of the rank's own gradients. So with clipping even H = 1 is not data parallelism, which
 //! clips the mean of the gradients.
 
 use super::apart::{AveragingRule, mean};
-use crate::ranks::group::RankGroup;
-use crate::tensor::math::FloatElement;
 use maypole::Result;
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::tensor::math::FloatElement;
 
 /// Each rank replaces its weights by the mean of all ranks' weights.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 /// The sizes of a decoder-only transformer.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Transformer {
+pub struct ModelSizes {
     /// Blocks.
     pub layers: usize,
     /// Numbers in the vector of a token.
@@ -91,7 +91,7 @@ const MOST_SIZE: usize = 1 << 30;
 /// The most parameters of a model.
 const MOST_PARAMETERS: f64 = 1e16;
 
-impl Transformer {
+impl ModelSizes {
     /// The most bytes of a file that describes a model. A program that has read one byte more can
     /// stop: [`parse`](Self::parse) refuses the text.
     pub const LONGEST: usize = 64 << 10;
@@ -99,8 +99,8 @@ impl Transformer {
     /// The model called `name`, with its sizes from its publication.
     ///
     /// ```
-    /// use maypole_planner::transformer::Transformer;
-    /// let model = Transformer::preset("7b").unwrap();
+    /// use maypole_planner::sizes::ModelSizes;
+    /// let model = ModelSizes::preset("7b").unwrap();
     /// assert_eq!((model.parameters() / 1e7).round() / 100.0, 6.74);
     /// ```
     ///
@@ -118,9 +118,9 @@ impl Transformer {
     /// Reads a model from TOML.
     ///
     /// ```
-    /// use maypole_planner::transformer::Transformer;
+    /// use maypole_planner::sizes::ModelSizes;
     /// let text = "layers = 2\nwidth = 64\nheads = 4\nvocabulary = 256\nsequence = 32";
-    /// let model = Transformer::parse(text).unwrap();
+    /// let model = ModelSizes::parse(text).unwrap();
     /// assert_eq!((model.hidden, model.key_value_heads, model.head_width), (256, 4, 16));
     /// ```
     ///
@@ -319,9 +319,9 @@ impl Transformer {
     /// the numerator of the model FLOP utilisation (MFU) as PaLM defines it.
     ///
     /// ```
-    /// use maypole_planner::transformer::Transformer;
+    /// use maypole_planner::sizes::ModelSizes;
     /// // About 6 operations a parameter, and the scores of attention.
-    /// let model = Transformer::preset("7b").unwrap();
+    /// let model = ModelSizes::preset("7b").unwrap();
     /// let operations = model.operations_per_token();
     /// assert!((operations / (6.0 * model.parameters()) - 1.14).abs() < 0.01);
     /// ```

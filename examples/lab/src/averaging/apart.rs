@@ -1,10 +1,10 @@
 //! The store of ranks that train apart: each rank has its own weights, and every H steps an
 //! [`AveragingRule`] averages them.
 
-use crate::model::store::{FlatStore, Store, StoreBytes, forward_store};
-use crate::ranks::group::RankGroup;
-use crate::tensor::math::{FloatElement, number, scale};
 use maypole::Result;
+use maypole_trainer::model::store::{FlatStore, Store, StoreBytes, forward_store};
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::tensor::math::{FloatElement, number, scale};
 
 /// The rule by which ranks that train apart average their weights.
 pub trait AveragingRule<T: FloatElement> {
@@ -39,7 +39,7 @@ pub trait AveragingRule<T: FloatElement> {
 ///
 /// # Errors
 /// As the all-reduce in it.
-pub(super) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Result<()> {
+pub(crate) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Result<()> {
     group.all_reduce(weights)?;
     scale(weights, number(1.0 / group.world() as f64));
     Ok(())
@@ -47,7 +47,7 @@ pub(super) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Res
 
 /// A store of weights that differ between ranks from one average to the next.
 #[derive(Debug)]
-pub struct ApartStore<T, R> {
+pub struct AveragedStore<T, R> {
     inner: FlatStore<T>,
     group: RankGroup,
     rule: R,
@@ -55,7 +55,7 @@ pub struct ApartStore<T, R> {
     steps: u64,
 }
 
-impl<T: FloatElement, R: AveragingRule<T>> ApartStore<T, R> {
+impl<T: FloatElement, R: AveragingRule<T>> AveragedStore<T, R> {
     /// A store of the weights of `flat`, which are equal on all ranks of `group` at first. After
     /// every `every` steps `rule` averages them.
     ///
@@ -71,7 +71,7 @@ impl<T: FloatElement, R: AveragingRule<T>> ApartStore<T, R> {
     }
 }
 
-impl<T: FloatElement, R: AveragingRule<T>> Store<T> for ApartStore<T, R> {
+impl<T: FloatElement, R: AveragingRule<T>> Store<T> for AveragedStore<T, R> {
     forward_store!(T: layout, weights, weights_and_gradients, owned, share);
 
     fn diverges(&self) -> bool {

@@ -19,10 +19,10 @@
 //! stale synchronous parameter server keeps (Ho et al. 2013). With 0 this is data parallelism, to
 //! the last bit. The sums of the last `late` steps of a run are not used.
 
-use crate::model::store::{FlatStore, Store, forward_store};
-use crate::ranks::group::{PendingCollective, RankGroup};
-use crate::tensor::math::FloatElement;
 use maypole::Result;
+use maypole_trainer::model::store::{FlatStore, Store, forward_store};
+use maypole_trainer::ranks::group::{PendingCollective, RankGroup};
+use maypole_trainer::tensor::math::FloatElement;
 use std::collections::VecDeque;
 
 /// A store of weights that are updated by gradients of earlier steps.

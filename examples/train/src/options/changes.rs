@@ -5,26 +5,24 @@
 //! run is no continuation of the one before: each change is announced. Another mesh
 //! changes only rounding, and is not announced.
 
-use crate::expert_parallel::router::Router;
-use crate::train::checkpoint::CheckpointError;
-use crate::train::checkpoint::manifest::Manifest;
-use crate::train::schedule::{RateSchedule, RateShape};
-use crate::train::settings::RunSettings;
-use crate::train::trainer::Trainer;
+use super::TrainOptions;
+use super::job::TrainingJob;
+use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::train::checkpoint::manifest::Manifest;
+use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use std::fmt::{self, Display};
-use std::path::Path;
 
 /// A setting that differs from that of the run that wrote the checkpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SettingChange {
+pub(crate) struct SettingChange {
     /// The option of `train` that sets it.
-    pub option: &'static str,
+    pub(crate) option: &'static str,
     /// The value when the checkpoint was written.
-    pub before: String,
+    pub(crate) before: String,
     /// The value in this run.
-    pub now: String,
+    pub(crate) now: String,
     /// The effect of the change; empty where the option says it.
-    pub effect: &'static str,
+    pub(crate) effect: &'static str,
 }
 
 impl Display for SettingChange {
@@ -38,42 +36,24 @@ impl Display for SettingChange {
 /// The effect of every change of how rows are drawn.
 const OTHER_ROWS: &str = "this run draws other rows of the text";
 
-/// Refuses a trainer with another model, optimizer or vocabulary than the checkpoint's.
-pub(super) fn refuse_others(
-    manifest: &Manifest,
-    trainer: &Trainer<f32>,
-    place: &Path,
-) -> Result<(), CheckpointError> {
-    same(place, &manifest.config, &trainer.parts.store.layout().config)?;
-    same(place, &manifest.rule, &trainer.optimizer().rule)?;
-    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return Ok(()) };
-    let tokens = |settings: &RunSettings| {
-        format!("tokens of the vocabulary {:016x}", settings.data.vocabulary)
-    };
-    same(place, &tokens(before), &tokens(now))
-}
-
-fn same(path: &Path, theirs: &impl Display, ours: &impl Display) -> Result<(), CheckpointError> {
-    let theirs = theirs.to_string();
-    let ours = ours.to_string();
-    if theirs == ours {
-        return Ok(());
-    }
-    Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
-}
-
-/// Returns the settings of `trainer` that differ from those in `manifest`.
-pub(super) fn changes(manifest: &Manifest, trainer: &Trainer<f32>) -> Vec<SettingChange> {
-    let mut list = schedule_changes(&manifest.schedule, &trainer.parts.rate.schedule);
-    list.extend(change("--clip", &Limit(manifest.clip), &Limit(trainer.parts.clip.limit), ""));
-    let (Some(before), Some(now)) = (&manifest.settings, &trainer.settings) else { return list };
-    list.extend(change("--rows", &before.rows, &now.rows, OTHER_ROWS));
-    list.extend(change("--seed", &before.seed, &now.seed, OTHER_ROWS));
-    list.extend(change("--precision", &before.precision, &now.precision, ""));
-    list.extend(change("--fault", &Named(&before.fault), &Named(&now.fault), ""));
-    list.extend(router_changes(before.router.as_ref(), now.router.as_ref()));
-    let [text, new] = [before, now].map(|settings| format!("text {:016x}", settings.data.text));
-    list.extend(change("--data", &text, &new, "this run learns from another text"));
+/// The settings of `job` that differ from those of the run that wrote a checkpoint.
+pub(crate) fn changes(manifest: &Manifest, job: &TrainingJob) -> Vec<SettingChange> {
+    let mut list = schedule_changes(&manifest.schedule, &job.schedule);
+    let [before, now] = [manifest.clip, job.options.optimizer.clip()].map(Limit);
+    list.extend(change("--clip", &before, &now, ""));
+    let Some(record) = &manifest.settings else { return list };
+    let (before, now) = (TrainOptions::recorded(&record.options), &job.options);
+    let (own, own_now) = (&before.optimizer, &now.optimizer);
+    list.extend(change("--rows", &own.rows(), &own_now.rows(), OTHER_ROWS));
+    list.extend(change("--seed", &own.seed(), &own_now.seed(), OTHER_ROWS));
+    let [was, is] = [own, own_now].map(|it| it.precision.as_deref().unwrap_or("f32"));
+    list.extend(change("--precision", was, is, ""));
+    let [was, is] = [&before, now].map(|it| it.lab.fault.as_deref().unwrap_or("none"));
+    list.extend(change("--fault", was, is, ""));
+    list.extend(router_changes(record.router.as_ref(), job.setup.router.as_ref()));
+    let [was, is] =
+        [record.data.text, job.text.fingerprint()].map(|text| format!("text {text:016x}"));
+    list.extend(change("--data", &was, &is, "this run learns from another text"));
     list
 }
 
@@ -117,15 +97,6 @@ impl Display for Limit {
             Some(limit) => write!(f, "{limit}"),
             None => f.write_str("without limit"),
         }
-    }
-}
-
-/// A name that may be left out.
-struct Named<'a>(&'a Option<String>);
-
-impl Display for Named<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_deref().unwrap_or("none"))
     }
 }
 
