@@ -8,6 +8,7 @@ use maypole_lab::memory::{FULL, RankMemory};
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -203,6 +204,30 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
                 assert!(far <= 0.05 * half + 4096.0, "{text} rank {rank}: {held}, not {half}");
                 assert!(held < 0.56 * full, "{text} rank {rank}: {held} of {full}");
             }
+        }
+    }
+}
+
+/// Between steps no activation waits, after many steps too: what a forward pass makes for longer is
+/// of another kind.
+#[test]
+fn no_activation_is_left_after_many_steps() {
+    let few = Router { capacity: Some(1.0), ..router(4) };
+    let config = Config { experts: 4, layers: 2, ..Config::default() };
+    let experts = Recipe { config, ..full() };
+    for (recipe, setup) in [
+        (full(), Parallelism::default()),
+        (full(), Parallelism { micros: 4, ..mesh("pp=2") }),
+        (full(), mesh("dp=2,tp=2")),
+        (full(), mesh("cp=2")),
+        (experts, Parallelism { router: Some(few), ..mesh("ep=2") }),
+    ] {
+        let rank = |mut trainer: Trainer<f32>| {
+            recipe.follow(&mut trainer, |_, _, _| Ok(()))?;
+            Ok(trainer.parts.pipeline.held)
+        };
+        for held in recipe.on_ranks(&setup, rank).unwrap() {
+            assert!(held.abs() < 4096, "{}: {held} bytes", setup.mesh);
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::expert_parallel::router::{Routed, Router};
 use crate::model::axes::FeedForward;
 use crate::model::feed_forward::{self, FeedForwardLayers};
 use crate::ranks::group::RankGroup;
+use crate::ranks::memory::MemoryKind;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, sum_of, take, take_mut};
 use crate::tensor_parallel::region::ParallelRegion;
@@ -150,7 +151,8 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         device.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
         let routes = self.find_routes(&routed)?;
-        self.record(&routed, &routes);
+        // The record outlives the backward pass.
+        MemoryKind::Other.hold(|| self.record(&routed, &routes));
         let rows =
             routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
