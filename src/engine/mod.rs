@@ -150,17 +150,6 @@ impl Engine {
         self.limits.waiting(self.conditions.waiting)
     }
 
-    /// Runs one call.
-    #[inline]
-    pub(crate) fn call(
-        &mut self,
-        call: CollectiveCall,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
-        self.perform(call, None, input, output)
-    }
-
     /// Runs one call whose input is first multiplied by `factor`. The product is in a staging
     /// buffer, so the call is not in place.
     pub(crate) fn call_scaled(
@@ -191,7 +180,7 @@ impl Engine {
         let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
         // After a panic the communicator has failed, so nothing is used again that the panic left
         // half done.
-        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.perform(call, None, input, output)));
         // The program outlives the call, but the user's function need not.
         self.calls.at_mut(at).reducer = before;
         done.unwrap_or_else(|panic| {
@@ -200,8 +189,9 @@ impl Engine {
         })
     }
 
+    /// Runs one call, whose input is multiplied by `factor` first, if there is one.
     #[inline(always)]
-    fn perform(
+    pub(crate) fn perform(
         &mut self,
         call: CollectiveCall,
         factor: Option<Scalar>,

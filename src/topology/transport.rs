@@ -171,21 +171,6 @@ pub fn choose(a: &TransportOffer, b: &TransportOffer) -> Result<TransportChoice,
     Err(NoTransport { refused })
 }
 
-/// Chooses `transport` and no other.
-///
-/// # Errors
-/// [`NoTransport`] with the reason why the ranks cannot use it.
-pub fn require(
-    transport: TransportKind,
-    a: &TransportOffer,
-    b: &TransportOffer,
-) -> Result<TransportChoice, NoTransport> {
-    match refusal(transport, a, b) {
-        None => Ok(TransportChoice { transport, refused: Vec::new() }),
-        Some(reason) => Err(NoTransport { refused: vec![(transport, reason)] }),
-    }
-}
-
 /// The first reason against a transport: first what a rank lacks, then where the two ranks are.
 fn refusal(
     transport: TransportKind,
@@ -249,19 +234,6 @@ mod tests {
         let reasons: Vec<String> =
             choice.refused.iter().map(|(_, reason)| reason.to_string()).collect();
         assert_eq!(reasons, ["no access from GPU to GPU: ACS", "excluded by the job's settings"]);
-    }
-
-    #[test]
-    fn a_required_transport_is_used_or_refused_with_the_reason() {
-        let a = gpu("a", "0");
-        let b = gpu("b", "0");
-        assert_eq!(require(TransportKind::Tcp, &a, &b).unwrap().transport, TransportKind::Tcp);
-        let error = require(TransportKind::SharedMemory, &a, &b).unwrap_err();
-        assert_eq!(error.to_string(), "no shm (on another host)");
-        let refusals =
-            TransportKind::ALL.map(|transport| (transport, RefusalReason::Forbidden)).into();
-        let nothing = TransportOffer { refusals, ..a };
-        assert_eq!(choose(&nothing, &b).unwrap_err().refused.len(), 4);
     }
 
     #[test]

@@ -118,21 +118,6 @@ impl Tcp {
         }
         Ok(Self { socket, ahead: ReadAhead::new(), calls: SystemCalls::default() })
     }
-
-    /// Makes the kernel give up the connection, with [`io::ErrorKind::TimedOut`] in [`Fault::Io`],
-    /// if for `silence` the peer's host has not acknowledged sent bytes, or the peer has not read
-    /// although its buffers are full.
-    ///
-    /// By default the kernel gives up only after about 15 minutes of retransmission. Choose more
-    /// than any deadline of a collective: a peer that computes for a while with full buffers is
-    /// late, but not dead, and `TCP_USER_TIMEOUT` does not tell the two apart. It counts a closed
-    /// window as silence, even if the peer's host answers every probe.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn give_up_after(&self, silence: Duration) -> io::Result<()> {
-        SockRef::from(&self.socket).set_tcp_user_timeout(Some(silence))
-    }
 }
 
 impl Tcp {
@@ -326,8 +311,6 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
-        here.give_up_after(Duration::from_secs(400)).unwrap();
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(400)));
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Communicator {
             OpKind::BuiltIn(ReduceOp::PreMulSum(factor)) => {
                 engine.call_scaled(call, factor, input, output)
             }
-            OpKind::BuiltIn(_) => engine.call(call, input, output),
+            OpKind::BuiltIn(_) => engine.perform(call, None, input, output),
             OpKind::User(function) => engine.call_custom(call, &function.reducer, input, output),
         }
     }
