@@ -46,15 +46,16 @@ const SLOWER: f64 = 1.5;
 /// Bytes that are combined before they are copied past the caches.
 const BLOCK: usize = 16 << 10;
 
-/// The choice for one program, as the first rank of a board makes it.
+/// The choice for one program, as the first rank of a board makes it. Empty for a program without large
+/// publications.
 #[derive(Debug)]
-pub struct StoreChoice(RefCell<ChoiceState>);
+pub struct StoreChoice(Option<Box<RefCell<ChoiceState>>>);
 
 #[derive(Debug, Default)]
 struct ChoiceState {
     /// Publications are stored past the caches.
     past_caches: bool,
-    /// Calls of a trial; 0 for a program without large publications.
+    /// Calls of a trial.
     length: u32,
     /// Calls from one that is timed to the next.
     every: u32,
@@ -104,33 +105,32 @@ impl StoreChoice {
 
     /// The choice for a program of so many large publications.
     fn of(publications: u64) -> Self {
-        let calls = |of: u64| of.div_ceil(publications.max(1)) as u32;
-        let length = if publications == 0 { 0 } else { calls(TRIAL).max(2) };
-        Self(RefCell::new(ChoiceState {
+        if publications == 0 {
+            return Self(None);
+        }
+        let calls = |of: u64| of.div_ceil(publications) as u32;
+        let length = calls(TRIAL).max(2);
+        Self(Some(Box::new(RefCell::new(ChoiceState {
             length,
             every: calls(WATCHED),
             credit: length * CALLS_A_TRIAL * EARLY_TRIALS,
             ..ChoiceState::default()
-        }))
+        }))))
     }
 
     /// True if there is a choice.
     pub fn applies(&self) -> bool {
-        self.0.borrow().length > 0
+        self.0.is_some()
     }
 
-    /// A call begins. Returns whether it stores past the caches, and whether it is timed.
-    fn begin(&self) -> (bool, bool) {
-        self.0.borrow_mut().begin()
-    }
-
-    /// A call has ended, which took so long, if it was timed.
-    fn end(&self, took: Option<Duration>) {
-        self.0.borrow_mut().end(took);
+    /// Bytes that it takes besides its own.
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |_| size_of::<RefCell<ChoiceState>>())
     }
 }
 
 impl ChoiceState {
+    /// A call begins. Returns whether it stores past the caches, and whether it is timed.
     fn begin(&mut self) -> (bool, bool) {
         let cost = self.length * CALLS_A_TRIAL;
         self.credit = (self.credit + 1).min(cost * EARLY_TRIALS);
@@ -148,6 +148,7 @@ impl ChoiceState {
         (self.past_caches, is_watched)
     }
 
+    /// A call has ended, which took so long, if it was timed.
     fn end(&mut self, took: Option<Duration>) {
         if self.trial > 0 {
             self.quickest = took.into_iter().chain(self.quickest).min();
@@ -209,11 +210,12 @@ impl Executor {
         reducer: &Reducer,
         buffers: &Buffers<'_>,
     ) -> Result<(), Box<ExecuteError>> {
-        let Some(board) = self.board.as_ref().filter(|_| choice.applies()) else {
+        let (Some(board), Some(choice)) = (&self.board, &choice.0) else {
             return self.run(program, reducer, buffers);
         };
         let chosen = board.chosen(program.fingerprint);
-        let (past_caches, is_timed) = if self.me == 0 { choice.begin() } else { (chosen, false) };
+        let (past_caches, is_timed) =
+            if self.me == 0 { choice.borrow_mut().begin() } else { (chosen, false) };
         if past_caches != chosen {
             board.choose(program.fingerprint, past_caches);
         }
@@ -230,7 +232,7 @@ impl Executor {
         let done = self.run(program, reducer, buffers);
         self.past_slots = false;
         if self.me == 0 {
-            choice.end(start.map(|start| start.elapsed()));
+            choice.borrow_mut().end(start.map(|start| start.elapsed()));
         }
         done
     }
@@ -280,14 +282,15 @@ mod tests {
 
     /// One call, which takes `times` as long as on a quiet machine. Returns if it stored past the caches.
     fn call(choice: &StoreChoice, costs: Costs, times: u64) -> bool {
-        let (past_caches, is_timed) = choice.begin();
+        let state = choice.0.as_ref().unwrap();
+        let (past_caches, is_timed) = state.borrow_mut().begin();
         let took = Duration::from_micros(costs[usize::from(past_caches)] * times);
-        choice.end(is_timed.then_some(took));
+        state.borrow_mut().end(is_timed.then_some(took));
         past_caches
     }
 
     fn prefers(choice: &StoreChoice) -> bool {
-        choice.0.borrow().past_caches
+        choice.0.as_ref().is_some_and(|state| state.borrow().past_caches)
     }
 
     /// The calls until the choice is for stores past the caches, or against them.

@@ -82,13 +82,19 @@ impl<C: EngineBorrower> EngineHandle<C> {
     /// The engine. Waits for requests in flight.
     #[inline(always)]
     pub(crate) fn get(&self) -> &Engine {
-        self.here()
+        match self.here.get() {
+            Some(here) => here,
+            None => self.wait(),
+        }
     }
 
     /// The engine. Waits for requests in flight.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self) -> &mut Engine {
-        self.here_mut()
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        self.here.get_mut().expect("the engine is here after waiting")
     }
 
     /// The engine, and the messages, which this thread drives from now on. Waits for requests in
@@ -199,22 +205,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
             self.put(engine);
         }
         self.is_here()
-    }
-
-    #[inline(always)]
-    fn here(&self) -> &Engine {
-        match self.here.get() {
-            Some(here) => here,
-            None => self.wait(),
-        }
-    }
-
-    #[inline(always)]
-    fn here_mut(&mut self) -> &mut Engine {
-        if self.here.get_mut().is_none() {
-            self.wait();
-        }
-        self.here.get_mut().expect("the engine is here after waiting")
     }
 
     /// The process that is the rank.

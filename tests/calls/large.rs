@@ -51,6 +51,35 @@ fn every_element_arrives() {
     });
 }
 
+/// Calls that are repeated make trials of stores past the caches.
+#[test]
+fn publications_past_the_caches_have_the_same_elements() {
+    for world in [2, 3] {
+        let counts = Communicator::run_local(world, |mut comm| {
+            let count = 96 << 10;
+            let mine = vector(comm.rank(), count);
+            let block = count / world;
+            for _ in 0..60 {
+                let mut sum = mine.clone();
+                comm.all_reduce(&mut sum, ReduceOp::Xor).unwrap();
+                let of_all = |at| (0..world).fold(0, |all, rank| all ^ value(rank, at));
+                assert!(sum.iter().enumerate().all(|(at, it)| *it == of_all(at)), "all-reduce");
+                let mut all = vec![0; block * world];
+                comm.all_gather((&mine[..block], &mut all)).unwrap();
+                let right = |at: usize| all[at] == value(at / block, at % block);
+                assert!((0..all.len()).all(right), "all-gather");
+                let mut data = mine.clone();
+                comm.broadcast(&mut data, world - 1).unwrap();
+                assert!((0..data.len()).all(|at| data[at] == value(world - 1, at)), "broadcast");
+            }
+            comm.counters().stores
+        });
+        let past_caches: u64 = counts.iter().map(|it| it.past_caches).sum();
+        let ordinary: u64 = counts.iter().map(|it| it.ordinary).sum();
+        assert!(past_caches > 100 && ordinary > 100, "{counts:?}");
+    }
+}
+
 #[test]
 fn every_element_arrives_in_registered_memory() {
     Communicator::run_local(WORLD, |mut comm| {

@@ -96,7 +96,7 @@ fn post_messages(comm: &mut Communicator) -> Vec<Error> {
     let later = comm.barrier().unwrap_err();
     match &later {
         Error::Failed { first, .. } => errors.sort_by_key(|error| error.to_string() != *first),
-        _ => errors.push(later),
+        _ => errors.insert(0, later),
     }
     errors
 }

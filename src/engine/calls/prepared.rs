@@ -51,7 +51,7 @@ impl CallProgram {
     /// Bytes that it takes while it is kept.
     fn bytes(&self) -> usize {
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
-        size_of::<Self>() + self.program.bytes() + notes
+        size_of::<Self>() + self.program.bytes() + self.stores.bytes() + notes
     }
 }
 
