@@ -72,7 +72,7 @@ impl SimulatedNetwork {
     }
 
     /// Adds a thread of `rank`. It takes part from now on, so it must soon
-    /// [enter](SimulatedThread::enter).
+    /// [enter](maypole_transports::turns::AddedThread::enter).
     pub fn add_thread(self: &Arc<Self>, rank: usize) -> SimulatedThread {
         let id = self.state().table.add(rank);
         SimulatedThread::new(Arc::clone(self), id)
