@@ -73,7 +73,9 @@ pub(crate) struct DrawArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["collective", "algorithm", "per_host", "svg", "html", "values", "schedule", "save"]
+        conflicts_with_all = [
+            "collective", "algorithm", "per_host", "svg", "html", "values", "schedule", "save"
+        ]
     )]
     gallery: Option<PathBuf>,
 
@@ -90,7 +92,13 @@ pub(crate) struct DrawArgs {
 #[derive(clap::Args)]
 struct ClockArgs {
     /// With --clock, bytes of the whole.
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse, requires = "clock")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1M",
+        value_parser = sizes::parse,
+        requires = "clock"
+    )]
     bytes: usize,
 
     /// With --clock, the number of windows that each chunk is cut into.
