@@ -232,7 +232,7 @@ fn what_the_environment_says_counts() {
         calls[3..6].iter().map(|it| it.split(' ').nth(10)).collect::<Vec<_>>(),
         [Some("0"), Some("1"), Some("0")]
     );
-    assert!(calls.iter().any(|it| *it == "0 - CommInitRank 1 - - 1 - - - 0 4 -"), "{trace}");
+    assert!(calls.contains(&"0 - CommInitRank 1 - - 1 - - - 0 4 -"), "{trace}");
 }
 
 #[test]
