@@ -26,7 +26,7 @@ DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
 DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, u64& eight) {
     const u64* line = (const u64*)(self.from[nth] + at * 2);
     u32 flag = flag_of(self, self.number[nth] - 1);
-    Patience patience = {source.peer, 0, 0};
+    Patience patience = {source.peer, 0, 0, false};
     for (;;) {
         u64 low, high;
         load_line(line, low, high);

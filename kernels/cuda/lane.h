@@ -176,11 +176,15 @@ DEVICE bool is_other_call(const Lane& self, u32 peer) {
     return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
 }
 
+// The rank of the group that `peer` is in its room.
+DEVICE u32 rank_of(const Lane& self, u32 peer) {
+    return self.launch.other == EACH ? peer : self.launch.other;
+}
+
 // A report: a `Status` in 16 bits, above it the rank that it names in 16 bits, here `peer`, and above
 // these the number of the call.
 DEVICE u64 report_of(const Lane& self, u32 peer, u32 status) {
-    u32 rank = self.launch.other == EACH ? peer : self.launch.other;
-    return (u64)self.launch.number << 32 | rank << 16 | status;
+    return (u64)self.launch.number << 32 | rank_of(self, peer) << 16 | status;
 }
 
 // A wait looks at more than what it awaits each so many looks. The emulator does so more often.
@@ -193,6 +197,8 @@ struct Patience {
     u32 peer;
     u32 looks;
     u64 since;
+    // The peer had left at the last look. What it has published before has come since then.
+    bool is_gone;
 
     DEVICE u64 look(const Lane& self) {
         PAUSE();
@@ -200,6 +206,8 @@ struct Patience {
         if (looks % LOOKS != 0) return OK;
         if (load_relaxed(self.launch.abort)) return report_of(self, peer, ABORTED);
         if (is_other_call(self, peer)) return report_of(self, peer, MISMATCH);
+        if (is_gone) return report_of(self, peer, LEFT);
+        is_gone = load_relaxed(self.launch.gone) >> rank_of(self, peer) & 1;
         u64 time = now();
         if (since == 0) since = time;
         return time - since > self.launch.patience ? report_of(self, peer, TIMED_OUT) : (u64)OK;
@@ -208,7 +216,7 @@ struct Patience {
 
 // Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
 DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {
-    Patience patience = {peer, 0, 0};
+    Patience patience = {peer, 0, 0, false};
     for (;;) {
         u64 value = load_acquire(counter);
         if (value >= target) return value;

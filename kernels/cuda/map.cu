@@ -25,20 +25,23 @@ template <class T> DEVICE void divide(typename T::Stored* data, u64 count, u64 b
     }
 }
 
-// Multiplies each of the `count` elements of `from` by the element whose bits are `factor`.
+// Multiplies each of the `count` elements of `from` by the element at `at`, or, if that is null, by the
+// element whose bits are `factor`.
 template <class T>
-DEVICE void scale(typename T::Stored* into, const typename T::Stored* from, u64 count, u64 factor) {
-    typename T::Value by = T::load(*(const typename T::Stored*)&factor);
+DEVICE void scale(typename T::Stored* into, const typename T::Stored* from, u64 count, u64 factor,
+                  const typename T::Stored* at) {
+    typename T::Value by = T::load(at ? *at : *(const typename T::Stored*)&factor);
     u64 step = (u64)gridDim.x * blockDim.x;
-    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += step) {
-        into[at] = T::store(multiply(T::load(from[at]), by));
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        into[i] = T::store(multiply(T::load(from[i]), by));
     }
 }
 
 #ifndef EMULATED
 // A module has two kernels: -DTYPE=F32.
 KERNEL(divide_elements)(TYPE::Stored* data, u64 count, u64 by) { divide<TYPE>(data, count, by); }
-KERNEL(scale_elements)(TYPE::Stored* into, const TYPE::Stored* from, u64 count, u64 factor) {
-    scale<TYPE>(into, from, count, factor);
+KERNEL(scale_elements)(TYPE::Stored* into, const TYPE::Stored* from, u64 count, u64 factor,
+                       const TYPE::Stored* at) {
+    scale<TYPE>(into, from, count, factor, at);
 }
 #endif

@@ -106,6 +106,8 @@ enum Status : u32 {
     MISMATCH = 3,
     // Another walk of the same mailboxes had not ended.
     OVERLAP = 4,
+    // The rank that the report names has left, and has not published what was awaited.
+    LEFT = 5,
 };
 
 enum : u32 { EACH = 0xffffffffu };
@@ -128,6 +130,8 @@ struct Launch {
     u32* abort;
     // In memory of the host: the report of the first lane that gave up, by `report_of`.
     u64* report;
+    // In memory of the host: the ranks of the group that have left, by bits.
+    u64* gone;
     // In memory of the GPU, for all mailboxes of the rank. Not zero: no walk begins. That of a lane that
     // gave up has counted nothing, so the next one would publish other bytes under the same numbers. The
     // first such lane writes its report, or the host writes anything.

@@ -288,6 +288,6 @@ impl Comm {
     pub fn barrier(&self) -> Result<()> {
         let (kind, none) = (DataType::U8, Lent::EMPTY);
         let call = self.lent_call(Collective::Barrier, (kind, ReduceOp::Sum), Some(none), none)?;
-        self.issue(&call)
+        self.issue(&self.stream(), &call)
     }
 }

@@ -1,5 +1,6 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
+use super::id::CommOptions;
 use super::rank::{Connected, DeviceRank};
 use super::setup;
 use super::watch::FailureWatch;
@@ -18,6 +19,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// The time between two looks whether a GPU is done.
+const PAUSE: Duration = Duration::from_micros(200);
+
 /// One rank's membership in a group of ranks whose buffers are in the memory of GPUs.
 ///
 /// All ranks call the same collectives in the same order, each on its own stream. A call returns
@@ -30,10 +34,9 @@ use std::time::Duration;
 /// GPU first, also for those that wait for the rank that asks.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
-/// start a kernel and do nothing else, so they can be captured in a graph. Whether a call is captured
-/// is part of the call: all ranks capture it, or none does. Calls and graphs of one `Comm` must not run
-/// at the same time: a stream that launches a graph waits for the stream of the `Comm`, and that one for
-/// it, by events. Else the call fails on all ranks.
+/// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured
+/// is part of the call: all ranks capture it, or none does. Calls and graphs of one `Comm` run one after
+/// the other, in the order in which the host starts them, on whichever streams.
 ///
 /// # Graphs
 /// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the
@@ -83,9 +86,22 @@ impl Comm {
     /// # Errors
     /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
     pub fn new(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
+        Self::with_options(comm, stream, &CommOptions::default())
+    }
+
+    fn with_options(
+        comm: &mut Communicator,
+        stream: Arc<CudaStream>,
+        options: &CommOptions,
+    ) -> Result<Self> {
         let mut comm = comm.duplicate()?;
-        let connected = setup::connect(&mut comm, &stream)?;
-        Self::with_board(comm, stream, connected)
+        let connected = setup::connect(&mut comm, &stream, options)?;
+        match connected {
+            Err(why) if options.needs_mailboxes => {
+                Err(comm.engine.get_mut().fail_on_device("cuda::Comm::new()".to_owned(), why))
+            }
+            connected => Self::with_board(comm, stream, connected),
+        }
     }
 
     /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
@@ -136,7 +152,7 @@ impl Comm {
         let comms = Communicator::local(streams.len());
         let made: Vec<Result<Self>> = std::thread::scope(|threads| {
             let start = |(comm, stream): (Communicator, Arc<CudaStream>)| {
-                threads.spawn(move || Self::of_world(comm, stream))
+                threads.spawn(move || Self::of_world(comm, stream, &CommOptions::default()))
             };
             let started: Vec<_> = comms.into_iter().zip(streams).map(start).collect();
             started.into_iter().map(|rank| rank.join().expect("it does not panic")).collect()
@@ -145,8 +161,12 @@ impl Comm {
     }
 
     /// The group of all ranks of a world that nobody else uses.
-    pub(super) fn of_world(mut world: Communicator, stream: Arc<CudaStream>) -> Result<Self> {
-        let comm = Self::new(&mut world, stream)?;
+    pub(super) fn of_world(
+        mut world: Communicator,
+        stream: Arc<CudaStream>,
+        options: &CommOptions,
+    ) -> Result<Self> {
+        let comm = Self::with_options(&mut world, stream, options)?;
         comm.lock().world = Some(world);
         Ok(comm)
     }
@@ -180,7 +200,7 @@ impl Comm {
         self.stream.context().ordinal()
     }
 
-    /// Waits until everything that was started on the stream is done.
+    /// Waits until everything that was started on the stream of the `Comm` is done.
     ///
     /// # Errors
     /// Why a collective did not end: [`Error`]. Every rank gets an error that names the same cause.
@@ -190,6 +210,18 @@ impl Comm {
             Ok(()) => self.check(),
             failed => self.lock().settle(failed),
         }
+    }
+
+    /// Waits until all calls of this rank are done, on whichever streams they are. Other threads may
+    /// [check](Self::check) and [abort](Self::abort_handle) meanwhile.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize).
+    pub fn finalize(&self) -> Result<()> {
+        while !self.lock().is_drained() {
+            std::thread::sleep(PAUSE);
+        }
+        self.check()
     }
 
     /// Looks whether a collective that was started has failed, here or on another rank, and does not
@@ -277,6 +309,10 @@ impl Comm {
             deterministic: settings.is_deterministic_for(collective),
             in_place: false,
         })
+    }
+
+    pub(super) fn words(&self) -> Option<&Arc<ReportWords>> {
+        self.words.as_ref()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {

@@ -1,22 +1,30 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
+use super::programs::load_aside;
 use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
+use cudarc::driver::CudaStream;
 use maypole_kernels::mix;
-use maypole_transports::cuda::{DeviceCall, DeviceCode, Lent, Room};
+use maypole_transports::cuda::{
+    BesideCapture, CallStream, DeviceBoard, DeviceCall, DeviceCode, Lent, Room,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One message of a rank.
+/// One message of a rank, in the memory of its GPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceMessage<'a> {
-    pub(super) peer: usize,
-    pub(super) sends: bool,
-    pub(super) data: Lent<'a>,
-    pub(super) kind: DataType,
+pub struct DeviceMessage<'a> {
+    /// The rank at the other end, which may be this one.
+    pub peer: usize,
+    /// True if this rank sends it.
+    pub sends: bool,
+    /// What is sent, or where it is received.
+    pub data: Lent<'a>,
+    /// The type of its elements, which both ends agree on.
+    pub kind: DataType,
 }
 
 impl DeviceMessage<'_> {
@@ -73,34 +81,43 @@ fn batches(
 }
 
 impl DeviceRank {
-    /// Starts messages together.
-    pub(super) fn exchange_messages(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
+    /// Starts messages together, on a stream.
+    pub(super) fn exchange_messages(
+        &mut self,
+        on: &Arc<CudaStream>,
+        messages: &[DeviceMessage<'_>],
+    ) -> Result<()> {
         self.check_kernels()?;
-        let first = || messages.first().map_or_else(String::new, DeviceMessage::describe);
-        let is_captured = self.is_captured(first)?;
+        let on = self.entered(on, "send")?;
+        let me = self.comm.rank();
+        let (own, messages): (Vec<_>, Vec<_>) = messages.iter().partition(|it| it.peer == me);
+        let own = matched(&own).map_err(|why| self.comm.invalid("send", why))?;
         if self.board.is_none() {
-            return match is_captured {
+            return match on.is_captured() {
                 true => Err(self.uncapturable("send")),
-                false => self.exchange_through_host(messages),
+                false => self.exchange_through_host(&on, &own, &messages),
             };
         }
-        let known = self.messages.as_mut().expect(IS_CONNECTED);
-        if is_captured && messages.iter().any(|it| known.get(it.key()).is_none()) {
-            let why = "exchange messages of these lengths once before they are captured in a graph: \
-                       their programs have to be copied to the GPU";
-            return Err(self.comm.invalid("send", why.to_owned()));
-        }
+        let first = || messages.first().map_or_else(String::new, DeviceMessage::describe);
         let mut numbers = Vec::with_capacity(messages.len());
-        for message in messages {
+        for message in &messages {
             let text = message.describe();
             let engine = self.comm.engine.get_mut();
             numbers.push(engine.begin_message_on_device(&text, message.peer)?);
         }
         let at_once = self.board_mut().shapes().messages_at_once;
-        let (me, world) = (self.comm.rank(), self.comm.world());
-        let done = batches(messages, me, world, at_once).into_iter().try_for_each(|batch| {
-            let batch: Vec<_> = batch.into_iter().map(|at| (messages[at], numbers[at])).collect();
-            self.start_messages(&batch, is_captured)
+        let world = self.comm.world();
+        let copied = own.into_iter().try_for_each(|(from, into)| {
+            let copied = self.board_mut().in_order(&on, |_| DeviceBoard::copy(&on, into, from));
+            copied.map_err(|error| error.to_string())
+        });
+        let mut batches = batches(&messages, me, world, at_once).into_iter();
+        let done = copied.and_then(|()| {
+            batches.try_for_each(|batch| {
+                let batch: Vec<_> =
+                    batch.into_iter().map(|at| (messages[at], numbers[at])).collect();
+                self.start_messages(&on, &batch)
+            })
         });
         let engine = self.comm.engine.get_mut();
         engine.end_message_on_device();
@@ -109,16 +126,13 @@ impl DeviceRank {
 
     fn start_messages(
         &mut self,
+        on: &CallStream<'_>,
         batch: &[(DeviceMessage<'_>, u32)],
-        is_captured: bool,
     ) -> std::result::Result<(), String> {
         let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
         let patience = self.patience();
-        let codes = batch.iter().map(|(message, _)| self.message_code(message));
+        let codes = batch.iter().map(|(message, _)| self.message_code(message, on.is_captured()));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
-        if is_captured {
-            codes.iter().for_each(|code| self.captured.keep_message(code));
-        }
         let calls: Vec<DeviceCall<'_>> = batch
             .iter()
             .zip(&codes)
@@ -128,32 +142,72 @@ impl DeviceRank {
                 input: if message.sends { message.data } else { Lent::EMPTY },
                 output: message.data,
                 scratch: Lent::EMPTY,
-                fingerprint: message.fingerprint() ^ u32::from(is_captured),
+                fingerprint: message.fingerprint() ^ u32::from(on.is_captured()),
                 patience,
                 number: *number,
             })
             .collect();
-        let board = self.board_mut();
-        board.launch(&kernel, &calls).map_err(|error| error.to_string())
+        let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls));
+        started.map_err(|error| error.to_string())
     }
 
+    /// The program of a message, made if there was none of this length.
     fn message_code(
         &mut self,
         message: &DeviceMessage<'_>,
+        is_captured: bool,
     ) -> std::result::Result<Arc<DeviceCode>, String> {
         let key = message.key();
-        let shape = self.board().shapes().messages;
-        let known = self.messages.as_mut().expect(IS_CONNECTED);
-        if let Some(code) = known.get(key) {
+        let Self { board, messages, captured, aside, .. } = self;
+        if let Some(code) = captured.message(key).filter(|_| is_captured) {
             return Ok(Arc::clone(code));
         }
+        let board = board.as_mut().expect(IS_CONNECTED);
+        let known = messages.as_mut().expect(IS_CONNECTED);
+        if let Some(code) = known.get(key) {
+            let code = Arc::clone(code);
+            if is_captured {
+                captured.keep_message(key, &code);
+            }
+            return Ok(code);
+        }
+        let shape = board.shapes().messages;
         let slots = DeviceSlots { bytes: shape.bytes, count: shape.slots as usize };
         let program = Engine::lower_message(key.0 as usize, slots, message.sends);
         let places = BufferPlaces { input: 0, output: 0 };
         let packed = DeviceProgram::new(&program, usize::from(!message.sends), places);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
-        known.add(key, packed.bytes()).map_err(|error| error.to_string())
+        if !is_captured {
+            let added = board.at_home(|| known.add(key, packed.bytes()));
+            return added.map_err(|error| error.to_string());
+        }
+        let _beside = BesideCapture::begin();
+        let code = Arc::new(load_aside(aside, packed.bytes()).map_err(|it| it.to_string())?);
+        captured.keep_message(key, &code);
+        Ok(code)
     }
+}
+
+/// The messages of a rank to itself: from where, and to where. Those that it sends and those that it
+/// receives match by their order.
+fn matched<'a>(
+    own: &[DeviceMessage<'a>],
+) -> std::result::Result<Vec<(Lent<'a>, Lent<'a>)>, String> {
+    let of = |sends| own.iter().filter(move |it| it.sends == sends);
+    if of(true).count() != of(false).count() {
+        let (sent, received) = (of(true).count(), of(false).count());
+        return Err(format!(
+            "the rank sends itself {sent} messages and receives {received}, without a matching call in \
+             the same group"
+        ));
+    }
+    let pairs = of(true).zip(of(false)).map(|(from, into)| {
+        match (from.data.bytes(), from.kind) == (into.data.bytes(), into.kind) {
+            true => Ok((from.data, into.data)),
+            false => Err(format!("{} does not match {}", from.describe(), into.describe())),
+        }
+    });
+    pairs.collect()
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ impl<'g> Group<'g> {
     /// Adds a message to rank `peer`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one.
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank. A message to this rank itself
+    /// needs its other end in the same group, which [`end`](Self::end) tells.
     pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
         let peer = self.comm.peer("send", peer)?;
         let data = self.read("send", data)?;
@@ -201,12 +202,12 @@ impl<'g> Group<'g> {
             return Ok(());
         }
         for (nth, call) in self.calls.iter().enumerate() {
-            let started = self.comm.issue(call);
+            let started = self.comm.issue(&self.comm.stream(), call);
             started.inspect_err(|error| self.fail_after(nth, error))?;
         }
         let exchanged = match self.messages[..] {
             [] => Ok(()),
-            _ => self.comm.lock().exchange_messages(&self.messages),
+            _ => self.comm.exchange_on(&self.comm.stream(), &self.messages),
         };
         exchanged.inspect_err(|error| self.fail_after(self.calls.len(), error))
     }

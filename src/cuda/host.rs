@@ -6,7 +6,7 @@ use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
-use maypole_transports::cuda::{DeviceBoard, DeviceError, Lent};
+use maypole_transports::cuda::{CallStream, DeviceBoard, DeviceError, Lent};
 
 /// The tag of messages between GPUs.
 const TAG: u32 = 0;
@@ -15,6 +15,7 @@ impl DeviceRank {
     /// Makes `call` by the communicator.
     pub(super) fn call_through_host(
         &mut self,
+        on: &CallStream<'_>,
         call: CollectiveCall,
         op: ReduceOp,
         input: Lent<'_>,
@@ -22,24 +23,33 @@ impl DeviceRank {
     ) -> Result<()> {
         let name = call.to_string();
         // A barrier orders the work of the streams, and has no bytes that would wait for it.
-        self.await_stream(&name)?;
-        let read = self.read(input, &name)?;
+        self.await_stream(on, &name)?;
+        let read = self.read(on, input, &name)?;
         // What a call leaves as it is comes back as it was.
-        let mut written = self.read(output, &name)?;
+        let mut written = self.read(on, output, &name)?;
         let input = AnySlice::new(call.kind, &read);
         let buffers = (input, AnySliceMut::new(call.kind, &mut written));
         self.comm.call(call.collective, buffers, op)?;
-        let done = DeviceBoard::write(self.stream(), output, &written);
+        let done = DeviceBoard::write(on.stream(), output, &written);
         done.map_err(|error| self.fail(&name, error.to_string()))
     }
 
-    /// Exchanges messages by the communicator.
-    pub(super) fn exchange_through_host(&mut self, messages: &[DeviceMessage<'_>]) -> Result<()> {
+    /// Exchanges messages by the communicator, after copies between buffers of this rank.
+    pub(super) fn exchange_through_host(
+        &mut self,
+        on: &CallStream<'_>,
+        own: &[(Lent<'_>, Lent<'_>)],
+        messages: &[DeviceMessage<'_>],
+    ) -> Result<()> {
         let name = messages.first().map(DeviceMessage::describe).unwrap_or_default();
-        self.await_stream(&name)?;
+        for (from, into) in own {
+            let copied = DeviceBoard::copy(on, *into, *from);
+            copied.map_err(|error| self.fail(&name, error.to_string()))?;
+        }
+        self.await_stream(on, &name)?;
         let mut buffers = Vec::new();
         for message in messages {
-            buffers.push(self.read(message.data, &name)?);
+            buffers.push(self.read(on, message.data, &name)?);
         }
         self.comm.group(|group| {
             for (message, buffer) in messages.iter().zip(&mut buffers) {
@@ -52,19 +62,19 @@ impl DeviceRank {
         })?;
         for (message, buffer) in messages.iter().zip(&buffers).filter(|(it, _)| !it.sends) {
             let done: std::result::Result<(), DeviceError> =
-                DeviceBoard::write(self.stream(), message.data, buffer);
+                DeviceBoard::write(on.stream(), message.data, buffer);
             done.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         Ok(())
     }
 
-    fn await_stream(&mut self, name: &str) -> Result<()> {
-        let done = self.stream.synchronize();
+    fn await_stream(&mut self, on: &CallStream<'_>, name: &str) -> Result<()> {
+        let done = on.stream().synchronize();
         done.map_err(|error| self.fail(name, format!("the driver reports {error:?}")))
     }
 
-    fn read(&mut self, from: Lent<'_>, name: &str) -> Result<Vec<u8>> {
-        let read = DeviceBoard::read(self.stream(), from);
+    fn read(&mut self, on: &CallStream<'_>, from: Lent<'_>, name: &str) -> Result<Vec<u8>> {
+        let read = DeviceBoard::read(on.stream(), from);
         read.map_err(|error| self.fail(name, error.to_string()))
     }
 }

@@ -5,16 +5,30 @@ use crate::comm::Communicator;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::random;
 use std::ffi::c_char;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The name of a group: 128 bytes that one rank makes, and that the program passes to the others as
 /// it likes. It contains where rank 0 listens, and a key, so it is passed on like a password.
 #[derive(Clone, Copy)]
 pub struct Id {
     internal: [c_char; 128],
+}
+
+/// How a group is made. All ranks should say the same.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CommOptions {
+    /// Most blocks of threads of a kernel; `None` is what suits the GPU. The least that a rank says counts.
+    pub most_lanes: Option<u32>,
+    /// How long a wait for another rank may last, when the group is made and later. `None`: as
+    /// `MAYPOLE_TIMEOUT` says, or 300 s.
+    pub timeout: Option<Duration>,
+    /// Fails with the reason where bytes would go [through the host](Comm::through_host).
+    pub needs_mailboxes: bool,
 }
 
 /// Bytes of the key, of the job's name, and of the address.
@@ -52,7 +66,7 @@ impl Id {
         random::fill(&mut bytes[..KEY + JOB])
             .map_err(|error| Error::unjoined(format!("no random numbers for a key: {error}")))?;
         bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
-        Ok(Self { internal: bytes.map(|byte| byte as c_char) })
+        Ok(Self::from_bytes(bytes))
     }
 
     /// The name that these bytes are, as another rank has passed them on.
@@ -65,8 +79,16 @@ impl Id {
         &self.internal
     }
 
+    pub(super) fn to_bytes(self) -> [u8; 128] {
+        self.internal.map(|byte| byte as u8)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 128]) -> Self {
+        Self { internal: bytes.map(|byte| byte as c_char) }
+    }
+
     fn configuration(&self, rank: usize, world: usize) -> Result<JoinConfig> {
-        let bytes = self.internal.map(|byte| byte as u8);
+        let bytes = self.to_bytes();
         let (secret, address) = bytes.split_at(KEY + JOB);
         let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
         let address = std::str::from_utf8(&address[..len]).map_err(|_| {
@@ -92,7 +114,40 @@ impl Comm {
         id: Id,
     ) -> Result<Self> {
         let config = id.configuration(rank, world_size)?;
-        Self::of_world(Communicator::join(config, Transport::Auto)?, stream)
+        Self::of_world(Communicator::join(config, Transport::Auto)?, stream, &Default::default())
+    }
+
+    /// [`from_rank`](Self::from_rank) with a stream of the group's own, and with options.
+    ///
+    /// ```no_run
+    /// # fn rank(id: maypole::cuda::Id) -> Result<(), Box<dyn std::error::Error>> {
+    /// use maypole::cuda::{Comm, CommOptions, driver};
+    /// let mut options = CommOptions::default();
+    /// options.most_lanes = Some(16);
+    /// let comm = Comm::from_rank_with(&driver()?.context(0)?, 0, 2, id, &options)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_rank`](Self::from_rank); [`Error::Device`] if bytes would go through the host and
+    /// `options` forbid that.
+    pub fn from_rank_with(
+        context: &Arc<CudaContext>,
+        rank: usize,
+        world_size: usize,
+        id: Id,
+        options: &CommOptions,
+    ) -> Result<Self> {
+        let mut config = id.configuration(rank, world_size)?;
+        if let Some(timeout) = options.timeout {
+            (config.join_timeout, config.timeout) = (timeout, timeout);
+        }
+        let stream = context.new_stream();
+        let stream = stream.map_err(|error| {
+            Error::wrong_setting(format!("GPU {} makes no stream: {error:?}", context.ordinal()))
+        })?;
+        Self::of_world(Communicator::join(config, Transport::Auto)?, stream, options)
     }
 }
 

@@ -7,7 +7,10 @@
 use super::comm::Comm;
 use super::rank::DeviceRank;
 use crate::error::Result;
-use maypole_transports::cuda::LentMemory;
+use maypole_transports::cuda::{DeviceBoard, LentMemory};
+use maypole_transports::turns::{self, poll_until};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Comm {
     /// Leaves the group in order, and frees its memory on all GPUs at once. Collective: waits until
@@ -40,6 +43,16 @@ impl Comm {
     }
 }
 
+/// How long a rank that has given up waits for its kernels, which give up, too. Work of the program may
+/// hold up the streams on which they are.
+const ABORT_LIMIT: Duration = Duration::from_secs(2);
+const ABORT_PAUSE: Duration = Duration::from_millis(1);
+
+fn ends_soon(board: &DeviceBoard) -> bool {
+    let until = turns::now() + ABORT_LIMIT;
+    poll_until(until, ABORT_PAUSE, || board.is_drained().then_some(())).is_some()
+}
+
 impl DeviceRank {
     fn close(mut self) -> Result<()> {
         let lent = self.stop();
@@ -58,19 +71,23 @@ impl DeviceRank {
     /// Ends what the rank does on its GPU. Returns its memory that others may have open, if they are
     /// processes.
     fn stop(&mut self) -> Option<LentMemory> {
-        let board = self.board.take()?;
+        let mut board = self.board.take()?;
         if !self.comm.engine.get().health().is_in_own_process() {
             // A forked child has no GPU.
             std::mem::forget(board);
             return None;
         }
-        if !self.captured.is_empty() {
-            // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
-            let _ = board.refuse_walks();
-            let captured = std::mem::take(&mut self.captured);
+        let is_stuck = self.aborted.load(Ordering::Acquire) && !ends_soon(&board);
+        if is_stuck || !self.captured.is_empty() {
+            if !is_stuck {
+                // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
+                let _ = board.refuse_walks();
+            }
+            let memory = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
             let kernels = (std::mem::take(&mut self.walks), std::mem::take(&mut self.maps));
-            // Nobody knows when the last graph goes that has their addresses.
-            std::mem::forget((board, captured, kernels));
+            let scratch = (self.scratch.take(), self.staging.take(), self.messages.take());
+            // Nobody knows when the last kernel or graph ends that has their addresses.
+            std::mem::forget((board, memory, kernels, scratch));
             return None;
         }
         if board.has_processes() {

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::schedule::collective::{Collective, HeldChunks};
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
+use std::sync::Arc;
 
 /// A call with the buffers that it is lent.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ pub(super) struct LentCall<'a> {
     collective: Collective,
     kind: DataType,
     op: ReduceOp,
+    /// Of a sum of products: where its factor is, if it is not in `op`.
+    pub(super) factor: Option<Lent<'a>>,
     count: CallCount,
     in_place: bool,
     input: Lent<'a>,
@@ -43,7 +46,8 @@ impl Comm {
         let (send, receive) = (send.transpose()?, receive.transpose()?);
         let input = send.as_ref().map_or(Lent::EMPTY, |it| it.0);
         let output = receive.as_ref().map_or(Lent::EMPTY, |it| it.0);
-        self.issue(&self.lent_call(collective, (T::DATA_TYPE, op), Some(input), output)?)
+        let call = self.lent_call(collective, (T::DATA_TYPE, op), Some(input), output)?;
+        self.issue(&self.stream(), &call)
     }
 
     /// Starts a call whose input and output are `data`.
@@ -54,7 +58,8 @@ impl Comm {
         op: ReduceOp,
     ) -> Result<()> {
         let (data, _guard) = self.written(collective.name(), data, self.stream_ref())?;
-        self.issue(&self.lent_call(collective, (T::DATA_TYPE, op), None, data)?)
+        let call = self.lent_call(collective, (T::DATA_TYPE, op), None, data)?;
+        self.issue(&self.stream(), &call)
     }
 
     /// Whether this rank reads an input, and whether it writes an output.
@@ -87,11 +92,12 @@ impl Comm {
         let own_block = |whole| self.own_block(whole);
         let (input, output, in_place) = used_parts(held, input, output, |whole| whole, own_block);
         let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
-        Ok(LentCall { collective, kind, op, count, in_place, input, output })
+        Ok(LentCall { collective, kind, op, factor: None, count, in_place, input, output })
     }
 
-    pub(super) fn issue(&self, call: &LentCall<'_>) -> Result<()> {
-        let LentCall { collective, kind, op, count, in_place, input, output } = *call;
+    /// Starts `call` on the stream `on`.
+    pub(super) fn issue(&self, on: &Arc<CudaStream>, call: &LentCall<'_>) -> Result<()> {
+        let LentCall { collective, kind, op, factor, count, in_place, input, output } = *call;
         if !in_place && input.overlaps(&output) {
             let why = "input and output overlap: use the call in place".to_owned();
             return Err(self.invalid(collective.name(), why));
@@ -106,7 +112,7 @@ impl Comm {
             deterministic: settings.is_deterministic_for(collective),
             in_place,
         };
-        rank.call(call, op, input, output)
+        rank.call(on, call, (op, factor), (input, output))
     }
 
     /// Lends a buffer that `operation` reads.

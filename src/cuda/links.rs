@@ -9,16 +9,19 @@ use crate::topology::{DeviceLinks, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, DriverError};
-use maypole_transports::cuda::ReservedBlocks;
+use maypole_transports::cuda::{ProcessName, ReservedBlocks};
 
 /// What a rank tells the others about itself, before mailboxes are made.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Introduction {
     pub(super) uuid: [u8; 16],
+    process: ProcessName,
     pub(super) processors: u32,
     /// Multiprocessors that no group of its process has reserved.
     pub(super) free: u32,
+    /// Most lanes that it wants.
+    pub(super) most: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
 }
@@ -32,7 +35,10 @@ impl Introduction {
         bytemuck::try_pod_read_unaligned(bytes).ok()
     }
 
-    pub(super) fn of(context: &CudaContext) -> std::result::Result<Self, String> {
+    pub(super) fn of(
+        context: &CudaContext,
+        most: Option<u32>,
+    ) -> std::result::Result<Self, String> {
         let said = |error: DriverError| format!("the driver reports {error:?}");
         let number = |which| context.attribute(which).map(|it| it.max(0) as u32).map_err(said);
         let uuid = context.uuid().map_err(said)?.bytes.map(|byte| byte as u8);
@@ -42,12 +48,30 @@ impl Introduction {
             uuid,
             processors,
             free: ReservedBlocks::left(uuid, processors),
+            most: most.unwrap_or(u32::MAX).max(1),
+            process: ProcessName::current(),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
             ],
         })
+    }
+
+    /// Multiprocessors of its GPU that no group has reserved, of whichever process of these ranks.
+    pub(super) fn free(&self, all: &[Self]) -> u32 {
+        let here = all.iter().filter(|other| other.uuid == self.uuid);
+        let mut processes: Vec<_> = here.map(|other| (other.process, other.free)).collect();
+        processes.sort_unstable_by_key(|(process, free)| (process.to_bytes(), *free));
+        processes.dedup_by_key(|(process, _)| *process);
+        let reserved: u32 = processes.iter().map(|(_, free)| self.processors - free).sum();
+        self.processors.saturating_sub(reserved)
+    }
+
+    /// True if another rank is a thread of the same process, on the same GPU.
+    pub(super) fn shares_gpu(&self, all: &[Self]) -> bool {
+        let alike = |other: &&Self| (other.uuid, other.process) == (self.uuid, self.process);
+        all.iter().filter(alike).count() > 1
     }
 
     /// Its PCI address, as in `/sys`.
@@ -103,7 +127,14 @@ mod tests {
     use super::*;
 
     fn one(uuid: u8, bus: u32) -> Introduction {
-        Introduction { uuid: [uuid; 16], processors: 132, free: 100, address: [0, bus, 0] }
+        Introduction {
+            uuid: [uuid; 16],
+            processors: 132,
+            free: 100,
+            most: 66,
+            process: ProcessName::current(),
+            address: [0, bus, 0],
+        }
     }
 
     #[test]

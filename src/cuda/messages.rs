@@ -12,14 +12,14 @@ impl Comm {
     /// ranks that send each other long messages do so in a [group](Self::group).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one;
-    /// else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if it is this one: a rank
+    /// sends itself messages in a group that receives them; else as every call.
     pub fn send<S: DevicePtr<T>, T: Element>(&self, data: &S, peer: i32) -> Result<()> {
         let peer = self.peer("send", peer)?;
         let stream = self.stream();
         let (data, _guard) = self.read("send", data, &stream)?;
         let kind = T::DATA_TYPE;
-        self.lock().exchange_messages(&[DeviceMessage { peer, sends: true, data, kind }])
+        self.exchange_on(&stream, &[DeviceMessage { peer, sends: true, data, kind }])
     }
 
     /// Receives `data` from rank `peer`: see [`send`](Self::send).
@@ -32,15 +32,12 @@ impl Comm {
         let stream = self.stream();
         let (data, _guard) = self.written("recv", data, &stream)?;
         let kind = T::DATA_TYPE;
-        self.lock().exchange_messages(&[DeviceMessage { peer, sends: false, data, kind }])
+        self.exchange_on(&stream, &[DeviceMessage { peer, sends: false, data, kind }])
     }
 
     pub(super) fn peer(&self, operation: &'static str, peer: i32) -> Result<usize> {
         let world = self.world_size();
         let found = usize::try_from(peer).ok().filter(|peer| *peer < world);
-        found.filter(|peer| *peer != self.rank()).ok_or_else(|| {
-            let why = format!("rank {peer} is not one of the other {} ranks", world - 1);
-            self.invalid(operation, why)
-        })
+        found.ok_or_else(|| self.invalid(operation, format!("there is no rank {peer} of {world}")))
     }
 }

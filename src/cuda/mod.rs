@@ -36,7 +36,7 @@
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
 //! | a group | all of its calls run as one | its collectives run one after the other, then its messages at once |
-//! | the first call with new arguments | as any other | waits for all ranks, so it cannot be captured in a graph |
+//! | the first call with new arguments | as any other | the same; where threads of a process share a GPU, it waits for all ranks |
 //! | not there | gather, scatter, all-to-all, scans, barrier, all-gather in place | [`Comm::gather`], [`Comm::scatter`], [`Comm::all_to_all`], [`Comm::scan`], [`Comm::barrier`] ... |
 //!
 //! # Rooms
@@ -45,6 +45,9 @@
 //! |---|---|
 //! | `comm` | the [`Comm`], and how it is made |
 //! | `collectives`, `messages` | its calls |
+//! | `raw` | calls on memory and streams that a foreign program names |
+//! | `split` | groups of some of the ranks |
+//! | `abort` | how a rank gives up, from any thread |
 //! | `lent_call` | the one path from buffers to a call |
 //! | `group` | calls and messages that start together |
 //! | `explain` | why calls run as they do |
@@ -59,6 +62,7 @@
 //! | `host` | calls through the memory of the host |
 //! | `watch` | the thread that hears of failures while kernels wait, and tells of those that kernels report |
 
+mod abort;
 mod collectives;
 mod comm;
 mod exchange;
@@ -74,11 +78,17 @@ mod plan;
 mod prepare;
 mod programs;
 mod rank;
+mod raw;
 mod setup;
+mod split;
 mod watch;
 
+pub use abort::AbortHandle;
 pub use comm::Comm;
+pub use exchange::DeviceMessage as RawMessage;
 pub use explain::{explain, explain_on};
 pub use group::Group;
-pub use id::Id;
+pub use id::{CommOptions, Id};
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
+pub use maypole_transports::cuda::{KeptContext, Lent, untracked_context};
+pub use raw::{RawCall, RawOp};

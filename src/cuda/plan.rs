@@ -45,17 +45,18 @@ pub(super) const COSTS: CostTable =
     CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 
 /// The lanes of each rank of a group, whose ranks have GPUs with these UUIDs, of which no other group of
-/// their process has reserved so many multiprocessors. `None` if some rank gets none.
+/// their processes has reserved so many multiprocessors; at most as many as are `wanted`. `None` if some
+/// rank gets none.
 ///
 /// Every block of every rank must run at the same time, also beside those of other groups. A
 /// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). A quarter is left for
 /// the groups to come.
-pub(super) fn lanes(gpus: &[([u8; 16], u32)]) -> Option<u32> {
+pub(super) fn lanes(gpus: &[([u8; 16], u32)], wanted: u32) -> Option<u32> {
     let crowd = |uuid| gpus.iter().filter(|other| other.0 == uuid).count() as u32;
     let share = gpus.iter().map(|(uuid, free)| free / crowd(*uuid)).min().filter(|it| *it > 0)?;
     let is_shared = gpus.iter().any(|(uuid, _)| crowd(*uuid) > 1);
     let most = if is_shared { MOST_LANES } else { MOST_LANES_BETWEEN_GPUS };
-    Some((share - share.div_ceil(4)).clamp(1, most))
+    Some((share - share.div_ceil(4)).clamp(1, most.min(wanted)))
 }
 
 /// The mailboxes of ranks that have `lanes` lanes each.
@@ -126,7 +127,7 @@ mod tests {
     fn all_groups_of_a_gpu_run_at_once() {
         for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2), (1, 1)] {
             let mut free = processors;
-            while let Some(lanes) = lanes(&vec![([7; 16], free); crowd as usize]) {
+            while let Some(lanes) = lanes(&vec![([7; 16], free); crowd as usize], u32::MAX) {
                 free = free.checked_sub(lanes * crowd).expect("their blocks fit");
             }
             assert!(free < crowd, "all are used in the end");
@@ -136,10 +137,12 @@ mod tests {
     #[test]
     fn the_rank_with_the_fullest_gpu_decides() {
         let gpu = |name: u8, free| ([name; 16], free);
-        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 132)]), Some(32));
-        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 4)]), Some(3));
-        assert_eq!(lanes(&[gpu(1, 132), gpu(1, 132)]), Some(49));
-        assert_eq!(lanes(&[gpu(1, 132), gpu(2, 0)]), None);
-        assert_eq!(lanes(&[gpu(1, 1), gpu(1, 1)]), None);
+        let any = |gpus: &[_]| lanes(gpus, u32::MAX);
+        assert_eq!(any(&[gpu(1, 132), gpu(2, 132)]), Some(32));
+        assert_eq!(any(&[gpu(1, 132), gpu(2, 4)]), Some(3));
+        assert_eq!(any(&[gpu(1, 132), gpu(1, 132)]), Some(49));
+        assert_eq!(lanes(&[gpu(1, 132), gpu(1, 132)], 24), Some(24));
+        assert_eq!(any(&[gpu(1, 132), gpu(2, 0)]), None);
+        assert_eq!(any(&[gpu(1, 1), gpu(1, 1)]), None);
     }
 }

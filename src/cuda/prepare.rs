@@ -1,59 +1,78 @@
 //! How a call gets its program on the GPU.
 
 use super::plan;
-use super::programs::{Prepared, ProgramRoom};
-use super::rank::{DeviceRank, Made};
+use super::programs::{Prepared, ProgramRoom, load_aside};
+use super::rank::{DeviceRank, IS_CONNECTED, Made};
 use crate::engine::agree::named_call;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
 use crate::tuner::Plan;
-use maypole_transports::cuda::{DeviceCode, DeviceError};
+use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError};
 use std::sync::Arc;
 
 impl DeviceRank {
-    /// The program of `call`, made if the call is new. Then all ranks wait for one another: loading
-    /// a kernel, allocating memory and freeing it may wait until no kernel runs on the GPU, so no
-    /// rank starts one that waits for a rank which is not ready. They agree on the room that the program
-    /// takes, so that all of them drop the same ones.
+    /// The program of `call`, made if the call is new.
+    ///
+    /// Where threads of a process share a GPU, all ranks wait for one another then: loading a kernel,
+    /// allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one
+    /// that waits for a rank which is not ready. Else nothing waits for another rank.
     pub(super) fn prepared(
         &mut self,
         call: CollectiveCall,
         is_captured: bool,
     ) -> Result<Arc<Prepared>> {
+        if let Some(program) = self.captured.call(&call).filter(|_| is_captured) {
+            return Ok(Arc::clone(program));
+        }
         let key = CollectiveCall { in_place: false, ..call };
         if let Some(programs) = self.programs.get(&key) {
             let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
             if is_captured {
-                self.captured.keep_call(&prepared);
+                self.captured.keep_call(call, &prepared);
             }
             return Ok(prepared);
         }
+        let _beside = is_captured.then(BesideCapture::begin);
         if is_captured {
-            let why = "make this call once before it is captured in a graph: its program has to be \
-                       copied to the GPU";
-            return Err(self.comm.invalid(call.collective.name(), why.to_owned()));
+            let prepared = Arc::new(self.prepare(call, true)?);
+            self.captured.keep_call(call, &prepared);
+            self.meet(call, 0)?;
+            return Ok(prepared);
         }
-        let apart = Arc::new(self.prepare(key)?);
-        let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key })?);
-        self.programs.free_dropped();
+        let apart = Arc::new(self.prepare(key, false)?);
+        let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key }, false)?);
         let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
-        let engine = self.comm.engine.get_mut();
-        let bytes = apart.bytes() + in_place.bytes();
-        let room = ProgramRoom { bytes, budget: engine.settings().program_memory() };
-        let ready = named_call(&format!("{call}, made ready"));
-        let told = engine.exchange(ready, room.to_bytes())?;
-        self.programs.add(key, [apart, in_place], ProgramRoom::agreed(&told));
+        let room = self.meet(call, apart.bytes() + in_place.bytes())?;
+        self.programs.add(key, [apart, in_place], room);
         Ok(prepared)
     }
 
-    fn prepare(&mut self, call: CollectiveCall) -> Result<Prepared> {
+    /// What the programs of a new call may take: what all ranks say that could hold one another up, else
+    /// what this one has. All that meet drop the same programs.
+    fn meet(&mut self, call: CollectiveCall, bytes: usize) -> Result<ProgramRoom> {
+        let engine = self.comm.engine.get_mut();
+        let room = ProgramRoom { bytes, budget: engine.settings().program_memory() };
+        if !self.meets {
+            return Ok(room);
+        }
+        let ready = named_call(&format!("{call}, made ready"));
+        Ok(ProgramRoom::agreed(&engine.exchange(ready, room.to_bytes())?))
+    }
+
+    fn prepare(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Prepared> {
         let (plan, longest) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
-        self.load(call, plan, longest)
+        self.load(call, plan, longest, is_captured)
             .map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))
     }
 
     /// Lowers `call`, whose longest chunk has `longest` bytes, and copies its program to the GPU.
-    fn load(&mut self, call: CollectiveCall, plan: Plan, longest: usize) -> Made<Prepared> {
+    fn load(
+        &mut self,
+        call: CollectiveCall,
+        plan: Plan,
+        longest: usize,
+        is_captured: bool,
+    ) -> Made<Prepared> {
         let said = |error: DeviceError| error.to_string();
         let (room, slots) = plan::room(self.board().shapes(), longest);
         let plan = Plan { window: slots.bytes, ..plan };
@@ -61,13 +80,22 @@ impl DeviceRank {
             self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
         let kernel = self.walk(call).map_err(said)?;
-        let code = DeviceCode::load(&self.stream, packed.bytes()).map_err(said)?;
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(said)?;
         }
+        if is_captured {
+            let code = load_aside(&self.aside, packed.bytes()).map_err(said)?;
+            return Ok(Prepared { code, room, kernel, lowered });
+        }
         let stages = lowered.stages_input || call.op.scales();
-        self.scratch.grow(lowered.scratch).map_err(said)?;
-        self.staging.grow(if stages { lowered.input } else { 0 }).map_err(said)?;
-        Ok(Prepared { code, room, kernel, lowered })
+        let staged = if stages { lowered.input } else { 0 };
+        let Self { board, programs, scratch, staging, stream, .. } = self;
+        let code = board.as_mut().expect(IS_CONNECTED).at_home(|| {
+            programs.free_dropped();
+            scratch.grow(lowered.scratch)?;
+            staging.grow(staged)?;
+            DeviceCode::load(stream, packed.bytes())
+        });
+        Ok(Prepared { code: code.map_err(said)?, room, kernel, lowered })
     }
 }

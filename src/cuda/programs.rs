@@ -5,7 +5,10 @@ use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
-use maypole_transports::cuda::{CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room};
+use maypole_transports::cuda::{
+    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room,
+};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A call that has a program on the GPU.
@@ -52,14 +55,14 @@ impl ProgramRoom {
     }
 }
 
-/// The programs that are kept for calls to come, within a budget in bytes. A call without a program makes
-/// all ranks meet, so all of them keep those of the same calls.
+/// The programs that are kept for calls to come, within a budget in bytes. Where a call without a program
+/// makes all ranks meet, all of them keep those of the same calls.
 #[derive(Default)]
 pub(super) struct KeptPrograms {
     /// By call apart from its placement, which other ranks do not know: the programs apart and in
     /// place.
     recent: RecentlyUsed<CollectiveCall, [Arc<Prepared>; 2]>,
-    /// Those that were dropped. Freeing memory may wait for kernels, so it waits until all ranks meet.
+    /// Those that were dropped. Their memory is freed behind the work that uses it.
     dropped: Vec<[Arc<Prepared>; 2]>,
 }
 
@@ -88,7 +91,7 @@ impl KeptPrograms {
         }
     }
 
-    /// Frees the memory of programs that were dropped. All ranks wait for one another afterwards.
+    /// Frees the memory of programs that were dropped, behind what the rank's own stream does.
     pub(super) fn free_dropped(&mut self) {
         self.dropped.clear();
     }
@@ -98,8 +101,10 @@ impl KeptPrograms {
 /// calls. Each program is kept once, however often it is captured.
 #[derive(Default)]
 pub(super) struct Captured {
-    calls: Vec<Arc<Prepared>>,
-    messages: Vec<Arc<DeviceCode>>,
+    calls: HashMap<CollectiveCall, Arc<Prepared>>,
+    /// Those that new graphs do not use.
+    old: Vec<Arc<Prepared>>,
+    messages: HashMap<(u64, bool), Arc<DeviceCode>>,
     /// One for each captured call: where it stages its input, and its working memory. A replay beside
     /// another call must not share them: only walks over the same mailboxes notice that they overlap, and
     /// each of their lanes for itself.
@@ -109,38 +114,47 @@ pub(super) struct Captured {
 impl Captured {
     /// True if nothing was captured.
     pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.messages.is_empty()
+        self.calls.is_empty() && self.messages.is_empty() && self.old.is_empty()
     }
 
-    pub(super) fn keep_call(&mut self, call: &Arc<Prepared>) {
-        if !self.calls.iter().any(|kept| Arc::ptr_eq(kept, call)) {
-            self.calls.push(Arc::clone(call));
-        }
+    /// Calls that are captured from now on get other programs.
+    pub(super) fn forget(&mut self) {
+        self.old.extend(self.calls.drain().map(|(_, program)| program));
     }
 
-    /// Makes memory of `bytes` bytes for a call that `capturing` captures. It is allocated on a stream of
-    /// its own: on `capturing` it would be memory of the graph.
+    pub(super) fn call(&self, call: &CollectiveCall) -> Option<&Arc<Prepared>> {
+        self.calls.get(call)
+    }
+
+    pub(super) fn keep_call(&mut self, call: CollectiveCall, program: &Arc<Prepared>) {
+        self.calls.insert(call, Arc::clone(program));
+    }
+
+    /// Makes memory of `bytes` bytes for a call that is captured. It is allocated on the stream `aside`,
+    /// which does nothing else: on the stream of the call it would be memory of the graph.
     pub(super) fn make_memory(
         &mut self,
         bytes: usize,
-        capturing: &CudaStream,
+        aside: &Arc<CudaStream>,
     ) -> Result<Lent<'_>, DeviceError> {
         if bytes == 0 {
             return Ok(Lent::EMPTY);
         }
-        let driver = |error| CudaError::new("allocating for a captured call".to_owned(), error);
-        let stream = capturing.context().new_stream().map_err(driver)?;
-        let mut memory = DeviceScratch::new(&stream);
+        let _beside = BesideCapture::begin();
+        let mut memory = DeviceScratch::new(aside);
         memory.grow(bytes)?;
-        stream.synchronize().map_err(driver)?;
+        let done = aside.synchronize();
+        done.map_err(|error| CudaError::new("allocating for a captured call", error))?;
         self.memories.push(memory);
         Ok(self.memories.last().map_or(Lent::EMPTY, DeviceScratch::lend))
     }
 
-    pub(super) fn keep_message(&mut self, code: &Arc<DeviceCode>) {
-        if !self.messages.iter().any(|kept| Arc::ptr_eq(kept, code)) {
-            self.messages.push(Arc::clone(code));
-        }
+    pub(super) fn message(&self, key: (u64, bool)) -> Option<&Arc<DeviceCode>> {
+        self.messages.get(&key)
+    }
+
+    pub(super) fn keep_message(&mut self, key: (u64, bool), code: &Arc<DeviceCode>) {
+        self.messages.insert(key, Arc::clone(code));
     }
 }
 
@@ -182,6 +196,14 @@ impl MessagePrograms {
         self.by_length.insert(key, Arc::clone(&code), 1);
         Ok(code)
     }
+}
+
+/// Copies a program to the GPU for calls that are captured, on a stream that does nothing else.
+pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
+    let code = DeviceCode::load(aside, bytes)?;
+    let done = aside.synchronize();
+    done.map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+    Ok(code)
 }
 
 #[cfg(test)]

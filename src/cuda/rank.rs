@@ -10,16 +10,16 @@ use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceMachine;
 use crate::error::{Error, Result};
 use crate::topology::DeviceLinks;
-use cudarc::driver::sys::CUstreamCaptureStatus;
-use cudarc::driver::{CudaFunction, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
 use maypole_transports::cuda::{
-    DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, ReservedBlocks,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor,
+    ReservedBlocks,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a GPU was asked for, or why it did not do that.
@@ -28,14 +28,34 @@ pub(super) type Made<T> = std::result::Result<T, String>;
 /// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
 pub(super) const IS_CONNECTED: &str = "the rank has mailboxes";
 
+/// The types whose sums are loaded when the group is made.
+const LOADED_AHEAD: [DataType; 7] = [
+    DataType::F32,
+    DataType::BF16,
+    DataType::F16,
+    DataType::F64,
+    DataType::I64,
+    DataType::I32,
+    DataType::U8,
+];
+
+/// Why a factor in the memory of a GPU cannot be used.
+const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read the factor of a GPU's memory: \
+                              pass a number";
+
 /// The mailboxes of a rank, and what joins the GPUs of all.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
     pub(super) blocks: ReservedBlocks,
     pub(super) links: DeviceLinks,
-    /// The kernel of messages. Not all ranks meet for a message, so none of them may load it then.
-    pub(super) kernel: CudaFunction,
+    /// Kernels that are loaded already: that of messages, for which not all ranks meet, and, where ranks
+    /// never meet, those of the usual calls.
+    pub(super) walks: HashMap<String, CudaFunction>,
     pub(super) messages: MessagePrograms,
+    /// For what is allocated and copied while a graph is captured.
+    pub(super) aside: Arc<CudaStream>,
+    /// Threads of some process share a GPU.
+    pub(super) meets: bool,
 }
 
 /// One rank's side of the calls of a group on GPUs.
@@ -47,7 +67,10 @@ pub(super) struct DeviceRank {
     _blocks: Option<ReservedBlocks>,
     /// Why bytes go through the host.
     pub(super) host_reason: Option<String>,
+    /// The rank's own stream: what is allocated is allocated there.
     pub(super) stream: Arc<CudaStream>,
+    /// As in [`Connected`].
+    pub(super) aside: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
     pub(super) walks: HashMap<String, CudaFunction>,
     pub(super) maps: HashMap<DataType, MapKernels>,
@@ -55,12 +78,16 @@ pub(super) struct DeviceRank {
     pub(super) last: Option<Algorithm>,
     pub(super) programs: KeptPrograms,
     pub(super) captured: Captured,
+    /// All ranks meet for a new call, because threads of a process share a GPU.
+    pub(super) meets: bool,
     pub(super) scratch: DeviceScratch,
     pub(super) staging: DeviceScratch,
     /// How long the last call may wait, in nanoseconds: for the thread that watches.
     pub(super) patience: Arc<AtomicU64>,
     /// `None` if bytes go through the host.
     pub(super) messages: Option<MessagePrograms>,
+    /// The rank has given up: it need not come to an end in order.
+    pub(super) aborted: Arc<AtomicBool>,
     /// The communicator that the group was made from, if nobody else has it: dropping it tells the
     /// other ranks that this one leaves.
     pub(super) world: Option<Communicator>,
@@ -73,10 +100,12 @@ impl DeviceRank {
         stream: Arc<CudaStream>,
     ) -> Self {
         let host_reason = connected.as_ref().err().cloned();
-        let mut walks = HashMap::new();
+        let (mut walks, mut aside, mut meets) = (HashMap::new(), Arc::clone(&stream), false);
         let (board, _blocks, links, messages) = match connected {
-            Ok(Connected { board, blocks, links, kernel, messages }) => {
-                walks.insert(Self::byte_module(), kernel);
+            Ok(connected) => {
+                (walks, aside) = (connected.walks, connected.aside);
+                meets = connected.meets;
+                let Connected { board, blocks, links, messages, .. } = connected;
                 (Some(board), Some(blocks), links, Some(messages))
             }
             // The calls that go through the host do not ask for the links.
@@ -91,16 +120,19 @@ impl DeviceRank {
             _blocks,
             host_reason,
             stream,
+            aside,
             machine,
             walks,
             maps: HashMap::new(),
             last: None,
             programs: KeptPrograms::default(),
             captured: Captured::default(),
+            meets,
             scratch,
             staging,
             patience: Arc::default(),
             messages,
+            aborted: Arc::default(),
             world: None,
         }
     }
@@ -113,16 +145,25 @@ impl DeviceRank {
         self.board.as_mut().expect(IS_CONNECTED)
     }
 
-    pub(super) fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
-    }
-
     /// The type whose kernel moves the bytes of messages.
     pub(super) const BYTES: DataType = DataType::U8;
 
     /// A GPU cannot do this rank's part in `operation`.
     pub(super) fn fail(&mut self, operation: &str, why: String) -> Error {
         self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
+    }
+
+    /// Kernels that are there before the first call: that of messages, and, unless all ranks meet for new
+    /// calls, those of the sums that trainers make. Loading one later may wait for kernels that run, and so
+    /// for other ranks.
+    pub(super) fn load_ahead(
+        context: &Arc<CudaContext>,
+        meets: bool,
+    ) -> std::result::Result<HashMap<String, CudaFunction>, DeviceError> {
+        let sums = LOADED_AHEAD.iter().filter(|_| !meets);
+        let sums = sums.filter_map(|kind| walk_module(*kind, BinaryOp::Sum));
+        let load = |module: String| Ok((module.clone(), load_walk(context, &module)?));
+        sums.chain([Self::byte_module()]).map(load).collect()
     }
 
     /// The kernel that moves bytes.
@@ -142,32 +183,38 @@ impl DeviceRank {
         patience
     }
 
-    /// Starts `call`, whose elements are combined by `op`.
+    /// Starts `call` on a stream. The elements are combined by `op`, or by a sum of products with the
+    /// element at `factor`.
     pub(super) fn call(
         &mut self,
+        on: &Arc<CudaStream>,
         call: CollectiveCall,
-        op: ReduceOp,
-        input: Lent<'_>,
-        output: Lent<'_>,
+        (op, factor_at): (ReduceOp, Option<Lent<'_>>),
+        (input, output): (Lent<'_>, Lent<'_>),
     ) -> Result<()> {
         self.check_kernels()?;
-        let is_captured = self.is_captured(|| call.to_string())?;
+        let name = call.collective.name();
+        let on = self.entered(on, name)?;
         if self.board.is_none() {
-            return match is_captured {
-                true => Err(self.uncapturable(call.collective.name())),
-                false => self.call_through_host(call, op, input, output),
+            return match (on.is_captured(), factor_at) {
+                (true, _) => Err(self.uncapturable(name)),
+                (_, Some(_)) => Err(self.comm.invalid(name, NO_HOST_FACTOR.to_owned())),
+                _ => self.call_through_host(&on, call, op, input, output),
             };
         }
-        let factor = match op {
-            ReduceOp::PreMulSum(factor) => Some(factor),
+        let factor = match (op, factor_at) {
+            (_, Some(at)) => Some(LentFactor::At(at)),
+            (ReduceOp::PreMulSum(factor), None) => {
+                Some(scalar(factor, call.kind).map_err(|why| self.comm.invalid(name, why))?)
+            }
             _ => None,
         };
         // The product is in the staging buffer, so the call is not in place.
         let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
-        let prepared = self.prepared(call, is_captured)?;
+        let prepared = self.prepared(call, on.is_captured())?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
-        let started = self.start(&prepared, call, number, is_captured, factor, (input, output));
+        let started = self.start(&on, &prepared, call, number, factor, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -186,6 +233,7 @@ impl DeviceRank {
 
     /// Forgets which plans calls had, because they may have others now.
     pub(super) fn forget_programs(&mut self) {
+        self.captured.forget();
         self.programs.drop_all();
     }
 
@@ -216,6 +264,11 @@ impl DeviceRank {
         })
     }
 
+    /// True if everything that the rank has started is done.
+    pub(super) fn is_drained(&self) -> bool {
+        self.board.as_ref().is_none_or(DeviceBoard::is_drained)
+    }
+
     pub(super) fn uncapturable(&self, operation: &'static str) -> Error {
         let why = format!(
             "bytes go through the host, which a graph cannot do, because {}",
@@ -224,12 +277,14 @@ impl DeviceRank {
         self.comm.invalid(operation, why)
     }
 
-    pub(super) fn is_captured(&mut self, operation: impl FnOnce() -> String) -> Result<bool> {
-        let status = self.stream.capture_status().map_err(|error| {
-            let why = format!("the driver reports {error:?}");
-            self.fail(&operation(), why)
-        })?;
-        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    /// The stream of a call, and whether it captures a graph. An error is that of the caller's stream, so it
+    /// fails nobody.
+    pub(super) fn entered<'s>(
+        &self,
+        on: &'s Arc<CudaStream>,
+        operation: &'static str,
+    ) -> Result<CallStream<'s>> {
+        CallStream::new(on).map_err(|error| self.comm.invalid(operation, error.to_string()))
     }
 
     /// The kernel of `call`. Calls that combine nothing take one that every type has.
@@ -265,56 +320,62 @@ impl DeviceRank {
 
     fn start(
         &mut self,
+        on: &CallStream<'_>,
         prepared: &Prepared,
         call: CollectiveCall,
         number: u32,
-        is_captured: bool,
-        factor: Option<Factor>,
+        factor: Option<LentFactor<'_>>,
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
-        let said = |error: DeviceError| error.to_string();
         let lowered = &prepared.lowered;
         let patience = self.patience();
         let stages = factor.is_some() || lowered.stages_input;
-        let (staging, scratch) = match is_captured {
+        let (staging, scratch) = match on.is_captured() {
             true => {
                 // Both begin as aligned as the whole.
                 let staged = if stages { lowered.input.next_multiple_of(256) } else { 0 } as u64;
                 let bytes = staged as usize + lowered.scratch;
-                let memory = self.captured.make_memory(bytes, &self.stream).map_err(said)?;
+                let made = self.captured.make_memory(bytes, &self.aside);
+                let memory = made.map_err(|error| error.to_string())?;
                 (memory.slice(0..staged), memory.slice(staged..memory.bytes()))
             }
             false => (self.staging.lend(), self.scratch.lend()),
         };
-        let board = self.board.as_mut().expect(IS_CONNECTED);
-        let mut from = input;
-        if let Some(factor) = factor {
-            from = staging.slice(0..lowered.input as u64);
-            let scalar = factor.scalar(call.kind).ok_or_else(|| {
-                format!("{} cannot hold the factor {}", call.kind.name(), factor.value())
-            })?;
-            board.scale(&self.maps[&call.kind], from, input, scalar).map_err(said)?;
-        } else if lowered.stages_input {
-            from = staging.slice(0..lowered.input as u64);
-            board.copy(from, input).map_err(said)?;
-        }
-        let device_call = DeviceCall {
-            room: prepared.room,
-            code: &prepared.code,
-            input: from,
-            output,
-            scratch,
-            // Another rank that does not capture the call makes another one.
-            fingerprint: lowered.fingerprint ^ u32::from(is_captured),
-            patience,
-            number,
-        };
-        board.launch(&prepared.kernel, &[device_call]).map_err(said)?;
-        if let Some(divisor) = lowered.divisor {
-            board.divide(&self.maps[&call.kind], output, divisor).map_err(said)?;
-        }
-        Ok(())
+        let maps = &self.maps;
+        let from = if stages { staging.slice(0..lowered.input as u64) } else { input };
+        let started = self.board.as_mut().expect(IS_CONNECTED).in_order(on, |board| {
+            match factor {
+                Some(factor) => DeviceBoard::scale(on, &maps[&call.kind], from, input, factor)?,
+                None if stages => DeviceBoard::copy(on, from, input)?,
+                None => {}
+            }
+            let device_call = DeviceCall {
+                room: prepared.room,
+                code: &prepared.code,
+                input: from,
+                output,
+                scratch,
+                // Another rank that does not capture the call makes another one.
+                fingerprint: lowered.fingerprint ^ u32::from(on.is_captured()),
+                patience,
+                number,
+            };
+            board.launch(on, &prepared.kernel, &[device_call])?;
+            match lowered.divisor {
+                Some(divisor) => DeviceBoard::divide(on, &maps[&call.kind], output, divisor),
+                None => Ok(()),
+            }
+        });
+        started.map_err(|error| error.to_string())
     }
+}
+
+/// A factor of a sum of products, as an element of `kind`.
+fn scalar(factor: Factor, kind: DataType) -> Made<LentFactor<'static>> {
+    let scalar = factor.scalar(kind);
+    let scalar = scalar
+        .ok_or_else(|| format!("{} cannot hold the factor {}", kind.name(), factor.value()))?;
+    Ok(LentFactor::Value(scalar))
 }
 
 /// Nanoseconds of a wait.

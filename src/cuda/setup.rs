@@ -1,5 +1,6 @@
 //! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::id::CommOptions;
 use super::links::{self, Introduction};
 use super::plan;
 use super::programs::MessagePrograms;
@@ -7,7 +8,6 @@ use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
 use cudarc::driver::CudaStream;
-use maypole_kernels::cuda::load_walk;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks};
 use std::sync::Arc;
@@ -33,12 +33,14 @@ fn first_reason(told: &[Vec<u8>]) -> Option<String> {
 pub(super) fn connect(
     comm: &mut Communicator,
     stream: &Arc<CudaStream>,
+    options: &CommOptions,
 ) -> Result<Found<Connected>> {
     const CALL: &str = "cuda::Comm::new()";
     let failed = |comm: &mut Communicator, why: String| {
         comm.engine.get_mut().fail_on_device(CALL.to_owned(), why)
     };
-    let mine = Introduction::of(stream.context()).map_err(|why| failed(comm, why))?;
+    let mine =
+        Introduction::of(stream.context(), options.most_lanes).map_err(|why| failed(comm, why))?;
     let all = comm.agree_on(CALL, mine.to_bytes())?;
     let all: Option<Vec<_>> = all.iter().map(|told| Introduction::from_bytes(told)).collect();
     let all = all.ok_or_else(|| failed(comm, "a rank sent no GPU".to_owned()))?;
@@ -49,8 +51,9 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let links = links::find(comm, CALL, &all)?;
-    let gpus: Vec<_> = all.iter().map(|one| (one.uuid, one.free)).collect();
-    let Some(lanes) = plan::lanes(&gpus) else {
+    let gpus: Vec<_> = all.iter().map(|one| (one.uuid, one.free(&all))).collect();
+    let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
+    let Some(lanes) = plan::lanes(&gpus, most) else {
         tracing::warn!("collectives on GPUs go through the host: {NO_ROOM}");
         return Ok(Err(NO_ROOM.to_owned()));
     };
@@ -59,9 +62,11 @@ pub(super) fn connect(
     let blocks = ReservedBlocks::new(mine.uuid, lanes, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
     let shapes = plan::shapes(lanes);
-    let module = DeviceRank::byte_module();
-    let kernel = load_walk(stream.context(), &module);
-    let kernel = kernel.map_err(|error| failed(comm, error.to_string()))?;
+    let meets = all.iter().any(|one| one.shares_gpu(&all));
+    let walks = DeviceRank::load_ahead(stream.context(), meets);
+    let walks = walks.map_err(|error| failed(comm, error.to_string()))?;
+    let aside = stream.context().new_stream();
+    let aside = aside.map_err(|error| failed(comm, format!("the driver reports {error:?}")))?;
     let messages = MessagePrograms::new(stream);
     let messages = messages.map_err(|error| failed(comm, error.to_string()))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
@@ -77,7 +82,7 @@ pub(super) fn connect(
     let told = comm.agree_on(CALL, reason.into_bytes())?;
     match (board, blocks, first_reason(&told)) {
         (Ok(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, blocks, links, kernel, messages }))
+            Ok(Ok(Connected { board, blocks, links, walks, messages, aside, meets }))
         }
         (board, _, reason) => {
             // No kernel has run on it. Others may still have it open.

@@ -2,7 +2,7 @@
 //!
 //! A kernel cannot ask the control plane, and the host may make no call for as long as it likes: it
 //! replays graphs, or waits for its stream. The thread asks every few milliseconds whether the group has
-//! failed, and then tells the kernels to give up. If a kernel of this rank gave up by itself, the thread
+//! failed, and then tells the kernels to give up; it tells them which ranks have left, too. If a kernel of this rank gave up by itself, the thread
 //! tells the other ranks.
 
 use crate::engine::device::{DeviceFault, DeviceWitness};
@@ -30,6 +30,7 @@ pub(super) fn fault_of(report: Report) -> DeviceFault {
         Reason::TimedOut(rank) => DeviceFault::TimedOut(rank),
         Reason::Mismatch(rank) => DeviceFault::Mismatch(rank),
         Reason::Overlap => DeviceFault::Overlap,
+        Reason::Left(rank) => DeviceFault::Left(rank),
         _ => DeviceFault::Aborted,
     }
 }
@@ -46,7 +47,13 @@ impl FailureWatch {
     ) -> io::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
+            let mut gone = 0;
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                let left = witness.left();
+                if left != gone {
+                    gone = left;
+                    words.set_gone(gone);
+                }
                 // A kernel that was told to give up knows no reason.
                 let report = words.report().filter(|it| fault_of(*it) != DeviceFault::Aborted);
                 if let Some(report) = report.filter(|_| !witness.has_failed()) {

@@ -61,6 +61,8 @@ pub(crate) enum DeviceFault {
     Aborted,
     /// Another call of this rank had not ended.
     Overlap,
+    /// It waited for this rank, which has left.
+    Left(usize),
 }
 
 /// Why two calls of a rank cannot run at the same time, and what to do.
@@ -76,6 +78,7 @@ impl DeviceFault {
             Self::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
             Self::Aborted => Some((None, LinkError::Aborted)),
             Self::Overlap => None,
+            Self::Left(peer) => Some((Some(peer), LinkError::PeerLeft)),
         }
     }
 }
@@ -83,12 +86,18 @@ impl DeviceFault {
 /// What knows of a group whether it has failed, and tells it that a kernel gave up. It needs no lock
 /// that calls hold.
 #[derive(Debug)]
-pub(crate) struct DeviceWitness(Health);
+pub(crate) struct DeviceWitness(Health, usize);
 
 impl DeviceWitness {
     /// True in a forked child, and once the group has failed, on whichever rank.
     pub(crate) fn has_failed(&self) -> bool {
         !self.0.is_in_own_process() || self.0.is_alarmed()
+    }
+
+    /// Which ranks have left the group, by bits from the lowest on.
+    pub(crate) fn left(&self) -> u64 {
+        let control = self.0.control();
+        (0..self.1).filter(|rank| control.has_left(*rank)).fold(0, |bits, rank| bits | 1 << rank)
     }
 
     /// Tells all ranks why the kernel of the operation or message with this number gave up, in which
@@ -300,7 +309,7 @@ impl Engine {
 
     /// What tells the other ranks of a kernel that gave up, on a thread of its own.
     pub(crate) fn device_witness(&self) -> DeviceWitness {
-        DeviceWitness(self.health.beside())
+        DeviceWitness(self.health.beside(), self.boards.world())
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks

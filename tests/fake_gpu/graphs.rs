@@ -6,7 +6,7 @@ use cudarc::driver::sys::{
     CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError};
-use maypole_kernels::cuda::MapKernels;
+use maypole_kernels::cuda::{MapKernels, ScaleFactor};
 use maypole_kernels::{DataType, Scalar};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Doubler {
         let factor = Scalar::from_f64(DataType::U64, by).unwrap();
         let at = self.address + 8 * nth;
         // SAFETY: the memory has two numbers.
-        unsafe { self.kernels.scale(stream, at, at, 1, factor) }.unwrap();
+        unsafe { self.kernels.scale(stream, at, at, 1, ScaleFactor::Value(factor)) }.unwrap();
     }
 
     fn numbers(&self) -> [u64; 2] {

@@ -11,6 +11,7 @@ mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
+mod captures;
 mod copies;
 mod endings;
 mod failures;
@@ -37,6 +38,7 @@ type Role = fn();
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     memory::ROLES,
+    captures::ROLES,
     copies::ROLES,
     graphs::ROLES,
     handles::ROLES,

@@ -3,8 +3,8 @@
 use crate::common::SeededRng;
 use crate::raw::context;
 use crate::{Role, check};
-use cudarc::driver::{CudaContext, CudaSlice, DevicePtrMut};
-use maypole_kernels::cuda::MapKernels;
+use cudarc::driver::{CudaContext, CudaSlice, DevicePtr, DevicePtrMut};
+use maypole_kernels::cuda::{MapKernels, ScaleFactor};
 use maypole_kernels::{DataType, Scalar, View, ViewMut, divide, scale};
 use std::sync::Arc;
 
@@ -62,11 +62,17 @@ fn map() {
             {
                 let mut expected = before.clone();
                 scale(ViewMut::of(&mut expected), View::of(&before), factor);
-                // SAFETY: the memory has so many elements.
-                let got = on_device(&context, &before, |stream, start| unsafe {
-                    kernels.scale(stream, start, start, count as u64, factor).unwrap();
-                });
-                assert!(got == expected, "{count} of {kind:?} times {factor:?}");
+                let stream = context.new_stream().unwrap();
+                let there = stream.clone_htod(factor.bytes()).unwrap();
+                stream.synchronize().unwrap();
+                let at = ScaleFactor::At(there.device_ptr(&stream).0);
+                for by in [ScaleFactor::Value(factor), at] {
+                    // SAFETY: the memory has so many elements, and the factor is one.
+                    let got = on_device(&context, &before, |stream, start| unsafe {
+                        kernels.scale(stream, start, start, count as u64, by).unwrap();
+                    });
+                    assert!(got == expected, "{count} of {kind:?} times {by:?}");
+                }
             }
         }
     }

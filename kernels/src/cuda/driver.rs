@@ -1,9 +1,9 @@
 //! The driver of NVIDIA's GPUs, looked for at run time.
 
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{CUresult, CUstream, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, DriverError};
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
@@ -100,6 +100,7 @@ const FUNCTIONS: &[&str] = &[
     "cuEventElapsedTime",
     "cuEventQuery",
     "cuEventRecord",
+    "cuEventRecordWithFlags",
     "cuEventSynchronize",
     "cuFuncGetAttribute",
     "cuGetErrorName",
@@ -127,9 +128,11 @@ const FUNCTIONS: &[&str] = &[
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
+    "cuStreamGetCaptureInfo_v2",
     "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// A driver that works.
@@ -202,6 +205,43 @@ fn version(library: &Library) -> i32 {
         }
     }
     version
+}
+
+/// `cuStreamGetCaptureInfo_v2`: of the stream, the status, the number of the capture; the graph, its
+/// dependencies and how many there are may be left out.
+type CaptureInfo = unsafe extern "C" fn(
+    CUstream,
+    *mut CUstreamCaptureStatus,
+    *mut u64,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> CUresult;
+
+/// Whether a stream captures a graph, and the number of that capture, which no other one has.
+///
+/// cudarc has this function only for programs that are built against the version of CUDA that it came
+/// with; drivers have it since that version.
+///
+/// # Errors
+/// The driver's error.
+///
+/// # Safety
+/// `stream` is a stream of the current context, and alive.
+pub unsafe fn capture_of(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64), DriverError> {
+    static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
+    let function = FUNCTION.get_or_init(|| {
+        // The library stays open as long as the process.
+        let library = Box::leak(Box::new(open().ok()?));
+        // SAFETY: the type is the declaration of the driver's manual.
+        unsafe { library.get::<CaptureInfo>(b"cuStreamGetCaptureInfo_v2") }.ok().map(|it| *it)
+    });
+    let function = function.ok_or(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))?;
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut number, none) = (0, std::ptr::null_mut());
+    // SAFETY: the stream is alive, as the caller vouches for, and the pointers are valid or null.
+    unsafe { function(stream, &mut status, &mut number, none, none, none) }.result()?;
+    Ok((status, number))
 }
 
 impl Driver {

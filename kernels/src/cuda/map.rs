@@ -8,6 +8,15 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
+/// What elements are multiplied by.
+#[derive(Clone, Copy, Debug)]
+pub enum ScaleFactor {
+    /// This number.
+    Value(Scalar),
+    /// The element at this address of the GPU's memory, as it is when the kernel runs.
+    At(CUdeviceptr),
+}
+
 /// Threads of a block.
 const THREADS: u32 = 512;
 /// Most blocks: enough for every GPU to be busy.
@@ -90,19 +99,25 @@ impl MapKernels {
         into: CUdeviceptr,
         from: CUdeviceptr,
         count: u64,
-        factor: Scalar,
+        factor: ScaleFactor,
     ) -> Result<(), CudaError> {
-        assert_eq!(factor.kind(), self.kind, "the factor has the type of the elements");
+        let (bits, at) = match factor {
+            ScaleFactor::At(address) => ([0; 8], address),
+            ScaleFactor::Value(factor) => {
+                assert_eq!(factor.kind(), self.kind, "the factor has the type of the elements");
+                let mut bits = [0; 8];
+                bits[..factor.bytes().len()].copy_from_slice(factor.bytes());
+                (bits, 0)
+            }
+        };
         if count == 0 {
             return Ok(());
         }
-        let mut bits = [0; 8];
-        bits[..factor.bytes().len()].copy_from_slice(factor.bytes());
         let factor = u64::from_le_bytes(bits);
         // SAFETY: the kernel has these parameters; the caller vouches for the memory.
         let launched = unsafe {
             let mut launch = stream.launch_builder(&self.scale);
-            launch.arg(&into).arg(&from).arg(&count).arg(&factor).launch(grid(count))
+            launch.arg(&into).arg(&from).arg(&count).arg(&factor).arg(&at).launch(grid(count))
         };
         launched.map(drop).map_err(|error| CudaError::new("scaling an input", error))
     }

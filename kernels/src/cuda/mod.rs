@@ -6,6 +6,6 @@ mod driver;
 mod map;
 mod modules;
 
-pub use driver::{CudaError, Driver, Unavailable, driver};
-pub use map::MapKernels;
+pub use driver::{CudaError, Driver, Unavailable, capture_of, driver};
+pub use map::{MapKernels, ScaleFactor};
 pub use modules::{MODULES, Modules, WALK_THREADS, load_walk, walk_module};

@@ -8,6 +8,11 @@ namespace {
 enum Mode : int { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
 enum Status : int { NONE = 0, ACTIVE = 1, INVALIDATED = 2 };
 
+// Which captures forbid the calling thread what is unsafe while something captures: GLOBAL: its own
+// and all global ones; THREAD_LOCAL: its own; RELAXED: none. Its own relaxed captures forbid
+// nothing.
+thread_local int mode_of_thread = GLOBAL;
+
 // Captures that have not ended. With the lock held.
 std::vector<std::shared_ptr<Capture>>& active() {
     return immortal<std::vector<std::shared_ptr<Capture>>>();
@@ -44,6 +49,12 @@ bool is_joined(const Capture& capture) {
     return std::find(reached.begin(), reached.end(), false) == reached.end();
 }
 
+// With the lock held.
+Status status_of(const Stream& stream) {
+    if (!stream.capture) return NONE;
+    return stream.capture->is_invalid ? INVALIDATED : ACTIVE;
+}
+
 void forget(const std::shared_ptr<Capture>& capture) {
     for (auto& stream : capture->joined) {
         stream->capture = nullptr;
@@ -58,13 +69,13 @@ void forget(const std::shared_ptr<Capture>& capture) {
 
 std::mutex& capture_lock() { return immortal<std::mutex>(); }
 
-Added add_to_capture(Stream& stream, const Work& work) {
+Added add_to_capture(Stream& stream, const Prepare& prepare, bool always) {
     std::lock_guard<std::mutex> guard(capture_lock());
     if (would_wait_for_capture(stream)) return {true, STREAM_CAPTURE_IMPLICIT};
     if (!stream.capture) return {false, SUCCESS};
     if (stream.capture->is_invalid) return {true, STREAM_CAPTURE_INVALIDATED};
     auto& nodes = stream.capture->graph->nodes;
-    nodes.push_back(Node{work, stream.tail, stream.branch});
+    nodes.push_back(Node{prepare, stream.tail, stream.branch, always});
     stream.tail = {nodes.size() - 1};
     return {true, SUCCESS};
 }
@@ -102,11 +113,13 @@ void invalidate_capture(Stream& stream) {
 }
 
 int refuse_while_capturing() {
+    if (mode_of_thread == RELAXED) return SUCCESS;
     std::lock_guard<std::mutex> guard(capture_lock());
     int result = SUCCESS;
     for (auto& capture : active()) {
         bool mine = capture->thread == std::this_thread::get_id() && capture->mode != RELAXED;
-        if (!mine && capture->mode != GLOBAL) continue;
+        bool of_all = capture->mode == GLOBAL && mode_of_thread == GLOBAL;
+        if (!mine && !of_all) continue;
         capture->is_invalid = true;
         result = STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -125,7 +138,10 @@ API cuStreamBeginCapture_v2(void* handle, int mode) {
     if (is_null_stream(*stream)) return STREAM_CAPTURE_UNSUPPORTED;
     std::lock_guard<std::mutex> guard(capture_lock());
     if (stream->capture) return ILLEGAL_STATE;
+    static uint64_t captures = 0;
+    captures += 1;
     auto capture = std::make_shared<Capture>();
+    capture->id = captures;
     capture->origin = stream.get();
     capture->mode = mode;
     capture->thread = std::this_thread::get_id();
@@ -150,12 +166,53 @@ API cuStreamEndCapture(void* handle, void** graph) {
     return SUCCESS;
 }
 
+API cuThreadExchangeStreamCaptureMode(int* mode) {
+    ENTER(Needs::Nothing);
+    if (!mode || *mode < GLOBAL || *mode > RELAXED) return INVALID_VALUE;
+    std::swap(*mode, mode_of_thread);
+    return SUCCESS;
+}
+
 API cuStreamIsCapturing(void* handle, int* status) {
     ENTER(Needs::Context);
     std::shared_ptr<Stream> stream = find_stream(handle);
     if (!stream) return INVALID_HANDLE;
     std::lock_guard<std::mutex> guard(capture_lock());
     if (would_wait_for_capture(*stream)) return STREAM_CAPTURE_IMPLICIT;
-    *status = !stream->capture ? NONE : stream->capture->is_invalid ? INVALIDATED : ACTIVE;
+    *status = status_of(*stream);
     return SUCCESS;
+}
+
+// Only of an active capture more than the status is told. The dependencies stay valid until the
+// next call about the stream.
+API cuStreamGetCaptureInfo_v3(void* handle, int* status, uint64_t* id, void** graph,
+                              const void*** dependencies, const uint64_t** edges, size_t* count) {
+    ENTER(Needs::Context);
+    std::shared_ptr<Stream> stream = find_stream(handle);
+    if (!stream) return INVALID_HANDLE;
+    if (!status) return INVALID_VALUE;
+    std::lock_guard<std::mutex> guard(capture_lock());
+    if (would_wait_for_capture(*stream)) return STREAM_CAPTURE_IMPLICIT;
+    *status = status_of(*stream);
+    if (*status != ACTIVE) return SUCCESS;
+    Capture& capture = *stream->capture;
+    stream->asked_nodes.clear();
+    for (size_t node : stream->tail) stream->asked_nodes.push_back(&capture.graph->nodes[node]);
+    // All edges are of the usual kind, which is zero.
+    stream->asked_edges.assign(stream->tail.size(), 0);
+    if (id) *id = capture.id;
+    if (graph) *graph = capture.graph.get();
+    if (dependencies) *dependencies = stream->asked_nodes.data();
+    if (edges) *edges = stream->asked_edges.data();
+    if (count) *count = stream->tail.size();
+    return SUCCESS;
+}
+
+API cuStreamGetCaptureInfo_v2(void* handle, int* status, uint64_t* id, void** graph,
+                              const void*** dependencies, size_t* count) {
+    return cuStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, nullptr, count);
+}
+
+API cuStreamGetCaptureInfo(void* handle, int* status, uint64_t* id) {
+    return cuStreamGetCaptureInfo_v3(handle, status, id, nullptr, nullptr, nullptr, nullptr);
 }

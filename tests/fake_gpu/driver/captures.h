@@ -2,26 +2,36 @@
 #pragma once
 #include "streams.h"
 
+#include <deque>
 #include <thread>
 
 namespace fake {
 
+// Makes the work of a node for one launch of its graph. Called in `cuGraphLaunch` with
+// `capture_lock` held, for the nodes of a graph in their order.
+typedef std::function<Work()> Prepare;
+
 // One piece of captured work, and the nodes that it comes after.
 struct Node {
-    Work work;
+    Prepare prepare;
     std::vector<size_t> needs;
     // Nodes of a branch run on one thread, in their order.
     size_t branch;
+    // True if the work is done even after an error of the device, because others wait for it.
+    bool always;
 };
 
+// A node's handle is its address, which stays the same while nodes are added.
 struct Graph {
-    std::vector<Node> nodes;
+    std::deque<Node> nodes;
     size_t branches = 0;
 };
 
 // A capture that began on `origin` and that other streams may have joined.
 struct Capture {
     std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+    // Unique in the life of the process.
+    uint64_t id;
     Stream* origin;
     int mode;
     std::thread::id thread;
@@ -39,7 +49,7 @@ struct Added {
     int result;
 };
 
-Added add_to_capture(Stream& stream, const Work& work);
+Added add_to_capture(Stream& stream, const Prepare& prepare, bool always = false);
 
 // Makes `stream` part of `capture`, its next work coming after `nodes`. With the lock held.
 int join_capture(Stream& stream, const std::shared_ptr<Capture>& capture,

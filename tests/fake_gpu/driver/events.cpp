@@ -8,6 +8,8 @@ namespace {
 
 constexpr unsigned DISABLE_TIMING = 2;
 constexpr unsigned ALL_FLAGS = 7;
+// The flag of a record and of a wait that a capture takes up as a node of the graph.
+constexpr unsigned EXTERNAL = 1;
 
 // A point in the work of a stream, which comes once.
 struct Mark {
@@ -79,6 +81,33 @@ std::shared_ptr<Mark> record(Stream& stream, Event& event) {
     return event.mark;
 }
 
+void await(const std::shared_ptr<Mark>& mark, Device& device) {
+    if (mark && !mark->wait()) device.error = LAUNCH_TIMEOUT;
+}
+
+// Captures a node that records the event in each launch: whoever waits for the event after
+// `cuGraphLaunch` waits for this record.
+int record_in_graph(Stream& stream, const std::shared_ptr<Event>& event) {
+    auto prepare = [event] {
+        auto mark = std::make_shared<Mark>();
+        event->capture = nullptr;
+        event->mark = mark;
+        return [mark] { mark->come(); };
+    };
+    Added added = add_to_capture(stream, prepare, true);
+    return added.is_captured ? added.result : (int)INVALID_VALUE;
+}
+
+// Captures a node that waits, in each launch, for the record that is the last one when the graph
+// is launched.
+int wait_in_graph(Stream& stream, const std::shared_ptr<Event>& event) {
+    auto prepare = [event, &device = stream.device] {
+        return [mark = event->mark, &device] { await(mark, device); };
+    };
+    Added added = add_to_capture(stream, prepare, true);
+    return added.is_captured ? added.result : (int)INVALID_VALUE;
+}
+
 int wait_for(Stream& stream, Event& event) {
     std::unique_lock<std::mutex> guard(capture_lock());
     if (event.capture && event.capture->has_ended) return CAPTURED_EVENT;
@@ -90,10 +119,7 @@ int wait_for(Stream& stream, Event& event) {
     std::shared_ptr<Mark> mark = event.mark;
     guard.unlock();
     if (!mark) return SUCCESS;
-    auto wait = [mark, &device = stream.device] {
-        if (!mark->wait()) device.error = LAUNCH_TIMEOUT;
-    };
-    submit(stream, wait, true);
+    submit(stream, [mark, &device = stream.device] { await(mark, device); }, true);
     return SUCCESS;
 }
 
@@ -128,7 +154,12 @@ API cuEventRecord(void* handle, void* of) {
 }
 
 API cuEventRecordWithFlags(void* handle, void* of, unsigned flags) {
-    return flags == 0 ? cuEventRecord(handle, of) : (int)NOT_SUPPORTED;
+    if (flags == 0) return cuEventRecord(handle, of);
+    ENTER(Needs::Context);
+    std::shared_ptr<Stream> stream = find_stream(of);
+    std::shared_ptr<Event> event = events().find(handle);
+    if (!stream || !event) return INVALID_HANDLE;
+    return flags == EXTERNAL ? record_in_graph(*stream, event) : (int)INVALID_VALUE;
 }
 
 API cuStreamWaitEvent(void* handle, void* of, unsigned flags) {
@@ -136,14 +167,16 @@ API cuStreamWaitEvent(void* handle, void* of, unsigned flags) {
     std::shared_ptr<Stream> stream = find_stream(handle);
     std::shared_ptr<Event> event = events().find(of);
     if (!stream || !event) return INVALID_HANDLE;
-    if (flags != 0) return INVALID_VALUE;
-    return wait_for(*stream, *event);
+    if (flags == EXTERNAL) return wait_in_graph(*stream, event);
+    return flags == 0 ? wait_for(*stream, *event) : (int)INVALID_VALUE;
 }
 
 API cuEventQuery(void* handle) {
     ENTER(Needs::Context);
     Recorded event = recorded(handle);
-    if (event.result != SUCCESS || !event.mark) return event.result;
+    if (event.result != SUCCESS) return event.result;
+    if (int failed = refuse_while_capturing()) return failed;
+    if (!event.mark) return SUCCESS;
     return event.mark->has_come() ? SUCCESS : NOT_READY;
 }
 

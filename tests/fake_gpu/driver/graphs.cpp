@@ -15,14 +15,18 @@ struct Executable {
 Handles<Graph>& graphs() { return immortal<Handles<Graph>>(); }
 Handles<Executable>& executables() { return immortal<Handles<Executable>>(); }
 
-// One launch: which nodes are done.
+// One launch: the work of its nodes, and which nodes are done. Made with `capture_lock` held.
 class Launch {
   public:
-    Launch(const Graph& graph, Device& device)
-        : graph(graph), device(device), done(graph.nodes.size()) {}
+    Launch(std::shared_ptr<Executable> executable, Device& device)
+        : executable(std::move(executable)), graph(*this->executable->graph), device(device),
+          done(graph.nodes.size()) {
+        for (const Node& node : graph.nodes) works.push_back(node.prepare());
+    }
 
     // Branches run at the same time, because a kernel of one may wait for a kernel of another.
     void run() {
+        std::lock_guard<std::mutex> one_at_a_time(executable->running);
         std::vector<std::thread> others;
         for (size_t branch = 1; branch < graph.branches; branch++) {
             others.emplace_back([this, branch] { run_branch(branch); });
@@ -37,7 +41,7 @@ class Launch {
             const Node& node = graph.nodes[at];
             if (node.branch != branch) continue;
             await(node.needs);
-            if (device.error == SUCCESS) node.work();
+            if (node.always || device.error == SUCCESS) works[at]();
             std::lock_guard<std::mutex> guard(lock);
             done[at] = true;
             changed.notify_all();
@@ -54,12 +58,20 @@ class Launch {
         });
     }
 
+    const std::shared_ptr<Executable> executable;
     const Graph& graph;
     Device& device;
+    std::vector<Work> works;
     std::mutex lock;
     std::condition_variable changed;
     std::vector<bool> done;
 };
+
+// The work of a launch. With `capture_lock` held.
+Work launched(const std::shared_ptr<Executable>& executable, Device& device) {
+    auto launch = std::make_shared<Launch>(executable, device);
+    return [launch] { launch->run(); };
+}
 
 }
 
@@ -88,17 +100,29 @@ API cuGraphLaunch(void* handle, void* of) {
     std::shared_ptr<Stream> stream = find_stream(of);
     if (!executable || !stream) return INVALID_HANDLE;
     Device& device = stream->device;
-    return enqueue(*stream, [executable, &device] {
-        std::lock_guard<std::mutex> guard(executable->running);
-        Launch(*executable->graph, device).run();
-    });
+    auto prepare = [executable, &device] { return launched(executable, device); };
+    Added added = add_to_capture(*stream, prepare, true);
+    if (added.is_captured) return added.result;
+    Work work;
+    {
+        std::lock_guard<std::mutex> guard(capture_lock());
+        work = prepare();
+    }
+    // After an error of the device too: its events must come.
+    submit(*stream, std::move(work), true);
+    return SUCCESS;
 }
 
-API cuGraphGetNodes(void* handle, void**, size_t* count) {
+// Writes as many nodes as the caller has room for.
+API cuGraphGetNodes(void* handle, void** nodes, size_t* count) {
     ENTER(Needs::Context);
     std::shared_ptr<Graph> graph = graphs().find(handle);
     if (!graph) return INVALID_HANDLE;
-    *count = graph->nodes.size();
+    size_t all = graph->nodes.size();
+    for (size_t at = 0; nodes && at < *count; at++) {
+        nodes[at] = at < all ? &graph->nodes[at] : nullptr;
+    }
+    *count = !nodes || all < *count ? all : *count;
     return SUCCESS;
 }
 

@@ -8,7 +8,7 @@ namespace fake {
 namespace {
 
 const size_t DIVIDE[] = {8, 8, 8};
-const size_t SCALE[] = {8, 8, 8, 8};
+const size_t SCALE[] = {8, 8, 8, 8, 8};
 
 template <class T> void run_divide(void** parameters) {
     auto data = *(typename T::Stored**)parameters[0];
@@ -18,12 +18,13 @@ template <class T> void run_divide(void** parameters) {
 template <class T> void run_scale(void** parameters) {
     auto into = *(typename T::Stored**)parameters[0];
     auto from = *(const typename T::Stored**)parameters[1];
-    scale<T>(into, from, *(u64*)parameters[2], *(u64*)parameters[3]);
+    auto at = *(const typename T::Stored**)parameters[4];
+    scale<T>(into, from, *(u64*)parameters[2], *(u64*)parameters[3], at);
 }
 
 #define MAP(module, type)                                                             \
     {"divide_elements", module, DIVIDE, 3, run_divide<type>, false, 24, 0},           \
-    {"scale_elements", module, SCALE, 4, run_scale<type>, false, 24, 0},
+    {"scale_elements", module, SCALE, 5, run_scale<type>, false, 24, 0},
 
 const Kernel MAPS[] = {
     MAP("map_f16", F16) MAP("map_bf16", BF16) MAP("map_f32", F32) MAP("map_f64", F64)

@@ -169,7 +169,7 @@ void submit(Stream& stream, Work work, bool always) {
 }
 
 int enqueue(Stream& stream, Work work) {
-    Added added = add_to_capture(stream, work);
+    Added added = add_to_capture(stream, [work] { return work; });
     if (added.is_captured) return added.result;
     submit(stream, std::move(work));
     return SUCCESS;
@@ -254,6 +254,12 @@ API cuStreamGetCtx(void* handle, void** context) {
     if (!stream) return INVALID_HANDLE;
     *context = &stream->device;
     return SUCCESS;
+}
+
+// There are no green contexts.
+API cuStreamGetCtx_v2(void* handle, void** context, void** green) {
+    if (green) *green = nullptr;
+    return cuStreamGetCtx(handle, context);
 }
 
 API cuLaunchHostFunc(void* handle, void (*function)(void*), void* data) {

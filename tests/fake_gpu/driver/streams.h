@@ -20,10 +20,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
     const int priority;
 
     // What the stream captures now, or null; which branch of the graph it is; and the nodes that
-    // its next work comes after. `capture_lock` guards the three.
+    // its next work comes after. `capture_lock` guards these and the two below.
     std::shared_ptr<Capture> capture;
     size_t branch = 0;
     std::vector<size_t> tail;
+    // What `cuStreamGetCaptureInfo_v3` told last: handles of nodes, and kinds of edges.
+    std::vector<const void*> asked_nodes;
+    std::vector<uint64_t> asked_edges;
 
     // Adds work to the queue. After an error of the device only work that is `always` done is
     // done.

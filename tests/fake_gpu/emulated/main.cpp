@@ -115,6 +115,7 @@ struct Rank {
     std::vector<u64> audiences;
     u32 abort = 0;
     u64 report = OK;
+    u64 gone = 0;
     u64 failed = OK;
     // The report that its host has seen first.
     u64 seen = OK;
@@ -298,8 +299,8 @@ int main() {
                 program, mailboxes.data(), mailboxes[rank], state[rank].published.data(),
                 state[rank].audiences.data(), call.memory.start() + call.input,
                 call.memory.start() + call.output, call.scratch.start(), &state[rank].abort,
-                &state[rank].report, &state[rank].failed, ~0ull, slot_bytes, slots, protocol,
-                (u32)call.fingerprint, (u32)call.program.bytes, ranks, rank,
+                &state[rank].report, &state[rank].gone, &state[rank].failed, ~0ull, slot_bytes, slots,
+                protocol, (u32)call.fingerprint, (u32)call.program.bytes, ranks, rank,
                 program->element ? program->element : 1, EACH, (u32)tells_late, (u32)number};
         }
     }

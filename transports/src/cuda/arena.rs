@@ -21,6 +21,11 @@ pub struct ProcessName {
 }
 
 impl ProcessName {
+    /// The bytes to be compared in some order.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        bytemuck::cast(*self)
+    }
+
     /// This process's.
     pub fn current() -> Self {
         static RANDOM: OnceLock<u64> = OnceLock::new();

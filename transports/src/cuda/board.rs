@@ -8,16 +8,18 @@ use super::launch::{
 use super::layout::{ALIGNMENT, MailboxLayout, Parts, Shapes};
 use super::lent_memory::{LentMemory, free_what_was_left};
 use super::memory::DeviceMemory;
+use super::order::{CallStream, WorkOrder};
 use super::words::ReportWords;
 use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg, result};
 use maypole_kernels::Scalar;
-use maypole_kernels::cuda::{CudaError, MapKernels, WALK_THREADS};
+use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor, WALK_THREADS};
 use std::sync::Arc;
 
 /// A board that the other ranks do not reach yet.
 #[derive(Debug)]
 pub struct PendingBoard {
     stream: Arc<CudaStream>,
+    order: WorkOrder,
     lent: LentMemory,
     offer: Offer,
     words: Arc<ReportWords>,
@@ -45,8 +47,9 @@ impl PendingBoard {
         let MailboxMemory { memory, offer } = MailboxMemory::new(stream, layout.bytes)?;
         let lent = LentMemory::new(memory);
         let words = Arc::new(ReportWords::new(stream.context())?);
+        let order = WorkOrder::new(stream)?;
         let (stream, shapes) = (Arc::clone(stream), shapes.clone());
-        Ok(Self { stream, lent, offer, words, shapes, layout, ranks })
+        Ok(Self { stream, order, lent, offer, words, shapes, layout, ranks })
     }
 
     /// How the other ranks reach it.
@@ -71,14 +74,18 @@ impl PendingBoard {
             Err(error) => Err((error, self.lent)),
             Ok((others, locals)) => {
                 let here = ProcessName::current();
+                let mine = &offers[me];
+                let others_here = offers.iter().enumerate().filter(|(rank, _)| *rank != me);
+                let mut others_here = others_here.filter(|(_, offer)| offer.process == here);
                 Ok(DeviceBoard {
-                    stream: self.stream,
+                    order: self.order,
                     lent: self.lent,
-                    others,
                     words: self.words,
                     shapes: self.shapes,
                     locals,
                     has_processes: offers.iter().any(|offer| offer.process != here),
+                    shares_gpu: others_here.any(|(_, offer)| offer.uuid == mine.uuid),
+                    others,
                 })
             }
         }
@@ -167,6 +174,15 @@ impl Mailbox {
     }
 }
 
+/// What the elements of an input are multiplied by.
+#[derive(Clone, Copy, Debug)]
+pub enum LentFactor<'a> {
+    /// This number.
+    Value(Scalar),
+    /// The element that is there when the kernel runs.
+    At(Lent<'a>),
+}
+
 /// One rank's view of the mailboxes of a group on GPUs.
 ///
 /// # What the ranks of a board owe each other
@@ -174,7 +190,7 @@ impl Mailbox {
 /// the same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
 #[derive(Debug)]
 pub struct DeviceBoard {
-    stream: Arc<CudaStream>,
+    order: WorkOrder,
     lent: LentMemory,
     others: Vec<Reached>,
     words: Arc<ReportWords>,
@@ -182,6 +198,8 @@ pub struct DeviceBoard {
     locals: Locals,
     /// Some rank is another process, whose kernels may still read the arena when this rank is done.
     has_processes: bool,
+    /// Some other rank is a thread of this process, on the same GPU.
+    shares_gpu: bool,
 }
 
 impl DeviceBoard {
@@ -200,8 +218,53 @@ impl DeviceBoard {
         self.has_processes
     }
 
-    /// Starts `kernel` on `calls` at once, when all earlier work of the board's stream is done.
-    /// Calls of one launch use different rooms with equally many lanes.
+    /// True if some other rank is a thread of this process, on the same GPU.
+    pub fn shares_gpu(&self) -> bool {
+        self.shares_gpu
+    }
+
+    /// What `work` starts on the stream comes after everything that the rank has started, on whichever
+    /// stream, and before everything that it starts later.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the driver refuses it; else as `work`.
+    pub fn in_order<T>(
+        &mut self,
+        on: &CallStream<'_>,
+        work: impl FnOnce(&mut Self) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        self.order.enter(on)?;
+        let done = work(self);
+        self.order.leave(on)?;
+        done
+    }
+
+    /// [`in_order`](Self::in_order) on the stream that the board was made with.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn at_home<T>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        self.order.at_home(work)
+    }
+
+    /// Waits until everything that the rank has started is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if some of it has failed.
+    pub fn drain(&self) -> Result<(), DeviceError> {
+        self.order.drain()
+    }
+
+    /// True if everything that the rank has started is done, or has failed.
+    pub fn is_drained(&self) -> bool {
+        self.order.is_drained()
+    }
+
+    /// Starts `kernel` on `calls` at once, when all earlier work of the stream is done: within
+    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many lanes.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
@@ -211,6 +274,7 @@ impl DeviceBoard {
     /// If there are no calls, or more than 16.
     pub fn launch(
         &mut self,
+        on: &CallStream<'_>,
         kernel: &CudaFunction,
         calls: &[DeviceCall<'_>],
     ) -> Result<(), DeviceError> {
@@ -226,7 +290,7 @@ impl DeviceBoard {
             LaunchConfig { grid_dim: grid, block_dim: (WALK_THREADS, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
         // loaded, and `describe` checks that their buffers are long enough.
-        let launched = unsafe { self.stream.launch_builder(kernel).arg(&launches).launch(config) };
+        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launches).launch(config) };
         launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
         Ok(())
     }
@@ -258,6 +322,7 @@ impl DeviceBoard {
             scratch: call.scratch.address(),
             abort: self.words.abort_address(),
             report: self.words.report_address(),
+            gone: self.words.gone_address(),
             failed: local + self.locals.failed as u64,
             patience: call.patience,
             slot_bytes: shape.slot_bytes() as u64,
@@ -275,13 +340,15 @@ impl DeviceBoard {
     }
 
     /// Makes all kernels of the rank end at once that begin after this, also those of graphs. Waits
-    /// until all earlier work of the board's stream is done.
+    /// until all earlier work of the rank is done.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.
-    pub fn refuse_walks(&self) -> Result<(), DeviceError> {
+    pub fn refuse_walks(&mut self) -> Result<(), DeviceError> {
+        let Self { order, locals, .. } = self;
         let word = 1u64.to_ne_bytes();
-        self.locals.memory.write(&self.stream, self.locals.failed, &word)
+        let stream = Arc::clone(order.home().stream());
+        order.at_home(|| locals.memory.write(&stream, locals.failed, &word))
     }
 
     /// Copies `from` to `to`, when all earlier work of the stream is done.
@@ -291,7 +358,7 @@ impl DeviceBoard {
     ///
     /// # Panics
     /// If the lengths differ.
-    pub fn copy(&self, to: Lent<'_>, from: Lent<'_>) -> Result<(), DeviceError> {
+    pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<(), DeviceError> {
         assert_eq!(to.bytes(), from.bytes(), "as many bytes are copied as there are");
         if to.bytes() == 0 || to.address() == from.address() {
             return Ok(());
@@ -302,7 +369,7 @@ impl DeviceBoard {
                 to.address(),
                 from.address(),
                 to.bytes() as usize,
-                self.stream.cu_stream(),
+                on.stream().cu_stream(),
             )
         };
         copied.map_err(|error| CudaError::new("copying on a GPU", error).into())
@@ -351,10 +418,15 @@ impl DeviceBoard {
     ///
     /// # Panics
     /// If `by` is zero.
-    pub fn divide(&self, kernels: &MapKernels, data: Lent<'_>, by: u64) -> Result<(), DeviceError> {
+    pub fn divide(
+        on: &CallStream<'_>,
+        kernels: &MapKernels,
+        data: Lent<'_>,
+        by: u64,
+    ) -> Result<(), DeviceError> {
         let count = data.bytes() / kernels.kind().size() as u64;
         // SAFETY: the memory is lent, and as long.
-        Ok(unsafe { kernels.divide(&self.stream, data.address(), count, by) }?)
+        Ok(unsafe { kernels.divide(on.stream(), data.address(), count, by) }?)
     }
 
     /// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the
@@ -366,25 +438,32 @@ impl DeviceBoard {
     /// # Panics
     /// If the lengths differ, or if the factor has another type than the kernels.
     pub fn scale(
-        &self,
+        on: &CallStream<'_>,
         kernels: &MapKernels,
         into: Lent<'_>,
         from: Lent<'_>,
-        factor: Scalar,
+        factor: LentFactor<'_>,
     ) -> Result<(), DeviceError> {
         assert_eq!(into.bytes(), from.bytes(), "as many elements are scaled as there are");
         let count = from.bytes() / kernels.kind().size() as u64;
         let (into, from) = (into.address(), from.address());
-        // SAFETY: both are lent memory of the same length.
-        Ok(unsafe { kernels.scale(&self.stream, into, from, count, factor) }?)
+        let factor = match factor {
+            LentFactor::Value(value) => ScaleFactor::Value(value),
+            LentFactor::At(memory) => {
+                assert_eq!(memory.bytes(), kernels.kind().size() as u64, "a factor is an element");
+                ScaleFactor::At(memory.address())
+            }
+        };
+        // SAFETY: both are lent memory of the same length, and a lent factor is one element.
+        Ok(unsafe { kernels.scale(on.stream(), into, from, count, factor) }?)
     }
 
     /// Ends the board: waits for its kernels, and closes what it has opened of other processes.
     /// Returns the memory that others may have open.
     pub fn stop(self) -> LentMemory {
-        let Self { stream, lent, others, locals, words, .. } = self;
+        let Self { order, lent, others, locals, words, .. } = self;
         // A kernel that failed leaves an error here, which its calls have reported.
-        let _ = stream.synchronize();
+        let _ = order.drain();
         drop((others, locals, words));
         lent
     }

@@ -79,6 +79,16 @@ impl Lent<'_> {
     /// No bytes.
     pub const EMPTY: Self = Self { address: 0, bytes: 0, buffer: PhantomData };
 
+    /// Bytes at an address of a GPU's memory, as a foreign program names them.
+    ///
+    /// # Safety
+    /// The range is memory that the GPU of the call reaches, and stays so until the work that uses it is
+    /// done. Nothing else writes it meanwhile, and nothing else reads what the call writes, but for work
+    /// that is ordered before or behind it on the stream of the call.
+    pub unsafe fn from_raw<'b>(address: u64, bytes: u64) -> Lent<'b> {
+        Lent::of_owner(address, bytes)
+    }
+
     /// The same bytes, for as long as their owner vouches for them.
     pub(super) fn of_owner<'b>(address: CUdeviceptr, bytes: u64) -> Lent<'b> {
         Lent { address, bytes, buffer: PhantomData }
@@ -174,6 +184,7 @@ pub(super) struct KernelLaunch {
     pub(super) scratch: CUdeviceptr,
     pub(super) abort: CUdeviceptr,
     pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
     pub(super) failed: CUdeviceptr,
     pub(super) patience: u64,
     pub(super) slot_bytes: u64,

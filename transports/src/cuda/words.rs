@@ -32,6 +32,8 @@ pub enum Reason {
     Mismatch(usize),
     /// Another call of the rank had not ended.
     Overlap,
+    /// It waited for this rank, which has left the group.
+    Left(usize),
 }
 
 /// The words, in memory of the host that its GPUs reach.
@@ -42,11 +44,12 @@ pub struct ReportWords {
     address: CUdeviceptr,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 struct Words {
     report: AtomicU64,
     abort: AtomicU32,
+    gone: AtomicU64,
 }
 
 // SAFETY: the words are atomic, and the memory belongs to no thread.
@@ -63,7 +66,7 @@ impl ReportWords {
         let start = unsafe { result::malloc_host(size_of::<Words>(), flags) }.map_err(failed)?;
         let start = NonNull::new(start.cast::<Words>()).expect("the driver returns an address");
         // SAFETY: the memory is ours, aligned to a page, and long enough.
-        unsafe { start.write(Words { report: AtomicU64::new(0), abort: AtomicU32::new(0) }) };
+        unsafe { start.write(Words::default()) };
         let mut words = Self { context: Arc::clone(context), start, address: 0 };
         // SAFETY: the pointer is that of memory which the driver has allocated as mapped.
         let mapped = unsafe {
@@ -83,6 +86,12 @@ impl ReportWords {
         self.words().abort.store(1, Ordering::SeqCst);
     }
 
+    /// Says which ranks have left the group, by bits from the lowest on. Kernels that wait for one of them
+    /// in vain give up.
+    pub fn set_gone(&self, ranks: u64) {
+        self.words().gone.store(ranks, Ordering::SeqCst);
+    }
+
     /// Why a kernel of the rank gave up, the first one that did; `None` if none did.
     pub fn report(&self) -> Option<Report> {
         let word = self.words().report.load(Ordering::SeqCst);
@@ -92,6 +101,7 @@ impl ReportWords {
             2 => Reason::TimedOut(rank),
             3 => Reason::Mismatch(rank),
             4 => Reason::Overlap,
+            5 => Reason::Left(rank),
             _ => Reason::Aborted,
         };
         Some(Report { number: (word >> 32) as u32, reason })
@@ -99,6 +109,10 @@ impl ReportWords {
 
     pub(super) fn abort_address(&self) -> CUdeviceptr {
         self.address + std::mem::offset_of!(Words, abort) as u64
+    }
+
+    pub(super) fn gone_address(&self) -> CUdeviceptr {
+        self.address + std::mem::offset_of!(Words, gone) as u64
     }
 
     pub(super) fn report_address(&self) -> CUdeviceptr {

@@ -39,6 +39,11 @@ impl DeviceScratch {
         Ok(())
     }
 
+    /// The memory, which is none of this any more.
+    pub fn take(&mut self) -> Self {
+        Self { stream: Arc::clone(&self.stream), memory: self.memory.take() }
+    }
+
     /// The memory.
     pub fn lend(&self) -> Lent<'_> {
         let lent = |(memory, address): &(CudaSlice<u8>, CUdeviceptr)| {

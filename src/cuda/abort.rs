@@ -1,0 +1,50 @@
+//! How a rank gives up, from any thread.
+
+use super::comm::Comm;
+use maypole_transports::cuda::ReportWords;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`].
+#[derive(Clone)]
+pub struct AbortHandle {
+    words: Option<Arc<ReportWords>>,
+    inner: crate::comm::AbortHandle,
+    aborted: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AbortHandle {{ aborted: {:?} }}", self.aborted)
+    }
+}
+
+impl AbortHandle {
+    /// Ends this rank's kernels that wait, and those that it starts later, at once. Takes no lock, waits for
+    /// nothing, and needs no other rank. What the calls have written so far stays.
+    ///
+    /// The others learn of it when the [`Comm`] is dropped, which then takes at most 2 s: those that still
+    /// wait for this rank get an error, those that do not get none. If bytes go through the host, the group
+    /// fails on all ranks, because a call of this rank may be in the middle.
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        match &self.words {
+            Some(words) => words.abort(),
+            None => self.inner.abort("a rank gave up its group on GPUs"),
+        }
+    }
+}
+
+impl Comm {
+    /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
+    /// one.
+    pub fn abort_handle(&self) -> AbortHandle {
+        let rank = self.lock();
+        AbortHandle {
+            words: self.words().map(Arc::clone),
+            inner: rank.comm.abort_handle(),
+            aborted: Arc::clone(&rank.aborted),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Calls on memory and streams that a foreign program names, as a C library is given them.
+
+use super::comm::Comm;
+use super::exchange::DeviceMessage;
+use crate::element::{DataType, Factor, ReduceOp};
+use crate::error::Result;
+use crate::schedule::collective::Collective;
+use cudarc::driver::CudaStream;
+use maypole_transports::cuda::Lent;
+use std::sync::Arc;
+
+/// A collective on memory of a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct RawCall<'a> {
+    /// What the ranks do.
+    pub collective: Collective,
+    /// The type of the elements.
+    pub kind: DataType,
+    /// How elements are combined; not used by calls that combine none.
+    pub op: RawOp<'a>,
+    /// What this rank reads. `None`: the call is in place, as the methods of [`Comm`] whose names say so,
+    /// and `output` is the whole buffer.
+    pub input: Option<Lent<'a>>,
+    /// What this rank writes.
+    pub output: Lent<'a>,
+}
+
+/// How the elements of a [`RawCall`] are combined.
+#[derive(Clone, Copy, Debug)]
+pub enum RawOp<'a> {
+    /// By an operation of the library.
+    BuiltIn(ReduceOp),
+    /// By the sum of what each rank's elements are times the element that is here when the call runs on the
+    /// GPU. It has the type of the elements.
+    PreMulSumAt(Lent<'a>),
+}
+
+impl Comm {
+    /// Starts a collective on `stream`, after the work that is there and after this rank's earlier calls,
+    /// on whichever stream they are. Waits for no other rank and not for the stream, unless threads of one
+    /// process share a GPU: then a call with new arguments waits for all ranks. A stream may capture the
+    /// call in a graph, also if it is the first one of its kind.
+    ///
+    /// Consecutive calls may be on different streams of the GPU's context, and graphs and calls may be
+    /// mixed: they run in the order in which the host starts them.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: &maypole::cuda::Comm) -> maypole::error::Result<()> {
+    /// use maypole::cuda::{Lent, RawCall, RawOp};
+    /// use maypole::schedule::collective::Collective;
+    /// use maypole::{DataType, ReduceOp};
+    /// # let (address, elements) = (0, 0);
+    /// // SAFETY: the numbers at `address` stay there until the stream has done the call.
+    /// let numbers = unsafe { Lent::from_raw(address, 4 * elements) };
+    /// let (kind, op) = (DataType::F32, RawOp::BuiltIn(ReduceOp::Sum));
+    /// let collective = Collective::AllReduce;
+    /// let call = RawCall { collective, kind, op, input: None, output: numbers };
+    /// comm.call_on(&comm.stream(), &call)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths are not those of the collective, if the
+    /// buffers overlap in another way than in place, or if the capture of the stream has failed; else as
+    /// every call.
+    pub fn call_on(&self, stream: &Arc<CudaStream>, call: &RawCall<'_>) -> Result<()> {
+        let RawCall { collective, kind, op, input, output } = *call;
+        let (op, factor) = match op {
+            RawOp::BuiltIn(op) => (op, None),
+            RawOp::PreMulSumAt(at) => (ReduceOp::PreMulSum(Factor::ONE), Some(at)),
+        };
+        if factor.is_some_and(|at| at.bytes() != kind.size() as u64) {
+            let why = format!("the factor is not one element of {}", kind.name());
+            return Err(self.invalid(collective.name(), why));
+        }
+        let mut lent = self.lent_call(collective, (kind, op), input, output)?;
+        lent.factor = factor;
+        self.issue(stream, &lent)
+    }
+
+    /// Starts messages on `stream`, so that none of them waits for another one. Messages of this rank to
+    /// itself match in their order. Waits as [`call_on`](Self::call_on) does.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank, or if a message of this rank to
+    /// itself lacks its other end; else as every call.
+    pub fn exchange_on(
+        &self,
+        stream: &Arc<CudaStream>,
+        messages: &[DeviceMessage<'_>],
+    ) -> Result<()> {
+        let world = self.world_size();
+        if let Some(message) = messages.iter().find(|message| message.peer >= world) {
+            let why = format!("there is no rank {} of {world}", message.peer);
+            return Err(self.invalid("exchange_on", why));
+        }
+        match messages {
+            [] => Ok(()),
+            _ => self.lock().exchange_messages(stream, messages),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Groups of some of the ranks of a group.
+
+use super::comm::Comm;
+use super::id::{CommOptions, Id};
+use crate::error::{Error, Result};
+use bytemuck::{Pod, Zeroable};
+
+/// What a rank tells the others about the group that it wants.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Choice {
+    /// `u64::MAX`: no group.
+    color: u64,
+    key: i64,
+    id: [u8; 128],
+}
+
+/// No group.
+const NO_COLOR: u64 = u64::MAX;
+
+impl Comm {
+    /// Makes a group of those ranks that name the same `color`, in the order of their `key`, and of their
+    /// rank where keys are equal. A rank that names none gets none. Collective on the host: returns when
+    /// all ranks have called it and the new group has met. It does not touch the stream, and the new group
+    /// fails, is aborted and is left without this one.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: &maypole::cuda::Comm) -> maypole::error::Result<()> {
+    /// let halves = comm.split(Some(comm.rank() as u32 % 2), 0, &Default::default())?;
+    /// assert_eq!(halves.unwrap().world_size(), comm.world_size().div_ceil(2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As every call, and as [`from_rank`](Self::from_rank).
+    pub fn split(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        options: &CommOptions,
+    ) -> Result<Option<Self>> {
+        let mine = Choice {
+            color: color.map_or(NO_COLOR, u64::from),
+            key: i64::from(key),
+            id: Id::new()?.to_bytes(),
+        };
+        let told = self
+            .lock()
+            .comm
+            .agree_on("split() of a cuda::Comm", bytemuck::bytes_of(&mine).to_vec())?;
+        if color.is_none() {
+            return Ok(None);
+        }
+        let read = |told: &Vec<u8>| bytemuck::try_pod_read_unaligned::<Choice>(told).ok();
+        let told: Option<Vec<Choice>> = told.iter().map(read).collect();
+        let told = told.ok_or_else(|| Error::wrong_setting("a rank told no group"))?;
+        let mut members: Vec<_> =
+            told.iter().enumerate().filter(|(_, choice)| choice.color == mine.color).collect();
+        members.sort_by_key(|(rank, choice)| (choice.key, *rank));
+        let me = members.iter().position(|(rank, _)| *rank == self.rank());
+        let me = me.ok_or_else(|| Error::wrong_setting("this rank told another group"))?;
+        let id = Id::from_bytes(members[0].1.id);
+        Self::from_rank_with(self.context(), me, members.len(), id, options).map(Some)
+    }
+}

@@ -1,0 +1,213 @@
+//! One order for the work of a rank, on whichever streams it is, and in graphs.
+//!
+//! Calls of one rank use the same mailboxes, so they run one after the other, in the order in which the
+//! host makes them. On one stream they do so by themselves. Between streams an event carries the order:
+//! the work that comes waits for it, and records it anew. A graph waits for it when it runs and records it
+//! at its end, so graphs and calls run in the order in which the host starts them, too.
+
+use super::error::DeviceError;
+use cudarc::driver::sys::{
+    CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult, CUstreamCaptureMode,
+    CUstreamCaptureStatus, cuEventRecordWithFlags, cuThreadExchangeStreamCaptureMode,
+};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
+use maypole_kernels::cuda::{CudaError, capture_of};
+use std::sync::Arc;
+
+/// A stream that a call is made on, and the graph that it captures.
+#[derive(Clone, Copy, Debug)]
+pub struct CallStream<'a> {
+    stream: &'a Arc<CudaStream>,
+    graph: Option<u64>,
+}
+
+impl<'a> CallStream<'a> {
+    /// Asks the driver whether `stream` captures a graph.
+    ///
+    /// # Errors
+    /// [`DeviceError::Driver`] if the capture has failed already, or if the driver refuses to answer.
+    pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self, DeviceError> {
+        let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
+        stream.context().bind_to_thread().map_err(failed)?;
+        // SAFETY: the context is current, and the stream is alive, as its owner vouches for.
+        let (status, number) = unsafe { capture_of(stream.cu_stream()) }.map_err(failed)?;
+        let graph = match status {
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => None,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Some(number),
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED => {
+                let error = DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+                return Err(failed(error).into());
+            }
+        };
+        Ok(Self { stream, graph })
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &'a Arc<CudaStream> {
+        self.stream
+    }
+
+    /// True if the stream captures what is started on it.
+    pub fn is_captured(&self) -> bool {
+        self.graph.is_some()
+    }
+}
+
+/// What orders the work of one rank.
+#[derive(Debug)]
+pub(super) struct WorkOrder {
+    /// The rank's own stream, which lives as long as this.
+    home: Arc<CudaStream>,
+    /// Behind the last work of the rank, also that of a graph that has run.
+    last: CudaEvent,
+    /// Behind the last work in the graph that is captured.
+    in_graph: CudaEvent,
+    /// The graph that was captured last.
+    graph: Option<u64>,
+    /// The last work that no graph has is on `home`.
+    is_home: bool,
+}
+
+impl WorkOrder {
+    pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self, DeviceError> {
+        let event = || {
+            let made = home.context().new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING));
+            made.map_err(|error| CudaError::new("making an event", error))
+        };
+        let (last, in_graph) = (event()?, event()?);
+        Ok(Self { home: Arc::clone(home), last, in_graph, graph: None, is_home: true })
+    }
+
+    pub(super) fn home(&self) -> CallStream<'_> {
+        CallStream { stream: &self.home, graph: None }
+    }
+
+    fn is_on_home(&self, on: &CallStream<'_>) -> bool {
+        on.stream.cu_stream() == self.home.cu_stream()
+    }
+
+    /// The work that comes on this stream is behind all earlier work of the rank.
+    pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<(), DeviceError> {
+        match on.graph {
+            None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
+            None => self.await_event(on, &self.last, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT),
+            Some(_) if on.graph == self.graph => {
+                self.await_event(on, &self.in_graph, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+            }
+            Some(_) => self.await_event(on, &self.last, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL),
+        }
+    }
+
+    /// The work of the rank that comes is behind what is on this stream.
+    pub(super) fn leave(&mut self, on: &CallStream<'_>) -> Result<(), DeviceError> {
+        let failed = |error| CudaError::new("recording an event", error);
+        if on.graph.is_none() {
+            self.is_home = self.is_on_home(on);
+            return Ok(self.last.record(on.stream).map_err(failed)?);
+        }
+        let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both live, and belong to one context.
+        unsafe { cuEventRecordWithFlags(self.last.cu_event(), on.stream.cu_stream(), external) }
+            .result()
+            .map_err(failed)?;
+        self.graph = on.graph;
+        Ok(self.in_graph.record(on.stream).map_err(failed)?)
+    }
+
+    /// Does `work` on the rank's own stream, in order.
+    pub(super) fn at_home<T>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let home = Arc::clone(&self.home);
+        let on = CallStream { stream: &home, graph: None };
+        self.enter(&on)?;
+        let done = work();
+        self.leave(&on)?;
+        done
+    }
+
+    /// Waits until all work of the rank is done.
+    pub(super) fn drain(&self) -> Result<(), DeviceError> {
+        let _beside = BesideCapture::begin();
+        let done = self.last.synchronize();
+        done.map_err(|error| CudaError::new("waiting for the work of a GPU", error).into())
+    }
+
+    /// True if all work of the rank is done, or has failed.
+    pub(super) fn is_drained(&self) -> bool {
+        let _beside = BesideCapture::begin();
+        !matches!(self.last.try_is_complete(), Ok(false))
+    }
+
+    fn await_event(
+        &self,
+        on: &CallStream<'_>,
+        event: &CudaEvent,
+        flags: CUevent_wait_flags,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: both live, and belong to one context.
+        let waits =
+            unsafe { result::stream::wait_event(on.stream.cu_stream(), event.cu_event(), flags) };
+        waits.map_err(|error| CudaError::new("waiting for an event", error).into())
+    }
+}
+
+/// While this lives, the thread may allocate and copy although a stream captures a graph: none of that
+/// is on the stream. Without it the driver would end the capture.
+#[derive(Debug)]
+pub struct BesideCapture {
+    before: Option<CUstreamCaptureMode>,
+}
+
+impl BesideCapture {
+    /// Begins on this thread. If the driver refuses, nothing changes.
+    pub fn begin() -> Self {
+        let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is valid; the call changes a setting of this thread.
+        let changed = unsafe { cuThreadExchangeStreamCaptureMode(&mut mode) };
+        Self { before: (changed == CUresult::CUDA_SUCCESS).then_some(mode) }
+    }
+}
+
+impl Drop for BesideCapture {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.before {
+            // SAFETY: as above.
+            let _ = unsafe { cuThreadExchangeStreamCaptureMode(&mut mode) };
+        }
+    }
+}
+
+/// The context that was current on this thread is so again when this is dropped.
+#[derive(Debug)]
+pub struct KeptContext(cudarc::driver::sys::CUcontext);
+
+impl KeptContext {
+    /// Notes the current context of this thread. `None` if there is no driver that works.
+    pub fn note() -> Option<Self> {
+        maypole_kernels::cuda::driver().ok()?;
+        let current = result::ctx::get_current().ok()?;
+        Some(Self(current.unwrap_or(std::ptr::null_mut())))
+    }
+}
+
+impl Drop for KeptContext {
+    fn drop(&mut self) {
+        // SAFETY: the context was current on this thread, or none was.
+        let _ = unsafe { result::ctx::set_current(self.0) };
+    }
+}
+
+/// A context of the driver for threads that start work on it for a foreign program.
+///
+/// # Errors
+/// [`maypole_kernels::cuda::Unavailable`]: as [`Driver::context`](maypole_kernels::cuda::Driver::context).
+pub fn untracked_context(
+    ordinal: usize,
+) -> Result<Arc<CudaContext>, maypole_kernels::cuda::Unavailable> {
+    let context = maypole_kernels::cuda::driver()?.context(ordinal)?;
+    // SAFETY: buffers of this context are ordered by `WorkOrder`, not by events of their own.
+    unsafe { context.disable_event_tracking() };
+    Ok(context)
+}
