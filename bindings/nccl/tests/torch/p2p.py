@@ -83,20 +83,34 @@ def new_groups():
     dist.all_reduce(data, group=alone[ranks.RANK])
     ranks.equal("new group: alone", data, torch.full((10,), 1.0 + ranks.RANK))
     dist.barrier(both)
-    dist.destroy_process_group(both)
+    for group in (both, alone[ranks.RANK], turned):
+        dist.destroy_process_group(group)
     dist.all_reduce(data)
     ranks.equal("the world after a group is gone", data, torch.full((10,), 3.0))
 
 
 def split_groups():
-    group = dist.split_group(split_ranks=[[0, 1]])
-    data = torch.full((10,), 1.0 + ranks.RANK, device=device)
-    dist.all_reduce(data, group=group)
-    ranks.equal("split group: both", data, torch.full((10,), 3.0))
-    group = dist.split_group(split_ranks=[[0], [1]])
-    data = torch.full((10,), 1.0 + ranks.RANK, device=device)
-    dist.all_reduce(data, group=group)
-    ranks.equal("split group: each alone", data, torch.full((10,), 1.0 + ranks.RANK))
+    everybody, each = [[0, 1]], [[0], [1]]
+    for name, parts, want in (("both", everybody, 3.0), ("each alone", each, 1.0 + ranks.RANK)):
+        group = dist.split_group(split_ranks=parts)
+        data = torch.full((10,), 1.0 + ranks.RANK, device=device)
+        dist.all_reduce(data, group=group)
+        ranks.equal(f"split group: {name}", data, torch.full((10,), want))
+        dist.destroy_process_group(group)
+
+
+def many_groups_at_once():
+    """As the axes of a mesh: all are open, and each has a communicator."""
+    groups = [dist.new_group([0, 1]) for _ in range(6)]
+    datas = [torch.full((1000,), 1.0 + at + ranks.RANK, device=device) for at in range(6)]
+    works = [
+        dist.all_reduce(data, group=group, async_op=True) for data, group in zip(datas, groups)
+    ]
+    for at, (work, data) in enumerate(zip(works, datas)):
+        work.wait()
+        ranks.equal(f"sum of group {at} of 6", data, torch.full((1000,), 3.0 + 2 * at))
+    for group in groups:
+        dist.destroy_process_group(group)
 
 
 def coalesced():
@@ -164,6 +178,7 @@ device = ranks.init()
 parts = [messages, message_alone, blocks_that_change, new_groups, objects]
 if not ranks.IS_GLOO:
     parts += [barriers_and_waits, coalesced, lists, split_groups]
+parts += [many_groups_at_once]
 for part in parts:
     with ranks.case(part.__name__):
         part()
