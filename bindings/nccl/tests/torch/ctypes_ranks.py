@@ -6,6 +6,8 @@ driver. Names of checks given as arguments limit what runs.
 
 import ctypes
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -553,6 +555,10 @@ def mismatch():
         "AllReduce",
         nccl.ncclAllReduce(data.address, data.address, 1000 * (1 + ranks.RANK), 7, SUM, comm, side),
     )
+    # PyTorch takes a call whose kernel has ended for a good one, unless the error is there by then.
+    driver("cuStreamSynchronize", side)
+    code = asked("ncclCommGetAsyncError", comm)
+    ranks.true("the error is there when the stream is done", code not in (SUCCESS, IN_PROGRESS))
     code = wait_for_error(comm)
     text = nccl.ncclGetLastError(comm).decode(errors="replace")
     print(f"a mismatch is error {code}: {text}", flush=True)
@@ -560,6 +566,43 @@ def mismatch():
     ranks.true(f"the last error has the counts: {text}", "1000" in text or "2000" in text)
     called("abort", nccl.ncclCommAbort(comm))
     meet()
+
+
+def summed(comm, side):
+    """An all-reduce of ones on `side`, not waited for."""
+    data = filled(1000, 1)
+    code = nccl.ncclAllReduce(data.address, data.address, 1000, 7, SUM, comm, side)
+    return data, called("AllReduce", code)
+
+
+def death():
+    """The peer is killed while rank 0 waits for it. It is a process of rank 1's, which goes on."""
+    if ranks.RANK == 1:
+        peer = subprocess.run([sys.executable, sys.argv[0], "dies"], timeout=40)
+        ranks.true(f"the peer ends with {peer.returncode}", peer.returncode == -signal.SIGKILL)
+    else:
+        comm, side = new_comm("death"), new_stream()
+        first, _ = summed(comm, side)
+        same("the sum with the peer", first.get(side), np.full(1000, 2, np.float32))
+        summed(comm, side)
+        ranks.say("called")
+        driver("cuStreamSynchronize", side)
+        code = asked("ncclCommGetAsyncError", comm)
+        text = nccl.ncclGetLastError(comm).decode(errors="replace")
+        print(f"a death is error {code}: {text}", flush=True)
+        ranks.true(f"a death is error {code}", code == REMOTE)
+        ranks.true(f"the last error names rank 1: {text}", "rank 1" in text)
+        called("abort", nccl.ncclCommAbort(comm))
+    meet()
+
+
+def die():
+    """What the process does that is killed in `death`."""
+    comm, side = new_comm("death"), new_stream()
+    summed(comm, side)
+    driver("cuStreamSynchronize", side)
+    ranks.hear("called")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def several():
@@ -583,6 +626,8 @@ def several():
 
 
 context = set_up()
+if sys.argv[1:] == ["dies"]:
+    die()
 stream, world = new_stream(), new_comm("world")
 checks = [
     queries,
@@ -598,6 +643,7 @@ checks = [
     several,
     abort,
     mismatch,
+    death,
 ]
 for check in checks:
     if len(sys.argv) > 1 and check.__name__ not in sys.argv[1:]:
