@@ -32,12 +32,15 @@ fn python() -> Option<PathBuf> {
     let python = std::env::var_os("TORCH_PYTHON").map(PathBuf::from).or_else(of_ci);
     // Only looked for: a PyTorch that cannot be imported is what these tests are to notice.
     let found = python.filter(|python| {
-        let looks = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
+        let looks =
+            "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
         let outcome = Command::new(python).args(["-c", looks]).status();
         outcome.is_ok_and(|status| status.success())
     });
     if found.is_none() {
-        skip::skipped("there is no PyTorch; .ci/python --torch installs it, or TORCH_PYTHON names one");
+        skip::skipped(
+            "there is no PyTorch; .ci/python --torch installs it, or TORCH_PYTHON names one",
+        );
     }
     found
 }
