@@ -197,7 +197,8 @@ fn replay(trace: &str) {
         let recorded = tempfile::tempdir().unwrap();
         let record = recorded.path().join("record");
         let record = record.to_str().unwrap();
-        let text = said("replay", &["trace", file.to_str().unwrap()], ranks, &[("TEST_RECORD", record)]);
+        let text =
+            said("replay", &["trace", file.to_str().unwrap()], ranks, &[("TEST_RECORD", record)]);
         print!("{text}");
         if is_left {
             continue;
@@ -353,7 +354,11 @@ fn nothing_is_left_of_communicators() {
 
 #[test]
 fn calls_are_captured() {
-    run_and_leave("captures", "first_call", &[Processes(2), Processes(3), Threads(2), Processes(1)]);
+    run_and_leave(
+        "captures",
+        "first_call",
+        &[Processes(2), Processes(3), Threads(2), Processes(1)],
+    );
     run_and_leave("captures", "in_global_mode", &[Processes(2), Processes(1)]);
     run_and_leave("captures", "two_streams", &[Processes(2), Processes(3)]);
     run_and_leave("captures", "long_graph", &[Processes(2)]);
