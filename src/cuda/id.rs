@@ -69,6 +69,62 @@ impl Id {
         Ok(Self::from_bytes(bytes))
     }
 
+    /// Makes the name that every process makes of `address`, so that nothing has to be passed on: host
+    /// and port of rank 0, such as `node7:5000` or `[fe80::1]:5000`. Whoever knows the address may join:
+    /// the key follows from it. One group at a time can be made by such a name.
+    ///
+    /// ```
+    /// use maypole::cuda::Id;
+    /// let [one, other] = [Id::fixed("127.0.0.1:5000").unwrap(), Id::fixed("127.0.0.1:5000").unwrap()];
+    /// assert_eq!(one.internal(), other.internal());
+    /// assert!(Id::fixed("127.0.0.1").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Join`] if it is no host and port, or longer than 80 bytes.
+    pub fn fixed(address: &str) -> Result<Self> {
+        if address.len() > ADDRESS || host_and_port(address).is_none() {
+            let why = format!("'{address}' is not a host and a port, of at most {ADDRESS} bytes");
+            return Err(Error::wrong_setting(why));
+        }
+        let mut bytes = [0; 128];
+        let words = (0..).map(|word| hash(address.as_bytes(), word));
+        for (part, word) in bytes[..KEY + JOB].chunks_exact_mut(8).zip(words) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
+        Ok(Self::from_bytes(bytes))
+    }
+
+    /// Makes the name of a group of some ranks of this one: equal on all of them if they pass equal
+    /// `words`, and another one for other words. Rank 0 of the new group listens on the host of this
+    /// group's rank 0.
+    ///
+    /// ```
+    /// use maypole::cuda::Id;
+    /// let id = Id::new().unwrap();
+    /// assert_eq!(id.derived(&[1]).internal(), id.derived(&[1]).internal());
+    /// assert_ne!(id.derived(&[1]).internal(), id.derived(&[2]).internal());
+    /// ```
+    #[must_use]
+    pub fn derived(&self, words: &[u64]) -> Self {
+        let mut bytes = self.to_bytes();
+        let said: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let said = [&bytes[KEY..KEY + JOB], &said].concat();
+        for (word, part) in bytes[KEY..KEY + JOB].chunks_exact_mut(8).enumerate() {
+            part.copy_from_slice(&hash(&said, word as u64).to_le_bytes());
+        }
+        // The port is that of the first group, which may still use it.
+        let len = bytes[KEY + JOB..].iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
+        let address = &mut bytes[KEY + JOB..][..len];
+        if let Some((host, _)) = host_and_port(str::from_utf8(address).unwrap_or_default()) {
+            let host = host.as_bytes().to_vec();
+            address.fill(0);
+            address[..host.len()].copy_from_slice(&host);
+        }
+        Self::from_bytes(bytes)
+    }
+
     /// The name that these bytes are, as another rank has passed them on.
     pub fn uninit(internal: [c_char; 128]) -> Self {
         Self { internal }
@@ -96,9 +152,30 @@ impl Id {
         })?;
         let (key, job) = secret.split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-        let config = JoinConfig::new(rank, world, address).with_job(&job);
-        Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ..config })
+        let (address, port) = match host_and_port(address) {
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        };
+        let mut config = JoinConfig::new(rank, world, address).with_job(&job);
+        config.key = Some(key.try_into().expect("32 bytes"));
+        config.ports = port.map_or(config.ports, |port| vec![port]);
+        Ok(config)
     }
+}
+
+/// Host and port of an address that has both. An IPv6 address alone has more colons, and no brackets.
+fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
+    Some((host, port.parse().ok()?))
+}
+
+/// A hash of `bytes`, another one for each `seed`: equal in every build on every host, which `std`'s
+/// hashes do not promise.
+fn hash(bytes: &[u8], seed: u64) -> u64 {
+    let start = maypole_kernels::mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    bytes.iter().fold(start, |hash, byte| maypole_kernels::mix(hash ^ u64::from(*byte)))
 }
 
 impl Comm {
@@ -164,5 +241,18 @@ mod tests {
         assert_ne!(config.key, Id::at("node7").unwrap().configuration(1, 2).unwrap().key);
         assert!(Id::at(&"x".repeat(81)).is_err());
         assert!(Id::uninit([-1; 128]).configuration(0, 1).is_err());
+    }
+
+    #[test]
+    fn a_fixed_name_has_a_port_and_a_derived_one_has_another() {
+        let id = Id::fixed("[::1]:5000").unwrap();
+        let config = id.configuration(0, 2).unwrap();
+        assert_eq!((config.address.as_deref(), config.ports), (Some("::1"), vec![5000]));
+        let derived = id.derived(&[1, 2]).configuration(0, 2).unwrap();
+        assert_eq!((derived.address.as_deref(), derived.key), (Some("::1"), config.key));
+        assert!(derived.job != config.job && derived.ports.len() > 1);
+        assert_ne!(id.derived(&[1, 3]).configuration(0, 2).unwrap().job, derived.job);
+        assert_eq!(host_and_port("fe80::1"), None);
+        assert!(["node7", "node7:", "node7:70000", ""].iter().all(|it| Id::fixed(it).is_err()));
     }
 }

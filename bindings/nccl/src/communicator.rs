@@ -1,0 +1,457 @@
+//! Communicators, and the table of their handles.
+//!
+//! A handle is a number that is used once, and no address. So a handle that was destroyed, or that
+//! never was one, is recognised and never followed. The table is locked for as long as a look takes.
+
+use crate::abi::{Settings, ncclComm_t};
+use crate::core::{AbortHandle, Comm, CommOptions, Id};
+use crate::error::{Failure, Progress};
+use crate::operations::Operations;
+use crate::variables;
+use cudarc::driver::CudaContext;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+
+/// One rank's membership in a group of ranks: what a handle stands for.
+pub(crate) struct Communicator {
+    /// The number in the trace, and in the handle.
+    pub(crate) number: u64,
+    start: Start,
+    /// Groups that ranks have made of this one by a split, and by a shrink. Each gets a name of its
+    /// own.
+    pub(crate) splits: AtomicU32,
+    pub(crate) shrinks: AtomicU32,
+    pub(crate) operations: Mutex<Operations>,
+    stage: Mutex<Stage>,
+    /// What threads do for this communicator now.
+    tasks: Mutex<Vec<Arc<Task>>>,
+    /// The stream of the latest call: its value, and for the stream of a thread that thread's.
+    latest_stream: AtomicUsize,
+    /// False once it is known that no other rank of the group is in this process and on this GPU.
+    may_share: AtomicBool,
+    /// Whether the log has the failure of its calls.
+    told: AtomicBool,
+}
+
+/// What is known of a communicator when it begins.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
+    pub(crate) context: Arc<CudaContext>,
+    pub(crate) settings: Settings,
+    /// The name of the group. Equal on all of its ranks, and another one for each group.
+    pub(crate) id: Id,
+    /// Whether it was made by a split: then its other ranks may not be in the table yet.
+    pub(crate) is_part: bool,
+    /// Whether other ranks of the group may be in this process and on this GPU.
+    pub(crate) may_share: bool,
+}
+
+impl std::ops::Deref for Communicator {
+    type Target = Start;
+
+    fn deref(&self) -> &Start {
+        &self.start
+    }
+}
+
+/// How far a communicator is.
+enum Stage {
+    /// Its ranks find one another.
+    Joining,
+    Ready(Member),
+    /// [`ncclCommRevoke`](crate::ncclCommRevoke) has ended its calls.
+    Revoked(Member),
+    /// [`ncclCommFinalize`](crate::ncclCommFinalize) was called.
+    Finalized(Member),
+    /// It could not be made.
+    Failed(Failure),
+    /// Its handle is not valid any more.
+    Gone,
+}
+
+/// The library's communicator. Its handle for aborts is made before its first call: making one waits
+/// for the call that another thread is in.
+#[derive(Clone)]
+struct Member {
+    comm: Arc<Comm>,
+    abort: AbortHandle,
+}
+
+impl Member {
+    fn new(comm: Comm) -> Self {
+        let abort = comm.abort_handle();
+        Self { comm: Arc::new(comm), abort }
+    }
+}
+
+/// The value of [`Communicator::latest_stream`] before the first call.
+const NO_STREAM: usize = usize::MAX;
+
+/// The table of handles, by number.
+static LIVE: RwLock<BTreeMap<u64, Arc<Communicator>>> = RwLock::new(BTreeMap::new());
+
+/// The value of handle 0. No address has it, so a program that follows a handle stops there.
+const FIRST_HANDLE: u64 = 0x4000_0000_0000_0000;
+/// The distance of two handles.
+const STEP: u64 = 16;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The number of the handle: `None` if it is no handle.
+fn number_of(handle: ncclComm_t) -> Option<u64> {
+    let offset = (handle.addr() as u64).checked_sub(FIRST_HANDLE)?;
+    (offset % STEP == 0).then_some(offset / STEP)
+}
+
+/// The communicator of a handle.
+pub(crate) fn find(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
+    if handle.is_null() {
+        return Err(Failure::argument("the communicator is NULL"));
+    }
+    let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let found = number_of(handle).and_then(|number| live.get(&number).cloned());
+    found.ok_or_else(|| {
+        Failure::argument("the communicator was destroyed or aborted, or never was one")
+    })
+}
+
+/// Takes the communicator of a handle out of the table: the handle is not valid any more.
+pub(crate) fn remove(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
+    let communicator = find(handle)?;
+    let mut live = LIVE.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // Another thread may have been faster.
+    match live.remove(&communicator.number) {
+        Some(communicator) => Ok(communicator),
+        None => Err(Failure::argument("the communicator was destroyed by another thread")),
+    }
+}
+
+impl Communicator {
+    /// Puts a communicator into the table whose ranks still have to find one another.
+    pub(crate) fn joining(start: Start) -> Arc<Self> {
+        Self::enter(start, Stage::Joining)
+    }
+
+    /// Puts a communicator that is there into the table.
+    pub(crate) fn ready(start: Start, comm: Comm) -> Arc<Self> {
+        Self::enter(start, Stage::Ready(Member::new(comm)))
+    }
+
+    fn enter(start: Start, stage: Stage) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let communicator = Arc::new(Self {
+            number: NEXT.fetch_add(1, Relaxed),
+            may_share: AtomicBool::new(start.world > 1 && start.may_share),
+            start,
+            splits: AtomicU32::new(0),
+            shrinks: AtomicU32::new(0),
+            operations: Mutex::default(),
+            stage: Mutex::new(stage),
+            tasks: Mutex::default(),
+            latest_stream: AtomicUsize::new(NO_STREAM),
+            told: AtomicBool::new(false),
+        });
+        let mut live = LIVE.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        live.insert(communicator.number, communicator.clone());
+        communicator
+    }
+
+    pub(crate) fn handle(&self) -> ncclComm_t {
+        let value = FIRST_HANDLE + self.number * STEP;
+        std::ptr::without_provenance_mut(value as usize)
+    }
+
+    /// What the library is told about the communicator.
+    pub(crate) fn options(settings: &Settings) -> CommOptions {
+        let mut options = CommOptions::default();
+        // Its fields may become more, so it cannot be written as a whole.
+        options.most_lanes = Some(variables::most_lanes(settings));
+        options.timeout = variables::timeout();
+        options.needs_mailboxes = true;
+        options
+    }
+
+    /// The name of the communicator in logs.
+    pub(crate) fn name(&self) -> &str {
+        self.settings.name.as_deref().unwrap_or("unnamed")
+    }
+
+    /// The end of a join. If the handle was aborted meanwhile, what was made is dropped.
+    pub(crate) fn joined(&self, made: Result<Comm, Failure>) -> Result<(), Failure> {
+        let mut stage = lock(&self.stage);
+        if !matches!(*stage, Stage::Joining) {
+            drop(stage);
+            return Err(Failure::remote("the communicator was aborted while it was made"));
+        }
+        match made {
+            Ok(comm) => {
+                *stage = Stage::Ready(Member::new(comm));
+                Ok(())
+            }
+            Err(failure) => {
+                *stage = Stage::Failed(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    /// The library's communicator, for calls.
+    pub(crate) fn comm(&self) -> Result<Arc<Comm>, Failure> {
+        match &*lock(&self.stage) {
+            Stage::Ready(member) => Ok(member.comm.clone()),
+            Stage::Joining => Err(Failure::argument(
+                "the communicator is still being made: wait until ncclCommGetAsyncError says \
+                 ncclSuccess",
+            )),
+            Stage::Revoked(_) => Err(Failure::usage(
+                "the communicator was revoked: make another one by ncclCommShrink, or destroy it",
+            )),
+            Stage::Finalized(_) => {
+                Err(Failure::usage("the communicator was finalized: it can only be destroyed"))
+            }
+            Stage::Failed(failure) => Err(failure.clone()),
+            Stage::Gone => Err(Failure::remote("the communicator was aborted")),
+        }
+    }
+
+    /// What [`ncclCommGetAsyncError`](crate::ncclCommGetAsyncError) says. Waits for nothing.
+    pub(crate) fn state(&self) -> Result<Progress, Failure> {
+        let comm = match &*lock(&self.stage) {
+            Stage::Joining => return Ok(Progress::Running),
+            // What a revoked communicator has not done is no failure.
+            Stage::Revoked(_) => return Ok(self.progress()),
+            Stage::Failed(failure) => return Err(failure.clone()),
+            Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
+            Stage::Ready(member) | Stage::Finalized(member) => member.comm.clone(),
+        };
+        comm.check()?;
+        let mut tasks = lock(&self.tasks);
+        let failed = tasks.iter().find_map(|task| task.failure());
+        tasks.retain(|task| !task.is_over() || task.failure().is_some());
+        match failed {
+            Some(failure) => Err(failure),
+            None if tasks.is_empty() => Ok(Progress::Done),
+            None => Ok(Progress::Running),
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        match lock(&self.tasks).iter().all(|task| task.is_over()) {
+            true => Progress::Done,
+            false => Progress::Running,
+        }
+    }
+
+    /// Notes what a thread does for this communicator, so that an abort ends it.
+    pub(crate) fn follow(&self, task: &Arc<Task>) {
+        lock(&self.tasks).push(task.clone());
+    }
+
+    /// Forgets a task whose caller has taken its result.
+    pub(crate) fn forget(&self, task: &Arc<Task>) {
+        lock(&self.tasks).retain(|known| !Arc::ptr_eq(known, task));
+    }
+
+    /// Ends all calls of this rank at once, and those that wait for its threads.
+    fn cut(&self, abort: Option<&AbortHandle>, why: &str) {
+        if let Some(abort) = abort {
+            abort.abort();
+        }
+        for task in lock(&self.tasks).drain(..) {
+            task.end(Err(Failure::remote(why)));
+        }
+    }
+
+    /// Ends all calls of this rank, and leaves the group without a word to anybody. The handle must be
+    /// out of the table.
+    pub(crate) fn abort(&self) {
+        let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        let member = stage.into_member();
+        self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
+    }
+
+    /// Leaves the group after this rank's calls. The handle must be out of the table.
+    pub(crate) fn destroy(&self) -> Result<(), Failure> {
+        let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        let joining = matches!(stage, Stage::Joining);
+        // Dropped here, and not under the lock: this may wait for the rank's calls.
+        drop(stage.into_member());
+        self.cut(None, "the communicator was destroyed");
+        match joining {
+            true => Err(Failure::argument("the communicator was destroyed while it was made")),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends all calls of this rank, and keeps the handle.
+    pub(crate) fn revoke(&self) -> Result<(), Failure> {
+        let mut stage = lock(&self.stage);
+        let member = match std::mem::replace(&mut *stage, Stage::Gone) {
+            Stage::Ready(member) | Stage::Revoked(member) => member,
+            other => {
+                *stage = other;
+                let text = "only a communicator that is in use can be revoked";
+                return Err(Failure::usage(text));
+            }
+        };
+        let abort = member.abort.clone();
+        *stage = Stage::Revoked(member);
+        drop(stage);
+        self.cut(Some(&abort), "the communicator was revoked");
+        Ok(())
+    }
+
+    /// The library's communicator, which from now on can only be destroyed.
+    pub(crate) fn start_finalize(&self) -> Result<Arc<Comm>, Failure> {
+        let mut stage = lock(&self.stage);
+        let member = match &*stage {
+            Stage::Ready(member) => member.clone(),
+            Stage::Finalized(_) => {
+                return Err(Failure::argument("the communicator was finalized already"));
+            }
+            Stage::Revoked(_) => {
+                return Err(Failure::usage("a revoked communicator cannot be finalized"));
+            }
+            Stage::Joining => {
+                return Err(Failure::argument("the communicator is still being made"));
+            }
+            Stage::Failed(failure) => return Err(failure.clone()),
+            Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
+        };
+        let comm = member.comm.clone();
+        *stage = Stage::Finalized(member);
+        Ok(comm)
+    }
+
+    /// Whether the communicator can lend its ranks to another one although its calls have failed.
+    pub(crate) fn check_ranks_known(&self) -> Result<(), Failure> {
+        match &*lock(&self.stage) {
+            Stage::Ready(_) | Stage::Revoked(_) => Ok(()),
+            Stage::Finalized(_) => Err(Failure::usage("the communicator was finalized")),
+            Stage::Joining => Err(Failure::argument("the communicator is still being made")),
+            Stage::Failed(failure) => Err(failure.clone()),
+            Stage::Gone => Err(Failure::remote("the communicator was aborted")),
+        }
+    }
+
+    /// The other ranks of the group that are in this process and share its GPU.
+    pub(crate) fn sharing(&self) -> Vec<Arc<Self>> {
+        if !self.may_share.load(Relaxed) {
+            return Vec::new();
+        }
+        let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let shares = |other: &&Arc<Self>| {
+            other.rank != self.rank
+                && other.context.ordinal() == self.context.ordinal()
+                && other.id.internal() == self.id.internal()
+        };
+        let sharing: Vec<_> = live.values().filter(shares).cloned().collect();
+        if sharing.is_empty() && !self.is_part {
+            self.may_share.store(false, Relaxed);
+        }
+        sharing
+    }
+
+    /// Whether this is the first time that a failure of the calls is told.
+    pub(crate) fn tells_first(&self) -> bool {
+        !self.told.swap(true, Relaxed)
+    }
+
+    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would wait
+    /// for each other for ever: work of one stream runs one after the other, and the default stream
+    /// waits for the others.
+    pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
+        if !self.may_share.load(Relaxed) {
+            return Ok(());
+        }
+        // The stream of a thread is another one in each thread.
+        let own = match stream {
+            2 => usize::MAX - 1 - rustix::thread::gettid().as_raw_nonzero().get() as usize,
+            stream => stream,
+        };
+        self.latest_stream.store(own, Relaxed);
+        let sharing = self.sharing();
+        let Some(first) = sharing.first() else { return Ok(()) };
+        let (here, there, gpu) = (self.rank, first.rank, self.context.ordinal());
+        if stream < 2 {
+            return Err(Failure::usage(format!(
+                "ranks {here} and {there} of communicator {} are in one process and share GPU {gpu}, \
+                 so their calls cannot be on the default stream: give each rank a stream of its own, \
+                 made with cudaStreamNonBlocking",
+                self.name()
+            )));
+        }
+        match sharing.iter().find(|other| other.latest_stream.load(Relaxed) == own) {
+            None => Ok(()),
+            Some(other) => Err(Failure::usage(format!(
+                "ranks {here} and {} of communicator {} use the same stream of GPU {gpu}, on which \
+                 the call of one would wait for that of the other for ever: give each rank a stream \
+                 of its own",
+                other.rank,
+                self.name()
+            ))),
+        }
+    }
+}
+
+impl Stage {
+    fn into_member(self) -> Option<Member> {
+        match self {
+            Self::Ready(member) | Self::Revoked(member) | Self::Finalized(member) => Some(member),
+            Self::Joining | Self::Failed(_) | Self::Gone => None,
+        }
+    }
+}
+
+/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which is
+/// what the thread says or what an abort says, whichever is first.
+#[derive(Default)]
+pub(crate) struct Task {
+    end: Mutex<Option<Result<(), Failure>>>,
+    over: Condvar,
+}
+
+impl Task {
+    /// Ends the task with this result, unless it is over already.
+    pub(crate) fn end(&self, result: Result<(), Failure>) {
+        self.end_with(|| result);
+    }
+
+    /// Ends the task with the result of `last`, unless it is over already: then `last` is not run.
+    /// `last` runs before the caller goes on, so it may write to the caller's memory.
+    pub(crate) fn end_with(&self, last: impl FnOnce() -> Result<(), Failure>) {
+        let mut end = lock(&self.end);
+        if end.is_none() {
+            *end = Some(last());
+            self.over.notify_all();
+        } else {
+            // What `last` has may take time to drop.
+            drop(end);
+            drop(last);
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        let mut end = lock(&self.end);
+        loop {
+            match &*end {
+                Some(result) => return result.clone(),
+                None => end = self.over.wait(end).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.end).is_some()
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        lock(&self.end).as_ref().and_then(|end| end.as_ref().err().cloned())
+    }
+}

@@ -1,0 +1,444 @@
+//! How communicators are made and ended.
+//!
+//! What waits for other ranks runs in a thread, also where the caller waits for its end: so another
+//! thread can abort it, and ranks of one thread can do it side by side in a group.
+
+use crate::abi::{NO_COLOR, Settings, ncclComm_t, ncclConfig_t, ncclUniqueId};
+use crate::communicator::{self, Communicator, Start, Task};
+use crate::core::{self, Comm, Id};
+use crate::error::{Failure, Progress};
+use crate::group::{self, Job};
+use crate::trace::Line;
+use crate::variables::{self, DebugLevel, put};
+use cudarc::driver::CudaContext;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The caller's place for the handle of a communicator.
+#[derive(Clone, Copy)]
+struct Place(*mut ncclComm_t);
+
+// SAFETY: the caller keeps the place until the call is over, or in a group until the group is, or
+// without blocking until `ncclCommGetAsyncError` says so. Nobody else writes to it.
+unsafe impl Send for Place {}
+
+impl Place {
+    fn new(place: *mut ncclComm_t) -> Result<Self, Failure> {
+        match place.is_null() {
+            true => Err(Failure::argument("the place for the communicator is NULL")),
+            false => Ok(Self(place)),
+        }
+    }
+
+    fn put(self, handle: ncclComm_t) {
+        // SAFETY: not NULL, and the caller's promise above.
+        unsafe { self.0.write(handle) };
+    }
+}
+
+/// Words in the names of groups that are made of others.
+const SPLIT: u64 = 1;
+const SHRINK: u64 = 2;
+
+fn id_of(id: &ncclUniqueId) -> Id {
+    Id::uninit(id.internal)
+}
+
+/// What a rank that joins says about itself.
+fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
+    match (usize::try_from(rank), usize::try_from(world)) {
+        (Ok(rank), Ok(world)) if rank < world => Ok((rank, world)),
+        _ => Err(Failure::argument(format!("there is no rank {rank} of {world} ranks"))),
+    }
+}
+
+/// Makes a communicator whose ranks have to find one another, and what they do for it.
+fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
+    let communicator = Communicator::joining(start);
+    let own = communicator.clone();
+    let work = move |task: &Task| {
+        let options = Communicator::options(&own.settings);
+        let made = Comm::from_rank_with(&own.context, own.rank, own.world, own.id, &options);
+        let made = own.joined(made.map_err(Failure::from));
+        if made.is_ok() {
+            log_made(&own);
+        }
+        task.end(made);
+    };
+    let is_blocking = variables::is_blocking(&communicator.settings);
+    let job =
+        Job { function, communicator: communicator.clone(), is_blocking, work: Box::new(work) };
+    (communicator, job)
+}
+
+/// Logs what a reader of the log wants to know of a communicator.
+fn log_made(communicator: &Communicator) {
+    variables::log(DebugLevel::Info, || {
+        let lanes = variables::most_lanes(&communicator.settings);
+        format!(
+            "communicator {} ({}): rank {} of {} on GPU {}, at most {lanes} lanes",
+            communicator.number,
+            communicator.name(),
+            communicator.rank,
+            communicator.world,
+            communicator.context.ordinal()
+        )
+    });
+}
+
+/// Makes this rank's communicator of the group `id`.
+fn init_rank(
+    line: &mut Line,
+    function: &'static str,
+    comm: *mut ncclComm_t,
+    (rank, world): (c_int, c_int),
+    id: Id,
+    settings: Settings,
+) -> Result<Progress, Failure> {
+    line.count(usize::try_from(world).unwrap_or(0));
+    line.peer(rank);
+    group::noted((|| {
+        let place = Place::new(comm)?;
+        let (rank, world) = rank_of(rank, world)?;
+        variables::log_start();
+        core::preserving(|_| {
+            let context = core::context(core::current_device()?)?;
+            let start =
+                Start { rank, world, context, settings, id, is_part: false, may_share: true };
+            let (communicator, job) = join(function, start);
+            line.communicator(communicator.number);
+            // Programs look at the handle while the ranks still find one another.
+            place.put(communicator.handle());
+            group::run(vec![job])
+        })
+    })())
+}
+
+/// Makes communicators for all of these GPUs, which are the ranks of one group.
+fn init_all(line: &mut Line, comms: *mut ncclComm_t, ordinals: &[usize]) -> Result<(), Failure> {
+    let function = "ncclCommInitAll";
+    variables::log_start();
+    core::preserving(|_| {
+        let id = Id::new()?;
+        let contexts: Vec<Arc<CudaContext>> =
+            ordinals.iter().map(|ordinal| core::context(*ordinal)).collect::<Result<_, _>>()?;
+        let world = contexts.len();
+        let mut jobs = Vec::with_capacity(world);
+        for (rank, context) in contexts.into_iter().enumerate() {
+            let settings = Settings { blocking: Some(true), ..Settings::default() };
+            let start =
+                Start { rank, world, context, settings, id, is_part: false, may_share: true };
+            let (communicator, job) = join(function, start);
+            if rank == 0 {
+                line.communicator(communicator.number);
+            }
+            // SAFETY: the caller passes room for as many handles as GPUs.
+            Place(unsafe { comms.add(rank) }).put(communicator.handle());
+            jobs.push(Job { is_blocking: true, ..job });
+        }
+        group::run(jobs).map(|_| ())
+    })
+}
+
+/// Makes a communicator of those ranks that name the same color.
+fn split(
+    line: &mut Line,
+    comm: ncclComm_t,
+    (color, key): (c_int, c_int),
+    made: *mut ncclComm_t,
+    config: *const ncclConfig_t,
+) -> Result<Progress, Failure> {
+    let parent = communicator::find(comm)?;
+    line.communicator(parent.number);
+    line.details(|| format!("color={color},key={key}"));
+    let place = Place::new(made)?;
+    let color = match color {
+        NO_COLOR => None,
+        color => {
+            let text = format!("there is no color {color}: use one from 0 on, or -1 for no group");
+            Some(u32::try_from(color).map_err(|_| Failure::argument(text))?)
+        }
+    };
+    // SAFETY: the caller passes NULL or settings.
+    let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
+    let member = parent.comm()?;
+    // Programs wait until the handle is another one.
+    place.put(std::ptr::null_mut());
+    let number = u64::from(parent.splits.fetch_add(1, Relaxed));
+    let id = parent.id.derived(&[SPLIT, number, color.map_or(u64::MAX, u64::from)]);
+    let is_blocking = variables::is_blocking(&settings);
+    let may_share = !parent.sharing().is_empty();
+    let own = parent.clone();
+    let work = move |task: &Task| {
+        let options = Communicator::options(&settings);
+        let made = member.split(color, key, &options).map_err(Failure::from);
+        task.end_with(move || {
+            let handle = match made? {
+                None => std::ptr::null_mut(),
+                Some(comm) => {
+                    let (rank, world) = (comm.rank(), comm.world_size());
+                    let context = own.context.clone();
+                    let start =
+                        Start { rank, world, context, settings, id, is_part: true, may_share };
+                    let part = Communicator::ready(start, comm);
+                    log_made(&part);
+                    part.handle()
+                }
+            };
+            place.put(handle);
+            Ok(())
+        });
+    };
+    let function = "ncclCommSplit";
+    group::run(vec![Job { function, communicator: parent, is_blocking, work: Box::new(work) }])
+}
+
+/// Makes a communicator of all ranks but some, which need not exist any more.
+fn shrink(
+    line: &mut Line,
+    comm: ncclComm_t,
+    excluded: &[c_int],
+    made: *mut ncclComm_t,
+    config: *const ncclConfig_t,
+    flags: c_int,
+) -> Result<Progress, Failure> {
+    let parent = communicator::find(comm)?;
+    line.communicator(parent.number);
+    let place = Place::new(made)?;
+    let mut left: Vec<usize> = (0..parent.world).collect();
+    for rank in excluded {
+        let known = usize::try_from(*rank).ok().filter(|rank| *rank < parent.world);
+        let rank = known.ok_or_else(|| {
+            Failure::argument(format!("there is no rank {rank} of {} to exclude", parent.world))
+        })?;
+        left.retain(|other| *other != rank);
+    }
+    let rank = left
+        .iter()
+        .position(|rank| *rank == parent.rank)
+        .ok_or_else(|| Failure::argument("a rank that is excluded does not call ncclCommShrink"))?;
+    if !(0..=1).contains(&flags) {
+        return Err(Failure::argument(format!("there are no flags {flags} of ncclCommShrink")));
+    }
+    // SAFETY: the caller passes NULL or settings.
+    let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
+    parent.check_ranks_known()?;
+    if flags == 1 {
+        parent.revoke()?;
+    }
+    place.put(std::ptr::null_mut());
+    // The ranks that are left meet by a name that all of them can compute. So they need neither those
+    // that are excluded nor the old communicator.
+    let number = u64::from(parent.shrinks.fetch_add(1, Relaxed));
+    let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
+    let id = parent.id.derived(&words.collect::<Vec<_>>());
+    let (world, context) = (left.len(), parent.context.clone());
+    let may_share = !parent.sharing().is_empty();
+    let is_blocking = variables::is_blocking(&settings);
+    let start = Start { rank, world, context, settings, id, is_part: true, may_share };
+    let work = move |task: &Task| {
+        let options = Communicator::options(&start.settings);
+        let joined = Comm::from_rank_with(&start.context, rank, world, id, &options);
+        let joined = joined.map_err(Failure::from);
+        task.end_with(move || {
+            let part = Communicator::ready(start, joined?);
+            log_made(&part);
+            place.put(part.handle());
+            Ok(())
+        });
+    };
+    let function = "ncclCommShrink";
+    group::run(vec![Job { function, communicator: parent, is_blocking, work: Box::new(work) }])
+}
+
+exported! {
+    /// Makes the name of a group of ranks, which the program passes to all of them. It contains a key, so
+    /// it is passed on like a password.
+    fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
+        let made = match variables::comm_id() {
+            Some(address) => Id::fixed(&address)?,
+            None => Id::new()?,
+        };
+        let made = ncclUniqueId { internal: *made.internal() };
+        // SAFETY: the caller passes a place for a name.
+        unsafe { put(id, made, "the place for the name of the group") }
+    }
+
+    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks have
+    /// called it.
+    fn ncclCommInitRank, pncclCommInitRank(
+        line;
+        comm: *mut ncclComm_t,
+        world: c_int,
+        id: ncclUniqueId,
+        rank: c_int,
+    ) {
+        let function = "ncclCommInitRank";
+        init_rank(line, function, comm, (rank, world), id_of(&id), Settings::default())
+    }
+
+    /// As `ncclCommInitRank`, with settings.
+    fn ncclCommInitRankConfig, pncclCommInitRankConfig(
+        line;
+        comm: *mut ncclComm_t,
+        world: c_int,
+        id: ncclUniqueId,
+        rank: c_int,
+        config: *mut ncclConfig_t,
+    ) {
+        // SAFETY: the caller passes NULL or settings.
+        let settings = unsafe { ncclConfig_t::read(config, &Settings::default()) };
+        let settings = group::noted(settings)?;
+        let function = "ncclCommInitRankConfig";
+        init_rank(line, function, comm, (rank, world), id_of(&id), settings)
+    }
+
+    /// As `ncclCommInitRankConfig`. The first of the names counts.
+    fn ncclCommInitRankScalable, pncclCommInitRankScalable(
+        line;
+        comm: *mut ncclComm_t,
+        world: c_int,
+        rank: c_int,
+        names: c_int,
+        ids: *mut ncclUniqueId,
+        config: *mut ncclConfig_t,
+    ) {
+        let settings = group::noted((|| {
+            if names < 1 || names > world || ids.is_null() {
+                return Err(Failure::argument(format!("{names} names of the group of {world}")));
+            }
+            // SAFETY: the caller passes NULL or settings.
+            unsafe { ncclConfig_t::read(config, &Settings::default()) }
+        })())?;
+        // SAFETY: the caller passes as many names as it says, and there is one.
+        let id = id_of(&unsafe { ids.read() });
+        let function = "ncclCommInitRankScalable";
+        init_rank(line, function, comm, (rank, world), id, settings)
+    }
+
+    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]` is
+    /// that of `devices[r]`. Without `devices` they are the first GPUs.
+    fn ncclCommInitAll, pncclCommInitAll(
+        line;
+        comms: *mut ncclComm_t,
+        count: c_int,
+        devices: *const c_int,
+    ) {
+        group::noted((|| {
+            if comms.is_null() {
+                return Err(Failure::argument("the place for the communicators is NULL"));
+            }
+            let count = usize::try_from(count).ok().filter(|count| *count > 0);
+            let count = count.ok_or_else(|| Failure::argument("a group has a GPU"))?;
+            line.count(count);
+            let all = core::preserving(|driver| Ok(driver.devices()))?;
+            let ordinals: Vec<usize> = match devices.is_null() {
+                true => (0..count).collect(),
+                false => {
+                    // SAFETY: the caller passes as many numbers as it says.
+                    let numbers = unsafe { std::slice::from_raw_parts(devices, count) };
+                    numbers.iter().map(|gpu| usize::try_from(*gpu).unwrap_or(usize::MAX)).collect()
+                }
+            };
+            match ordinals.iter().find(|ordinal| **ordinal >= all) {
+                None => init_all(line, comms, &ordinals),
+                Some(_) => Err(Failure::argument(format!(
+                    "there is no such GPU: this process sees {all} of them"
+                ))),
+            }
+        })())
+    }
+
+    /// Makes a communicator of those ranks that name the same color, in the order of their keys. All
+    /// ranks call it. A rank with color -1 gets NULL.
+    fn ncclCommSplit, pncclCommSplit(
+        line;
+        comm: ncclComm_t,
+        color: c_int,
+        key: c_int,
+        made: *mut ncclComm_t,
+        config: *mut ncclConfig_t,
+    ) {
+        group::noted(split(line, comm, (color, key), made, config))
+    }
+
+    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks that are
+    /// left call it; the others may be gone. With flag 1 it ends the calls of `comm` first.
+    fn ncclCommShrink, pncclCommShrink(
+        line;
+        comm: ncclComm_t,
+        excluded: *mut c_int,
+        count: c_int,
+        made: *mut ncclComm_t,
+        config: *mut ncclConfig_t,
+        flags: c_int,
+    ) {
+        let excluded: &[c_int] = match usize::try_from(count) {
+            // SAFETY: the caller passes as many ranks as it says.
+            Ok(count) if !excluded.is_null() => unsafe {
+                std::slice::from_raw_parts(excluded, count)
+            },
+            Ok(0) => &[],
+            _ => {
+                let wrong = Err(Failure::argument("the ranks to exclude are NULL"));
+                return group::noted(wrong);
+            }
+        };
+        group::noted(shrink(line, comm, excluded, made, config, flags))
+    }
+
+    /// Waits until the calls of this rank are done. After that the communicator can only be destroyed.
+    fn ncclCommFinalize, pncclCommFinalize(line; comm: ncclComm_t) {
+        group::noted((|| {
+            let communicator = communicator::find(comm)?;
+            line.communicator(communicator.number);
+            let member = communicator.start_finalize()?;
+            let work = move |task: &Task| {
+                let done = member.finalize();
+                // Freed before the caller goes on, so that destroying it needs not wait.
+                drop(member);
+                task.end(done.map_err(Failure::from));
+            };
+            let function = "ncclCommFinalize";
+            let is_blocking = variables::is_blocking(&communicator.settings);
+            group::run(vec![Job { function, communicator, is_blocking, work: Box::new(work) }])
+        })())
+    }
+
+    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any more. NULL
+    /// is nothing.
+    fn ncclCommDestroy, pncclCommDestroy(line; comm: ncclComm_t) {
+        if comm.is_null() {
+            return Ok(());
+        }
+        let communicator = communicator::remove(comm)?;
+        line.communicator(communicator.number);
+        core::preserving(|_| communicator.destroy())
+    }
+
+    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits for none.
+    /// The handle is not valid any more. NULL is nothing.
+    fn ncclCommAbort, pncclCommAbort(line; comm: ncclComm_t) {
+        if comm.is_null() {
+            return Ok(());
+        }
+        let communicator = communicator::remove(comm)?;
+        line.communicator(communicator.number);
+        core::preserving(|_| {
+            communicator.abort();
+            Ok(())
+        })
+    }
+
+    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes another one
+    /// of it.
+    fn ncclCommRevoke, pncclCommRevoke(line; comm: ncclComm_t, flags: c_int) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        match flags {
+            0 => core::preserving(|_| communicator.revoke()),
+            flags => Err(Failure::argument(format!("there are no flags {flags} of ncclCommRevoke"))),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory, its registration, and what is known about a communicator.
+
+use crate::abi::{ncclComm_t, ncclResult_t, ncclSuccess, ncclWindow_t};
+use crate::communicator;
+use crate::core;
+use crate::error::{Failure, Progress, remember};
+use crate::variables::{self, DebugLevel, put};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard};
+
+/// The GPU of each allocation of [`ncclMemAlloc`].
+static ALLOCATED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+fn allocated() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+    ALLOCATED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The handle of a registration of memory at address 0.
+const NOTHING: usize = 1;
+
+exported! {
+    /// Allocates memory of the current GPU. Of 0 bytes it is NULL.
+    fn ncclMemAlloc, pncclMemAlloc(line; memory: *mut *mut c_void, bytes: usize) {
+        line.count(bytes);
+        if memory.is_null() {
+            return Err(Failure::argument("the place for the memory is NULL"));
+        }
+        let mut address = 0;
+        if bytes > 0 {
+            address = core::preserving(|_| {
+                let context = core::context(core::current_device()?)?;
+                let address = core::allocate(&context, bytes)?;
+                allocated().insert(address, context.ordinal());
+                Ok(address)
+            })?;
+        }
+        let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: the caller passes a place for a pointer.
+        unsafe { put(memory, pointer, "the place for the memory") }
+    }
+
+    /// Frees memory of `ncclMemAlloc`. NULL is nothing.
+    fn ncclMemFree, pncclMemFree(_line; memory: *mut c_void) {
+        if memory.is_null() {
+            return Ok(());
+        }
+        let address = memory.expose_provenance() as u64;
+        core::preserving(|_| {
+            let known = allocated().remove(&address);
+            // CUDA refuses what it did not allocate, so unknown memory is left to it.
+            let ordinal = known.map_or_else(core::current_device, Ok)?;
+            // SAFETY: the caller uses the memory no more.
+            unsafe { core::free(&core::context(ordinal)?, address) }
+        })
+    }
+
+    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock that a
+    /// call may hold: allocators call it with their own lock held.
+    fn ncclCommRegister, pncclCommRegister(
+        line;
+        comm: ncclComm_t,
+        memory: *mut c_void,
+        bytes: usize,
+        handle: *mut *mut c_void,
+    ) {
+        line.communicator(communicator::find(comm)?.number);
+        line.count(bytes);
+        let token = if memory.is_null() { std::ptr::without_provenance_mut(NOTHING) } else { memory };
+        // SAFETY: the caller passes a place for a handle.
+        unsafe { put(handle, token, "the place for the handle") }
+    }
+
+    /// Ends a registration. NULL is none.
+    fn ncclCommDeregister, pncclCommDeregister(line; comm: ncclComm_t, handle: *mut c_void) {
+        if !handle.is_null() {
+            line.communicator(communicator::find(comm)?.number);
+        }
+        Ok(())
+    }
+
+    /// Registers memory as a window, by which NCCL's ranks reach each other's memory. There are no
+    /// windows here, which a program sees by `*window` being NULL.
+    fn ncclCommWindowRegister, pncclCommWindowRegister(
+        line;
+        comm: ncclComm_t,
+        _memory: *mut c_void,
+        bytes: usize,
+        window: *mut ncclWindow_t,
+        _flags: c_int,
+    ) {
+        line.communicator(communicator::find(comm)?.number);
+        line.count(bytes);
+        // SAFETY: the caller passes a place for a window.
+        unsafe { put(window, std::ptr::null_mut(), "the place for the window") }
+    }
+
+    /// Ends a window. NULL is none, and others are not there.
+    fn ncclCommWindowDeregister, pncclCommWindowDeregister(
+        line;
+        comm: ncclComm_t,
+        window: ncclWindow_t,
+    ) {
+        line.communicator(communicator::find(comm)?.number);
+        match window.is_null() {
+            true => Ok(()),
+            false => Err(Failure::argument("there is no such window")),
+        }
+    }
+
+    /// Stores the number of ranks.
+    fn ncclCommCount, pncclCommCount(line; comm: ncclComm_t, count: *mut c_int) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        // SAFETY: the caller passes a place for a number.
+        unsafe { put(count, communicator.world as c_int, "the place for the count") }
+    }
+
+    /// Stores the number of the GPU in this process.
+    fn ncclCommCuDevice, pncclCommCuDevice(line; comm: ncclComm_t, device: *mut c_int) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        let ordinal = communicator.context.ordinal();
+        // SAFETY: the caller passes a place for a number.
+        unsafe { put(device, ordinal as c_int, "the place for the device") }
+    }
+
+    /// Stores this rank, from 0.
+    fn ncclCommUserRank, pncclCommUserRank(line; comm: ncclComm_t, rank: *mut c_int) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        // SAFETY: the caller passes a place for a number.
+        unsafe { put(rank, communicator.rank as c_int, "the place for the rank") }
+    }
+
+    /// Stores how the communicator is: 0 if its calls are in order, 7 while a thread makes or ends
+    /// something, else why its calls have failed. Waits for nothing, from any thread.
+    fn ncclCommGetAsyncError, pncclCommGetAsyncError(
+        line;
+        comm: ncclComm_t,
+        error: *mut ncclResult_t,
+    ) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        let state = match communicator.state() {
+            Ok(Progress::Done) => ncclSuccess,
+            Ok(Progress::Running) => crate::abi::ncclInProgress,
+            Err(failure) => {
+                remember(&failure.text);
+                // A program asks again and again.
+                if communicator.tells_first() {
+                    variables::log(DebugLevel::Warn, || failure.text.clone());
+                }
+                failure.result
+            }
+        };
+        line.details(|| format!("state={state}"));
+        // SAFETY: the caller passes a place for a result.
+        unsafe { put(error, state, "the place for the result") }
+    }
+}

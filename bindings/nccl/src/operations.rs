@@ -1,0 +1,269 @@
+//! How elements are combined: NCCL's operations, and sums with a factor that programs make.
+
+use crate::abi::{
+    BUILT_IN_OPS, ElementType, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t,
+};
+use crate::communicator::{self, Communicator};
+use crate::error::Failure;
+use crate::trace::Op;
+use crate::variables::put;
+use half::{bf16, f16};
+use maypole::{DataType, Factor, ReduceOp};
+use std::ffi::c_void;
+use std::sync::MutexGuard;
+
+/// How the elements of a call are combined.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Operation {
+    BuiltIn(ReduceOp),
+    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when the
+    /// call runs.
+    FactorAt(u64),
+}
+
+/// A sum with a factor, as a program has made it.
+#[derive(Clone, Copy, Debug)]
+struct PreMulSum {
+    kind: DataType,
+    operation: Operation,
+}
+
+/// The operations that a program has made for one communicator.
+#[derive(Default)]
+pub(crate) struct Operations {
+    /// `None`: destroyed, and free for the next one.
+    made: Vec<Option<PreMulSum>>,
+}
+
+/// The numbers of operations have this many bits of the communicator's number below the place in its
+/// table, so an operation of another communicator is recognised.
+const COMMUNICATOR_BITS: u32 = 12;
+
+/// The most operations of a communicator at a time: the number stays a positive one of 32 bits.
+const MOST: usize = (1 << (31 - COMMUNICATOR_BITS)) - 1;
+
+fn low_bits(communicator: u64) -> ncclRedOp_t {
+    (communicator & ((1 << COMMUNICATOR_BITS) - 1)) as ncclRedOp_t
+}
+
+impl Operations {
+    fn add(&mut self, communicator: u64, made: PreMulSum) -> Result<ncclRedOp_t, Failure> {
+        let free = self.made.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.made.len());
+        if place >= MOST {
+            let text = "there are too many operations: destroy them by ncclRedOpDestroy";
+            return Err(Failure::usage(text));
+        }
+        if free.is_none() {
+            self.made.push(None);
+        }
+        self.made[place] = Some(made);
+        let high = (place as ncclRedOp_t) << COMMUNICATOR_BITS;
+        Ok(BUILT_IN_OPS + (high | low_bits(communicator)))
+    }
+
+    /// The place of an operation in the table.
+    fn place(&mut self, communicator: u64, op: ncclRedOp_t) -> Option<&mut Option<PreMulSum>> {
+        let number = op.checked_sub(BUILT_IN_OPS).filter(|number| *number >= 0)?;
+        let is_own = number & ((1 << COMMUNICATOR_BITS) - 1) == low_bits(communicator);
+        self.made.get_mut((number >> COMMUNICATOR_BITS) as usize).filter(|_| is_own)
+    }
+
+    fn find(&mut self, communicator: u64, op: ncclRedOp_t) -> Option<PreMulSum> {
+        self.place(communicator, op).and_then(|place| *place)
+    }
+
+    fn remove(&mut self, communicator: u64, op: ncclRedOp_t) -> Result<(), Failure> {
+        let place = self.place(communicator, op).and_then(Option::take);
+        place.map(|_| ()).ok_or_else(|| {
+            let text = format!("there is no operation {op} of this communicator to destroy");
+            Failure::argument(text)
+        })
+    }
+}
+
+/// The operation that NCCL's number stands for, on elements of this type.
+pub(crate) fn operation(
+    communicator: &Communicator,
+    op: ncclRedOp_t,
+    element: ElementType,
+) -> Result<Operation, Failure> {
+    if !element.has_arithmetic {
+        return Err(Failure::argument(format!(
+            "elements of {} can be moved here, and not combined: use f16, bf16 or f32",
+            element.name
+        )));
+    }
+    let built_in = |op| Ok(Operation::BuiltIn(op));
+    match op {
+        0 => built_in(ReduceOp::Sum),
+        1 => built_in(ReduceOp::Product),
+        2 => built_in(ReduceOp::Max),
+        3 => built_in(ReduceOp::Min),
+        // The sum of numbers near the maximum of this type would be infinite.
+        4 if element.kind == DataType::F16 => {
+            let share = Factor::new(1.0 / communicator.world as f64);
+            built_in(ReduceOp::PreMulSum(share))
+        }
+        4 => built_in(ReduceOp::Avg),
+        op => match lock(communicator).find(communicator.number, op) {
+            None => Err(Failure::argument(format!("this communicator has no operation {op}"))),
+            Some(made) if made.kind != element.kind => Err(Failure::argument(format!(
+                "operation {op} was made for {}, and the elements are {}",
+                made.kind.name(),
+                element.name
+            ))),
+            Some(made) => Ok(made.operation),
+        },
+    }
+}
+
+/// The operation in the trace.
+pub(crate) fn traced(op: ncclRedOp_t) -> Op {
+    match op {
+        0 => Op::BuiltIn("sum"),
+        1 => Op::BuiltIn("prod"),
+        2 => Op::BuiltIn("max"),
+        3 => Op::BuiltIn("min"),
+        4 => Op::BuiltIn("avg"),
+        op => Op::PreMulSum(op),
+    }
+}
+
+fn lock(communicator: &Communicator) -> MutexGuard<'_, Operations> {
+    communicator.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Reads the factor that is at `factor` on the host.
+///
+/// # Safety
+/// There must be an element of that type, at any alignment.
+unsafe fn host_factor(factor: *const c_void, kind: DataType) -> Result<Factor, Failure> {
+    macro_rules! read {
+        ($type:ty) => {{
+            // SAFETY: the caller's promise.
+            unsafe { factor.cast::<$type>().read_unaligned() }
+        }};
+    }
+    let value = match kind {
+        DataType::F16 => read!(f16).to_f64(),
+        DataType::BF16 => read!(bf16).to_f64(),
+        DataType::F32 => f64::from(read!(f32)),
+        DataType::F64 => read!(f64),
+        DataType::I8 => f64::from(read!(i8)),
+        DataType::I16 => f64::from(read!(i16)),
+        DataType::I32 => f64::from(read!(i32)),
+        DataType::U8 | DataType::Bool => f64::from(read!(u8)),
+        DataType::U16 => f64::from(read!(u16)),
+        DataType::U32 => f64::from(read!(u32)),
+        DataType::I64 => {
+            let value = read!(i64);
+            exact(value as f64, i128::from(value))?
+        }
+        DataType::U64 => {
+            let value = read!(u64);
+            exact(value as f64, i128::from(value))?
+        }
+    };
+    Ok(Factor::new(value))
+}
+
+/// The factor as a float, if that is the same number.
+fn exact(float: f64, value: i128) -> Result<f64, Failure> {
+    match float as i128 == value {
+        true => Ok(float),
+        false => Err(Failure::argument(format!(
+            "the factor {value} has more than 53 bits: pass it in the memory of the GPU"
+        ))),
+    }
+}
+
+exported! {
+    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums them. A
+    /// factor on the host is read now, one on the device when a call runs. It may be destroyed as soon
+    /// as the call that uses it has returned, also in a group.
+    fn ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum(
+        line;
+        op: *mut ncclRedOp_t,
+        factor: *mut c_void,
+        kind: ncclDataType_t,
+        residence: ncclScalarResidence_t,
+        comm: ncclComm_t,
+    ) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        let element = ElementType::of(kind)?;
+        line.kind(element.name);
+        if !element.has_arithmetic {
+            let text = format!("elements of {} cannot be combined here", element.name);
+            return Err(Failure::argument(text));
+        }
+        if factor.is_null() {
+            return Err(Failure::argument("the factor is NULL"));
+        }
+        let operation = match residence {
+            0 => Operation::FactorAt(factor.expose_provenance() as u64),
+            1 => {
+                // SAFETY: the caller passes an element of that type.
+                let factor = unsafe { host_factor(factor, element.kind) }?;
+                line.details(|| format!("factor={}", factor.value()));
+                Operation::BuiltIn(ReduceOp::PreMulSum(factor))
+            }
+            other => {
+                return Err(Failure::argument(format!("the factor lies nowhere: {other}")));
+            }
+        };
+        let made = PreMulSum { kind: element.kind, operation };
+        let number = lock(&communicator).add(communicator.number, made)?;
+        line.op(Op::PreMulSum(number));
+        // SAFETY: the caller passes a place for an operation.
+        unsafe { put(op, number, "the place for the operation") }
+    }
+
+    /// Destroys an operation. Calls that were made with it keep it.
+    fn ncclRedOpDestroy, pncclRedOpDestroy(line; op: ncclRedOp_t, comm: ncclComm_t) {
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        line.op(traced(op));
+        lock(&communicator).remove(communicator.number, op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(kind: DataType) -> PreMulSum {
+        PreMulSum { kind, operation: Operation::FactorAt(64) }
+    }
+
+    #[test]
+    fn operations_have_numbers_of_their_communicator() {
+        let mut operations = Operations::default();
+        let first = operations.add(7, made(DataType::F32)).unwrap();
+        let second = operations.add(7, made(DataType::F64)).unwrap();
+        assert!(first >= BUILT_IN_OPS && second >= BUILT_IN_OPS && first != second);
+        assert_eq!(operations.find(7, first).unwrap().kind, DataType::F32);
+        assert!(operations.find(8, first).is_none(), "of another communicator");
+        for op in [-1, 0, 4, BUILT_IN_OPS, i32::MAX, i32::MIN] {
+            assert!(operations.find(7, op).is_none(), "operation {op}");
+        }
+        operations.remove(7, first).unwrap();
+        assert!(operations.remove(7, first).is_err(), "destroyed twice");
+        assert_eq!(operations.add(7, made(DataType::F16)).unwrap(), first, "used again");
+    }
+
+    #[test]
+    fn factors_of_the_host_are_read_by_their_type() {
+        let read = |factor: &[u8], kind| {
+            // SAFETY: each slice below is an element of its type.
+            unsafe { host_factor(factor.as_ptr().cast(), kind) }.map(Factor::value)
+        };
+        assert_eq!(read(&0.5_f32.to_ne_bytes(), DataType::F32), Ok(0.5));
+        assert_eq!(read(&f16::from_f32(0.25).to_ne_bytes(), DataType::F16), Ok(0.25));
+        assert_eq!(read(&bf16::from_f32(-2.0).to_ne_bytes(), DataType::BF16), Ok(-2.0));
+        assert_eq!(read(&(-3_i64).to_ne_bytes(), DataType::I64), Ok(-3.0));
+        assert!(read(&(1_u64 << 60 | 1).to_ne_bytes(), DataType::U64).is_err());
+        assert!(read(&u64::MAX.to_ne_bytes(), DataType::U64).is_err());
+    }
+}

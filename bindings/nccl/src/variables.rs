@@ -1,0 +1,280 @@
+//! What the environment says: variables of NCCL that this library has, and its own.
+//!
+//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when the
+//! library is loaded.
+
+use crate::abi::Settings;
+use crate::error::{Failure, guarded};
+use std::ffi::c_int;
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+/// The version that is reported: 2.28.9. It has all collectives and no windows.
+const VERSION: c_int = 22_809;
+
+/// The most lanes of a call where nothing else is set. Two communicators leave room on a GPU for a
+/// third one, and for the program's kernels.
+const MOST_LANES: u32 = 24;
+
+/// The variables of NCCL that have an effect here.
+const KNOWN: [&str; 6] = [
+    "NCCL_COMM_BLOCKING",
+    "NCCL_COMM_ID",
+    "NCCL_DEBUG",
+    "NCCL_DEBUG_FILE",
+    "NCCL_MAX_CTAS",
+    "NCCL_MAX_NCHANNELS",
+];
+
+fn text(name: &str) -> Option<String> {
+    let value = std::env::var_os(name)?.into_string().ok()?;
+    (!value.is_empty()).then_some(value)
+}
+
+/// The version that `value` is, as a number or with dots: 22809 or 2.28.9.
+fn version_of(value: &str) -> Option<c_int> {
+    let parts: Vec<c_int> =
+        value.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    match parts[..] {
+        [number] if number > 0 => Some(number),
+        [major, minor, patch] if major > 0 && (0..100).contains(&minor) => {
+            Some(major * 10_000 + minor * 100 + patch)
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn version() -> c_int {
+    text("MAYPOLE_NCCL_VERSION").and_then(|value| version_of(&value)).unwrap_or(VERSION)
+}
+
+/// The most lanes of a call: what the environment says, else what the program says.
+pub(crate) fn most_lanes(settings: &Settings) -> u32 {
+    let set = ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"].into_iter().find_map(|name| {
+        text(name).and_then(|value| value.trim().parse().ok()).filter(|lanes| *lanes > 0)
+    });
+    set.or(settings.most_lanes).unwrap_or(MOST_LANES)
+}
+
+/// Whether calls that make or end a communicator wait: what the environment says, else what the
+/// program says.
+pub(crate) fn is_blocking(settings: &Settings) -> bool {
+    let set = match text("NCCL_COMM_BLOCKING").as_deref() {
+        Some("0") => Some(false),
+        Some("1") => Some(true),
+        _ => None,
+    };
+    set.or(settings.blocking).unwrap_or(true)
+}
+
+/// How long calls wait for other ranks: `None` if the library is to read `MAYPOLE_TIMEOUT`. Without
+/// it they wait for ever, as NCCL's do, because programs for NCCL watch over time themselves.
+pub(crate) fn timeout() -> Option<Duration> {
+    match text("MAYPOLE_TIMEOUT") {
+        Some(_) => None,
+        None => Some(Duration::MAX),
+    }
+}
+
+/// Where rank 0 listens, if the name of every group is to be that: host and port.
+pub(crate) fn comm_id() -> Option<String> {
+    text("NCCL_COMM_ID")
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum DebugLevel {
+    Nothing,
+    Version,
+    Warn,
+    Info,
+}
+
+impl DebugLevel {
+    fn of(value: &str) -> Self {
+        match value.trim().to_ascii_uppercase().as_str() {
+            "VERSION" => Self::Version,
+            "WARN" => Self::Warn,
+            "INFO" | "ABORT" | "TRACE" => Self::Info,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Where lines of the log go.
+struct Log {
+    level: DebugLevel,
+    /// Standard output if there is none.
+    file: Option<File>,
+}
+
+/// `None` until something is logged.
+static LOG: Mutex<Option<Log>> = Mutex::new(None);
+
+fn log_state() -> MutexGuard<'static, Option<Log>> {
+    LOG.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Logs the line that `line` makes, if the level is high enough. A line that cannot be written is
+/// dropped.
+pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
+    let mut state = log_state();
+    let log = state.get_or_insert_with(|| {
+        let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, |value| DebugLevel::of(&value));
+        let name = text("NCCL_DEBUG_FILE").filter(|_| level > DebugLevel::Version);
+        let file = name.and_then(|name| File::create(expanded(&name)).ok());
+        Log { level, file }
+    });
+    if log.level < level {
+        return;
+    }
+    let word = match level {
+        DebugLevel::Warn => "NCCL WARN ",
+        DebugLevel::Info => "NCCL INFO ",
+        DebugLevel::Version | DebugLevel::Nothing => "",
+    };
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    let process = std::process::id();
+    let line = format!("{}:{process}:{thread} {word}{}\n", host(), line());
+    let _ = match &mut log.file {
+        Some(file) => file.write_all(line.as_bytes()),
+        None => std::io::stdout().lock().write_all(line.as_bytes()),
+    };
+}
+
+/// Logs, once a process, what a reader of the log of a communicator wants to know first.
+pub(crate) fn log_start() {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    STARTED.get_or_init(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        log(DebugLevel::Version, || format!("Maypole {version} as NCCL version {}", number()));
+        log(DebugLevel::Info, || {
+            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            let ignored: Vec<_> = names.filter(|name| is_ignored(name)).collect();
+            match ignored.is_empty() {
+                true => "every variable of NCCL that is set has an effect".to_owned(),
+                false => format!("variables without effect on Maypole: {}", ignored.join(", ")),
+            }
+        });
+    });
+}
+
+fn is_ignored(name: &str) -> bool {
+    name.starts_with("NCCL_") && !KNOWN.contains(&name)
+}
+
+/// The reported version, as people write it.
+fn number() -> String {
+    let version = version();
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
+pub(crate) fn host() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// The name of a file in which %h stands for the host and %p for the process.
+pub(crate) fn expanded(name: &str) -> String {
+    name.replace("%h", &host()).replace("%p", &std::process::id().to_string())
+}
+
+exported! {
+    /// Stores the version of NCCL that this library stands in for: 22809 is 2.28.9.
+    fn ncclGetVersion, pncclGetVersion(_line; version: *mut c_int) {
+        // SAFETY: the caller passes a place for a number.
+        unsafe { put(version, self::version(), "the place for the version") }
+    }
+
+    /// Says whether the ranks encrypt what they send each other. Here only "no" is possible: the
+    /// memory of GPUs never leaves its host, and the control plane is always encrypted.
+    fn ncclSetEncryption, pncclSetEncryption(
+        _line;
+        config: *const crate::abi::ncclEncryptionConfig_t,
+    ) {
+        // SAFETY: the caller passes NULL or such a struct.
+        match unsafe { crate::abi::ncclEncryptionConfig_t::mode(config) }? {
+            0 => Ok(()),
+            _ => Err(Failure::usage("encryption by a key of the program is not there")),
+        }
+    }
+}
+
+/// Writes `value` to `to`.
+///
+/// # Safety
+/// `to` must be NULL or writable.
+pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::argument(format!("{name} is NULL")));
+    }
+    // SAFETY: not NULL, and writable by the caller's promise.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Reads the variables of the log again when the next line is logged.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclResetDebugInit() {
+    *log_state() = None;
+}
+
+/// As [`ncclResetDebugInit`], for a profiler that has its own function of that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn pncclResetDebugInit() {
+    ncclResetDebugInit();
+}
+
+/// Writes the parameters of NCCL to the log: there are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclParamDumpAll() {
+    guarded::<()>("ncclParamDumpAll", |_| Ok(()));
+}
+
+/// As [`ncclParamDumpAll`], for a profiler that has its own function of that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn pncclParamDumpAll() {
+    ncclParamDumpAll();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers_or_have_dots() {
+        assert_eq!(version_of("22809"), Some(22_809));
+        assert_eq!(version_of("2.30.7"), Some(23_007));
+        for wrong in ["", "0", "2.30", "a.b.c", "-2.1.1", "2.100.1"] {
+            assert_eq!(version_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn levels_are_ordered_and_unknown_names_log_nothing() {
+        assert_eq!(DebugLevel::of("warn"), DebugLevel::Warn);
+        assert_eq!(DebugLevel::of("TRACE"), DebugLevel::Info);
+        assert_eq!(DebugLevel::of("loud"), DebugLevel::Nothing);
+        assert!(DebugLevel::Info > DebugLevel::Warn && DebugLevel::Warn > DebugLevel::Version);
+    }
+
+    #[test]
+    fn names_of_files_tell_processes_apart() {
+        let name = expanded("log.%p");
+        assert_eq!(name, format!("log.{}", std::process::id()));
+        assert_eq!(expanded("plain"), "plain");
+    }
+
+    #[test]
+    fn what_the_program_sets_counts_where_the_environment_is_silent() {
+        let settings = Settings { most_lanes: Some(4), ..Settings::default() };
+        assert_eq!(most_lanes(&settings), 4);
+        assert_eq!(most_lanes(&Settings::default()), MOST_LANES);
+        assert!(is_blocking(&Settings::default()));
+        assert!(!is_blocking(&Settings { blocking: Some(false), ..Settings::default() }));
+        assert!(is_ignored("NCCL_ALGO") && !is_ignored("NCCL_DEBUG") && !is_ignored("PATH"));
+    }
+}
