@@ -22,11 +22,10 @@ DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
     }
 }
 
-// Reads the eight bytes from `at` on from a line, as soon as it has arrived.
-DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, u64& eight) {
-    const u64* line = (const u64*)(self.from[nth] + at * 2);
-    u32 flag = flag_of(self, self.number[nth] - 1);
-    Patience patience = {source.peer, 0, 0, false};
+// Reads the eight bytes of a line of `peer`, as soon as it has arrived.
+template <class Self>
+DEVICE u64 await_line(const Self& self, u32 peer, const u64* line, u32 flag, u64& eight) {
+    Patience patience = {peer, 0, 0, false};
     for (;;) {
         u64 low, high;
         load_line(line, low, high);
@@ -37,11 +36,24 @@ DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, u6
             return OK;
         }
         if (is_of_other_call(first, flag) || is_of_other_call(second, flag)) {
-            return report_of(self, source.peer, MISMATCH);
+            return report_of(self, peer, MISMATCH);
         }
         u64 report = patience.look(self);
         if (report != OK) return report;
     }
+}
+
+// Writes eight bytes as a line.
+DEVICE void store_eight(u64* line, u64 eight, u32 flag) {
+    u64 above = (u64)flag << 32;
+    store_line(line, (eight & 0xffffffffull) | above, eight >> 32 | above);
+}
+
+// Reads the eight bytes from `at` on from a line, as soon as it has arrived.
+DEVICE u64 read_line(const Lane& self, const Source& source, u32 nth, u64 at, u64& eight) {
+    const u64* line = (const u64*)(self.from[nth] + at * 2);
+    u32 flag = flag_of(self.mark, self.number[nth] - 1);
+    return await_line(self, source.peer, line, flag, eight);
 }
 
 // Reads the `count` elements from `at` on, which fit in eight bytes.
@@ -77,9 +89,7 @@ DEVICE u64 fold_eights(const Lane& self, const Fold& fold, const Source* sources
             for (u32 i = 0; i < count; i++) into[i] = sum.elements[i];
         }
         if (self.slot && self.launch.protocol == LOW_LATENCY) {
-            u64 above = (u64)flag << 32;
-            store_line((u64*)(self.slot + at * 2), (sum.bits & 0xffffffffull) | above,
-                       sum.bits >> 32 | above);
+            store_eight((u64*)(self.slot + at * 2), sum.bits, flag);
         } else if (self.slot) {
             typename T::Stored* slot = (typename T::Stored*)(self.slot + at);
             for (u32 i = 0; i < count; i++) slot[i] = sum.elements[i];
@@ -128,8 +138,7 @@ DEVICE u64 pass_empty_line(const Lane& self, const Fold& fold, const Source* sou
         if (report != OK) return report;
     }
     release();
-    u64 above = (u64)flag << 32;
-    if (self.slot) store_line((u64*)self.slot, above, above);
+    if (self.slot) store_eight((u64*)self.slot, 0, flag);
     return OK;
 }
 

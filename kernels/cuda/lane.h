@@ -122,10 +122,11 @@ DEVICE u8* slot_of(const Lane& self, const Mailbox& mailbox, u64 position) {
 enum { MARK_LOG = 16, LINE_MARK_LOG = 12 };
 
 // What tells the publications of a call from those of another one: some bits of a hash of its
-// fingerprint and its number. Another fingerprint has the same mark once in 2^16, and once in 2^12 on
-// lines, which have room for fewer bits.
-DEVICE u32 mark_of(u32 fingerprint, u64 calls) {
-    return (u32)(((u64)fingerprint << 32 | (u32)calls) * 0x9e3779b97f4a7c15ull >> (64 - MARK_LOG));
+// fingerprint, its number, and the number of earlier calls in its room. Another fingerprint has the same
+// mark once in 2^16, and once in 2^12 on lines, which have room for fewer bits.
+DEVICE u32 mark_of(u32 fingerprint, u32 number, u64 calls) {
+    u32 call = fingerprint + number * 0x9e3779b1u;
+    return (u32)(((u64)call << 32 | (u32)calls) * 0x9e3779b97f4a7c15ull >> (64 - MARK_LOG));
 }
 
 // Flags repeat after 2^FLAG_LOG publications. The emulator has fewer, so that they do.
@@ -133,10 +134,10 @@ DEVICE u32 mark_of(u32 fingerprint, u64 calls) {
 #define FLAG_LOG 19
 #endif
 
-// The flag of the lines of a publication. It is never zero, as fresh memory is.
-DEVICE u32 flag_of(const Lane& self, u64 position) {
-    u32 mark = self.mark >> (MARK_LOG - LINE_MARK_LOG);
-    return 0x80000000u | mark << FLAG_LOG | (u32)(position & ((1ull << FLAG_LOG) - 1));
+// The flag of the lines of a publication whose call has this mark. It is never zero, as fresh memory is.
+DEVICE u32 flag_of(u32 mark, u64 position) {
+    u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);
+    return 0x80000000u | bits << FLAG_LOG | (u32)(position & ((1ull << FLAG_LOG) - 1));
 }
 
 // True if a flag is that of the same publication as `wanted`, but of another call.
@@ -169,11 +170,24 @@ DEVICE u64 arrived_of(const Lane& self, u32 rank, u64 position) {
 
 // ---- Waiting
 
-// True if `peer` makes another call than this rank does. A call that has not begun, or that is over,
+// What a rank tells the others about call `number`. It is never zero, because no fingerprint is.
+DEVICE u64 announcement(u32 number, u32 fingerprint) { return (u64)number << 32 | fingerprint; }
+
+// True if the rank that told this makes another call `number`. A call that has not begun, or that is over,
 // is not known.
+DEVICE bool is_other(u64 told, u32 number, u32 fingerprint) {
+    return told != 0 && (u32)(told >> 32) == number && (u32)told != fingerprint;
+}
+
+// The number of the call among those that ranks announce: that of its host for calls of all ranks, which
+// may be in several rooms; in a room of two, that of the room.
+DEVICE u32 number_of(const Lane& self) {
+    return self.launch.other == EACH ? self.launch.number : (u32)self.calls;
+}
+
 DEVICE bool is_other_call(const Lane& self, u32 peer) {
     u64 told = load_relaxed(self.launch.ours.announced + peer);
-    return (u32)(told >> 32) == (u32)(self.calls + 1) && (u32)told != self.launch.fingerprint;
+    return is_other(told, number_of(self), self.launch.fingerprint);
 }
 
 // The rank of the group that `peer` is in its room.
@@ -200,7 +214,8 @@ struct Patience {
     // The peer had left at the last look. What it has published before has come since then.
     bool is_gone;
 
-    DEVICE u64 look(const Lane& self) {
+    // `Self` knows the launch: a lane, or a block of a short call.
+    template <class Self> DEVICE u64 look(const Self& self) {
         PAUSE();
         looks += 1;
         if (looks % LOOKS != 0) return OK;
@@ -213,6 +228,15 @@ struct Patience {
         return time - since > self.launch.patience ? report_of(self, peer, TIMED_OUT) : (u64)OK;
     }
 };
+
+// Says why the rank gives up, the first time that it does. Ends its walks and calls that come later, and
+// the waits of those that run.
+template <class L> DEVICE void give_up(const L& launch, u64 report) {
+    u64 first = set_once(launch.failed, report);
+    store_relaxed(launch.report, first == OK ? report : first);
+    release();
+    store_relaxed(launch.abort, 1);
+}
 
 // Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
 DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {

@@ -157,6 +157,32 @@ struct Launch {
     u32 number;
 };
 
+// One rank's part of a short call, which has no program: `short.h`.
+enum { MOST_SHORT_RANKS = 8, SHORT_BLOCKS = 4, SHORT_THREADS = 512 };
+struct ShortLaunch {
+    // By rank, as this rank reaches it: the lines that the others write for it, and its `announced`.
+    u64* lines[MOST_SHORT_RANKS];
+    u64* announced[MOST_SHORT_RANKS];
+    // By block: the number of earlier calls.
+    u64* counts;
+    const u8* input;
+    u8* output;
+    // As in `Launch`.
+    u32* abort;
+    u64* report;
+    u64* gone;
+    u64* failed;
+    u64 patience;
+    // Of this rank's input.
+    u32 bytes;
+    u32 fingerprint;
+    u32 ranks;
+    u32 me;
+    u32 number;
+    // Not zero: the result is what all ranks have, side by side, instead of the combination.
+    u32 gathers;
+};
+
 // What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.
 enum { MOST_LAUNCHES = 16 };
 struct Launches {

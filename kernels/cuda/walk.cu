@@ -19,7 +19,7 @@
 // The loops have no compiler-specific hints but `machine.h`, so that a C++ compiler runs the same text
 // on a CPU (`emulated/`).
 
-#include "fold.h"
+#include "short.h"
 
 // ---- After a fold
 
@@ -92,7 +92,7 @@ DEVICE bool step(Lane& self, const Fold& fold, u32 k, u64 position) {
         wipe(self);
         __syncthreads();
     }
-    u32 flag = flag_of(self, position);
+    u32 flag = flag_of(self.mark, position);
     u64 report = carry_out<T, Op>(self, fold, sources, whole, mine, flag);
     if (report != OK) self.lines = report;
     for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
@@ -170,12 +170,14 @@ DEVICE void resume(Lane& self) {
     u64 calls = counts[launch.ranks];
     if (threadIdx.x == 0) {
         self.calls = calls;
-        self.mark = mark_of(launch.fingerprint, calls);
+        u32 number = launch.other == EACH ? launch.number : 0;
+        self.mark = mark_of(launch.fingerprint, number, calls);
     }
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         Peer& peer = self.peers[rank];
         peer.before = counts[rank];
-        u64 call = (calls + 1) << 32 | launch.fingerprint;
+        u32 number = launch.other == EACH ? launch.number : (u32)calls;
+        u64 call = announcement(number, launch.fingerprint);
         if (self.lane == 0) store_relaxed(peer.mailbox.announced + launch.me, call);
     }
     const u64* audiences = launch.audiences + (u64)self.lane * launch.slots;
@@ -225,13 +227,7 @@ DEVICE void leave(const Lane& self) {
 // the first one may not have come to it yet.
 DEVICE void tell_host(const Lane& self, u64 report) { store_relaxed(self.launch.report, report); }
 
-// Ends the walks of the rank that come later, and the waits of those that run.
-DEVICE void give_up(const Lane& self, u64 report) {
-    u64 first = set_once(self.launch.failed, report);
-    tell_host(self, first == OK ? report : first);
-    release();
-    store_relaxed(self.launch.abort, 1);
-}
+DEVICE void give_up(const Lane& self, u64 report) { give_up(self.launch, report); }
 
 // Walks the program of launch `blockIdx.x / lanes` as lane `blockIdx.x % lanes`.
 template <class T, class Op> DEVICE void walk(const Launches& launches) {
@@ -260,6 +256,7 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
 }
 
 #ifndef EMULATED
-// A module has one kernel: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
+// A module has two kernels: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
 KERNEL(NAME)(BY_VALUE Launches launches) { walk<TYPE, OPERATION>(launches); }
+KERNEL(short_call)(BY_VALUE ShortLaunch launch) { run_short<TYPE, OPERATION>(launch); }
 #endif

@@ -3,6 +3,7 @@
 //! Rank 0 looks, and all ranks use what it found: the order of a ring follows from it, and must be
 //! equal on all ranks.
 
+use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::topology::{DeviceLinks, detect};
@@ -58,14 +59,15 @@ impl Introduction {
         })
     }
 
-    /// Multiprocessors of its GPU that no group has reserved, of whichever process of these ranks.
-    pub(super) fn free(&self, all: &[Self]) -> u32 {
+    /// Its GPU, with what all groups have reserved, of whichever process of these ranks.
+    pub(super) fn gpu(&self, all: &[Self]) -> RankGpu {
         let here = all.iter().filter(|other| other.uuid == self.uuid);
         let mut processes: Vec<_> = here.map(|other| (other.process, other.free)).collect();
         processes.sort_unstable_by_key(|(process, free)| (process.to_bytes(), *free));
         processes.dedup_by_key(|(process, _)| *process);
         let reserved: u32 = processes.iter().map(|(_, free)| self.processors - free).sum();
-        self.processors.saturating_sub(reserved)
+        let free = self.processors.saturating_sub(reserved);
+        RankGpu { uuid: self.uuid, processors: self.processors, free }
     }
 
     /// True if another rank is a thread of the same process, on the same GPU.

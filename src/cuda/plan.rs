@@ -44,19 +44,30 @@ pub(super) const MEASURED: &str =
 pub(super) const COSTS: CostTable =
     CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 
-/// The lanes of each rank of a group, whose ranks have GPUs with these UUIDs, of which no other group of
-/// their processes has reserved so many multiprocessors; at most as many as are `wanted`. `None` if some
-/// rank gets none.
+/// The lanes of each rank of a group whose ranks have these GPUs; at most as many as are `wanted`. `None` if
+/// some rank gets none.
 ///
 /// Every block of every rank must run at the same time, also beside those of other groups. A
-/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). A quarter is left for
-/// the groups to come.
-pub(super) fn lanes(gpus: &[([u8; 16], u32)], wanted: u32) -> Option<u32> {
-    let crowd = |uuid| gpus.iter().filter(|other| other.0 == uuid).count() as u32;
-    let share = gpus.iter().map(|(uuid, free)| free / crowd(*uuid)).min().filter(|it| *it > 0)?;
-    let is_shared = gpus.iter().any(|(uuid, _)| crowd(*uuid) > 1);
+/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group of a
+/// GPU leaves a quarter to those to come, and each of these takes a quarter of what is left: programs have
+/// one large group and many small ones.
+pub(super) fn lanes(gpus: &[RankGpu], wanted: u32) -> Option<u32> {
+    let crowd = |uuid| gpus.iter().filter(|other| other.uuid == uuid).count() as u32;
+    let share = gpus.iter().map(|gpu| gpu.free / crowd(gpu.uuid)).min().filter(|it| *it > 0)?;
+    let is_shared = gpus.iter().any(|gpu| crowd(gpu.uuid) > 1);
+    let is_first = gpus.iter().all(|gpu| gpu.free == gpu.processors);
     let most = if is_shared { MOST_LANES } else { MOST_LANES_BETWEEN_GPUS };
-    Some((share - share.div_ceil(4)).clamp(1, most.min(wanted)))
+    let lanes = if is_first { share - share.div_ceil(4) } else { share / 4 };
+    Some(lanes.clamp(1, most.min(wanted)))
+}
+
+/// The GPU of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankGpu {
+    pub(super) uuid: [u8; 16],
+    pub(super) processors: u32,
+    /// Multiprocessors that no other group has reserved.
+    pub(super) free: u32,
 }
 
 /// The mailboxes of ranks that have `lanes` lanes each.
@@ -126,20 +137,24 @@ mod tests {
     #[test]
     fn all_groups_of_a_gpu_run_at_once() {
         for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2), (1, 1)] {
-            let mut free = processors;
-            while let Some(lanes) = lanes(&vec![([7; 16], free); crowd as usize], u32::MAX) {
+            let (mut free, mut groups) = (processors, 0);
+            let gpu = |free| RankGpu { uuid: [7; 16], processors, free };
+            while let Some(lanes) = lanes(&vec![gpu(free); crowd as usize], 24) {
                 free = free.checked_sub(lanes * crowd).expect("their blocks fit");
+                groups += 1;
             }
             assert!(free < crowd, "all are used in the end");
+            println!("{crowd} ranks on {processors} multiprocessors: {groups} groups");
+            assert!(groups >= 10 || processors / crowd < 66, "{groups} groups");
         }
     }
 
     #[test]
     fn the_rank_with_the_fullest_gpu_decides() {
-        let gpu = |name: u8, free| ([name; 16], free);
+        let gpu = |name: u8, free| RankGpu { uuid: [name; 16], processors: 132, free };
         let any = |gpus: &[_]| lanes(gpus, u32::MAX);
         assert_eq!(any(&[gpu(1, 132), gpu(2, 132)]), Some(32));
-        assert_eq!(any(&[gpu(1, 132), gpu(2, 4)]), Some(3));
+        assert_eq!(any(&[gpu(1, 132), gpu(2, 4)]), Some(1));
         assert_eq!(any(&[gpu(1, 132), gpu(1, 132)]), Some(49));
         assert_eq!(lanes(&[gpu(1, 132), gpu(1, 132)], 24), Some(24));
         assert_eq!(any(&[gpu(1, 132), gpu(2, 0)]), None);

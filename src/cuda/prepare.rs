@@ -1,12 +1,17 @@
 //! How a call gets its program on the GPU.
 
 use super::plan;
-use super::programs::{Prepared, ProgramRoom, load_aside};
+use super::programs::{Prepared, ProgramRoom, Way, load_aside};
 use super::rank::{DeviceRank, IS_CONNECTED, Made};
+use crate::algorithms::Algorithm;
 use crate::engine::agree::named_call;
 use crate::engine::calls::call::CollectiveCall;
+use crate::engine::device::DeviceLowered;
 use crate::error::Result;
+use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
+use cudarc::driver::CudaStream;
+use maypole_kernels::cuda::load_short;
 use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError};
 use std::sync::Arc;
 
@@ -79,23 +84,59 @@ impl DeviceRank {
         let (lowered, packed) =
             self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
-        let kernel = self.walk(call).map_err(said)?;
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(said)?;
         }
-        if is_captured {
-            let code = load_aside(&self.aside, packed.bytes()).map_err(said)?;
-            return Ok(Prepared { code, room, kernel, lowered });
+        if let Some(way) = self.short_way(call, &lowered)? {
+            if !is_captured {
+                self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
+            }
+            return Ok(Prepared { lowered, way });
         }
+        let kernel = self.walk(self.walk_module(call)).map_err(said)?;
+        let code = match is_captured {
+            true => load_aside(&self.aside, packed.bytes()),
+            false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
+        };
+        let way = Way::Walk { kernel, code: code.map_err(said)?, room };
+        Ok(Prepared { lowered, way })
+    }
+
+    /// The way of a call in which every rank reads what every rank has, if it is short.
+    fn short_way(&mut self, call: CollectiveCall, lowered: &DeviceLowered) -> Made<Option<Way>> {
+        let gathers = call.collective == Collective::AllGather;
+        let is_one_hop = match call.collective {
+            Collective::AllReduce => lowered.algorithm == Algorithm::OneShot,
+            Collective::AllGather => {
+                lowered.algorithm == Algorithm::Direct || self.comm.world() == 2
+            }
+            Collective::Barrier => true,
+            _ => false,
+        };
+        if !is_one_hop || lowered.stages_input || !self.board().makes_short_calls(lowered.input) {
+            return Ok(None);
+        }
+        let module = self.walk_module(call);
+        let kernel = load_short(self.stream.context(), &module).map_err(|it| it.to_string())?;
+        Ok(Some(Way::Short { kernel, gathers }))
+    }
+
+    /// Makes sure that there is working memory for the call, unless a graph has its own, and does `work` on
+    /// the rank's own stream.
+    fn make_room<T>(
+        &mut self,
+        lowered: &DeviceLowered,
+        call: CollectiveCall,
+        work: impl FnOnce(&Arc<CudaStream>) -> std::result::Result<T, DeviceError>,
+    ) -> std::result::Result<T, DeviceError> {
         let stages = lowered.stages_input || call.op.scales();
         let staged = if stages { lowered.input } else { 0 };
         let Self { board, programs, scratch, staging, stream, .. } = self;
-        let code = board.as_mut().expect(IS_CONNECTED).at_home(|| {
+        board.as_mut().expect(IS_CONNECTED).at_home(|| {
             programs.free_dropped();
             scratch.grow(lowered.scratch)?;
             staging.grow(staged)?;
-            DeviceCode::load(stream, packed.bytes())
-        });
-        Ok(Prepared { code: code.map_err(said)?, room, kernel, lowered })
+            work(stream)
+        })
     }
 }

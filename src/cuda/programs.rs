@@ -11,18 +11,28 @@ use maypole_transports::cuda::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A call that has a program on the GPU.
+/// A call that is ready to be started.
 pub(super) struct Prepared {
-    pub(super) code: DeviceCode,
-    pub(super) room: Room,
-    pub(super) kernel: CudaFunction,
     pub(super) lowered: DeviceLowered,
+    pub(super) way: Way,
+}
+
+/// How a call runs on the GPU.
+pub(super) enum Way {
+    /// A kernel walks its program, over the mailboxes of a room.
+    Walk { kernel: CudaFunction, code: DeviceCode, room: Room },
+    /// It is short enough for a kernel that needs no program.
+    Short { kernel: CudaFunction, gathers: bool },
 }
 
 impl Prepared {
     /// Bytes that it takes while it is kept.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.code.bytes() + self.lowered.record.memory()
+        let program = match &self.way {
+            Way::Walk { code, .. } => code.bytes(),
+            Way::Short { .. } => 0,
+        };
+        size_of::<Self>() + program + self.lowered.record.memory()
     }
 }
 

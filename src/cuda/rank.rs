@@ -1,7 +1,7 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
 use super::plan;
-use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared};
+use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
 use super::watch::fault_of;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
@@ -15,7 +15,7 @@ use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor,
-    ReservedBlocks,
+    ReservedBlocks, ShortDeviceCall,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ impl DeviceRank {
 
     /// The kernel that moves bytes.
     pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
-        self.kernel(Self::BYTES, BinaryOp::Max)
+        self.walk(Self::byte_module())
     }
 
     /// The module whose kernel moves bytes.
@@ -287,22 +287,18 @@ impl DeviceRank {
         CallStream::new(on).map_err(|error| self.comm.invalid(operation, error.to_string()))
     }
 
-    /// The kernel of `call`. Calls that combine nothing take one that every type has.
-    pub(super) fn walk(
-        &mut self,
-        call: CollectiveCall,
-    ) -> std::result::Result<CudaFunction, DeviceError> {
+    /// The module of `call`. Calls that combine nothing take one that every type has.
+    pub(super) fn walk_module(&self, call: CollectiveCall) -> String {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Max);
-        self.kernel(call.kind, op)
+        walk_module(call.kind, op).expect("the type was checked to have the operation")
     }
 
-    fn kernel(
+    /// The kernel of `module` that walks programs.
+    pub(super) fn walk(
         &mut self,
-        kind: DataType,
-        op: BinaryOp,
+        module: String,
     ) -> std::result::Result<CudaFunction, DeviceError> {
-        let module = walk_module(kind, op).expect("the type was checked to have the operation");
         if let Some(kernel) = self.walks.get(&module) {
             return Ok(kernel.clone());
         }
@@ -349,18 +345,30 @@ impl DeviceRank {
                 None if stages => DeviceBoard::copy(on, from, input)?,
                 None => {}
             }
-            let device_call = DeviceCall {
-                room: prepared.room,
-                code: &prepared.code,
-                input: from,
-                output,
-                scratch,
-                // Another rank that does not capture the call makes another one.
-                fingerprint: lowered.fingerprint ^ u32::from(on.is_captured()),
-                patience,
-                number,
-            };
-            board.launch(on, &prepared.kernel, &[device_call])?;
+            // Another rank that does not capture the call makes another one.
+            let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
+            match &prepared.way {
+                Way::Walk { kernel, code, room } => {
+                    let (room, input) = (*room, from);
+                    let call = DeviceCall {
+                        room,
+                        code,
+                        input,
+                        output,
+                        scratch,
+                        fingerprint,
+                        patience,
+                        number,
+                    };
+                    board.launch(on, kernel, &[call])?;
+                }
+                Way::Short { kernel, gathers } => {
+                    let (input, gathers) = (from, *gathers);
+                    let call =
+                        ShortDeviceCall { input, output, gathers, fingerprint, patience, number };
+                    board.launch_short(on, kernel, &call)?;
+                }
+            }
             match lowered.divisor {
                 Some(divisor) => DeviceBoard::divide(on, &maps[&call.kind], output, divisor),
                 None => Ok(()),

@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
+/// Lanes of a rank alone.
+const LANES_ALONE: u32 = 16;
+
 /// Why there are no mailboxes if too many groups use the GPUs.
 const NO_ROOM: &str = "the groups that the processes have on some GPU have reserved all of its \
                        multiprocessors, because all blocks of all groups must run at the same time: \
@@ -51,15 +54,19 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let links = links::find(comm, CALL, &all)?;
-    let gpus: Vec<_> = all.iter().map(|one| (one.uuid, one.free(&all))).collect();
+    let gpus: Vec<_> = all.iter().map(|one| one.gpu(&all)).collect();
     let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
-    let Some(lanes) = plan::lanes(&gpus, most) else {
+    let lanes =
+        if comm.world() > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
+    let Some(lanes) = lanes else {
         tracing::warn!("collectives on GPUs go through the host: {NO_ROOM}");
         return Ok(Err(NO_ROOM.to_owned()));
     };
     // Of ranks that make other groups at this moment, one may have been faster.
     let mine = all[comm.rank()];
-    let blocks = ReservedBlocks::new(mine.uuid, lanes, mine.processors);
+    // The kernels of a rank alone wait for nobody.
+    let reserved = if comm.world() > 1 { lanes } else { 0 };
+    let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
     let shapes = plan::shapes(lanes);
     let meets = all.iter().any(|one| one.shares_gpu(&all));

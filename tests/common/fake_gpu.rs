@@ -3,8 +3,9 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use crate::skip;
-use maypole_kernels::DataType;
-use maypole_kernels::cuda::MODULES;
+use maypole_kernels::cuda::{MODULES, walk_module};
+use maypole_kernels::{BinaryOp, DataType};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -143,15 +144,17 @@ impl Parts {
         sources.extend(["fibers.cpp", "live.cpp"].map(|name| tests.join("emulated").join(name)));
         sources.extend(others.sources);
         let own = [repository().join("kernels/cuda"), tests];
-        let maps = DataType::NUMBERS.into_iter().map(|kind| {
-            let name = format!("map_{}", kind.name());
-            let text = MODULES.ptx(&name).expect("every type of numbers has a module");
+        let maps = DataType::NUMBERS.into_iter().map(|kind| format!("map_{}", kind.name()));
+        let of = |kind| BinaryOp::ALL.into_iter().filter_map(move |op| walk_module(kind, op));
+        let walks: BTreeSet<String> = DataType::ALL.into_iter().flat_map(of).collect();
+        let own_modules = maps.chain(walks).map(|name| {
+            let text = MODULES.ptx(&name).expect("it is one of the library's");
             (name, text)
         });
         let line = |(name, text): (String, String)| {
             format!("    {{{:#x}ull, \"{name}\"}},\n", hash(text.as_bytes()))
         };
-        let modules = maps.chain(others.modules).map(line).collect();
+        let modules = own_modules.chain(others.modules).map(line).collect();
         Self { sources, folders: own.into_iter().chain(others.folders).collect(), modules }
     }
 

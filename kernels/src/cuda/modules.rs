@@ -177,6 +177,17 @@ pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunctio
     }
 }
 
+/// Returns the kernel of `module` that makes short calls (`kernels/cuda/short.h`): as [`Modules::load`].
+///
+/// # Errors
+/// [`CudaError`] if the driver refuses the module.
+///
+/// # Panics
+/// If there is no such module.
+pub fn load_short(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
+    MODULES.load(context, module, "short_call")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -166,6 +166,9 @@ impl JoinConfig {
     }
 }
 
+/// The longest join, so that the sum with the clock does not overflow: 100 years.
+const LONGEST_JOIN: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Descriptors for connections that are not authenticated yet, and for all else that the process
 /// has open.
 const SPARE: u64 = 128;
@@ -196,7 +199,7 @@ pub(crate) fn join_with(
     report: &[u8],
 ) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
-    let deadline = Instant::now() + config.join_timeout;
+    let deadline = Instant::now() + config.join_timeout.min(LONGEST_JOIN);
     match (config.world, config.rank) {
         (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
         (_, 0) => root::accept_ranks(config, report, deadline),

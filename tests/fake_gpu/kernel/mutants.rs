@@ -242,10 +242,7 @@ fn a_rank_that_walks_after_a_failure_is_caught_emulated() {
 #[test]
 fn lines_without_a_mark_are_caught_emulated() {
     let name = "lines that do not tell one call from another";
-    let edit = (
-        "    u32 mark = self.mark >> (MARK_LOG - LINE_MARK_LOG);",
-        "    u32 mark = self.mark * 0;",
-    );
+    let edit = ("    u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);", "    u32 bits = mark * 0;");
     for scenario in [CROSSED, UNEQUAL] {
         check_scenario(&scenario, name, &[edit], Protocol::LowLatency);
     }
@@ -291,10 +288,10 @@ fn a_lock_that_is_never_free_is_caught_emulated() {
 fn a_cause_that_is_overwritten_is_caught_emulated() {
     let name = "a lane that writes its report over the first one";
     let edit = (
-        "    u64 first = set_once(self.launch.failed, report);",
-        "    u64 first = load_relaxed(self.launch.failed);
+        "    u64 first = set_once(launch.failed, report);",
+        "    u64 first = load_relaxed(launch.failed);
     fibers::give_way();
-    store_relaxed(self.launch.failed, report);",
+    store_relaxed(launch.failed, report);",
     );
     check_scenario(&CROSSED, name, &[edit], Protocol::LowLatency);
 }

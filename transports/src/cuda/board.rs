@@ -3,9 +3,10 @@
 use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::error::DeviceError;
 use super::launch::{
-    DeviceCall, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Mailbox, Protocol,
+    DeviceCall, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, MOST_SHORT_BYTES, Mailbox,
+    Protocol, ShortDeviceCall, ShortLaunch,
 };
-use super::layout::{ALIGNMENT, MailboxLayout, Parts, Shapes};
+use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, SHORT_THREADS, Shapes};
 use super::lent_memory::{LentMemory, free_what_was_left};
 use super::memory::DeviceMemory;
 use super::order::{CallStream, WorkOrder};
@@ -113,6 +114,8 @@ struct Locals {
     parts: Vec<LocalParts>,
     /// Not zero there: the rank has failed.
     failed: usize,
+    /// What all short calls have in common, if the group makes some.
+    short: Option<ShortLaunch>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,14 +155,33 @@ impl Locals {
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
         let failed = take(size_of::<u64>());
+        let counts = take(SHORT_BLOCKS * size_of::<u64>());
         let memory = DeviceMemory::new(&board.stream, end)?;
+        let short = board.layout.short.map(|lines| {
+            let mut short = ShortLaunch {
+                counts: memory.address() + counts as u64,
+                abort: board.words.abort_address(),
+                report: board.words.report_address(),
+                gone: board.words.gone_address(),
+                failed: memory.address() + failed as u64,
+                ranks: others.len() as u32,
+                me: me as u32,
+                ..ShortLaunch::default()
+            };
+            let announced = board.layout.announced();
+            for (rank, other) in others.iter().enumerate() {
+                short.lines[rank] = other.address() + lines as u64;
+                short.announced[rank] = other.address() + announced as u64;
+            }
+            short
+        });
         let mut bytes = vec![0; end];
         for (local, table) in parts.iter().zip(&tables) {
             let table = bytemuck::cast_slice(table);
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
         memory.write(&board.stream, 0, &bytes)?;
-        Ok(Self { memory, parts, failed })
+        Ok(Self { memory, parts, failed, short })
     }
 }
 
@@ -291,6 +313,57 @@ impl DeviceBoard {
         // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
         // loaded, and `describe` checks that their buffers are long enough.
         let launched = unsafe { on.stream().launch_builder(kernel).arg(&launches).launch(config) };
+        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
+        Ok(())
+    }
+
+    /// True if a call of so many bytes a rank can be [short](Self::launch_short).
+    pub fn makes_short_calls(&self, bytes: usize) -> bool {
+        self.locals.short.is_some() && bytes <= MOST_SHORT_BYTES
+    }
+
+    /// Starts a short call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
+    /// the launch.
+    ///
+    /// # Panics
+    /// If the group makes no short calls of so many bytes.
+    pub fn launch_short(
+        &mut self,
+        on: &CallStream<'_>,
+        kernel: &CudaFunction,
+        call: &ShortDeviceCall<'_>,
+    ) -> Result<(), DeviceError> {
+        let bytes = call.input.bytes();
+        assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
+        let common = self.locals.short.expect("the group makes short calls");
+        let blocks = if call.gathers { u64::from(common.ranks) } else { 1 };
+        if call.output.bytes() < bytes * blocks {
+            let why = format!("{} bytes of output are too few", call.output.bytes());
+            return Err(DeviceError::Program(why));
+        }
+        let launch = ShortLaunch {
+            input: call.input.address(),
+            output: call.output.address(),
+            patience: call.patience,
+            bytes: bytes as u32,
+            fingerprint: call.fingerprint,
+            number: call.number,
+            gathers: u32::from(call.gathers),
+            ..common
+        };
+        let lines = bytes.div_ceil(8).max(1) as u32;
+        let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
+        let blocks = lines.div_ceil(SHORT_THREADS as u32);
+        let config = LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (threads, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the kernel takes `ShortLaunch` by value; the buffers are as long as it says.
+        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
         launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::code::DeviceCode;
-use super::layout::Room;
+use super::layout::{MOST_SHORT_RANKS, Room, SHORT_BLOCKS, SHORT_THREADS};
 
 /// How a publication says that it has arrived.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -199,6 +199,52 @@ pub(super) struct KernelLaunch {
     pub(super) tells_late: u32,
     pub(super) number: u32,
 }
+
+/// A call of one rank that has no program, because every rank reads what every rank has.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortDeviceCall<'a> {
+    /// What it reads: so few bytes that the board [makes short calls](super::DeviceBoard::makes_short_calls) of them,
+    /// equally many on all ranks.
+    pub input: Lent<'a>,
+    /// What it writes: as many bytes, or those of all ranks.
+    pub output: Lent<'a>,
+    /// The result is what all ranks have, side by side, instead of the combination.
+    pub gathers: bool,
+    /// As in [`DeviceCall`].
+    pub fingerprint: u32,
+    /// As in [`DeviceCall`].
+    pub patience: u64,
+    /// As in [`DeviceCall`].
+    pub number: u32,
+}
+
+/// Most bytes of a rank in a short call.
+pub(super) const MOST_SHORT_BYTES: usize = SHORT_BLOCKS * SHORT_THREADS * 8;
+
+/// `ShortLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ShortLaunch {
+    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) bytes: u32,
+    pub(super) fingerprint: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) number: u32,
+    pub(super) gathers: u32,
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for ShortLaunch {}
 
 /// `Mailbox` of `program.h`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]

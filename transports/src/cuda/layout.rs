@@ -95,8 +95,17 @@ pub(super) struct MailboxLayout {
     to: Vec<Parts>,
     /// By peer. The receiver of messages has no slots.
     from: Vec<Parts>,
+    /// Where the lines of short calls begin, if there are so few ranks.
+    pub(super) short: Option<usize>,
     pub(super) bytes: usize,
 }
+
+/// Most ranks of a group that makes short calls: `program.h`.
+pub(super) const MOST_SHORT_RANKS: usize = 8;
+/// Most blocks of a short call.
+pub(super) const SHORT_BLOCKS: usize = 4;
+/// Threads of a block of a short call, each of which has eight bytes.
+pub(super) const SHORT_THREADS: usize = 512;
 
 impl MailboxLayout {
     /// # Panics
@@ -111,10 +120,22 @@ impl MailboxLayout {
         }
         let mut end = 0;
         let messages = &shapes.messages;
-        let group = shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
+        let mut group: Vec<Parts> =
+            shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
+        // A rank tells which call it makes, in whichever of these rooms.
+        let announced = group.first().map_or(0, |parts| parts.announced);
+        group.iter_mut().for_each(|parts| parts.announced = announced);
         let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
         let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
-        Self { group, to, from, bytes: end }
+        let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
+        let short = (ranks <= MOST_SHORT_RANKS).then_some(end);
+        let bytes = end + short.map_or(0, |_| lines);
+        Self { group, to, from, short, bytes }
+    }
+
+    /// Where ranks tell which call of all ranks they make.
+    pub(super) fn announced(&self) -> usize {
+        self.group.first().map_or(0, |parts| parts.announced)
     }
 
     /// The ranks that meet in `room` of rank `me` among `ranks`, and where the mailbox of each one

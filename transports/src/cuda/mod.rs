@@ -24,7 +24,9 @@ pub use arena::{Offer, ProcessName};
 pub use board::{DeviceBoard, LentFactor, PendingBoard};
 pub use code::{CodeShelf, DeviceCode};
 pub use error::DeviceError;
-pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
+pub use launch::{
+    DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, ShortDeviceCall, lend, lend_mut,
+};
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::LentMemory;
 pub use order::{BesideCapture, CallStream, KeptContext, untracked_context};
