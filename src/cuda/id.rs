@@ -5,6 +5,7 @@ use crate::comm::Communicator;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
+use crate::world::launch::split_port;
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::random;
 use std::ffi::c_char;
@@ -83,7 +84,7 @@ impl Id {
     /// # Errors
     /// [`Error::Join`] if it is no host and port, or longer than 80 bytes.
     pub fn fixed(address: &str) -> Result<Self> {
-        if address.len() > ADDRESS || host_and_port(address).is_none() {
+        if address.len() > ADDRESS || split_port(address).1.is_none() {
             let why = format!("'{address}' is not a host and a port, of at most {ADDRESS} bytes");
             return Err(Error::wrong_setting(why));
         }
@@ -117,7 +118,7 @@ impl Id {
         // The port is that of the first group, which may still use it.
         let len = bytes[KEY + JOB..].iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
         let address = &mut bytes[KEY + JOB..][..len];
-        if let Some((host, _)) = host_and_port(str::from_utf8(address).unwrap_or_default()) {
+        if let (host, Some(_)) = split_port(str::from_utf8(address).unwrap_or_default()) {
             let host = host.as_bytes().to_vec();
             address.fill(0);
             address[..host.len()].copy_from_slice(&host);
@@ -152,23 +153,12 @@ impl Id {
         })?;
         let (key, job) = secret.split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (address, port) = match host_and_port(address) {
-            Some((host, port)) => (host, Some(port)),
-            None => (address, None),
-        };
-        let mut config = JoinConfig::new(rank, world, address).with_job(&job);
-        config.key = Some(key.try_into().expect("32 bytes"));
-        config.ports = port.map_or(config.ports, |port| vec![port]);
-        Ok(config)
+        let named = JoinConfig::new(rank, world, address);
+        let ports = split_port(address).1.map(|_| named.ports.clone());
+        let config = named.with_job(&job);
+        let ports = ports.unwrap_or_else(|| config.ports.clone());
+        Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ports, ..config })
     }
-}
-
-/// Host and port of an address that has both. An IPv6 address alone has more colons, and no brackets.
-fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
-    Some((host, port.parse().ok()?))
 }
 
 /// A hash of `bytes`, another one for each `seed`: equal in every build on every host, which `std`'s
@@ -252,7 +242,6 @@ mod tests {
         assert_eq!((derived.address.as_deref(), derived.key), (Some("::1"), config.key));
         assert!(derived.job != config.job && derived.ports.len() > 1);
         assert_ne!(id.derived(&[1, 3]).configuration(0, 2).unwrap().job, derived.job);
-        assert_eq!(host_and_port("fe80::1"), None);
         assert!(["node7", "node7:", "node7:70000", ""].iter().all(|it| Id::fixed(it).is_err()));
     }
 }

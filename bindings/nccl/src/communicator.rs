@@ -6,6 +6,7 @@
 use crate::abi::{Settings, ncclComm_t};
 use crate::core::{AbortHandle, Comm, CommOptions, Id};
 use crate::error::{Failure, Progress};
+use crate::leaving::{Manner, leave};
 use crate::operations::Operations;
 use crate::variables;
 use cudarc::driver::CudaContext;
@@ -167,13 +168,13 @@ impl Communicator {
     }
 
     /// What the library is told about the communicator.
-    pub(crate) fn options(settings: &Settings) -> CommOptions {
+    pub(crate) fn options(settings: &Settings) -> Result<CommOptions, Failure> {
         let mut options = CommOptions::default();
         // Its fields may become more, so it cannot be written as a whole.
         options.most_lanes = Some(variables::most_lanes(settings));
-        options.timeout = variables::timeout();
+        options.timeout = Some(variables::timeout()?);
         options.needs_mailboxes = true;
-        options
+        Ok(options)
     }
 
     /// The name of the communicator in logs.
@@ -267,25 +268,30 @@ impl Communicator {
         }
     }
 
-    /// Ends all calls of this rank, and leaves the group without a word to anybody. The handle must be
-    /// out of the table.
+    /// Ends all calls of this rank, and leaves the group. The handle must be out of the table.
     pub(crate) fn abort(&self) {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
         let member = stage.into_member();
         self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
+        if let Some(member) = member {
+            leave(member.comm, Manner::Aborted);
+        }
     }
 
     /// Leaves the group after this rank's calls. The handle must be out of the table.
     pub(crate) fn destroy(&self) -> Result<(), Failure> {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
-        let joining = matches!(stage, Stage::Joining);
-        // Dropped here, and not under the lock: this may wait for the rank's calls.
-        drop(stage.into_member());
-        self.cut(None, "the communicator was destroyed");
-        match joining {
-            true => Err(Failure::argument("the communicator was destroyed while it was made")),
-            false => Ok(()),
+        if matches!(stage, Stage::Joining) {
+            self.cut(None, "the communicator was destroyed");
+            return Err(Failure::argument("the communicator was destroyed while it was made"));
         }
+        let manner =
+            if matches!(stage, Stage::Revoked(_)) { Manner::Aborted } else { Manner::InOrder };
+        if let Some(member) = stage.into_member() {
+            leave(member.comm, manner);
+        }
+        self.cut(None, "the communicator was destroyed");
+        Ok(())
     }
 
     /// Ends all calls of this rank, and keeps the handle.

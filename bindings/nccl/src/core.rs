@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use maypole::cuda::{
     AbortHandle, Comm, CommOptions, Id, Lent, RawCall, RawMessage, RawOp,
 };
+pub(crate) use maypole_transports::cuda::free_what_was_left;
 
 /// True once the driver has been found. Before that, no function of the driver may be called.
 static FOUND: AtomicBool = AtomicBool::new(false);

@@ -53,14 +53,19 @@ fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
     }
 }
 
+/// Finds the other ranks of a group.
+fn meet(start: &Start) -> Result<Comm, Failure> {
+    let options = Communicator::options(&start.settings)?;
+    let Start { rank, world, context, id, .. } = start;
+    Ok(Comm::from_rank_with(context, *rank, *world, *id, &options)?)
+}
+
 /// Makes a communicator whose ranks have to find one another, and what they do for it.
 fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
     let communicator = Communicator::joining(start);
     let own = communicator.clone();
     let work = move |task: &Task| {
-        let options = Communicator::options(&own.settings);
-        let made = Comm::from_rank_with(&own.context, own.rank, own.world, own.id, &options);
-        let made = own.joined(made.map_err(Failure::from));
+        let made = own.joined(meet(&own));
         if made.is_ok() {
             log_made(&own);
         }
@@ -162,6 +167,7 @@ fn split(
     };
     // SAFETY: the caller passes NULL or settings.
     let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
+    let options = Communicator::options(&settings)?;
     let member = parent.comm()?;
     // Programs wait until the handle is another one.
     place.put(std::ptr::null_mut());
@@ -171,7 +177,6 @@ fn split(
     let may_share = !parent.sharing().is_empty();
     let own = parent.clone();
     let work = move |task: &Task| {
-        let options = Communicator::options(&settings);
         let made = member.split(color, key, &options).map_err(Failure::from);
         task.end_with(move || {
             let handle = match made? {
@@ -238,9 +243,7 @@ fn shrink(
     let is_blocking = variables::is_blocking(&settings);
     let start = Start { rank, world, context, settings, id, is_part: true, may_share };
     let work = move |task: &Task| {
-        let options = Communicator::options(&start.settings);
-        let joined = Comm::from_rank_with(&start.context, rank, world, id, &options);
-        let joined = joined.map_err(Failure::from);
+        let joined = meet(&start);
         task.end_with(move || {
             let part = Communicator::ready(start, joined?);
             log_made(&part);

@@ -19,6 +19,7 @@
 //! | `core` | what is used of CUDA and of the library |
 //! | `communicator` | communicators, and the table of their handles |
 //! | `init` | how communicators are made and ended |
+//! | `leaving` | how a rank leaves a group without holding up its caller |
 //! | `operations` | sums with a factor |
 //! | `calls` | collectives and messages |
 //! | `group` | calls that start together |
@@ -40,6 +41,7 @@ mod core;
 mod error;
 mod group;
 mod init;
+mod leaving;
 mod memory;
 mod operations;
 mod trace;

@@ -69,13 +69,17 @@ pub(crate) fn is_blocking(settings: &Settings) -> bool {
     set.or(settings.blocking).unwrap_or(true)
 }
 
-/// How long calls wait for other ranks: `None` if the library is to read `MAYPOLE_TIMEOUT`. Without
-/// it they wait for ever, as NCCL's do, because programs for NCCL watch over time themselves.
-pub(crate) fn timeout() -> Option<Duration> {
-    match text("MAYPOLE_TIMEOUT") {
-        Some(_) => None,
-        None => Some(Duration::MAX),
-    }
+/// Ten years. A clock can be that far ahead, and not for ever.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// How long calls wait for other ranks. Without `MAYPOLE_TIMEOUT` they wait for ever, as NCCL's do,
+/// because programs for NCCL watch over time themselves.
+pub(crate) fn timeout() -> Result<Duration, Failure> {
+    let Some(value) = text("MAYPOLE_TIMEOUT") else { return Ok(FOREVER) };
+    let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|it| *it >= Duration::from_millis(1)).map(|it| it.min(FOREVER)).ok_or_else(
+        || Failure::argument(format!("MAYPOLE_TIMEOUT={value} is no number of seconds above 0")),
+    )
 }
 
 /// Where rank 0 listens, if the name of every group is to be that: host and port.

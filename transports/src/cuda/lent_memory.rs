@@ -45,8 +45,9 @@ impl Drop for LentMemory {
     }
 }
 
-/// Frees what ranks that have left lent to others, as far as nobody has it open any more.
-pub(super) fn free_what_was_left() {
+/// Frees what ranks of this process that have left lent to others, as far as nobody has it open any more.
+/// Whoever makes memory for another group does so, too.
+pub fn free_what_was_left() {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     let free = left.extract_if(.., |(_, released)| released.load(Ordering::Acquire));
     let free: Vec<_> = free.collect();

@@ -28,7 +28,7 @@ pub use launch::{
     DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, ShortDeviceCall, lend, lend_mut,
 };
 pub use layout::{Room, Shape, Shapes};
-pub use lent_memory::LentMemory;
+pub use lent_memory::{LentMemory, free_what_was_left};
 pub use order::{BesideCapture, CallStream, KeptContext, untracked_context};
 pub use reserved_blocks::ReservedBlocks;
 pub use words::{Reason, Report, ReportWords};

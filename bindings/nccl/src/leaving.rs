@@ -1,0 +1,133 @@
+//! How a rank leaves a group without holding up its caller.
+//!
+//! Leaving has three parts: this rank's calls end; its memory is given back, or kept for ranks that may
+//! still read it; and the ranks say goodbye, which takes up to 5 s where the others leave later. A thread
+//! does all three. The caller waits for the first, and a moment for the rest. The process waits for the
+//! rest when it exits: then its memory is gone, under ranks that may still read it.
+
+use crate::core::{Comm, free_what_was_left};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
+use std::time::{Duration, Instant};
+
+/// How a rank leaves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Manner {
+    /// When its calls are done, however long they take.
+    InOrder,
+    /// Its calls were aborted. Work of the program may hold up the streams that they are on.
+    Aborted,
+}
+
+/// How long a caller waits for calls that were aborted.
+const ABORT_LIMIT: Duration = Duration::from_secs(2);
+/// How long a caller waits for the goodbye. Ranks that leave at the same time need less.
+const MOMENT: Duration = Duration::from_millis(250);
+/// How long a process waits at its exit.
+const EXIT_LIMIT: Duration = Duration::from_secs(6);
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Step {
+    Calls,
+    Goodbye,
+    Gone,
+}
+
+/// A rank that leaves.
+struct Leaving {
+    step: Mutex<Step>,
+    changed: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Leaving {
+    fn reach(&self, step: Step) {
+        *lock(&self.step) = step;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is so far, or until the time is over.
+    fn wait(&self, step: Step, limit: Option<Duration>) {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let mut reached = lock(&self.step);
+        while *reached < step {
+            let Some(until) = until else {
+                reached = self.changed.wait(reached).unwrap_or_else(|it| it.into_inner());
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(reached, left);
+            reached = waited.unwrap_or_else(|it| it.into_inner()).0;
+        }
+    }
+}
+
+/// Ranks of this process that say goodbye after [`Manner::InOrder`], and the process.
+static GOODBYES: Mutex<Vec<Arc<Leaving>>> = Mutex::new(Vec::new());
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Waits for the goodbyes.
+extern "C" fn finish() {
+    if PROCESS.load(Relaxed) != std::process::id() {
+        // A forked child has no such threads.
+        return;
+    }
+    let until = Instant::now() + EXIT_LIMIT;
+    let goodbyes = std::mem::take(&mut *lock(&GOODBYES));
+    for leaving in goodbyes {
+        leaving.wait(Step::Gone, Some(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+fn finish_at_exit() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        PROCESS.store(std::process::id(), Relaxed);
+        // SAFETY: the function takes nothing and may run at any exit.
+        let _ = unsafe { atexit(finish) };
+    });
+}
+
+/// Leaves the group of `comm`.
+pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
+    let leaving = Arc::new(Leaving { step: Mutex::new(Step::Calls), changed: Condvar::new() });
+    if manner == Manner::InOrder {
+        finish_at_exit();
+        let mut goodbyes = lock(&GOODBYES);
+        goodbyes.retain(|other| *lock(&other.step) != Step::Gone);
+        goodbyes.push(leaving.clone());
+    }
+    let own = leaving.clone();
+    let work = move || {
+        // What its calls say is told by `ncclCommGetAsyncError`.
+        let _ = comm.finalize();
+        own.reach(Step::Goodbye);
+        drop(comm);
+        // All ranks have left, so nobody has its memory open. Otherwise a later group frees it.
+        free_what_was_left();
+        own.reach(Step::Gone);
+    };
+    // Without a thread, `work` has been dropped, and the communicator with it.
+    if std::thread::Builder::new().name("CommDestroy".to_owned()).spawn(work).is_err() {
+        return leaving.reach(Step::Gone);
+    }
+    match manner {
+        Manner::InOrder => {
+            leaving.wait(Step::Goodbye, None);
+            leaving.wait(Step::Gone, Some(MOMENT));
+        }
+        Manner::Aborted => leaving.wait(Step::Goodbye, Some(ABORT_LIMIT)),
+    }
+}
