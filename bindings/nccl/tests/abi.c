@@ -1,5 +1,5 @@
-/* What programs for NCCL are compiled with: sizes, places of fields, and values. Compiled, and not run;
- * against our header, and where it is installed against NVIDIA's. */
+/* What programs for NCCL are compiled with: sizes, places of fields, and values. Compiled, and not
+ * run; against our header, and where it is installed against NVIDIA's. */
 #include <nccl.h>
 #include <limits.h>
 #include <stddef.h>
@@ -88,21 +88,24 @@ SAME(offsetof(ncclEncryptionConfig_t, psk), 24);
 #endif
 
 /* Functions have these types: a pointer of the type takes each. */
-ncclResult_t (*const all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                                 cudaStream_t) = ncclAllReduce;
-ncclResult_t (*const reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
-                             cudaStream_t) = ncclReduce;
+ncclResult_t (*const all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                                 ncclComm_t, cudaStream_t) = ncclAllReduce;
+ncclResult_t (*const reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int,
+                             ncclComm_t, cudaStream_t) = ncclReduce;
 ncclResult_t (*const broadcast)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t,
                                 cudaStream_t) = ncclBroadcast;
 ncclResult_t (*const all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
                                  cudaStream_t) = ncclAllGather;
-ncclResult_t (*const reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                                     cudaStream_t) = ncclReduceScatter;
-ncclResult_t (*const send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) = ncclSend;
-ncclResult_t (*const receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) = ncclRecv;
-ncclResult_t (*const init)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *) = ncclCommInitRankConfig;
+ncclResult_t (*const reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                                     ncclComm_t, cudaStream_t) = ncclReduceScatter;
+ncclResult_t (*const send)(const void *, size_t, ncclDataType_t, int, ncclComm_t,
+                           cudaStream_t) = ncclSend;
+ncclResult_t (*const receive)(void *, size_t, ncclDataType_t, int, ncclComm_t,
+                              cudaStream_t) = ncclRecv;
+ncclResult_t (*const init)(ncclComm_t *, int, ncclUniqueId, int,
+                           ncclConfig_t *) = ncclCommInitRankConfig;
 ncclResult_t (*const split)(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *) = ncclCommSplit;
-ncclResult_t (*const pre_mul)(ncclRedOp_t *, void *, ncclDataType_t, ncclScalarResidence_t, ncclComm_t) =
-    ncclRedOpCreatePreMulSum;
+ncclResult_t (*const pre_mul)(ncclRedOp_t *, void *, ncclDataType_t, ncclScalarResidence_t,
+                              ncclComm_t) = ncclRedOpCreatePreMulSum;
 
 const ncclConfig_t initialized = NCCL_CONFIG_INITIALIZER;

@@ -1,0 +1,401 @@
+//! Programs in C over the fake driver, as programs that are built for NCCL use the library: they
+//! allocate, make streams and copy by the driver's own functions. Each rank is a process, or a thread
+//! with a GPU of its own. Nothing here says anything about a real GPU's memory, scheduling or speed.
+#![cfg(target_os = "linux")]
+
+#[path = "../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
+#[path = "../../../tests/common/skip.rs"]
+mod skip;
+
+use fake_gpu::FakeDriver;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, RwLock};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Seconds that one program may take on a busy machine. It ends itself then.
+const LIMIT: u64 = 240;
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// The library as `libnccl.so.2`, and the programs.
+struct Built {
+    folder: TempDir,
+}
+
+impl Built {
+    /// Compiles all programs once. `None` if there is no C++ compiler, and so no driver.
+    fn get() -> Option<&'static (Self, &'static FakeDriver)> {
+        static BUILT: OnceLock<Option<(Built, &'static FakeDriver)>> = OnceLock::new();
+        let build = || {
+            let driver = FakeDriver::get()?;
+            Some((Self::new(driver), driver))
+        };
+        let built = BUILT.get_or_init(build).as_ref();
+        if built.is_none() {
+            skip::skipped("there is no fake driver");
+        }
+        built
+    }
+
+    fn new(driver: &FakeDriver) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        std::fs::copy(library(), folder.path().join("libnccl.so.2")).unwrap();
+        for program in PROGRAMS {
+            compile(program, folder.path(), driver);
+        }
+        Self { folder }
+    }
+}
+
+/// The library that cargo has built beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libnccl.so");
+    assert!(library.is_file(), "cargo builds the library before its tests");
+    library
+}
+
+const PROGRAMS: [&str; 7] =
+    ["collectives", "messages", "groups", "held", "hard", "captures", "replay"];
+
+fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
+    let driver = driver.library_path();
+    let driver = driver.split(':').next().unwrap();
+    let output = Command::new("cc")
+        .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+        .arg(here().parent().unwrap())
+        .arg(here().join(program).with_extension("c"))
+        .arg(folder.join("libnccl.so.2"))
+        .arg(Path::new(driver).join("libcuda.so.1"))
+        .args(["-lm", "-o"])
+        .arg(folder.join(program))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// How the ranks of a program run.
+#[derive(Clone, Copy, Debug)]
+enum Ranks {
+    /// This many processes, each with a GPU of its own.
+    Processes(usize),
+    /// This many processes on the same GPU.
+    OnOneGpu(usize),
+    /// This many threads of a process, each with a GPU of its own.
+    Threads(usize),
+}
+use Ranks::{OnOneGpu, Processes, Threads};
+
+/// A program that is stopped when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A program that has ended cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Tests with limits for the time of a call run alone, all others beside each other.
+static TURN: RwLock<()> = RwLock::new(());
+
+fn command(built: &Built, driver: &FakeDriver, program: &str, ranks: Ranks) -> Command {
+    let mut command = Command::new(built.folder.path().join(program));
+    for (name, _) in std::env::vars_os() {
+        let ours = ["MAYPOLE_", "NCCL_", "FAKE_CUDA_"];
+        if name.to_str().is_some_and(|name| ours.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(name);
+        }
+    }
+    let path = format!("{}:{}", built.folder.path().display(), driver.library_path());
+    command.env("LD_LIBRARY_PATH", path).env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
+    command.env("FAKE_CUDA_DEVICES", "8").env("TEST_LIMIT", LIMIT.to_string());
+    // Room for several communicators, whose kernels all run at the same time.
+    command.env("FAKE_CUDA_LEAKS", "1").env("FAKE_CUDA_PROCESSORS", "66");
+    if let OnOneGpu(_) = ranks {
+        command.env("TEST_DEVICE", "0");
+    }
+    command
+}
+
+/// Runs `words` of a program with these ranks, and returns what it prints.
+///
+/// # Panics
+/// If it fails, or does not end.
+#[track_caller]
+fn said(program: &str, words: &[&str], ranks: Ranks, variables: &[(&str, &str)]) -> String {
+    let Some((built, driver)) = Built::get() else { return String::new() };
+    let mut command = command(built, driver, program, ranks);
+    let (number, kind) = match ranks {
+        Processes(number) | OnOneGpu(number) => (number, "processes"),
+        Threads(number) => (number, "threads"),
+    };
+    command.arg(words[0]).args([&number.to_string(), kind]).args(&words[1..]);
+    command.envs(variables.iter().copied());
+    let (mut out, into) = std::io::pipe().unwrap();
+    command.stdin(Stdio::null()).stdout(into.try_clone().unwrap()).stderr(into);
+    let started = Instant::now();
+    let mut running = Running(command.spawn().unwrap());
+    // The ends of the pipe that this process has.
+    drop(command);
+    let mut text = Vec::new();
+    out.read_to_end(&mut text).unwrap();
+    let status = running.0.wait().unwrap();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(started.elapsed() < Duration::from_secs(2 * LIMIT));
+    assert!(status.success(), "{program} {words:?} {ranks:?} {variables:?}: {status}\n{text}");
+    text
+}
+
+/// Runs a test of a program, once for each of `all`, and checks what it leaves.
+#[track_caller]
+fn run(program: &str, test: &str, all: &[Ranks]) {
+    let _turn = TURN.read().unwrap();
+    for ranks in all {
+        let text = said(program, &[test], *ranks, &[]);
+        print!("{text}");
+        check_leaks(&text);
+    }
+}
+
+/// Runs a test that ends processes early, or has graphs with calls: what these use is kept.
+#[track_caller]
+fn run_and_leave(program: &str, test: &str, all: &[Ranks]) {
+    let _turn = TURN.read().unwrap();
+    for ranks in all {
+        print!("{}", said(program, &[test], *ranks, &[]));
+    }
+}
+
+/// The fake driver says what a process has left when it ends. Contexts and modules are kept for the life
+/// of a process. Memory that other processes may have open is freed before the next communicator is
+/// made; `nothing_left` in `hard.c` looks at that.
+#[track_caller]
+fn check_leaks(text: &str) {
+    for line in text.lines().filter(|line| line.contains("left at exit")) {
+        let (_, left) = line.split_once("exit: ").unwrap();
+        let kept = [" modules", " contexts", " device allocations"];
+        let is_kept = |what: &str| kept.iter().any(|name| what.ends_with(name));
+        assert!(left.split(", ").all(is_kept), "{text}");
+    }
+}
+
+/// Does what a trace says, in worlds of several sizes.
+#[track_caller]
+fn replay(trace: &str) {
+    let _turn = TURN.read().unwrap();
+    let file = here().join("traces").join(trace).with_extension("txt");
+    let is_left = ["graph", "abort"].contains(&trace);
+    for ranks in [Processes(2), Processes(3), Processes(4), OnOneGpu(2)] {
+        let recorded = tempfile::tempdir().unwrap();
+        let record = recorded.path().join("record");
+        let record = record.to_str().unwrap();
+        let text =
+            said("replay", &["trace", file.to_str().unwrap()], ranks, &[("TEST_RECORD", record)]);
+        print!("{text}");
+        if is_left {
+            continue;
+        }
+        check_leaks(&text);
+        // What the library has recorded are the same calls.
+        print!("{}", said("replay", &["trace", record], ranks, &[]));
+    }
+}
+
+#[test]
+fn every_collective_is_right() {
+    run("collectives", "all", &[Processes(2), Threads(3), Processes(4), Processes(1), OnOneGpu(2)]);
+}
+
+#[test]
+fn a_factor_is_that_of_its_rank_and_read_when_it_has_to_be() {
+    run("collectives", "factors", &[Processes(2), Threads(3), Processes(1)]);
+    run("collectives", "late_factor", &[Processes(2), Processes(1)]);
+}
+
+#[test]
+fn an_average_does_not_become_infinite() {
+    run("collectives", "great_average", &[Processes(2), Processes(3), Processes(1)]);
+}
+
+#[test]
+fn calls_of_nothing_do_nothing() {
+    run("collectives", "nothing", &[Processes(2), Processes(1)]);
+}
+
+#[test]
+fn calls_on_any_stream_run_in_their_order() {
+    run("collectives", "named_streams", &[Processes(2), Processes(1)]);
+    run("collectives", "call_order", &[Processes(2), Processes(3), Threads(2), OnOneGpu(2)]);
+}
+
+#[test]
+fn messages_are_right() {
+    run("messages", "alone", &[Processes(2), Threads(3)]);
+    run("messages", "all_to_all", &[Processes(2), Processes(3), Threads(4), Processes(1)]);
+    run("messages", "in_order", &[Processes(2), Threads(3), Processes(1)]);
+    run("messages", "ring", &[Processes(2), Processes(4), Threads(3)]);
+    run("messages", "large", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn messages_to_oneself_need_their_counterpart() {
+    run("messages", "to_oneself", &[Processes(2), Processes(1), Threads(2)]);
+}
+
+#[test]
+fn collectives_and_messages_are_in_one_group() {
+    run("messages", "mixed_group", &[Processes(2), Threads(3), OnOneGpu(2)]);
+}
+
+#[test]
+fn groups_start_at_their_end() {
+    run("groups", "nested", &[Processes(2), Threads(2)]);
+    run("groups", "wrong_in_group", &[Processes(2), Threads(2)]);
+    run("groups", "lists", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    run("groups", "arguments", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn a_group_has_calls_of_three_communicators() {
+    run("groups", "three_comms", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn communicators_are_split() {
+    run("groups", "split", &[Processes(2), Processes(4), Threads(3)]);
+    run("groups", "split_often", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn thirty_communicators_are_used_at_the_same_time() {
+    run("groups", "many_comms", &[Processes(2)]);
+}
+
+#[test]
+fn one_thread_has_all_ranks() {
+    run("groups", "one_thread", &[Processes(1)]);
+}
+
+#[test]
+fn no_call_waits_for_another_rank() {
+    let _turn = TURN.write().unwrap();
+    for test in ["calls", "groups", "splits", "counts", "messages"] {
+        for ranks in [Processes(2), Threads(2), Processes(3), OnOneGpu(2)] {
+            let text = said("held", &[test], ranks, &[]);
+            println!("{ranks:?}\n{text}");
+            check_leaks(&text);
+        }
+    }
+}
+
+#[test]
+fn calls_that_nobody_joins_are_aborted_at_once() {
+    let _turn = TURN.write().unwrap();
+    for ranks in [Processes(2), Threads(2), Processes(3)] {
+        let text = said("held", &["aborted"], ranks, &[]);
+        println!("{ranks:?}\n{text}");
+    }
+}
+
+#[test]
+fn a_rank_may_end_after_its_last_call() {
+    run("hard", "end_after_last", &[Processes(2), Processes(3)]);
+    run_and_leave("hard", "end_without_destroy", &[Processes(2), Processes(3)]);
+    run_and_leave("hard", "abort_at_end", &[Processes(2), Processes(3)]);
+}
+
+#[test]
+fn ranks_may_meet_elsewhere_between_their_calls() {
+    run("hard", "meet_between", &[Processes(2), Processes(3), Threads(2)]);
+}
+
+#[test]
+fn a_killed_rank_is_an_error_on_the_others() {
+    run_and_leave("hard", "killed", &[Processes(2), Processes(3)]);
+}
+
+#[test]
+fn a_child_of_a_fork_hurts_nobody() {
+    run("hard", "forked", &[Processes(2)]);
+}
+
+#[test]
+fn calls_come_from_any_thread() {
+    run("hard", "other_threads", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn any_process_makes_the_id() {
+    run("hard", "other_id", &[Processes(2), Processes(3)]);
+}
+
+#[test]
+fn communicators_are_made_without_blocking() {
+    run("hard", "without_blocking", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn nothing_is_left_of_communicators() {
+    run("hard", "nothing_left", &[Processes(2), Processes(3), Threads(3)]);
+    run("hard", "nothing_left_of_aborts", &[Processes(2), Processes(3)]);
+}
+
+#[test]
+fn calls_are_captured() {
+    run_and_leave(
+        "captures",
+        "first_call",
+        &[Processes(2), Processes(3), Threads(2), Processes(1)],
+    );
+    run_and_leave("captures", "in_global_mode", &[Processes(2), Processes(1)]);
+    run_and_leave("captures", "two_streams", &[Processes(2), Processes(3)]);
+    run_and_leave("captures", "long_graph", &[Processes(2)]);
+    run_and_leave("captures", "graph_lives_longer", &[Processes(2), Processes(1)]);
+}
+
+#[test]
+fn the_calls_of_data_parallelism_are_right() {
+    replay("ddp");
+}
+
+#[test]
+fn the_calls_of_sharded_parameters_are_right() {
+    replay("fsdp2");
+}
+
+#[test]
+fn the_calls_of_pipelines_are_right() {
+    replay("p2p");
+}
+
+#[test]
+fn the_calls_of_mixtures_of_experts_are_right() {
+    replay("moe");
+}
+
+#[test]
+fn the_calls_of_graphs_are_right() {
+    replay("graph");
+}
+
+#[test]
+fn the_calls_of_aborts_are_right() {
+    replay("abort");
+}
+
+#[test]
+fn the_calls_of_groups_of_groups_are_right() {
+    replay("destroy");
+}
