@@ -3,11 +3,12 @@
 use crate::abi::{
     ElementType, cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t,
 };
-use crate::communicator::{self, Communicator};
+use crate::communicator::{self, Communicator, Engine};
 use crate::core::{self, Comm, Lent, RawCall, RawMessage, RawOp};
 use crate::error::Failure;
 use crate::group::{self, Queued, What};
 use crate::operations::{self, Operation};
+use crate::real::{RealCall, RealMessage};
 use crate::trace::Line;
 use cudarc::driver::CudaStream;
 use maypole::schedule::collective::Collective;
@@ -210,6 +211,7 @@ fn collective(
         let root = root
             .ok_or_else(|| Failure::argument(format!("there is no such root of {world} ranks")))?;
         let operation = match op {
+            None if communicator.real().is_some() => Operation::Real(0),
             None => Operation::BuiltIn(ReduceOp::Sum),
             Some(op) => operations::operation(&communicator, op, element)?,
         };
@@ -217,7 +219,14 @@ fn collective(
         let block = block_bytes(count, element, world)?;
         let lengths = lengths(collective, rank, world, block);
         line.placement(traced(send, receive, lengths.in_place_at));
-        communicator.comm()?;
+        let engine = communicator.engine()?;
+        if let (Engine::Real(real), Operation::Real(op)) = (&engine, operation) {
+            let real = *real;
+            let size = element.size();
+            let call = RealCall { collective, send, receive, count, kind, size, op, stream };
+            let start = Box::new(move || real.call(&call, world, rank));
+            return group::call(Queued { communicator, stream, what: What::Real(real, start) });
+        }
         if count == 0 {
             return Ok(());
         }
@@ -237,7 +246,7 @@ fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<
     let multiplies = match call.operation {
         Operation::BuiltIn(ReduceOp::PreMulSum(factor)) => factor != Factor::ONE,
         Operation::BuiltIn(_) => false,
-        Operation::FactorAt(_) => true,
+        Operation::FactorAt(_) | Operation::Real(_) => true,
     };
     let context = &communicator.context;
     core::preserving(|_| match (multiplies, call.buffers.input) {
@@ -272,6 +281,9 @@ pub(crate) fn start_collective(
         Operation::FactorAt(address) => {
             RawOp::PreMulSumAt(lent(Span { address, bytes: kind.size() as u64 }))
         }
+        Operation::Real(_) => {
+            return Err(Failure::internal("an operation of NVIDIA's library came here"));
+        }
     };
     let (input, output) = (buffers.input.map(lent), lent(buffers.output));
     Ok(comm.call_on(stream, &RawCall { collective, kind, op, input, output })?)
@@ -298,7 +310,7 @@ pub(crate) fn start_messages(
 fn message(
     line: &mut Line,
     sends: bool,
-    (buffer, count, kind): (*const c_void, usize, ncclDataType_t),
+    (buffer, count, number): (*const c_void, usize, ncclDataType_t),
     peer: c_int,
     comm: ncclComm_t,
     stream: cudaStream_t,
@@ -310,7 +322,7 @@ fn message(
         line.peer(peer);
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
-        let element = ElementType::of(kind)?;
+        let element = ElementType::of(number)?;
         line.kind(element.name);
         let world = communicator.world;
         let peer = usize::try_from(peer).ok().filter(|peer| *peer < world).ok_or_else(|| {
@@ -320,7 +332,12 @@ fn message(
         if bytes > 0 && address == 0 {
             return Err(Failure::argument("the buffer is NULL"));
         }
-        communicator.comm()?;
+        if let Engine::Real(real) = communicator.engine()? {
+            let (kind, peer) = (number, peer as c_int);
+            let message = RealMessage { sends, address, count, kind, peer, stream };
+            let start = Box::new(move || real.message(&message));
+            return group::call(Queued { communicator, stream, what: What::Real(real, start) });
+        }
         communicator.check_stream(stream)?;
         let address = if bytes == 0 { 0 } else { address };
         let message = Message { peer, sends, address, bytes, kind: element.kind };

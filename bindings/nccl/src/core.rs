@@ -34,6 +34,15 @@ pub(crate) fn preserving<T>(body: impl FnOnce(Driver) -> Result<T, Failure>) -> 
     body(driver)
 }
 
+/// Runs `body` in a thread of ours with the GPU of `context` as the current one.
+pub(crate) fn on_gpu_of<T>(
+    context: &Arc<CudaContext>,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    context.bind_to_thread().map_err(failed("making the GPU of the communicator current"))?;
+    body()
+}
+
 /// The GPU of the caller's context; the first one if there is no context.
 pub(crate) fn current_device() -> Result<usize, Failure> {
     let why = failed("reading the current device");

@@ -24,6 +24,7 @@
 //! | `calls` | collectives and messages |
 //! | `group` | calls that start together |
 //! | `memory` | memory, registration, and what is known about a communicator |
+//! | `real` | NVIDIA's library, for groups that Maypole cannot serve |
 //! | `absent` | functions that do nothing |
 #![allow(non_camel_case_types, reason = "the names are those of NCCL")]
 #![allow(non_upper_case_globals, reason = "the names are those of NCCL")]
@@ -44,6 +45,7 @@ mod init;
 mod leaving;
 mod memory;
 mod operations;
+mod real;
 mod trace;
 mod variables;
 
