@@ -126,8 +126,8 @@ impl Id {
         Self::from_bytes(bytes)
     }
 
-    /// Meets the other ranks without their GPUs, for what they have to tell each other when those cannot be
-    /// used together. Collective.
+    /// Meets the other ranks without their GPUs, for what they have to tell each other when those
+    /// cannot be used together. Collective.
     ///
     /// ```no_run
     /// let id = maypole::cuda::Id::new()?;

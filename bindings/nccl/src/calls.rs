@@ -72,7 +72,8 @@ struct Lengths {
     input: u64,
     /// Bytes that the rank writes; 0 if it writes nothing.
     output: u64,
-    /// In place, the receive buffer begins this far behind the send buffer, or before it if negative.
+    /// In place, the receive buffer begins this far behind the send buffer, or before it if
+    /// negative.
     in_place_at: i64,
 }
 
@@ -98,8 +99,8 @@ fn lengths(collective: Collective, rank: usize, world: usize, block: u64) -> Len
     }
 }
 
-/// Finds the placement of a call's buffers as NCCL defines it. A buffer that the rank does not use may be
-/// anything.
+/// Finds the placement of a call's buffers as NCCL defines it. A buffer that the rank does not use
+/// may be anything.
 fn place(lengths: Lengths, send: u64, receive: u64) -> Result<Buffers, Failure> {
     let Lengths { input, output, in_place_at } = lengths;
     if input > 0 && send == 0 {
@@ -254,8 +255,8 @@ fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<
         (false, Some(input)) => {
             let output = call.buffers.output;
             let bytes = input.bytes as usize;
-            // SAFETY: the program passes buffers and a stream of the communicator's GPU, and keeps them
-            // until the stream is done; they do not overlap.
+            // SAFETY: the program passes buffers and a stream of the communicator's GPU, and keeps
+            // them until the stream is done; they do not overlap.
             unsafe { core::copy(context, stream, output.address, input.address, bytes) }
         }
         (true, _) => {
@@ -273,8 +274,8 @@ pub(crate) fn start_collective(
     call: &Prepared,
 ) -> Result<(), Failure> {
     let Prepared { collective, kind, operation, buffers } = *call;
-    // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes nothing to
-    // them, until the stream has done the call. The same for the factor.
+    // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes
+    // nothing to them, until the stream has done the call. The same for the factor.
     let lent = |span: Span| unsafe { span.lent() };
     let op = match operation {
         Operation::BuiltIn(op) => RawOp::BuiltIn(op),
@@ -297,8 +298,8 @@ pub(crate) fn start_messages(
 ) -> Result<(), Failure> {
     let raw = |message: &Message| {
         let Message { peer, sends, address, bytes, kind } = *message;
-        // SAFETY: the program passes buffers of the communicator's GPU, and keeps them until the stream
-        // has done the message.
+        // SAFETY: the program passes buffers of the communicator's GPU, and keeps them until the
+        // stream has done the message.
         let data = unsafe { Span { address, bytes }.lent() };
         RawMessage { peer, sends, data, kind }
     };
@@ -454,8 +455,8 @@ exported! {
         collective(line, |root| Collective::Broadcast { root }, arguments)
     }
 
-    /// Sends elements to a rank, which receives as many. To itself a rank sends in a group that receives
-    /// them.
+    /// Sends elements to a rank, which receives as many. To itself a rank sends in a group that
+    /// receives them.
     fn ncclSend, pncclSend(
         line;
         buffer: *const c_void,

@@ -1,7 +1,8 @@
 //! Communicators, and the table of their handles.
 //!
 //! A handle is a number that is used once, and no address. So a handle that was destroyed, or that
-//! never was one, is recognised and never followed. The table is locked for as long as a look takes.
+//! never was one, is recognised and never followed. The table is locked for as long as a look
+//! takes.
 
 use crate::abi::{Settings, ncclComm_t};
 use crate::core::{self, AbortHandle, Comm, CommOptions, Id};
@@ -31,7 +32,8 @@ pub(crate) struct Communicator {
     tasks: Mutex<Vec<Arc<Task>>>,
     /// The stream of the latest call: its value, and for the stream of a thread that thread's.
     latest_stream: AtomicUsize,
-    /// Whether other ranks of the group are in this process and on this GPU, once that was asked for.
+    /// Whether other ranks of the group are in this process and on this GPU, once that was asked
+    /// for.
     is_shared: OnceLock<bool>,
     /// Whether the log has the failure of its calls.
     told: AtomicBool,
@@ -50,8 +52,8 @@ pub(crate) struct Start {
     pub(crate) spot: Spot,
 }
 
-/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when they have
-/// met, all are noted.
+/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when
+/// they have met, all are noted.
 pub(crate) struct Spot((Vec<c_char>, usize));
 
 /// How many ranks this process has on a spot.
@@ -133,8 +135,8 @@ pub(crate) enum Engine {
     Real(RealMember),
 }
 
-/// The library's communicator. Its handle for aborts is made before its first call: making one waits
-/// for the call that another thread is in.
+/// The library's communicator. Its handle for aborts is made before its first call: making one
+/// waits for the call that another thread is in.
 #[derive(Clone)]
 struct Member {
     comm: Arc<Comm>,
@@ -457,9 +459,9 @@ impl Communicator {
         !self.told.swap(true, Relaxed)
     }
 
-    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would wait
-    /// for each other for ever: work of one stream runs one after the other, and the default stream
-    /// waits for the others.
+    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would
+    /// wait for each other for ever: work of one stream runs one after the other, and the default
+    /// stream waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
         // All ranks have met, so the answer does not change.
         if !self.is_shared.get_or_init(|| self.spot.is_shared()) {
@@ -468,8 +470,8 @@ impl Communicator {
         let gpu = self.context.ordinal();
         let why = |what: &str| {
             Failure::usage(format!(
-                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and {what}: \
-                 give each rank a stream of its own, made with cudaStreamNonBlocking",
+                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and \
+                 {what}: give each rank a stream of its own, made with cudaStreamNonBlocking",
                 self.rank,
                 self.name()
             ))
@@ -505,8 +507,8 @@ impl Stage {
     }
 }
 
-/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which is
-/// what the thread says or what an abort says, whichever is first.
+/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which
+/// is what the thread says or what an abort says, whichever is first.
 #[derive(Default)]
 pub(crate) struct Task {
     end: Mutex<Option<Result<(), Failure>>>,

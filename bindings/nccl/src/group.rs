@@ -1,9 +1,11 @@
-//! Calls that start together: those between `ncclGroupStart` and the `ncclGroupEnd` that belongs to it.
+//! Calls that start together: those between `ncclGroupStart` and the `ncclGroupEnd` that belongs to
+//! it.
 //!
-//! A group belongs to a thread, and may have calls of several communicators. Nothing starts before its
-//! outermost end. Since no call waits for another rank, the end then starts the calls of each
-//! communicator in their order, and after them its messages, which wait for nothing in the group. What
-//! makes or ends communicators waits for other ranks, so the end runs it side by side, in threads.
+//! A group belongs to a thread, and may have calls of several communicators. Nothing starts before
+//! its outermost end. Since no call waits for another rank, the end then starts the calls of each
+//! communicator in their order, and after them its messages, which wait for nothing in the group.
+//! What makes or ends communicators waits for other ranks, so the end runs it side by side, in
+//! threads.
 
 use crate::abi::{ncclInvalidUsage, ncclSystemError};
 use crate::calls::{Message, Prepared, start_collective, start_messages};
@@ -275,14 +277,15 @@ fn end() -> Result<Progress, Failure> {
 }
 
 exported! {
-    /// Opens a group: the calls of this thread that follow start at its end. Groups may be in groups.
+    /// Opens a group: the calls of this thread that follow start at its end. Groups may be in
+    /// groups.
     fn ncclGroupStart, pncclGroupStart(_line;) {
         open();
         Ok(())
     }
 
-    /// Ends a group. The end of the outermost one starts its calls. If one of them was wrong, it returns
-    /// what that call returned, and starts nothing.
+    /// Ends a group. The end of the outermost one starts its calls. If one of them was wrong, it
+    /// returns what that call returned, and starts nothing.
     fn ncclGroupEnd, pncclGroupEnd(_line;) {
         end()
     }

@@ -266,8 +266,8 @@ fn shrink(
         parent.revoke()?;
     }
     place.put(std::ptr::null_mut());
-    // The ranks that are left meet by a name that all of them can compute. So they need neither those
-    // that are excluded nor the old communicator.
+    // The ranks that are left meet by a name that all of them can compute. So they need neither
+    // those that are excluded nor the old communicator.
     let number = u64::from(parent.shrinks.fetch_add(1, Relaxed));
     let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
     let id = parent.id.derived(&words.collect::<Vec<_>>());
@@ -298,8 +298,8 @@ fn shrink(
 }
 
 exported! {
-    /// Makes the name of a group of ranks, which the program passes to all of them. It contains a key, so
-    /// it is passed on like a password.
+    /// Makes the name of a group of ranks, which the program passes to all of them. It contains a
+    /// key, so it is passed on like a password.
     fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
         let made = match variables::comm_id() {
             Some(address) => Id::fixed(&address)?,
@@ -311,8 +311,8 @@ exported! {
         unsafe { put(id, made, "the place for the name of the group") }
     }
 
-    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks have
-    /// called it.
+    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks
+    /// have called it.
     fn ncclCommInitRank, pncclCommInitRank(
         line;
         comm: *mut ncclComm_t,
@@ -363,8 +363,8 @@ exported! {
         init_rank(line, function, comm, (rank, world), id, settings)
     }
 
-    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]` is
-    /// that of `devices[r]`. Without `devices` they are the first GPUs.
+    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]`
+    /// is that of `devices[r]`. Without `devices` they are the first GPUs.
     fn ncclCommInitAll, pncclCommInitAll(
         line;
         comms: *mut ncclComm_t,
@@ -396,8 +396,8 @@ exported! {
         })())
     }
 
-    /// Makes a communicator of those ranks that name the same color, in the order of their keys. All
-    /// ranks call it. A rank with color -1 gets NULL.
+    /// Makes a communicator of those ranks that name the same color, in the order of their keys.
+    /// All ranks call it. A rank with color -1 gets NULL.
     fn ncclCommSplit, pncclCommSplit(
         line;
         comm: ncclComm_t,
@@ -409,8 +409,9 @@ exported! {
         group::noted(split(line, comm, (color, key), made, config))
     }
 
-    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks that are
-    /// left call it; the others may be gone. With flag 1 it ends the calls of `comm` first.
+    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks
+    /// that are left call it; the others may be gone. With flag 1 it ends the calls of `comm`
+    /// first.
     fn ncclCommShrink, pncclCommShrink(
         line;
         comm: ncclComm_t,
@@ -434,7 +435,8 @@ exported! {
         group::noted(shrink(line, comm, excluded, made, config, flags))
     }
 
-    /// Waits until the calls of this rank are done. After that the communicator can only be destroyed.
+    /// Waits until the calls of this rank are done. After that the communicator can only be
+    /// destroyed.
     fn ncclCommFinalize, pncclCommFinalize(line; comm: ncclComm_t) {
         group::noted((|| {
             let communicator = communicator::find(comm)?;
@@ -456,8 +458,8 @@ exported! {
         })())
     }
 
-    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any more. NULL
-    /// is nothing.
+    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any
+    /// more. NULL is nothing.
     fn ncclCommDestroy, pncclCommDestroy(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
@@ -467,8 +469,8 @@ exported! {
         core::preserving(|_| communicator.destroy())
     }
 
-    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits for none.
-    /// The handle is not valid any more. NULL is nothing.
+    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits
+    /// for none. The handle is not valid any more. NULL is nothing.
     fn ncclCommAbort, pncclCommAbort(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
@@ -478,14 +480,17 @@ exported! {
         core::preserving(|_| communicator.abort())
     }
 
-    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes another one
-    /// of it.
+    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes
+    /// another one of it.
     fn ncclCommRevoke, pncclCommRevoke(line; comm: ncclComm_t, flags: c_int) {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
         match flags {
             0 => core::preserving(|_| communicator.revoke()),
-            flags => Err(Failure::argument(format!("there are no flags {flags} of ncclCommRevoke"))),
+            flags => {
+                let text = format!("there are no flags {flags} of ncclCommRevoke");
+                Err(Failure::argument(text))
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! Three rules hold for every function:
 //!
-//! - No call waits for another rank, but those that make or end a communicator. So a caller may hold
-//!   a lock that other calls need.
+//! - No call waits for another rank, but those that make or end a communicator. So a caller may
+//!   hold a lock that other calls need.
 //! - The caller's current CUDA context is the same before and after a call.
 //! - No panic crosses the border: it becomes `ncclInternalError`.
 //!

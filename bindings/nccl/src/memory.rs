@@ -55,8 +55,8 @@ exported! {
         })
     }
 
-    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock that a
-    /// call may hold: allocators call it with their own lock held.
+    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock
+    /// that a call may hold: allocators call it with their own lock held.
     fn ncclCommRegister, pncclCommRegister(
         line;
         comm: ncclComm_t,
@@ -73,7 +73,10 @@ exported! {
             // SAFETY: the caller passes a place for a handle.
             return unsafe { put(handle, token, "the place for the handle") };
         }
-        let token = if memory.is_null() { std::ptr::without_provenance_mut(NOTHING) } else { memory };
+        let token = match memory.is_null() {
+            true => std::ptr::without_provenance_mut(NOTHING),
+            false => memory,
+        };
         // SAFETY: the caller passes a place for a handle.
         unsafe { put(handle, token, "the place for the handle") }
     }

@@ -18,8 +18,8 @@ use std::sync::MutexGuard;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
     BuiltIn(ReduceOp),
-    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when the
-    /// call runs.
+    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when
+    /// the call runs.
     FactorAt(u64),
     /// One of NVIDIA's library, by its number there.
     Real(ncclRedOp_t),
@@ -41,8 +41,8 @@ pub(crate) struct Operations {
     on_gpu: Vec<(u64, u64)>,
 }
 
-/// The numbers of operations have this many bits of the communicator's number below the place in its
-/// table, so an operation of another communicator is recognised.
+/// The numbers of operations have this many bits of the communicator's number below the place in
+/// its table, so an operation of another communicator is recognised.
 const COMMUNICATOR_BITS: u32 = 12;
 
 /// The most operations of a communicator at a time: the number stays a positive one of 32 bits.
@@ -210,9 +210,9 @@ fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
 }
 
 exported! {
-    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums them. A
-    /// factor on the host is read now, one on the device when a call runs. It may be destroyed as soon
-    /// as the call that uses it has returned, also in a group.
+    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums
+    /// them. A factor on the host is read now, one on the device when a call runs. It may be
+    /// destroyed as soon as the call that uses it has returned, also in a group.
     fn ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum(
         line;
         op: *mut ncclRedOp_t,

@@ -1,11 +1,13 @@
-//! NVIDIA's library, for groups that Maypole has no mailboxes for: `MAYPOLE_NCCL_REAL=/PATH/libnccl.so.2`.
+//! NVIDIA's library, for groups that Maypole has no mailboxes for:
+//! `MAYPOLE_NCCL_REAL=/PATH/libnccl.so.2`.
 //!
-//! Whether a group is NVIDIA's is decided once, when it is made, by all of its ranks together: what one
-//! rank passes on, all must. The ranks then meet again by the processors alone, and rank 0 passes on a name
-//! that NVIDIA's library made.
+//! Whether a group is NVIDIA's is decided once, when it is made, by all of its ranks together: what
+//! one rank passes on, all must. The ranks then meet again by the processors alone, and rank 0
+//! passes on a name that NVIDIA's library made.
 //!
-//! The library is opened by its path and with `RTLD_DEEPBIND`. By its name alone the loader would find this
-//! library again, and without the flag NVIDIA's functions would call ours where they call each other.
+//! The library is opened by its path and with `RTLD_DEEPBIND`. By its name alone the loader would
+//! find this library again, and without the flag NVIDIA's functions would call ours where they call
+//! each other.
 
 use crate::abi::{
     ncclComm_t, ncclConfig_t, ncclDataType_t, ncclInProgress, ncclRedOp_t, ncclResult_t,
@@ -21,7 +23,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Its own calls of functions that it exports find those first. As the C library defines it on Linux.
+/// Its own calls of functions that it exports find those first. As the C library defines it on
+/// Linux.
 const RTLD_DEEPBIND: c_int = 0x8;
 
 /// How long the ranks may take to meet again.
@@ -49,7 +52,10 @@ macro_rules! functions {
                 // SAFETY: each type is the declaration of NCCL's header.
                 unsafe {
                     Ok(Self {
-                        $($name: *library.get(concat!("nccl", stringify!($name), "\0").as_bytes())?,)+
+                        $($name: {
+                            let name = concat!("nccl", stringify!($name), "\0");
+                            *library.get(name.as_bytes())?
+                        },)+
                         GetLastError: *library.get(b"ncclGetLastError\0")?,
                         CommShrink: library.get(b"ncclCommShrink\0").ok().map(|it| *it),
                         CommRevoke: library.get(b"ncclCommRevoke\0").ok().map(|it| *it),
@@ -150,8 +156,8 @@ pub(crate) struct RealMessage {
 }
 
 impl RealMember {
-    /// Makes this rank's part of a group for which Maypole has no mailboxes: `why` says what is missing.
-    /// All ranks come here.
+    /// Makes this rank's part of a group for which Maypole has no mailboxes: `why` says what is
+    /// missing. All ranks come here.
     pub(crate) fn instead(start: &Start, why: Failure) -> Result<Self, Failure> {
         let functions = match real() {
             Some(Ok(real)) => &real.functions,
@@ -403,8 +409,8 @@ impl RealMember {
     }
 }
 
-/// The address at which other hosts reach this one, for the names of groups that may be on several hosts:
-/// that of the interface of `NCCL_SOCKET_IFNAME`, else of the first one that is no loopback.
+/// The address at which other hosts reach this one, for the names of groups that may be on several
+/// hosts: that of the interface of `NCCL_SOCKET_IFNAME`, else of the first one that is no loopback.
 pub(crate) fn id_for_hosts() -> Result<Id, Failure> {
     let wanted = variables::interfaces();
     let all = maypole_transports::interfaces::addresses().unwrap_or_default();

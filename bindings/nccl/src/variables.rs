@@ -1,7 +1,7 @@
 //! What the environment says: variables of NCCL that this library has, and its own.
 //!
-//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when the
-//! library is loaded.
+//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when
+//! the library is loaded.
 
 use crate::abi::Settings;
 use crate::error::{Failure, guarded};

@@ -24,7 +24,9 @@ static ncclComm_t made(int rank, int world) {
     return comm;
 }
 
-const char *ncclGetLastError(ncclComm_t comm) { return comm ? "of a communicator" : "a real error"; }
+const char *ncclGetLastError(ncclComm_t comm) {
+    return comm ? "of a communicator" : "a real error";
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     memset(id, 0, sizeof *id);
@@ -39,7 +41,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *part, ncclConfig_t *config) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *part,
+                           ncclConfig_t *config) {
     (void)config;
     SAY("rank %d splits %d %d\n", comm->rank, color, key);
     *part = color < 0 ? NULL : made(0, 1);
@@ -92,20 +95,20 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-    SAY("rank %d all_reduce %p %p %zu %d %d %p\n", comm->rank, send, recv, count, (int)type, (int)op,
-        (void *)stream);
+    SAY("rank %d all_reduce %p %p %zu %d %d %p\n", comm->rank, send, recv, count, (int)type,
+        (int)op, (void *)stream);
     return count == 13 ? ncclRemoteError : ncclSuccess;
 }
 
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                        int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     SAY("rank %d reduce %zu to %d\n", comm->rank, count, root);
     /* By name, as NVIDIA's functions call each other. */
     return ncclAllReduce(send, recv, count, type, op, comm, stream);
 }
 
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
     (void)send, (void)recv, (void)type, (void)stream;
     SAY("rank %d broadcast %zu from %d\n", comm->rank, count, root);
     return ncclSuccess;
@@ -125,8 +128,8 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
     return ncclSuccess;
 }
 
-ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
     (void)type, (void)stream;
     SAY("rank %d sends %p %zu to %d\n", comm->rank, send, count, peer);
     return ncclSuccess;
