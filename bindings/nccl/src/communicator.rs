@@ -1,16 +1,19 @@
 //! Communicators, and the table of their handles.
 //!
 //! A handle is a number that is used once, and no address. So a handle that was destroyed, or that
-//! never was one, is recognised and never followed. The table is locked for as long as a look takes.
+//! never was one, is recognised and never followed. The table is locked for as long as a look
+//! takes.
 
 use crate::abi::{Settings, ncclComm_t};
-use crate::core::{AbortHandle, Comm, CommOptions, Id};
+use crate::core::{self, AbortHandle, Comm, CommOptions, Id};
 use crate::error::{Failure, Progress};
 use crate::leaving::{Manner, leave};
 use crate::operations::Operations;
+use crate::real::RealMember;
 use crate::variables;
 use cudarc::driver::CudaContext;
 use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 
@@ -29,8 +32,9 @@ pub(crate) struct Communicator {
     tasks: Mutex<Vec<Arc<Task>>>,
     /// The stream of the latest call: its value, and for the stream of a thread that thread's.
     latest_stream: AtomicUsize,
-    /// False once it is known that no other rank of the group is in this process and on this GPU.
-    may_share: AtomicBool,
+    /// Whether other ranks of the group are in this process and on this GPU, once that was asked
+    /// for.
+    is_shared: OnceLock<bool>,
     /// Whether the log has the failure of its calls.
     told: AtomicBool,
     /// The first failure of its calls that was asked for: the answer does not change.
@@ -38,7 +42,6 @@ pub(crate) struct Communicator {
 }
 
 /// What is known of a communicator when it begins.
-#[derive(Clone)]
 pub(crate) struct Start {
     pub(crate) rank: usize,
     pub(crate) world: usize,
@@ -46,10 +49,36 @@ pub(crate) struct Start {
     pub(crate) settings: Settings,
     /// The name of the group. Equal on all of its ranks, and another one for each group.
     pub(crate) id: Id,
-    /// Whether it was made by a split: then its other ranks may not be in the table yet.
-    pub(crate) is_part: bool,
-    /// Whether other ranks of the group may be in this process and on this GPU.
-    pub(crate) may_share: bool,
+    pub(crate) spot: Spot,
+}
+
+/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when
+/// they have met, all are noted.
+pub(crate) struct Spot((Vec<c_char>, usize));
+
+/// How many ranks this process has on a spot.
+static SPOTS: Mutex<BTreeMap<(Vec<c_char>, usize), usize>> = Mutex::new(BTreeMap::new());
+
+impl Spot {
+    pub(crate) fn new(id: &Id, ordinal: usize) -> Self {
+        let spot = (id.internal().to_vec(), ordinal);
+        *lock(&SPOTS).entry(spot.clone()).or_default() += 1;
+        Self(spot)
+    }
+
+    fn is_shared(&self) -> bool {
+        lock(&SPOTS).get(&self.0).is_some_and(|ranks| *ranks > 1)
+    }
+}
+
+impl Drop for Spot {
+    fn drop(&mut self) {
+        let mut spots = lock(&SPOTS);
+        match spots.get_mut(&self.0) {
+            Some(ranks) if *ranks > 1 => *ranks -= 1,
+            _ => drop(spots.remove(&self.0)),
+        }
+    }
 }
 
 impl std::ops::Deref for Communicator {
@@ -69,14 +98,45 @@ enum Stage {
     Revoked(Member),
     /// [`ncclCommFinalize`](crate::ncclCommFinalize) was called.
     Finalized(Member),
+    /// Its calls are those of NVIDIA's library.
+    Real(RealMember),
     /// It could not be made.
     Failed(Failure),
     /// Its handle is not valid any more.
     Gone,
 }
 
-/// The library's communicator. Its handle for aborts is made before its first call: making one waits
-/// for the call that another thread is in.
+/// What ranks that have met have made.
+pub(crate) enum Made {
+    Maypole(Box<Comm>),
+    Real(RealMember),
+}
+
+impl Made {
+    /// This rank, and how many there are.
+    pub(crate) fn place(&self) -> Result<(usize, usize), Failure> {
+        match self {
+            Self::Maypole(comm) => Ok((comm.rank(), comm.world_size())),
+            Self::Real(real) => real.place(),
+        }
+    }
+
+    fn stage(self) -> Stage {
+        match self {
+            Self::Maypole(comm) => Stage::Ready(Member::new(*comm)),
+            Self::Real(real) => Stage::Real(real),
+        }
+    }
+}
+
+/// What calls are passed to.
+pub(crate) enum Engine {
+    Maypole(Arc<Comm>),
+    Real(RealMember),
+}
+
+/// The library's communicator. Its handle for aborts is made before its first call: making one
+/// waits for the call that another thread is in.
 #[derive(Clone)]
 struct Member {
     comm: Arc<Comm>,
@@ -141,15 +201,15 @@ impl Communicator {
     }
 
     /// Puts a communicator that is there into the table.
-    pub(crate) fn ready(start: Start, comm: Comm) -> Arc<Self> {
-        Self::enter(start, Stage::Ready(Member::new(comm)))
+    pub(crate) fn ready(start: Start, made: Made) -> Arc<Self> {
+        Self::enter(start, made.stage())
     }
 
     fn enter(start: Start, stage: Stage) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let communicator = Arc::new(Self {
             number: NEXT.fetch_add(1, Relaxed),
-            may_share: AtomicBool::new(start.world > 1 && start.may_share),
+            is_shared: OnceLock::new(),
             start,
             splits: AtomicU32::new(0),
             shrinks: AtomicU32::new(0),
@@ -186,15 +246,15 @@ impl Communicator {
     }
 
     /// The end of a join. If the handle was aborted meanwhile, what was made is dropped.
-    pub(crate) fn joined(&self, made: Result<Comm, Failure>) -> Result<(), Failure> {
+    pub(crate) fn joined(&self, made: Result<Made, Failure>) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
         if !matches!(*stage, Stage::Joining) {
             drop(stage);
             return Err(Failure::remote("the communicator was aborted while it was made"));
         }
         match made {
-            Ok(comm) => {
-                *stage = Stage::Ready(Member::new(comm));
+            Ok(made) => {
+                *stage = made.stage();
                 Ok(())
             }
             Err(failure) => {
@@ -206,8 +266,25 @@ impl Communicator {
 
     /// The library's communicator, for calls.
     pub(crate) fn comm(&self) -> Result<Arc<Comm>, Failure> {
+        match self.engine()? {
+            Engine::Maypole(comm) => Ok(comm),
+            Engine::Real(_) => Err(Failure::internal("a call of NVIDIA's library came here")),
+        }
+    }
+
+    /// NVIDIA's communicator, if it is one.
+    pub(crate) fn real(&self) -> Option<RealMember> {
         match &*lock(&self.stage) {
-            Stage::Ready(member) => Ok(member.comm.clone()),
+            Stage::Real(real) => Some(*real),
+            _ => None,
+        }
+    }
+
+    /// What calls are passed to.
+    pub(crate) fn engine(&self) -> Result<Engine, Failure> {
+        match &*lock(&self.stage) {
+            Stage::Ready(member) => Ok(Engine::Maypole(member.comm.clone())),
+            Stage::Real(real) => Ok(Engine::Real(*real)),
             Stage::Joining => Err(Failure::argument(
                 "the communicator is still being made: wait until ncclCommGetAsyncError says \
                  ncclSuccess",
@@ -231,6 +308,10 @@ impl Communicator {
             Stage::Revoked(_) => return Ok(self.progress()),
             Stage::Failed(failure) => return Err(failure.clone()),
             Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
+            Stage::Real(real) => {
+                let state = real.state()?;
+                return Ok(if state == Progress::Done { self.progress() } else { state });
+            }
             Stage::Ready(member) | Stage::Finalized(member) => member.comm.clone(),
         };
         if let Some(failure) = self.failure.get() {
@@ -277,13 +358,19 @@ impl Communicator {
     }
 
     /// Ends all calls of this rank, and leaves the group. The handle must be out of the table.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn abort(&self) -> Result<(), Failure> {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        if let Stage::Real(real) = stage {
+            let aborted = real.abort();
+            self.cut(None, "the communicator was aborted");
+            return aborted;
+        }
         let member = stage.into_member();
         self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
         if let Some(member) = member {
             leave(member.comm, Manner::Aborted);
         }
+        Ok(())
     }
 
     /// Leaves the group after this rank's calls. The handle must be out of the table.
@@ -293,10 +380,20 @@ impl Communicator {
             self.cut(None, "the communicator was destroyed");
             return Err(Failure::argument("the communicator was destroyed while it was made"));
         }
+        if let Stage::Real(real) = stage {
+            return real.destroy();
+        }
         let manner =
             if matches!(stage, Stage::Revoked(_)) { Manner::Aborted } else { Manner::InOrder };
         if let Some(member) = stage.into_member() {
             leave(member.comm, manner);
+            // After an abort nobody knows when the last kernel ends that reads a factor.
+            if manner == Manner::InOrder {
+                for address in lock(&self.operations).take_from_gpu() {
+                    // SAFETY: allocated for this communicator, whose calls are done.
+                    unsafe { core::free(&self.context, address) }?;
+                }
+            }
         }
         self.cut(None, "the communicator was destroyed");
         Ok(())
@@ -305,6 +402,9 @@ impl Communicator {
     /// Ends all calls of this rank, and keeps the handle.
     pub(crate) fn revoke(&self) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
+        if let Stage::Real(real) = &*stage {
+            return real.revoke();
+        }
         let member = match std::mem::replace(&mut *stage, Stage::Gone) {
             Stage::Ready(member) | Stage::Revoked(member) => member,
             other => {
@@ -321,9 +421,10 @@ impl Communicator {
     }
 
     /// The library's communicator, which from now on can only be destroyed.
-    pub(crate) fn start_finalize(&self) -> Result<Arc<Comm>, Failure> {
+    pub(crate) fn start_finalize(&self) -> Result<Engine, Failure> {
         let mut stage = lock(&self.stage);
         let member = match &*stage {
+            Stage::Real(real) => return Ok(Engine::Real(*real)),
             Stage::Ready(member) => member.clone(),
             Stage::Finalized(_) => {
                 return Err(Failure::argument("the communicator was finalized already"));
@@ -339,13 +440,13 @@ impl Communicator {
         };
         let comm = member.comm.clone();
         *stage = Stage::Finalized(member);
-        Ok(comm)
+        Ok(Engine::Maypole(comm))
     }
 
     /// Whether the communicator can lend its ranks to another one although its calls have failed.
     pub(crate) fn check_ranks_known(&self) -> Result<(), Failure> {
         match &*lock(&self.stage) {
-            Stage::Ready(_) | Stage::Revoked(_) => Ok(()),
+            Stage::Ready(_) | Stage::Revoked(_) | Stage::Real(_) => Ok(()),
             Stage::Finalized(_) => Err(Failure::usage("the communicator was finalized")),
             Stage::Joining => Err(Failure::argument("the communicator is still being made")),
             Stage::Failed(failure) => Err(failure.clone()),
@@ -353,35 +454,30 @@ impl Communicator {
         }
     }
 
-    /// The other ranks of the group that are in this process and share its GPU.
-    pub(crate) fn sharing(&self) -> Vec<Arc<Self>> {
-        if !self.may_share.load(Relaxed) {
-            return Vec::new();
-        }
-        let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let shares = |other: &&Arc<Self>| {
-            other.rank != self.rank
-                && other.context.ordinal() == self.context.ordinal()
-                && other.id.internal() == self.id.internal()
-        };
-        let sharing: Vec<_> = live.values().filter(shares).cloned().collect();
-        if sharing.is_empty() && !self.is_part {
-            self.may_share.store(false, Relaxed);
-        }
-        sharing
-    }
-
     /// Whether this is the first time that a failure of the calls is told.
     pub(crate) fn tells_first(&self) -> bool {
         !self.told.swap(true, Relaxed)
     }
 
-    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would wait
-    /// for each other for ever: work of one stream runs one after the other, and the default stream
-    /// waits for the others.
+    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would
+    /// wait for each other for ever: work of one stream runs one after the other, and the default
+    /// stream waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
-        if !self.may_share.load(Relaxed) {
+        // All ranks have met, so the answer does not change.
+        if !self.is_shared.get_or_init(|| self.spot.is_shared()) {
             return Ok(());
+        }
+        let gpu = self.context.ordinal();
+        let why = |what: &str| {
+            Failure::usage(format!(
+                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and \
+                 {what}: give each rank a stream of its own, made with cudaStreamNonBlocking",
+                self.rank,
+                self.name()
+            ))
+        };
+        if stream < 2 {
+            return Err(why("their calls would wait for each other on the default stream"));
         }
         // The stream of a thread is another one in each thread.
         let own = match stream {
@@ -389,26 +485,15 @@ impl Communicator {
             stream => stream,
         };
         self.latest_stream.store(own, Relaxed);
-        let sharing = self.sharing();
-        let Some(first) = sharing.first() else { return Ok(()) };
-        let (here, there, gpu) = (self.rank, first.rank, self.context.ordinal());
-        if stream < 2 {
-            return Err(Failure::usage(format!(
-                "ranks {here} and {there} of communicator {} are in one process and share GPU {gpu}, \
-                 so their calls cannot be on the default stream: give each rank a stream of its own, \
-                 made with cudaStreamNonBlocking",
-                self.name()
-            )));
-        }
-        match sharing.iter().find(|other| other.latest_stream.load(Relaxed) == own) {
-            None => Ok(()),
-            Some(other) => Err(Failure::usage(format!(
-                "ranks {here} and {} of communicator {} use the same stream of GPU {gpu}, on which \
-                 the call of one would wait for that of the other for ever: give each rank a stream \
-                 of its own",
-                other.rank,
-                self.name()
-            ))),
+        let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let waits = |other: &Arc<Self>| {
+            other.rank != self.rank
+                && other.latest_stream.load(Relaxed) == own
+                && other.id.internal() == self.id.internal()
+        };
+        match live.values().any(waits) {
+            false => Ok(()),
+            true => Err(why("both use the same stream, on which one call waits for the other")),
         }
     }
 }
@@ -417,13 +502,13 @@ impl Stage {
     fn into_member(self) -> Option<Member> {
         match self {
             Self::Ready(member) | Self::Revoked(member) | Self::Finalized(member) => Some(member),
-            Self::Joining | Self::Failed(_) | Self::Gone => None,
+            Self::Joining | Self::Real(_) | Self::Failed(_) | Self::Gone => None,
         }
     }
 }
 
-/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which is
-/// what the thread says or what an abort says, whichever is first.
+/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which
+/// is what the thread says or what an abort says, whichever is first.
 #[derive(Default)]
 pub(crate) struct Task {
     end: Mutex<Option<Result<(), Failure>>>,

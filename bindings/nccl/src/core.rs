@@ -4,6 +4,7 @@ use crate::error::Failure;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use maypole::cuda::{Driver, KeptContext, untracked_context};
 use maypole_kernels::cuda::CudaError;
+use maypole_transports::cuda::BesideCapture;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,6 @@ use std::sync::{Arc, Mutex};
 pub(crate) use maypole::cuda::{
     AbortHandle, Comm, CommOptions, Id, Lent, RawCall, RawMessage, RawOp,
 };
-pub(crate) use maypole_transports::cuda::free_what_was_left;
 
 /// True once the driver has been found. Before that, no function of the driver may be called.
 static FOUND: AtomicBool = AtomicBool::new(false);
@@ -32,6 +32,15 @@ pub(crate) fn preserving<T>(body: impl FnOnce(Driver) -> Result<T, Failure>) -> 
     let driver = driver()?;
     let _kept = KeptContext::note();
     body(driver)
+}
+
+/// Runs `body` in a thread of ours with the GPU of `context` as the current one.
+pub(crate) fn on_gpu_of<T>(
+    context: &Arc<CudaContext>,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    context.bind_to_thread().map_err(failed("making the GPU of the communicator current"))?;
+    body()
 }
 
 /// The GPU of the caller's context; the first one if there is no context.
@@ -87,8 +96,8 @@ fn raw(stream: usize) -> sys::CUstream {
     std::ptr::with_exposed_provenance_mut(stream)
 }
 
-/// Streams that one group of calls uses. While it is there, all work is on the first of them: it comes
-/// after the earlier work of all streams, and the later work of all streams comes after it.
+/// Streams that one group of calls uses. While it is there, all work is on the first of them: it
+/// comes after the earlier work of all streams, and the later work of all streams comes after it.
 pub(crate) struct JoinedStreams<'a> {
     context: &'a Arc<CudaContext>,
     first: usize,
@@ -132,8 +141,8 @@ impl<'a> JoinedStreams<'a> {
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let event = result::event::create(flags).map_err(why)?;
         let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: the event is new, the streams are of the current context by the promise of `begin`.
-        // A destroyed event is freed by CUDA when it is done.
+        // SAFETY: the event is new, the streams are of the current context by the promise of
+        // `begin`. A destroyed event is freed by CUDA when it is done.
         unsafe {
             let recorded = result::event::record(event, raw(before));
             let waits = recorded.and_then(|()| result::stream::wait_event(raw(after), event, wait));
@@ -161,15 +170,25 @@ pub(crate) unsafe fn copy(
     unsafe { result::memcpy_dtod_async(to, from, bytes, raw(stream)) }.map_err(why)
 }
 
-/// Allocates memory of the GPU of `context`.
+/// Allocates memory of the GPU of `context`, also while a stream is captured.
 pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, Failure> {
     let why = |error: DriverError| {
         let what = format!("allocating {bytes} bytes of GPU {}", context.ordinal());
         Failure::cuda(CudaError::new(what, error).to_string())
     };
+    let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
     // SAFETY: a context is current. The memory is given to the caller as it is.
     unsafe { result::malloc_sync(bytes) }.map_err(why)
+}
+
+/// Copies a word to new memory of the GPU of `context`, also while a stream is captured.
+pub(crate) fn upload(context: &Arc<CudaContext>, word: u64) -> Result<u64, Failure> {
+    let _beside = BesideCapture::begin();
+    let address = allocate(context, size_of::<u64>())?;
+    // SAFETY: the memory is new, and as large.
+    let copied = unsafe { result::memcpy_htod_sync(address, &[word]) };
+    copied.map_err(failed("copying a factor to the GPU")).map(|()| address)
 }
 
 /// Frees memory of [`allocate`].
@@ -178,6 +197,7 @@ pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, 
 /// `address` must have been allocated, and not freed; nothing may use the memory.
 pub(crate) unsafe fn free(context: &Arc<CudaContext>, address: u64) -> Result<(), Failure> {
     let why = failed("freeing memory");
+    let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
     // SAFETY: the caller's promise.
     unsafe { result::free_sync(address) }.map_err(why)

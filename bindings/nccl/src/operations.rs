@@ -4,7 +4,9 @@ use crate::abi::{
     BUILT_IN_OPS, ElementType, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t,
 };
 use crate::communicator::{self, Communicator};
+use crate::core;
 use crate::error::Failure;
+use crate::group::{self, Queued, What};
 use crate::trace::Op;
 use crate::variables::put;
 use half::{bf16, f16};
@@ -16,9 +18,11 @@ use std::sync::MutexGuard;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
     BuiltIn(ReduceOp),
-    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when the
-    /// call runs.
+    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when
+    /// the call runs.
     FactorAt(u64),
+    /// One of NVIDIA's library, by its number there.
+    Real(ncclRedOp_t),
 }
 
 /// A sum with a factor, as a program has made it.
@@ -33,10 +37,12 @@ struct PreMulSum {
 pub(crate) struct Operations {
     /// `None`: destroyed, and free for the next one.
     made: Vec<Option<PreMulSum>>,
+    /// Factors that had to be copied to the GPU: their bits, and their addresses.
+    on_gpu: Vec<(u64, u64)>,
 }
 
-/// The numbers of operations have this many bits of the communicator's number below the place in its
-/// table, so an operation of another communicator is recognised.
+/// The numbers of operations have this many bits of the communicator's number below the place in
+/// its table, so an operation of another communicator is recognised.
 const COMMUNICATOR_BITS: u32 = 12;
 
 /// The most operations of a communicator at a time: the number stays a positive one of 32 bits.
@@ -47,6 +53,11 @@ fn low_bits(communicator: u64) -> ncclRedOp_t {
 }
 
 impl Operations {
+    /// The addresses of what was copied to the GPU.
+    pub(crate) fn take_from_gpu(&mut self) -> Vec<u64> {
+        self.on_gpu.drain(..).map(|(_, address)| address).collect()
+    }
+
     fn add(&mut self, communicator: u64, made: PreMulSum) -> Result<ncclRedOp_t, Failure> {
         let free = self.made.iter().position(Option::is_none);
         let place = free.unwrap_or(self.made.len());
@@ -73,9 +84,9 @@ impl Operations {
         self.place(communicator, op).and_then(|place| *place)
     }
 
-    fn remove(&mut self, communicator: u64, op: ncclRedOp_t) -> Result<(), Failure> {
+    fn remove(&mut self, communicator: u64, op: ncclRedOp_t) -> Result<PreMulSum, Failure> {
         let place = self.place(communicator, op).and_then(Option::take);
-        place.map(|_| ()).ok_or_else(|| {
+        place.ok_or_else(|| {
             let text = format!("there is no operation {op} of this communicator to destroy");
             Failure::argument(text)
         })
@@ -88,7 +99,11 @@ pub(crate) fn operation(
     op: ncclRedOp_t,
     element: ElementType,
 ) -> Result<Operation, Failure> {
-    if !element.has_arithmetic {
+    let is_real = communicator.real().is_some();
+    if is_real && (0..BUILT_IN_OPS).contains(&op) {
+        return Ok(Operation::Real(op));
+    }
+    if !is_real && !element.has_arithmetic {
         return Err(Failure::argument(format!(
             "elements of {} can be moved here, and not combined: use f16, bf16 or f32",
             element.name
@@ -134,11 +149,19 @@ fn lock(communicator: &Communicator) -> MutexGuard<'_, Operations> {
     communicator.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// A factor of the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum HostFactor {
+    Float(Factor),
+    /// An integer of 64 bits that no float is, by its bits. It has to lie on the GPU.
+    Bits(u64),
+}
+
 /// Reads the factor that is at `factor` on the host.
 ///
 /// # Safety
 /// There must be an element of that type, at any alignment.
-unsafe fn host_factor(factor: *const c_void, kind: DataType) -> Result<Factor, Failure> {
+unsafe fn host_factor(factor: *const c_void, kind: DataType) -> HostFactor {
     macro_rules! read {
         ($type:ty) => {{
             // SAFETY: the caller's promise.
@@ -158,30 +181,38 @@ unsafe fn host_factor(factor: *const c_void, kind: DataType) -> Result<Factor, F
         DataType::U32 => f64::from(read!(u32)),
         DataType::I64 => {
             let value = read!(i64);
-            exact(value as f64, i128::from(value))?
+            match value as f64 as i128 == i128::from(value) {
+                true => value as f64,
+                false => return HostFactor::Bits(value as u64),
+            }
         }
         DataType::U64 => {
             let value = read!(u64);
-            exact(value as f64, i128::from(value))?
+            match value as f64 as i128 == i128::from(value) {
+                true => value as f64,
+                false => return HostFactor::Bits(value),
+            }
         }
     };
-    Ok(Factor::new(value))
+    HostFactor::Float(Factor::new(value))
 }
 
-/// The factor as a float, if that is the same number.
-fn exact(float: f64, value: i128) -> Result<f64, Failure> {
-    match float as i128 == value {
-        true => Ok(float),
-        false => Err(Failure::argument(format!(
-            "the factor {value} has more than 53 bits: pass it in the memory of the GPU"
-        ))),
+/// The address of a factor on the GPU, which stays there as long as the communicator.
+fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
+    let mut operations = lock(communicator);
+    if let Some((_, address)) = operations.on_gpu.iter().find(|(known, _)| *known == bits) {
+        return Ok(*address);
     }
+    let context = &communicator.context;
+    let address = core::preserving(|_| core::upload(context, bits))?;
+    operations.on_gpu.push((bits, address));
+    Ok(address)
 }
 
 exported! {
-    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums them. A
-    /// factor on the host is read now, one on the device when a call runs. It may be destroyed as soon
-    /// as the call that uses it has returned, also in a group.
+    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums
+    /// them. A factor on the host is read now, one on the device when a call runs. It may be
+    /// destroyed as soon as the call that uses it has returned, also in a group.
     fn ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum(
         line;
         op: *mut ncclRedOp_t,
@@ -194,7 +225,8 @@ exported! {
         line.communicator(communicator.number);
         let element = ElementType::of(kind)?;
         line.kind(element.name);
-        if !element.has_arithmetic {
+        let real = communicator.real();
+        if real.is_none() && !element.has_arithmetic {
             let text = format!("elements of {} cannot be combined here", element.name);
             return Err(Failure::argument(text));
         }
@@ -202,12 +234,23 @@ exported! {
             return Err(Failure::argument("the factor is NULL"));
         }
         let operation = match residence {
+            0 | 1 if real.is_some() => {
+                let real = real.expect("just looked");
+                Operation::Real(real.make_operation(factor, kind, residence)?)
+            }
             0 => Operation::FactorAt(factor.expose_provenance() as u64),
             1 => {
                 // SAFETY: the caller passes an element of that type.
-                let factor = unsafe { host_factor(factor, element.kind) }?;
-                line.details(|| format!("factor={}", factor.value()));
-                Operation::BuiltIn(ReduceOp::PreMulSum(factor))
+                match unsafe { host_factor(factor, element.kind) } {
+                    HostFactor::Float(factor) => {
+                        line.details(|| format!("factor={}", factor.value()));
+                        Operation::BuiltIn(ReduceOp::PreMulSum(factor))
+                    }
+                    HostFactor::Bits(bits) => {
+                        line.details(|| format!("factor={bits:#x}"));
+                        Operation::FactorAt(on_gpu(&communicator, bits)?)
+                    }
+                }
             }
             other => {
                 return Err(Failure::argument(format!("the factor lies nowhere: {other}")));
@@ -225,7 +268,15 @@ exported! {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
         line.op(traced(op));
-        lock(&communicator).remove(communicator.number, op)
+        let ended = lock(&communicator).remove(communicator.number, op)?;
+        match (communicator.real(), ended.operation) {
+            // The calls of the open group still have it.
+            (Some(real), Operation::Real(op)) => {
+                let end = Box::new(move || real.end_operation(op));
+                group::call(Queued { communicator, stream: 0, what: What::Real(real, end) })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -257,13 +308,16 @@ mod tests {
     fn factors_of_the_host_are_read_by_their_type() {
         let read = |factor: &[u8], kind| {
             // SAFETY: each slice below is an element of its type.
-            unsafe { host_factor(factor.as_ptr().cast(), kind) }.map(Factor::value)
+            unsafe { host_factor(factor.as_ptr().cast(), kind) }
         };
-        assert_eq!(read(&0.5_f32.to_ne_bytes(), DataType::F32), Ok(0.5));
-        assert_eq!(read(&f16::from_f32(0.25).to_ne_bytes(), DataType::F16), Ok(0.25));
-        assert_eq!(read(&bf16::from_f32(-2.0).to_ne_bytes(), DataType::BF16), Ok(-2.0));
-        assert_eq!(read(&(-3_i64).to_ne_bytes(), DataType::I64), Ok(-3.0));
-        assert!(read(&(1_u64 << 60 | 1).to_ne_bytes(), DataType::U64).is_err());
-        assert!(read(&u64::MAX.to_ne_bytes(), DataType::U64).is_err());
+        let float = |value| HostFactor::Float(Factor::new(value));
+        assert_eq!(read(&0.5_f32.to_ne_bytes(), DataType::F32), float(0.5));
+        assert_eq!(read(&f16::from_f32(0.25).to_ne_bytes(), DataType::F16), float(0.25));
+        assert_eq!(read(&bf16::from_f32(-2.0).to_ne_bytes(), DataType::BF16), float(-2.0));
+        assert_eq!(read(&(-3_i64).to_ne_bytes(), DataType::I64), float(-3.0));
+        for bits in [1_u64 << 60 | 1, u64::MAX] {
+            assert_eq!(read(&bits.to_ne_bytes(), DataType::U64), HostFactor::Bits(bits));
+        }
+        assert_eq!(read(&(1_u64 << 63).to_ne_bytes(), DataType::U64), float(2_f64.powi(63)));
     }
 }

@@ -61,8 +61,17 @@ fn library() -> PathBuf {
     library
 }
 
-const PROGRAMS: [&str; 7] =
-    ["collectives", "messages", "groups", "held", "hard", "captures", "replay"];
+const PROGRAMS: [&str; 9] = [
+    "collectives",
+    "messages",
+    "groups",
+    "held",
+    "hard",
+    "captures",
+    "replay",
+    "states",
+    "instead",
+];
 
 fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
     let driver = driver.library_path();
@@ -398,4 +407,73 @@ fn the_calls_of_aborts_are_right() {
 #[test]
 fn the_calls_of_groups_of_groups_are_right() {
     replay("destroy");
+}
+
+#[test]
+fn a_communicator_is_shrunk_to_the_ranks_that_are_left() {
+    run_and_leave("states", "shrunk", &[Processes(3), Threads(2)]);
+    run_and_leave("states", "revoked", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn handles_are_refused_after_their_end() {
+    run("states", "handles", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn what_waits_for_ranks_need_not_hold_up_its_caller() {
+    run("states", "without_waiting", &[Processes(3), Threads(2)]);
+    run_and_leave("states", "never_joined", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn threads_on_one_gpu_need_streams_of_their_own() {
+    let _turn = TURN.read().unwrap();
+    print!("{}", said("states", &["shared"], Threads(2), &[("TEST_DEVICE", "0")]));
+}
+
+#[test]
+fn every_process_makes_the_name_of_the_group() {
+    let _turn = TURN.read().unwrap();
+    let port = 15_000 + std::process::id() % 4_000;
+    let address = format!("127.0.0.1:{port}");
+    for number in [2, 3] {
+        let set = [("NCCL_COMM_ID", address.as_str())];
+        print!("{}", said("states", &["same_name"], Processes(number), &set));
+    }
+}
+
+#[test]
+fn another_library_serves_gpus_that_do_not_reach_each_other() {
+    let Some((built, _)) = Built::get() else { return };
+    let real = built.folder.path().join("libreal.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]);
+    compile.arg(here().parent().unwrap()).arg(here().join("real.c")).arg("-o").arg(&real);
+    assert!(compile.status().unwrap().success());
+    let _turn = TURN.read().unwrap();
+    let apart = ("FAKE_CUDA_NO_PEERS", "all");
+    let text = said("instead", &["refused"], Processes(2), &[apart]);
+    assert!(text.contains("cannot reach the memory"), "{text}");
+    let missing = ("MAYPOLE_NCCL_REAL", "/not/there.so");
+    let text = said("instead", &["refused"], Processes(2), &[apart, missing]);
+    assert!(text.contains("MAYPOLE_NCCL_REAL=/not/there.so"), "{text}");
+    let named = ("MAYPOLE_NCCL_REAL", real.to_str().unwrap());
+    let text = said("instead", &["forwarded"], Processes(2), &[apart, named]);
+    for rank in 0..2 {
+        let own = format!("real: rank {rank} ");
+        let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(&own)).collect();
+        assert_eq!(lines[0], "of 2 by a real name, plain", "{text}");
+        // The end of the operation comes after the call that uses it, within the group.
+        let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
+        assert!(at("all_reduce 0x10000 0x10000 7 7 77") < at("ends operation 77"), "{text}");
+        // Its own calls by name are its own, and not this library's.
+        assert_eq!(at("reduce 11 to 1") + 1, at("all_reduce 0x10000 0x10000 11 7 0"), "{text}");
+        assert!(
+            lines.contains(&"deregisters 0x10000") && lines.contains(&"of 2 destroys"),
+            "{text}"
+        );
+    }
+    // GPUs that reach each other need no other library.
+    run("states", "handles", &[Processes(2)]);
 }
