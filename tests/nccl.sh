@@ -33,7 +33,9 @@ start_mps() {
     pipe=$(mktemp -d /tmp/mps-XXXXXX)
     mkdir "$pipe/log"
     export CUDA_MPS_PIPE_DIRECTORY=$pipe CUDA_MPS_LOG_DIRECTORY=$pipe/log
-    if timeout 15 nvidia-cuda-mps-control -d && timeout 20 "$python" -c "$context"; then
+    # The daemon must not keep the output of this script open.
+    if timeout 15 nvidia-cuda-mps-control -d </dev/null >"$pipe/log/start.log" 2>&1 \
+        && timeout 20 "$python" -c "$context"; then
         export MPS=yes
         echo "MPS: yes"
     else

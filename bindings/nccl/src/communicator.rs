@@ -12,7 +12,7 @@ use crate::variables;
 use cudarc::driver::CudaContext;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 
 /// One rank's membership in a group of ranks: what a handle stands for.
 pub(crate) struct Communicator {
@@ -33,6 +33,8 @@ pub(crate) struct Communicator {
     may_share: AtomicBool,
     /// Whether the log has the failure of its calls.
     told: AtomicBool,
+    /// The first failure of its calls that was asked for: the answer does not change.
+    failure: OnceLock<Failure>,
 }
 
 /// What is known of a communicator when it begins.
@@ -156,6 +158,7 @@ impl Communicator {
             tasks: Mutex::default(),
             latest_stream: AtomicUsize::new(NO_STREAM),
             told: AtomicBool::new(false),
+            failure: OnceLock::new(),
         });
         let mut live = LIVE.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         live.insert(communicator.number, communicator.clone());
@@ -230,7 +233,12 @@ impl Communicator {
             Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
             Stage::Ready(member) | Stage::Finalized(member) => member.comm.clone(),
         };
-        comm.check()?;
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        if let Err(error) = comm.check() {
+            return Err(self.failure.get_or_init(|| error.into()).clone());
+        }
         let mut tasks = lock(&self.tasks);
         let failed = tasks.iter().find_map(|task| task.failure());
         tasks.retain(|task| !task.is_over() || task.failure().is_some());

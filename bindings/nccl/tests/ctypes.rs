@@ -1,5 +1,6 @@
-//! `torch/ctypes_ranks.py`, which runs on a GPU as well, over the fake driver: two processes that load
-//! the library by name. Nothing here says anything about a real GPU's memory, scheduling or speed.
+//! `torch/ctypes_ranks.py`, which runs on a GPU as well, over the fake driver: two processes that
+//! load the library by name. Nothing here says anything about a real GPU's memory, scheduling or
+//! speed.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/fake_gpu.rs"]
@@ -11,8 +12,8 @@ use fake_gpu::FakeDriver;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A Python with NumPy: `TORCH_PYTHON`, that of `.ci/python`, or the machine's. If there is none, the
-/// calling test is skipped.
+/// A Python with NumPy: `TORCH_PYTHON`, that of `.ci/python`, or the machine's. If there is none,
+/// the calling test is skipped.
 fn python() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);

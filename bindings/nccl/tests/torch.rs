@@ -1,5 +1,6 @@
-//! PyTorch loads this library in NCCL's place. No GPU is needed for that; `tests/nccl.sh` calls it on
-//! one. The programs of `torch/` run over gloo here, so that they are in order when a GPU is at hand.
+//! PyTorch loads this library in NCCL's place. No GPU is needed for that; `tests/nccl.sh` calls it
+//! on one. The programs of `torch/` run over gloo here, so that they are in order when a GPU is at
+//! hand.
 
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
@@ -23,8 +24,8 @@ fn library() -> PathBuf {
     library.canonicalize().expect("it is there")
 }
 
-/// A Python with PyTorch: `TORCH_PYTHON`, or that of `.ci/python`. If there is none, the calling test
-/// is skipped.
+/// A Python with PyTorch: `TORCH_PYTHON`, or that of `.ci/python`. If there is none, the calling
+/// test is skipped.
 fn python() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);

@@ -127,21 +127,9 @@ impl Emulator {
     }
 
     fn compile(options: &[&str], edit: impl Fn(String) -> String) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        copy_folder(&root.join("kernels/cuda"), folder.path(), &edit);
-        copy_folder(&root.join("tests/fake_gpu/emulated"), &folder.path().join("emulated"), &edit);
-        let compiled = Command::new("c++")
-            .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
-            // Flags of lines repeat within a test.
-            .arg("-DFLAG_LOG=8")
-            .args(options)
-            .args(["-I.", "emulated/main.cpp", "-o", "emulator"])
-            .current_dir(folder.path())
-            .output()
-            .ok()?;
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        Some(Self { folder })
+        // Flags of lines repeat within a test.
+        let options = [&["-DFLAG_LOG=8"], options].concat();
+        compile_program("emulated/main.cpp", &options, edit).map(|folder| Self { folder })
     }
 
     fn program(&self) -> PathBuf {
@@ -191,6 +179,28 @@ impl Emulator {
             false => Err(Failure::gave_up(&output.stderr)),
         }
     }
+}
+
+/// Compiles `main` with the kernel, whose files `edit` changes, as the program `emulator` of a folder.
+/// `None` if there is no compiler.
+pub(crate) fn compile_program(
+    main: &str,
+    options: &[&str],
+    edit: impl Fn(String) -> String,
+) -> Option<TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    copy_folder(&root.join("kernels/cuda"), folder.path(), &edit);
+    copy_folder(&root.join("tests/fake_gpu/emulated"), &folder.path().join("emulated"), &edit);
+    let compiled = Command::new("c++")
+        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
+        .args(options)
+        .args(["-I.", main, "-o", "emulator"])
+        .current_dir(folder.path())
+        .output()
+        .ok()?;
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    Some(folder)
 }
 
 /// By call and rank: the number of the case.

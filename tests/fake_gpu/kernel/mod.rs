@@ -7,6 +7,7 @@ mod disturbed;
 mod emulator;
 mod mutants;
 mod races;
+mod short;
 
 use crate::skip;
 use case::{Case, table};
