@@ -4,7 +4,7 @@
 //! never was one, is recognised and never followed. The table is locked for as long as a look takes.
 
 use crate::abi::{Settings, ncclComm_t};
-use crate::core::{AbortHandle, Comm, CommOptions, Id};
+use crate::core::{self, AbortHandle, Comm, CommOptions, Id};
 use crate::error::{Failure, Progress};
 use crate::leaving::{Manner, leave};
 use crate::operations::Operations;
@@ -297,6 +297,13 @@ impl Communicator {
             if matches!(stage, Stage::Revoked(_)) { Manner::Aborted } else { Manner::InOrder };
         if let Some(member) = stage.into_member() {
             leave(member.comm, manner);
+            // After an abort nobody knows when the last kernel ends that reads a factor.
+            if manner == Manner::InOrder {
+                for address in lock(&self.operations).take_from_gpu() {
+                    // SAFETY: allocated for this communicator, whose calls are done.
+                    unsafe { core::free(&self.context, address) }?;
+                }
+            }
         }
         self.cut(None, "the communicator was destroyed");
         Ok(())

@@ -4,6 +4,7 @@ use crate::error::Failure;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use maypole::cuda::{Driver, KeptContext, untracked_context};
 use maypole_kernels::cuda::CudaError;
+use maypole_transports::cuda::BesideCapture;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,6 @@ use std::sync::{Arc, Mutex};
 pub(crate) use maypole::cuda::{
     AbortHandle, Comm, CommOptions, Id, Lent, RawCall, RawMessage, RawOp,
 };
-pub(crate) use maypole_transports::cuda::free_what_was_left;
 
 /// True once the driver has been found. Before that, no function of the driver may be called.
 static FOUND: AtomicBool = AtomicBool::new(false);
@@ -161,15 +161,25 @@ pub(crate) unsafe fn copy(
     unsafe { result::memcpy_dtod_async(to, from, bytes, raw(stream)) }.map_err(why)
 }
 
-/// Allocates memory of the GPU of `context`.
+/// Allocates memory of the GPU of `context`, also while a stream is captured.
 pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, Failure> {
     let why = |error: DriverError| {
         let what = format!("allocating {bytes} bytes of GPU {}", context.ordinal());
         Failure::cuda(CudaError::new(what, error).to_string())
     };
+    let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
     // SAFETY: a context is current. The memory is given to the caller as it is.
     unsafe { result::malloc_sync(bytes) }.map_err(why)
+}
+
+/// Copies a word to new memory of the GPU of `context`, also while a stream is captured.
+pub(crate) fn upload(context: &Arc<CudaContext>, word: u64) -> Result<u64, Failure> {
+    let _beside = BesideCapture::begin();
+    let address = allocate(context, size_of::<u64>())?;
+    // SAFETY: the memory is new, and as large.
+    let copied = unsafe { result::memcpy_htod_sync(address, &[word]) };
+    copied.map_err(failed("copying a factor to the GPU")).map(|()| address)
 }
 
 /// Frees memory of [`allocate`].
@@ -178,6 +188,7 @@ pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, 
 /// `address` must have been allocated, and not freed; nothing may use the memory.
 pub(crate) unsafe fn free(context: &Arc<CudaContext>, address: u64) -> Result<(), Failure> {
     let why = failed("freeing memory");
+    let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
     // SAFETY: the caller's promise.
     unsafe { result::free_sync(address) }.map_err(why)

@@ -5,7 +5,7 @@
 //! does all three. The caller waits for the first, and a moment for the rest. The process waits for the
 //! rest when it exits: then its memory is gone, under ranks that may still read it.
 
-use crate::core::{Comm, free_what_was_left};
+use crate::core::Comm;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
@@ -24,6 +24,8 @@ pub(crate) enum Manner {
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
 /// How long a caller waits for the goodbye. Ranks that leave at the same time need less.
 const MOMENT: Duration = Duration::from_millis(250);
+/// How long a rank that has left waits for the others to leave, too.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a process waits at its exit.
 const EXIT_LIMIT: Duration = Duration::from_secs(6);
 
@@ -114,9 +116,9 @@ pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
         // What its calls say is told by `ncclCommGetAsyncError`.
         let _ = comm.finalize();
         own.reach(Step::Goodbye);
-        drop(comm);
-        // All ranks have left, so nobody has its memory open. Otherwise a later group frees it.
-        free_what_was_left();
+        if let Some(comm) = Arc::into_inner(comm) {
+            comm.leave(PATIENCE);
+        }
         own.reach(Step::Gone);
     };
     // Without a thread, `work` has been dropped, and the communicator with it.

@@ -4,6 +4,7 @@ use crate::abi::{
     BUILT_IN_OPS, ElementType, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t,
 };
 use crate::communicator::{self, Communicator};
+use crate::core;
 use crate::error::Failure;
 use crate::trace::Op;
 use crate::variables::put;
@@ -33,6 +34,8 @@ struct PreMulSum {
 pub(crate) struct Operations {
     /// `None`: destroyed, and free for the next one.
     made: Vec<Option<PreMulSum>>,
+    /// Factors that had to be copied to the GPU: their bits, and their addresses.
+    on_gpu: Vec<(u64, u64)>,
 }
 
 /// The numbers of operations have this many bits of the communicator's number below the place in its
@@ -47,6 +50,11 @@ fn low_bits(communicator: u64) -> ncclRedOp_t {
 }
 
 impl Operations {
+    /// The addresses of what was copied to the GPU.
+    pub(crate) fn take_from_gpu(&mut self) -> Vec<u64> {
+        self.on_gpu.drain(..).map(|(_, address)| address).collect()
+    }
+
     fn add(&mut self, communicator: u64, made: PreMulSum) -> Result<ncclRedOp_t, Failure> {
         let free = self.made.iter().position(Option::is_none);
         let place = free.unwrap_or(self.made.len());
@@ -134,11 +142,19 @@ fn lock(communicator: &Communicator) -> MutexGuard<'_, Operations> {
     communicator.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// A factor of the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum HostFactor {
+    Float(Factor),
+    /// An integer of 64 bits that no float is, by its bits. It has to lie on the GPU.
+    Bits(u64),
+}
+
 /// Reads the factor that is at `factor` on the host.
 ///
 /// # Safety
 /// There must be an element of that type, at any alignment.
-unsafe fn host_factor(factor: *const c_void, kind: DataType) -> Result<Factor, Failure> {
+unsafe fn host_factor(factor: *const c_void, kind: DataType) -> HostFactor {
     macro_rules! read {
         ($type:ty) => {{
             // SAFETY: the caller's promise.
@@ -158,24 +174,32 @@ unsafe fn host_factor(factor: *const c_void, kind: DataType) -> Result<Factor, F
         DataType::U32 => f64::from(read!(u32)),
         DataType::I64 => {
             let value = read!(i64);
-            exact(value as f64, i128::from(value))?
+            match value as f64 as i128 == i128::from(value) {
+                true => value as f64,
+                false => return HostFactor::Bits(value as u64),
+            }
         }
         DataType::U64 => {
             let value = read!(u64);
-            exact(value as f64, i128::from(value))?
+            match value as f64 as i128 == i128::from(value) {
+                true => value as f64,
+                false => return HostFactor::Bits(value),
+            }
         }
     };
-    Ok(Factor::new(value))
+    HostFactor::Float(Factor::new(value))
 }
 
-/// The factor as a float, if that is the same number.
-fn exact(float: f64, value: i128) -> Result<f64, Failure> {
-    match float as i128 == value {
-        true => Ok(float),
-        false => Err(Failure::argument(format!(
-            "the factor {value} has more than 53 bits: pass it in the memory of the GPU"
-        ))),
+/// The address of a factor on the GPU, which stays there as long as the communicator.
+fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
+    let mut operations = lock(communicator);
+    if let Some((_, address)) = operations.on_gpu.iter().find(|(known, _)| *known == bits) {
+        return Ok(*address);
     }
+    let context = &communicator.context;
+    let address = core::preserving(|_| core::upload(context, bits))?;
+    operations.on_gpu.push((bits, address));
+    Ok(address)
 }
 
 exported! {
@@ -205,9 +229,16 @@ exported! {
             0 => Operation::FactorAt(factor.expose_provenance() as u64),
             1 => {
                 // SAFETY: the caller passes an element of that type.
-                let factor = unsafe { host_factor(factor, element.kind) }?;
-                line.details(|| format!("factor={}", factor.value()));
-                Operation::BuiltIn(ReduceOp::PreMulSum(factor))
+                match unsafe { host_factor(factor, element.kind) } {
+                    HostFactor::Float(factor) => {
+                        line.details(|| format!("factor={}", factor.value()));
+                        Operation::BuiltIn(ReduceOp::PreMulSum(factor))
+                    }
+                    HostFactor::Bits(bits) => {
+                        line.details(|| format!("factor={bits:#x}"));
+                        Operation::FactorAt(on_gpu(&communicator, bits)?)
+                    }
+                }
             }
             other => {
                 return Err(Failure::argument(format!("the factor lies nowhere: {other}")));
@@ -257,13 +288,16 @@ mod tests {
     fn factors_of_the_host_are_read_by_their_type() {
         let read = |factor: &[u8], kind| {
             // SAFETY: each slice below is an element of its type.
-            unsafe { host_factor(factor.as_ptr().cast(), kind) }.map(Factor::value)
+            unsafe { host_factor(factor.as_ptr().cast(), kind) }
         };
-        assert_eq!(read(&0.5_f32.to_ne_bytes(), DataType::F32), Ok(0.5));
-        assert_eq!(read(&f16::from_f32(0.25).to_ne_bytes(), DataType::F16), Ok(0.25));
-        assert_eq!(read(&bf16::from_f32(-2.0).to_ne_bytes(), DataType::BF16), Ok(-2.0));
-        assert_eq!(read(&(-3_i64).to_ne_bytes(), DataType::I64), Ok(-3.0));
-        assert!(read(&(1_u64 << 60 | 1).to_ne_bytes(), DataType::U64).is_err());
-        assert!(read(&u64::MAX.to_ne_bytes(), DataType::U64).is_err());
+        let float = |value| HostFactor::Float(Factor::new(value));
+        assert_eq!(read(&0.5_f32.to_ne_bytes(), DataType::F32), float(0.5));
+        assert_eq!(read(&f16::from_f32(0.25).to_ne_bytes(), DataType::F16), float(0.25));
+        assert_eq!(read(&bf16::from_f32(-2.0).to_ne_bytes(), DataType::BF16), float(-2.0));
+        assert_eq!(read(&(-3_i64).to_ne_bytes(), DataType::I64), float(-3.0));
+        for bits in [1_u64 << 60 | 1, u64::MAX] {
+            assert_eq!(read(&bits.to_ne_bytes(), DataType::U64), HostFactor::Bits(bits));
+        }
+        assert_eq!(read(&(1_u64 << 63).to_ne_bytes(), DataType::U64), float(2_f64.powi(63)));
     }
 }
