@@ -252,6 +252,8 @@ static void take_and_give_back(struct rank *me, bool aborts) {
     struct slot slot;
     make_slot(&slot, SLOT_BYTES);
     make_and_end(me, MOST_IDS - 1);
+    /* The null stream has a thread from now on. */
+    finish(NULL);
     /* Threads of streams end a moment after their streams. */
     usleep(300000);
     int threads = count_threads();
