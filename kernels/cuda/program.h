@@ -183,6 +183,33 @@ struct ShortLaunch {
     u32 gathers;
 };
 
+// One rank's part of a direct call, which has no program either: `direct.h`.
+enum DirectKind : u32 { ALL_REDUCE = 0, ALL_GATHER = 1, REDUCE_SCATTER = 2, BROADCAST = 3 };
+struct DirectLaunch {
+    // By rank, as this rank reaches it: what the others tell it, its `announced`, and its `failed`.
+    u64* words[MOST_SHORT_RANKS];
+    u64* announced[MOST_SHORT_RANKS];
+    u64* fails[MOST_SHORT_RANKS];
+    // By lane: the number of earlier calls.
+    u64* counts;
+    const u8* input;
+    u8* output;
+    // As in `Launch`.
+    u32* abort;
+    u64* report;
+    u64* gone;
+    u64* failed;
+    u64 patience;
+    // Of the vector, or of a block of one rank.
+    u64 bytes;
+    u32 fingerprint;
+    u32 ranks;
+    u32 me;
+    u32 number;
+    u32 kind;
+    u32 root;
+};
+
 // What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.
 enum { MOST_LAUNCHES = 16 };
 struct Launches {

@@ -19,7 +19,7 @@
 // The loops have no compiler-specific hints but `machine.h`, so that a C++ compiler runs the same text
 // on a CPU (`emulated/`).
 
-#include "short.h"
+#include "direct.h"
 
 // ---- After a fold
 
@@ -256,7 +256,8 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
 }
 
 #ifndef EMULATED
-// A module has two kernels: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
+// A module has three kernels: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
 KERNEL(NAME)(BY_VALUE Launches launches) { walk<TYPE, OPERATION>(launches); }
 KERNEL(short_call)(BY_VALUE ShortLaunch launch) { run_short<TYPE, OPERATION>(launch); }
+KERNEL(direct_call)(BY_VALUE DirectLaunch launch) { run_direct<TYPE, OPERATION>(launch); }
 #endif

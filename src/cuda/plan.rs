@@ -16,8 +16,10 @@ const MOST_LANES: u32 = 66;
 const MOST_LANES_BETWEEN_GPUS: u32 = 32;
 /// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
 const LONGEST: usize = 8 << 20;
-/// Lanes of messages, and bytes that one lane moves between two counters.
-const LANES_OF_MESSAGES: u32 = 8;
+/// Most messages that a rank has at a time, most lanes of one, and bytes that a lane moves between two
+/// counters. A rank of a small group has few messages, so each gets many lanes.
+const MOST_MESSAGES_AT_ONCE: u32 = 8;
+const LANES_OF_MESSAGES: u32 = 16;
 const MESSAGE_BYTES: usize = 64 << 10;
 /// Slots of long publications.
 const SLOTS: u32 = 4;
@@ -70,8 +72,8 @@ pub(super) struct RankGpu {
     pub(super) free: u32,
 }
 
-/// The mailboxes of ranks that have `lanes` lanes each.
-pub(super) fn shapes(lanes: u32) -> Shapes {
+/// The mailboxes of `world` ranks that have `lanes` lanes each.
+pub(super) fn shapes(lanes: u32, world: usize) -> Shapes {
     let lines = Shape {
         protocol: Protocol::LowLatency,
         lanes: lanes.min(LANES_OF_LINES),
@@ -79,7 +81,9 @@ pub(super) fn shapes(lanes: u32) -> Shapes {
         bytes: LONGEST_LINES,
     };
     let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: LONGEST };
-    let of_message = (lanes / MOST_LAUNCHES as u32).clamp(1, LANES_OF_MESSAGES);
+    // One to each other rank and one from it.
+    let wanted = (2 * (world as u32).saturating_sub(1)).clamp(2, MOST_MESSAGES_AT_ONCE);
+    let of_message = (lanes / wanted).clamp(1, LANES_OF_MESSAGES);
     let messages = Shape { lanes: of_message, bytes: MESSAGE_BYTES * of_message as usize, ..long };
     let messages_at_once = ((lanes / of_message) as usize).clamp(1, MOST_LAUNCHES);
     Shapes { groups: vec![lines, long], messages, messages_at_once }
@@ -123,8 +127,8 @@ mod tests {
 
     #[test]
     fn the_blocks_of_a_rank_are_as_many_as_it_has_lanes() {
-        for lanes in [1, 2, 7, 12, 32, 49, 66] {
-            let shapes = shapes(lanes);
+        for (lanes, world) in [(1, 2), (2, 2), (7, 3), (12, 8), (32, 64), (49, 2), (66, 4)] {
+            let shapes = shapes(lanes, world);
             for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes <= lanes);

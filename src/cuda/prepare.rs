@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_kernels::cuda::load_short;
-use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError};
+use maypole_kernels::cuda::{CudaError, load_direct, load_short};
+use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError, DirectKind};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -87,7 +87,7 @@ impl DeviceRank {
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(said)?;
         }
-        if let Some(way) = self.short_way(call, &lowered)? {
+        if let Some(way) = self.way_without_program(call, &lowered)? {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }
@@ -102,23 +102,41 @@ impl DeviceRank {
         Ok(Prepared { lowered, way })
     }
 
-    /// The way of a call in which every rank reads what every rank has, if it is short.
-    fn short_way(&mut self, call: CollectiveCall, lowered: &DeviceLowered) -> Made<Option<Way>> {
-        let gathers = call.collective == Collective::AllGather;
-        let is_one_hop = match call.collective {
-            Collective::AllReduce => lowered.algorithm == Algorithm::OneShot,
-            Collective::AllGather => {
-                lowered.algorithm == Algorithm::Direct || self.comm.world() == 2
-            }
-            Collective::Barrier => true,
-            _ => false,
+    /// The way of a call that needs no program, because the ranks read what others have in one hop or two:
+    /// from lines if there are few bytes, else from one another's buffers, where that can be.
+    fn way_without_program(
+        &self,
+        call: CollectiveCall,
+        lowered: &DeviceLowered,
+    ) -> Made<Option<Way>> {
+        let Some(kind) = direct_kind(call.collective) else { return Ok(None) };
+        let is_alone = self.comm.world() == 1;
+        // These combine the ranks in their order, as the kernels do. What is only moved has no order.
+        let keeps_bits = match lowered.algorithm {
+            Algorithm::OneShot | Algorithm::TwoShot => true,
+            Algorithm::Direct => true,
+            _ => !call.collective.reduces() && !self.is_named(call.collective),
         };
-        if !is_one_hop || lowered.stages_input || !self.board().makes_short_calls(lowered.input) {
+        if is_alone || !keeps_bits || lowered.stages_input {
             return Ok(None);
         }
-        let module = self.walk_module(call);
-        let kernel = load_short(self.stream.context(), &module).map_err(|it| it.to_string())?;
-        Ok(Some(Way::Short { kernel, gathers }))
+        let said = |error: CudaError| error.to_string();
+        let (module, context) = (self.walk_module(call), self.stream.context());
+        let is_short = self.board().makes_short_calls(lowered.input);
+        if is_short && matches!(kind, DirectKind::AllReduce | DirectKind::AllGather) {
+            let kernel = load_short(context, &module).map_err(said)?;
+            return Ok(Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather }));
+        }
+        if self.board().makes_direct_calls() && call.collective != Collective::Barrier {
+            let kernel = load_direct(context, &module).map_err(said)?;
+            return Ok(Some(Way::Direct { kernel, kind }));
+        }
+        Ok(None)
+    }
+
+    /// True if the program has named the algorithm of `collective`.
+    fn is_named(&self, collective: Collective) -> bool {
+        self.comm.engine.get().wanted_on_device(collective).is_some()
     }
 
     /// Makes sure that there is working memory for the call, unless a graph has its own, and does `work` on
@@ -138,5 +156,16 @@ impl DeviceRank {
             staging.grow(staged)?;
             work(stream)
         })
+    }
+}
+
+/// What a call does that needs no program. A barrier is an all-reduce of nothing.
+fn direct_kind(collective: Collective) -> Option<DirectKind> {
+    match collective {
+        Collective::AllReduce | Collective::Barrier => Some(DirectKind::AllReduce),
+        Collective::AllGather => Some(DirectKind::AllGather),
+        Collective::ReduceScatter => Some(DirectKind::ReduceScatter),
+        Collective::Broadcast { root } => Some(DirectKind::Broadcast(root)),
+        _ => None,
     }
 }

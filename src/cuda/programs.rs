@@ -6,7 +6,7 @@ use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{
-    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room,
+    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, DirectKind, Lent, Room,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub(super) enum Way {
     Walk { kernel: CudaFunction, code: DeviceCode, room: Room },
     /// It is short enough for a kernel that needs no program.
     Short { kernel: CudaFunction, gathers: bool },
+    /// The ranks read one another's buffers.
+    Direct { kernel: CudaFunction, kind: DirectKind },
 }
 
 impl Prepared {
@@ -30,7 +32,7 @@ impl Prepared {
     pub(super) fn bytes(&self) -> usize {
         let program = match &self.way {
             Way::Walk { code, .. } => code.bytes(),
-            Way::Short { .. } => 0,
+            Way::Short { .. } | Way::Direct { .. } => 0,
         };
         size_of::<Self>() + program + self.lowered.record.memory()
     }

@@ -14,8 +14,8 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor,
-    ReservedBlocks, ShortDeviceCall,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, DirectDeviceCall, Lent,
+    LentFactor, ReservedBlocks, ShortDeviceCall,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -367,6 +367,12 @@ impl DeviceRank {
                     let call =
                         ShortDeviceCall { input, output, gathers, fingerprint, patience, number };
                     board.launch_short(on, kernel, &call)?;
+                }
+                Way::Direct { kernel, kind } => {
+                    let (input, kind) = (from, *kind);
+                    let call =
+                        DirectDeviceCall { kind, input, output, fingerprint, patience, number };
+                    board.launch_direct(on, kernel, &call)?;
                 }
             }
             match lowered.divisor {

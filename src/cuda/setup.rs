@@ -68,7 +68,7 @@ pub(super) fn connect(
     let reserved = if comm.world() > 1 { lanes } else { 0 };
     let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
-    let shapes = plan::shapes(lanes);
+    let shapes = plan::shapes(lanes, comm.world());
     let meets = all.iter().any(|one| one.shares_gpu(&all));
     let walks = DeviceRank::load_ahead(stream.context(), meets);
     let walks = walks.map_err(|error| failed(comm, error.to_string()))?;

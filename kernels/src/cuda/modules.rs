@@ -188,6 +188,17 @@ pub fn load_short(context: &Arc<CudaContext>, module: &str) -> Result<CudaFuncti
     MODULES.load(context, module, "short_call")
 }
 
+/// Returns the kernel of `module` that makes direct calls (`kernels/cuda/direct.h`): as [`Modules::load`].
+///
+/// # Errors
+/// [`CudaError`] if the driver refuses the module.
+///
+/// # Panics
+/// If there is no such module.
+pub fn load_direct(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
+    MODULES.load(context, module, "direct_call")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ mod disturbed;
 mod emulator;
 mod mutants;
 mod races;
-mod short;
+mod without_program;
 
 use crate::skip;
 use case::{Case, table};

@@ -3,18 +3,24 @@
 use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::error::DeviceError;
 use super::launch::{
-    DeviceCall, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, MOST_SHORT_BYTES, Mailbox,
-    Protocol, ShortDeviceCall, ShortLaunch,
+    DeviceCall, DirectDeviceCall, DirectKind, DirectLaunch, EACH, KernelLaunch, Launches, Lent,
+    MOST_LAUNCHES, MOST_SHORT_BYTES, Mailbox, Protocol, ShortDeviceCall, ShortLaunch,
 };
-use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, SHORT_THREADS, Shapes};
+use super::layout::{
+    ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, SHORT_THREADS, Shapes,
+};
 use super::lent_memory::{LentMemory, free_what_was_left};
 use super::memory::DeviceMemory;
 use super::order::{CallStream, WorkOrder};
 use super::words::ReportWords;
+use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg, result};
 use maypole_kernels::Scalar;
 use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor, WALK_THREADS};
 use std::sync::Arc;
+
+/// The least bytes of a direct call for which one more lane pays.
+const BYTES_OF_DIRECT_LANE: u64 = 8 << 10;
 
 /// A board that the other ranks do not reach yet.
 #[derive(Debug)]
@@ -101,7 +107,9 @@ impl PendingBoard {
         };
         let others: Vec<Reached> =
             offers.iter().enumerate().map(reach).collect::<Result<_, _>>()?;
-        let locals = Locals::new(self, me, &others)?;
+        let mine = &offers[me];
+        let alike = |offer: &Offer| (offer.process, offer.uuid) == (mine.process, mine.uuid);
+        let locals = Locals::new(self, me, &others, offers.iter().all(alike))?;
         Ok((others, locals))
     }
 }
@@ -113,9 +121,11 @@ struct Locals {
     memory: DeviceMemory,
     parts: Vec<LocalParts>,
     /// Not zero there: the rank has failed.
-    failed: usize,
+    failed: CUdeviceptr,
     /// What all short calls have in common, if the group makes some.
     short: Option<ShortLaunch>,
+    /// What all direct calls have in common, if the group makes some.
+    direct: Option<DirectLaunch>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +140,12 @@ struct LocalParts {
 }
 
 impl Locals {
-    fn new(board: &PendingBoard, me: usize, others: &[Reached]) -> Result<Self, DeviceError> {
+    fn new(
+        board: &PendingBoard,
+        me: usize,
+        others: &[Reached],
+        reads_directly: bool,
+    ) -> Result<Self, DeviceError> {
         let mut end = 0;
         let mut take = |bytes: usize| {
             let start = end;
@@ -154,8 +169,10 @@ impl Locals {
             });
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
-        let failed = take(size_of::<u64>());
         let counts = take(SHORT_BLOCKS * size_of::<u64>());
+        let lanes = board.shapes.groups.iter().map(|shape| shape.lanes as usize).max();
+        let direct_counts = take(lanes.unwrap_or(0) * size_of::<u64>());
+        let failed = others[me].address() + board.layout.failed as u64;
         let memory = DeviceMemory::new(&board.stream, end)?;
         let short = board.layout.short.map(|lines| {
             let mut short = ShortLaunch {
@@ -163,7 +180,7 @@ impl Locals {
                 abort: board.words.abort_address(),
                 report: board.words.report_address(),
                 gone: board.words.gone_address(),
-                failed: memory.address() + failed as u64,
+                failed,
                 ranks: others.len() as u32,
                 me: me as u32,
                 ..ShortLaunch::default()
@@ -175,13 +192,34 @@ impl Locals {
             }
             short
         });
+        let direct = short.filter(|_| reads_directly).map(|short| {
+            let at = |offset: usize| {
+                let mut all = [0; MOST_SHORT_RANKS];
+                let places = others.iter().map(|other| other.address() + offset as u64);
+                all.iter_mut().zip(places).for_each(|(place, address)| *place = address);
+                all
+            };
+            DirectLaunch {
+                words: at(board.layout.direct),
+                announced: short.announced,
+                fails: at(board.layout.failed),
+                counts: memory.address() + direct_counts as u64,
+                abort: short.abort,
+                report: short.report,
+                gone: short.gone,
+                failed,
+                ranks: short.ranks,
+                me: short.me,
+                ..DirectLaunch::default()
+            }
+        });
         let mut bytes = vec![0; end];
         for (local, table) in parts.iter().zip(&tables) {
             let table = bytemuck::cast_slice(table);
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
         memory.write(&board.stream, 0, &bytes)?;
-        Ok(Self { memory, parts, failed, short })
+        Ok(Self { memory, parts, failed, short, direct })
     }
 }
 
@@ -368,6 +406,66 @@ impl DeviceBoard {
         Ok(())
     }
 
+    /// True if ranks of the group read one another's buffers in [direct](Self::launch_direct) calls.
+    pub fn makes_direct_calls(&self) -> bool {
+        self.locals.direct.is_some()
+    }
+
+    /// Starts a direct call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if a buffer is too short; [`DeviceError::Driver`] if the driver refuses the
+    /// launch.
+    ///
+    /// # Panics
+    /// If the group makes no direct calls.
+    pub fn launch_direct(
+        &mut self,
+        on: &CallStream<'_>,
+        kernel: &CudaFunction,
+        call: &DirectDeviceCall<'_>,
+    ) -> Result<(), DeviceError> {
+        let common = self.locals.direct.expect("the group makes direct calls");
+        let (input, output) = (call.input.bytes(), call.output.bytes());
+        let ranks = u64::from(common.ranks);
+        let is_me = |root: usize| root == common.me as usize;
+        let (bytes, enough) = match call.kind {
+            DirectKind::AllReduce => (input, output >= input),
+            DirectKind::AllGather => (input, output >= input * ranks),
+            DirectKind::ReduceScatter => (output, input >= output * ranks),
+            DirectKind::Broadcast(root) => (output, !is_me(root) || input >= output),
+        };
+        if !enough {
+            let why = format!("{input} and {output} bytes are too few for {:?}", call.kind);
+            return Err(DeviceError::Program(why));
+        }
+        let root = if let DirectKind::Broadcast(root) = call.kind { root as u32 } else { 0 };
+        let launch = DirectLaunch {
+            input: call.input.address(),
+            output: call.output.address(),
+            patience: call.patience,
+            bytes,
+            fingerprint: call.fingerprint,
+            number: call.number,
+            kind: call.kind.number(),
+            root,
+            ..common
+        };
+        let most = self.shapes.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1);
+        // A lane costs as much as it moves within a microsecond.
+        let lanes = (bytes / BYTES_OF_DIRECT_LANE).clamp(1, u64::from(most)) as u32;
+        let config = LaunchConfig {
+            grid_dim: (lanes, 1, 1),
+            block_dim: (WALK_THREADS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the kernel takes `DirectLaunch` by value; the buffers are as long as it says, and those
+        // of the other ranks, which are threads of this process, stay until this rank has ended the call.
+        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
+        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
+        Ok(())
+    }
+
     fn describe(&self, call: &DeviceCall<'_>) -> Result<KernelLaunch, DeviceError> {
         let shape = self.shapes.of(call.room);
         let parts = self.locals.parts[self.shapes.index(call.room, self.others.len())];
@@ -396,7 +494,7 @@ impl DeviceBoard {
             abort: self.words.abort_address(),
             report: self.words.report_address(),
             gone: self.words.gone_address(),
-            failed: local + self.locals.failed as u64,
+            failed: self.locals.failed,
             patience: call.patience,
             slot_bytes: shape.slot_bytes() as u64,
             slots: shape.slots,
@@ -421,7 +519,8 @@ impl DeviceBoard {
         let Self { order, locals, .. } = self;
         let word = 1u64.to_ne_bytes();
         let stream = Arc::clone(order.home().stream());
-        order.at_home(|| locals.memory.write(&stream, locals.failed, &word))
+        let place = Lent::of_owner(locals.failed, word.len() as u64);
+        order.at_home(|| Self::write(&stream, place, &word))
     }
 
     /// Copies `from` to `to`, when all earlier work of the stream is done.

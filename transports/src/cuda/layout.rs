@@ -95,13 +95,19 @@ pub(super) struct MailboxLayout {
     to: Vec<Parts>,
     /// By peer. The receiver of messages has no slots.
     from: Vec<Parts>,
+    /// Whether the rank has failed: not zero then.
+    pub(super) failed: usize,
     /// Where the lines of short calls begin, if there are so few ranks.
     pub(super) short: Option<usize>,
+    /// Where others tell this rank about direct calls.
+    pub(super) direct: usize,
     pub(super) bytes: usize,
 }
 
 /// Most ranks of a group that makes short calls: `program.h`.
 pub(super) const MOST_SHORT_RANKS: usize = 8;
+/// Bytes of what a lane tells one of another rank in a direct call.
+const DIRECT_WORDS: usize = 64;
 /// Most blocks of a short call.
 pub(super) const SHORT_BLOCKS: usize = 4;
 /// Threads of a block of a short call, each of which has eight bytes.
@@ -127,10 +133,17 @@ impl MailboxLayout {
         group.iter_mut().for_each(|parts| parts.announced = announced);
         let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
         let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
+        let mut take = |bytes: usize| {
+            let start = end;
+            end += bytes.next_multiple_of(ALIGNMENT);
+            start
+        };
+        let failed = take(size_of::<u64>());
+        let lanes = shapes.groups.iter().map(|shape| shape.lanes as usize).max().unwrap_or(0);
+        let direct = take(lanes * ranks * DIRECT_WORDS);
         let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
-        let short = (ranks <= MOST_SHORT_RANKS).then_some(end);
-        let bytes = end + short.map_or(0, |_| lines);
-        Self { group, to, from, short, bytes }
+        let short = (ranks <= MOST_SHORT_RANKS).then(|| take(lines));
+        Self { group, to, from, failed, short, direct, bytes: end }
     }
 
     /// Where ranks tell which call of all ranks they make.

@@ -25,7 +25,8 @@ pub use board::{DeviceBoard, LentFactor, PendingBoard};
 pub use code::{CodeShelf, DeviceCode};
 pub use error::DeviceError;
 pub use launch::{
-    DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, ShortDeviceCall, lend, lend_mut,
+    DeviceCall, DirectDeviceCall, DirectKind, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol,
+    ShortDeviceCall, lend, lend_mut,
 };
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::{LentMemory, free_what_was_left};

@@ -1,0 +1,123 @@
+//! Calls without programs, emulated: their results are right in every order of events, calls that do not
+//! match are noticed, and mistakes planted in the text of the kernel are caught.
+
+use super::emulator::compile_program;
+use crate::skip;
+use std::process::Command;
+
+/// A compiled program that makes such calls.
+struct Calls(tempfile::TempDir);
+
+/// How a run ended: the exit codes of `emulated/without_program.cpp`.
+const RIGHT: i32 = 0;
+const WRONG: i32 = 1;
+const DEADLOCK: i32 = 3;
+const GAVE_UP: i32 = 4;
+
+/// The calls of `short.h` and of `direct.h`.
+const KINDS: [&str; 2] = ["short", "direct"];
+
+impl Calls {
+    /// The program with `edit` applied to the files of the kernel. `None` if there is no compiler.
+    fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
+        // Few threads, and flags that repeat soon.
+        let small = |text: String| edit(text).replace("SHORT_THREADS = 512", "SHORT_THREADS = 6");
+        let options = ["-DFLAG_LOG=5", "emulated/fibers.cpp", "emulated/exact.cpp"];
+        compile_program("emulated/without_program.cpp", &options, small).map(Self)
+    }
+
+    /// Makes `calls` calls. Rank 1 makes call `other` in another way, unless it is -1.
+    fn run(&self, kind: &str, seed: u64, ranks: u64, calls: u64, other: i64) -> i32 {
+        let numbers = [seed.to_string(), ranks.to_string(), calls.to_string(), other.to_string()];
+        let mut program = Command::new(self.0.path().join("emulator"));
+        let output = program.arg(kind).args(numbers).output().unwrap();
+        output.status.code().expect("it ends by itself")
+    }
+}
+
+fn program() -> Option<Calls> {
+    let made = Calls::edited(|text| text);
+    if made.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    made
+}
+
+#[test]
+fn calls_without_programs_are_right_in_every_order_of_events_emulated() {
+    let Some(program) = program() else { return };
+    for kind in KINDS {
+        for (ranks, seed) in (1..=5).flat_map(|ranks| (0..6).map(move |seed| (ranks, seed))) {
+            let end = program.run(kind, seed, ranks, 60, -1);
+            assert_eq!(end, RIGHT, "{kind}: {ranks} ranks, seed {seed}");
+        }
+    }
+}
+
+/// A flag is as old as a period, more than once.
+#[test]
+fn lines_are_wiped_before_their_flags_repeat_emulated() {
+    let Some(program) = program() else { return };
+    for seed in 0..4 {
+        assert_eq!(program.run("short", seed, 2, 400, -1), RIGHT, "seed {seed}");
+    }
+}
+
+#[test]
+fn calls_without_programs_that_do_not_match_are_noticed_emulated() {
+    let Some(program) = program() else { return };
+    for kind in KINDS {
+        for (ranks, seed) in (2..=4).flat_map(|ranks| (0..8).map(move |seed| (ranks, seed))) {
+            let end = program.run(kind, seed, ranks, 8, seed as i64 % 5);
+            assert_eq!(end, GAVE_UP, "{kind}: {ranks} ranks, seed {seed}");
+        }
+    }
+}
+
+/// Each of these must be seen by some seed.
+#[test]
+fn mistakes_in_calls_without_programs_are_caught_emulated() {
+    let mistakes = [
+        ("all calls use one half", "(self.calls & 1) * self.launch.ranks", "self.launch.ranks * 0"),
+        ("half of a line is looked at", "first == flag && second == flag", "first == flag"),
+        ("old flags stay", "if (!begins_half(self.calls, 2)) return;", "return;"),
+        ("a rank forgets its own", "next = mine;", "next = mine; next.bits *= peer != launch.me;"),
+        (
+            "chunks are copied before they are made",
+            "await_word(self, &words_of(self, launch.me, peer)->reduced, self.calls + 1, peer, value);",
+            "value = 0;",
+        ),
+        (
+            "a call ends while others read its buffers",
+            "bool is_done = await_word(self, done, self.calls + 1, peer, value);",
+            "value = *done; bool is_done = true;",
+        ),
+        (
+            "a rank tells its chunk before all threads have made it",
+            "if (launch.kind == REDUCE_SCATTER) return;\n    __syncthreads();",
+            "if (launch.kind == REDUCE_SCATTER) return;",
+        ),
+    ];
+    for (name, before, after) in mistakes {
+        let found = std::cell::Cell::new(0);
+        let edited = Calls::edited(|text| {
+            found.set(found.get() + text.matches(before).count());
+            text.replace(before, after)
+        });
+        let Some(program) = edited else { return };
+        assert_eq!(found.get(), 1, "{name}: the text to change is in the kernel once");
+        let runs = (0..40).flat_map(|seed| KINDS.map(|kind| (kind, seed)));
+        let mut ends = runs.map(|(kind, seed)| program.run(kind, seed, 2 + seed % 3, 150, -1));
+        let caught = ends.any(|end| [WRONG, DEADLOCK, GAVE_UP].contains(&end));
+        assert!(caught, "{name} is caught by no seed");
+    }
+}
+
+#[test]
+fn lines_without_a_mark_let_other_calls_pass_emulated() {
+    let (before, after) =
+        ("u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);", "u32 bits = mark * 0;");
+    let Some(program) = Calls::edited(|text| text.replace(before, after)) else { return };
+    let passed = (0..20).any(|seed| program.run("short", seed, 2, 8, 3) == RIGHT);
+    assert!(passed, "the mark is what tells one call from another");
+}
