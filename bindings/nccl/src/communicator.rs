@@ -11,6 +11,7 @@ use crate::operations::Operations;
 use crate::variables;
 use cudarc::driver::CudaContext;
 use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 
@@ -29,8 +30,8 @@ pub(crate) struct Communicator {
     tasks: Mutex<Vec<Arc<Task>>>,
     /// The stream of the latest call: its value, and for the stream of a thread that thread's.
     latest_stream: AtomicUsize,
-    /// False once it is known that no other rank of the group is in this process and on this GPU.
-    may_share: AtomicBool,
+    /// Whether other ranks of the group are in this process and on this GPU, once that was asked for.
+    is_shared: OnceLock<bool>,
     /// Whether the log has the failure of its calls.
     told: AtomicBool,
     /// The first failure of its calls that was asked for: the answer does not change.
@@ -38,7 +39,6 @@ pub(crate) struct Communicator {
 }
 
 /// What is known of a communicator when it begins.
-#[derive(Clone)]
 pub(crate) struct Start {
     pub(crate) rank: usize,
     pub(crate) world: usize,
@@ -46,10 +46,36 @@ pub(crate) struct Start {
     pub(crate) settings: Settings,
     /// The name of the group. Equal on all of its ranks, and another one for each group.
     pub(crate) id: Id,
-    /// Whether it was made by a split: then its other ranks may not be in the table yet.
-    pub(crate) is_part: bool,
-    /// Whether other ranks of the group may be in this process and on this GPU.
-    pub(crate) may_share: bool,
+    pub(crate) spot: Spot,
+}
+
+/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when they have
+/// met, all are noted.
+pub(crate) struct Spot((Vec<c_char>, usize));
+
+/// How many ranks this process has on a spot.
+static SPOTS: Mutex<BTreeMap<(Vec<c_char>, usize), usize>> = Mutex::new(BTreeMap::new());
+
+impl Spot {
+    pub(crate) fn new(id: &Id, ordinal: usize) -> Self {
+        let spot = (id.internal().to_vec(), ordinal);
+        *lock(&SPOTS).entry(spot.clone()).or_default() += 1;
+        Self(spot)
+    }
+
+    fn is_shared(&self) -> bool {
+        lock(&SPOTS).get(&self.0).is_some_and(|ranks| *ranks > 1)
+    }
+}
+
+impl Drop for Spot {
+    fn drop(&mut self) {
+        let mut spots = lock(&SPOTS);
+        match spots.get_mut(&self.0) {
+            Some(ranks) if *ranks > 1 => *ranks -= 1,
+            _ => drop(spots.remove(&self.0)),
+        }
+    }
 }
 
 impl std::ops::Deref for Communicator {
@@ -149,7 +175,7 @@ impl Communicator {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let communicator = Arc::new(Self {
             number: NEXT.fetch_add(1, Relaxed),
-            may_share: AtomicBool::new(start.world > 1 && start.may_share),
+            is_shared: OnceLock::new(),
             start,
             splits: AtomicU32::new(0),
             shrinks: AtomicU32::new(0),
@@ -360,24 +386,6 @@ impl Communicator {
         }
     }
 
-    /// The other ranks of the group that are in this process and share its GPU.
-    pub(crate) fn sharing(&self) -> Vec<Arc<Self>> {
-        if !self.may_share.load(Relaxed) {
-            return Vec::new();
-        }
-        let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let shares = |other: &&Arc<Self>| {
-            other.rank != self.rank
-                && other.context.ordinal() == self.context.ordinal()
-                && other.id.internal() == self.id.internal()
-        };
-        let sharing: Vec<_> = live.values().filter(shares).cloned().collect();
-        if sharing.is_empty() && !self.is_part {
-            self.may_share.store(false, Relaxed);
-        }
-        sharing
-    }
-
     /// Whether this is the first time that a failure of the calls is told.
     pub(crate) fn tells_first(&self) -> bool {
         !self.told.swap(true, Relaxed)
@@ -387,8 +395,21 @@ impl Communicator {
     /// for each other for ever: work of one stream runs one after the other, and the default stream
     /// waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
-        if !self.may_share.load(Relaxed) {
+        // All ranks have met, so the answer does not change.
+        if !self.is_shared.get_or_init(|| self.spot.is_shared()) {
             return Ok(());
+        }
+        let gpu = self.context.ordinal();
+        let why = |what: &str| {
+            Failure::usage(format!(
+                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and {what}: \
+                 give each rank a stream of its own, made with cudaStreamNonBlocking",
+                self.rank,
+                self.name()
+            ))
+        };
+        if stream < 2 {
+            return Err(why("their calls would wait for each other on the default stream"));
         }
         // The stream of a thread is another one in each thread.
         let own = match stream {
@@ -396,26 +417,15 @@ impl Communicator {
             stream => stream,
         };
         self.latest_stream.store(own, Relaxed);
-        let sharing = self.sharing();
-        let Some(first) = sharing.first() else { return Ok(()) };
-        let (here, there, gpu) = (self.rank, first.rank, self.context.ordinal());
-        if stream < 2 {
-            return Err(Failure::usage(format!(
-                "ranks {here} and {there} of communicator {} are in one process and share GPU {gpu}, \
-                 so their calls cannot be on the default stream: give each rank a stream of its own, \
-                 made with cudaStreamNonBlocking",
-                self.name()
-            )));
-        }
-        match sharing.iter().find(|other| other.latest_stream.load(Relaxed) == own) {
-            None => Ok(()),
-            Some(other) => Err(Failure::usage(format!(
-                "ranks {here} and {} of communicator {} use the same stream of GPU {gpu}, on which \
-                 the call of one would wait for that of the other for ever: give each rank a stream \
-                 of its own",
-                other.rank,
-                self.name()
-            ))),
+        let live = LIVE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let waits = |other: &Arc<Self>| {
+            other.rank != self.rank
+                && other.latest_stream.load(Relaxed) == own
+                && other.id.internal() == self.id.internal()
+        };
+        match live.values().any(waits) {
+            false => Ok(()),
+            true => Err(why("both use the same stream, on which one call waits for the other")),
         }
     }
 }

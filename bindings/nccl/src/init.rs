@@ -4,7 +4,7 @@
 //! thread can abort it, and ranks of one thread can do it side by side in a group.
 
 use crate::abi::{NO_COLOR, Settings, ncclComm_t, ncclConfig_t, ncclUniqueId};
-use crate::communicator::{self, Communicator, Start, Task};
+use crate::communicator::{self, Communicator, Spot, Start, Task};
 use crate::core::{self, Comm, Id};
 use crate::error::{Failure, Progress};
 use crate::group::{self, Job};
@@ -34,6 +34,18 @@ impl Place {
     fn put(self, handle: ncclComm_t) {
         // SAFETY: not NULL, and the caller's promise above.
         unsafe { self.0.write(handle) };
+    }
+
+    /// Tells the trace which communicator is there, if the call is done.
+    fn trace(self, line: &mut Line, before: &str, progress: Progress) {
+        if progress == Progress::Done && group::depth() == 0 {
+            // SAFETY: not NULL, and written before.
+            let made = communicator::find(unsafe { self.0.read() });
+            line.details(|| match made {
+                Ok(made) => format!("{before}made={}", made.number),
+                Err(_) => before.trim_end_matches(',').to_owned(),
+            });
+        }
     }
 }
 
@@ -109,8 +121,8 @@ fn init_rank(
         variables::log_start();
         core::preserving(|_| {
             let context = core::context(core::current_device()?)?;
-            let start =
-                Start { rank, world, context, settings, id, is_part: false, may_share: true };
+            let spot = Spot::new(&id, context.ordinal());
+            let start = Start { rank, world, context, settings, id, spot };
             let (communicator, job) = join(function, start);
             line.communicator(communicator.number);
             // Programs look at the handle while the ranks still find one another.
@@ -132,8 +144,8 @@ fn init_all(line: &mut Line, comms: *mut ncclComm_t, ordinals: &[usize]) -> Resu
         let mut jobs = Vec::with_capacity(world);
         for (rank, context) in contexts.into_iter().enumerate() {
             let settings = Settings { blocking: Some(true), ..Settings::default() };
-            let start =
-                Start { rank, world, context, settings, id, is_part: false, may_share: true };
+            let spot = Spot::new(&id, context.ordinal());
+            let start = Start { rank, world, context, settings, id, spot };
             let (communicator, job) = join(function, start);
             if rank == 0 {
                 line.communicator(communicator.number);
@@ -156,7 +168,8 @@ fn split(
 ) -> Result<Progress, Failure> {
     let parent = communicator::find(comm)?;
     line.communicator(parent.number);
-    line.details(|| format!("color={color},key={key}"));
+    let said = format!("color={color},key={key},");
+    line.details(|| said.trim_end_matches(',').to_owned());
     let place = Place::new(made)?;
     let color = match color {
         NO_COLOR => None,
@@ -174,7 +187,7 @@ fn split(
     let number = u64::from(parent.splits.fetch_add(1, Relaxed));
     let id = parent.id.derived(&[SPLIT, number, color.map_or(u64::MAX, u64::from)]);
     let is_blocking = variables::is_blocking(&settings);
-    let may_share = !parent.sharing().is_empty();
+    let spot = Spot::new(&id, parent.context.ordinal());
     let own = parent.clone();
     let work = move |task: &Task| {
         let made = member.split(color, key, &options).map_err(Failure::from);
@@ -184,8 +197,7 @@ fn split(
                 Some(comm) => {
                     let (rank, world) = (comm.rank(), comm.world_size());
                     let context = own.context.clone();
-                    let start =
-                        Start { rank, world, context, settings, id, is_part: true, may_share };
+                    let start = Start { rank, world, context, settings, id, spot };
                     let part = Communicator::ready(start, comm);
                     log_made(&part);
                     part.handle()
@@ -196,7 +208,10 @@ fn split(
         });
     };
     let function = "ncclCommSplit";
-    group::run(vec![Job { function, communicator: parent, is_blocking, work: Box::new(work) }])
+    let job = Job { function, communicator: parent, is_blocking, work: Box::new(work) };
+    let progress = group::run(vec![job])?;
+    place.trace(line, &said, progress);
+    Ok(progress)
 }
 
 /// Makes a communicator of all ranks but some, which need not exist any more.
@@ -239,9 +254,9 @@ fn shrink(
     let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
     let id = parent.id.derived(&words.collect::<Vec<_>>());
     let (world, context) = (left.len(), parent.context.clone());
-    let may_share = !parent.sharing().is_empty();
     let is_blocking = variables::is_blocking(&settings);
-    let start = Start { rank, world, context, settings, id, is_part: true, may_share };
+    let spot = Spot::new(&id, context.ordinal());
+    let start = Start { rank, world, context, settings, id, spot };
     let work = move |task: &Task| {
         let joined = meet(&start);
         task.end_with(move || {
@@ -252,7 +267,10 @@ fn shrink(
         });
     };
     let function = "ncclCommShrink";
-    group::run(vec![Job { function, communicator: parent, is_blocking, work: Box::new(work) }])
+    let job = Job { function, communicator: parent, is_blocking, work: Box::new(work) };
+    let progress = group::run(vec![job])?;
+    place.trace(line, "", progress);
+    Ok(progress)
 }
 
 exported! {

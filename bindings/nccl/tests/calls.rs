@@ -62,8 +62,17 @@ fn library() -> PathBuf {
     library
 }
 
-const PROGRAMS: [&str; 8] =
-    ["collectives", "messages", "groups", "held", "hard", "captures", "failures", "replay"];
+const PROGRAMS: [&str; 9] = [
+    "collectives",
+    "messages",
+    "groups",
+    "held",
+    "hard",
+    "captures",
+    "failures",
+    "replay",
+    "states",
+];
 
 fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
     let driver = driver.library_path();
@@ -450,4 +459,38 @@ fn the_calls_of_aborts_are_right() {
 #[test]
 fn the_calls_of_groups_of_groups_are_right() {
     replay("destroy");
+}
+
+#[test]
+fn a_communicator_is_shrunk_to_the_ranks_that_are_left() {
+    run_and_leave("states", "shrunk", &[Processes(3), Threads(2)]);
+    run_and_leave("states", "revoked", &[Processes(2), Threads(3)]);
+}
+
+#[test]
+fn handles_are_refused_after_their_end() {
+    run("states", "handles", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn what_waits_for_ranks_need_not_hold_up_its_caller() {
+    run("states", "without_waiting", &[Processes(3), Threads(2)]);
+    run_and_leave("states", "never_joined", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn threads_on_one_gpu_need_streams_of_their_own() {
+    let _turn = TURN.read().unwrap();
+    print!("{}", said("states", &["shared"], Threads(2), &[("TEST_DEVICE", "0")]));
+}
+
+#[test]
+fn every_process_makes_the_name_of_the_group() {
+    let _turn = TURN.read().unwrap();
+    let port = 15_000 + std::process::id() % 4_000;
+    let address = format!("127.0.0.1:{port}");
+    for number in [2, 3] {
+        let set = [("NCCL_COMM_ID", address.as_str())];
+        print!("{}", said("states", &["same_name"], Processes(number), &set));
+    }
 }
