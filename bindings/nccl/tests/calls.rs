@@ -99,10 +99,8 @@ enum Ranks {
     OnOneGpu(usize),
     /// This many threads of a process, each with a GPU of its own.
     Threads(usize),
-    /// This many threads of a process on the same GPU.
-    ThreadsOnOneGpu(usize),
 }
-use Ranks::{OnOneGpu, Processes, Threads, ThreadsOnOneGpu};
+use Ranks::{OnOneGpu, Processes, Threads};
 
 /// A program that is stopped when it is dropped.
 struct Running(Child);
@@ -131,7 +129,7 @@ fn command(built: &Built, driver: &FakeDriver, program: &str, ranks: Ranks) -> C
     command.env("FAKE_CUDA_DEVICES", "8").env("TEST_LIMIT", LIMIT.to_string());
     // Room for several communicators, whose kernels all run at the same time.
     command.env("FAKE_CUDA_LEAKS", "1").env("FAKE_CUDA_PROCESSORS", "66");
-    if let OnOneGpu(_) | ThreadsOnOneGpu(_) = ranks {
+    if let OnOneGpu(_) = ranks {
         command.env("TEST_DEVICE", "0");
     }
     command
@@ -147,7 +145,7 @@ fn said(program: &str, words: &[&str], ranks: Ranks, variables: &[(&str, &str)])
     let mut command = command(built, driver, program, ranks);
     let (number, kind) = match ranks {
         Processes(number) | OnOneGpu(number) => (number, "processes"),
-        Threads(number) | ThreadsOnOneGpu(number) => (number, "threads"),
+        Threads(number) => (number, "threads"),
     };
     command.arg(words[0]).args([&number.to_string(), kind]).args(&words[1..]);
     command.envs(variables.iter().copied());
@@ -380,11 +378,6 @@ fn the_others_go_on_without_a_killed_rank() {
 #[test]
 fn a_revoked_communicator_is_shrunk_to_all_of_its_ranks() {
     fail("revoked", &[]);
-}
-
-#[test]
-fn threads_on_one_gpu_cannot_share_the_default_stream() {
-    run("failures", "same_stream", &[ThreadsOnOneGpu(2), ThreadsOnOneGpu(3)]);
 }
 
 #[test]

@@ -155,26 +155,6 @@ static void revoked(struct rank *me) {
     free_slot(&slot);
 }
 
-/* Threads whose ranks share a GPU cannot all use its default stream, whose work runs one after
- * another. */
-static void same_stream(struct rank *me) {
-    struct slot slot;
-    join(me);
-    make_slot(&slot, SLOT_BYTES);
-    void *memory = (void *)slot.memory;
-    ncclResult_t refused = ncclAllReduce(memory, memory, 1, ncclInt8, ncclSum, me->comm, NULL);
-    printf("rank %d: %d: %s\n", me->rank, refused, ncclGetLastError(me->comm));
-    CHECK(refused == ncclInvalidUsage);
-    struct call call = sum_of(300, 2);
-    prepare(me, &slot, &call, me->stream);
-    start(me, &slot, me->comm, me->stream);
-    finish(me->stream);
-    check(me, &slot);
-    meet(me);
-    leave(me);
-    free_slot(&slot);
-}
-
 static const struct test TESTS[] = {
     {"other_count", other_count},
     {"timeout", timeout},
@@ -182,7 +162,6 @@ static const struct test TESTS[] = {
     {"broken_context", broken_context},
     {"shrink_after_killed", shrink_after_killed},
     {"revoked", revoked},
-    {"same_stream", same_stream},
     {NULL, NULL},
 };
 
