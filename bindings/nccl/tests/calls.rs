@@ -1,6 +1,7 @@
 //! Programs in C over the fake driver, as programs that are built for NCCL use the library: they
-//! allocate, make streams and copy by the driver's own functions. Each rank is a process, or a thread
-//! with a GPU of its own. Nothing here says anything about a real GPU's memory, scheduling or speed.
+//! allocate, make streams and copy by the driver's own functions. Each rank is a process, or a
+//! thread with a GPU of its own. Nothing here says anything about the memory, the scheduling or the
+//! speed of a real GPU.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/fake_gpu.rs"]
@@ -61,16 +62,17 @@ fn library() -> PathBuf {
     library
 }
 
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "collectives",
     "messages",
     "groups",
     "held",
     "hard",
     "captures",
+    "failures",
+    "instead",
     "replay",
     "states",
-    "instead",
 ];
 
 fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
@@ -183,9 +185,9 @@ fn run_and_leave(program: &str, test: &str, all: &[Ranks]) {
     }
 }
 
-/// The fake driver says what a process has left when it ends. Contexts and modules are kept for the life
-/// of a process. Memory that other processes may have open is freed before the next communicator is
-/// made; `nothing_left` in `hard.c` looks at that.
+/// The fake driver says what a process has left when it ends. Contexts and modules are kept for the
+/// life of a process. Memory that other processes may have open is freed before the next
+/// communicator is made; `nothing_left` in `hard.c` looks at that.
 #[track_caller]
 fn check_leaks(text: &str) {
     for line in text.lines().filter(|line| line.contains("left at exit")) {
@@ -289,7 +291,10 @@ fn communicators_are_split() {
 
 #[test]
 fn thirty_communicators_are_used_at_the_same_time() {
-    run("groups", "many_comms", &[Processes(2)]);
+    // Each takes 35 MiB.
+    let memory = [("FAKE_CUDA_MEMORY", "4294967296")];
+    let _turn = TURN.read().unwrap();
+    print!("{}", said("groups", &["many_comms"], Processes(2), &memory));
 }
 
 #[test]
@@ -333,6 +338,47 @@ fn ranks_may_meet_elsewhere_between_their_calls() {
 #[test]
 fn a_killed_rank_is_an_error_on_the_others() {
     run_and_leave("hard", "killed", &[Processes(2), Processes(3)]);
+}
+
+/// Runs a test of `failures.c` with variables that make something fail.
+#[track_caller]
+fn fail(test: &str, variables: &[(&str, &str)]) {
+    let _turn = TURN.read().unwrap();
+    for ranks in [Processes(2), Processes(3)] {
+        print!("{}", said("failures", &[test], ranks, variables));
+    }
+}
+
+#[test]
+fn calls_that_differ_are_an_error_on_all_ranks() {
+    fail("other_count", &[]);
+}
+
+#[test]
+fn a_rank_that_does_not_call_is_an_error_after_the_timeout() {
+    fail("timeout", &[("MAYPOLE_TIMEOUT", "2")]);
+}
+
+#[test]
+fn a_communicator_that_cannot_be_made_is_an_error_on_all_ranks() {
+    fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all")]);
+    fail("no_init", &[("TEST_FAIL", "cuMemAlloc_v2:1")]);
+    fail("no_init", &[("TEST_FAIL", "cuIpcOpenMemHandle_v2:1:205")]);
+}
+
+#[test]
+fn a_kernel_that_fails_is_an_error_on_the_others() {
+    fail("broken_context", &[("TEST_FAIL", "kernel:3:719")]);
+}
+
+#[test]
+fn the_others_go_on_without_a_killed_rank() {
+    fail("shrink_after_killed", &[]);
+}
+
+#[test]
+fn a_revoked_communicator_is_shrunk_to_all_of_its_ranks() {
+    fail("revoked", &[]);
 }
 
 #[test]

@@ -393,12 +393,6 @@ static int do_lines(struct replay *replay, int first) {
 
 static const char *file_name;
 
-/* The memory of a communicator that others may have open is freed before another one is made. */
-static void make_and_end(struct rank *me, int number) {
-    NCCL(ncclCommDestroy(join_number(me, number)));
-    meet(me);
-}
-
 static void trace(struct rank *me) {
     struct replay *replay = calloc(1, sizeof *replay);
     CHECK(replay);
@@ -411,16 +405,15 @@ static void trace(struct rank *me) {
     CU(cuStreamCreate(&replay->uploads, NON_BLOCKING));
     for (int nth = 0; nth < FLIGHTS; nth++) make_slot(&replay->flights[nth].slot, SLOT_BYTES);
     for (int stream = 0; stream < STREAMS; stream++) finish(replay->streams[stream]);
-    make_and_end(me, MOST_IDS - 2);
+    make_and_end(me, MOST_IDS - 1);
     int threads = count_threads();
     size_t memory = free_memory();
     do_lines(replay, 0);
     for (int stream = 0; stream < STREAMS; stream++) check_stream(replay, stream);
     meet(me);
-    make_and_end(me, MOST_IDS - 1);
     if (!me->is_thread && !replay->has_captured) {
+        await_memory(me, memory);
         await_threads(threads);
-        if (free_memory() < memory) FAIL("%zu bytes are left", memory - free_memory());
     }
     for (int nth = 0; nth < FLIGHTS; nth++) free_slot(&replay->flights[nth].slot);
     for (int stream = 3; stream < STREAMS; stream++)

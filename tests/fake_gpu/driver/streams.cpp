@@ -35,8 +35,9 @@ std::shared_ptr<Stream> stream_of_thread(Device& device) {
     static thread_local Stream* mine[MOST_DEVICES];
     Stream*& stream = mine[device.ordinal % MOST_DEVICES];
     if (!stream) {
-        static auto& kept = immortal<Handles<Stream>>();
-        stream = kept.add(make_stream(device, 0, 0));
+        // Not with the streams of the program, which has nothing to destroy here.
+        static auto* kept = new Handles<Stream>;
+        stream = kept->add(make_stream(device, 0, 0));
     }
     return stream->shared_from_this();
 }

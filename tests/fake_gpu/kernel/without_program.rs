@@ -79,7 +79,7 @@ fn calls_without_programs_that_do_not_match_are_noticed_emulated() {
 fn mistakes_in_calls_without_programs_are_caught_emulated() {
     let mistakes = [
         ("all calls use one half", "(self.calls & 1) * self.launch.ranks", "self.launch.ranks * 0"),
-        ("half of a line is looked at", "first == flag && second == flag", "first == flag"),
+        ("half of a line is looked at", "first == flag && second == flag", "second == flag"),
         ("old flags stay", "if (!begins_half(self.calls, 2)) return;", "return;"),
         ("a rank forgets its own", "next = mine;", "next = mine; next.bits *= peer != launch.me;"),
         (
