@@ -72,26 +72,6 @@ fn ends_soon(board: &DeviceBoard) -> bool {
     poll_until(until, ABORT_PAUSE, || board.is_drained().then_some(())).is_some()
 }
 
-impl Comm {
-    /// Leaves the group as dropping does, and waits for at most `patience` until the other ranks have left,
-    /// too: then memory that ranks of other processes could have read is freed at once.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check); the group is left nevertheless.
-    pub fn leave_within(self, patience: Duration) -> Result<()> {
-        let told = self.check();
-        let mut rank = self.into_rank();
-        let Some(lent) = rank.stop() else { return told };
-        let released = rank.comm.engine.get().health().control().release();
-        let all = || released.load(Ordering::Acquire).then_some(());
-        match poll_until(turns::now() + patience, ABORT_PAUSE, all) {
-            Some(()) => lent.free(),
-            None => lent.free_after(released),
-        }
-        told
-    }
-}
-
 impl DeviceRank {
     fn close(mut self) -> Result<()> {
         let lent = self.stop();
