@@ -1,8 +1,8 @@
 /* The functions of Maypole's libnccl.so.2, by the names that NCCL's programs use.
  *
- * Programs that have NVIDIA's nccl.h use that one: the names, values and layouts are the same. This header
- * needs no CUDA headers. Each function `ncclX` also exists as `pncclX`, for profilers that define their own
- * `ncclX`. README.md says which functions do nothing here.
+ * Programs that have NVIDIA's nccl.h use that one: the names, values and layouts are the same. This
+ * header needs no CUDA headers. Each function `ncclX` also exists as `pncclX`, for profilers that
+ * define their own `ncclX`. README.md says which functions do nothing here.
  */
 #ifndef NCCL_H_
 #define NCCL_H_
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* The version whose layouts this header has. ncclGetVersion() says which version the library reports. */
+/* The version whose layouts this header has. ncclGetVersion() says what the library reports. */
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
 #define NCCL_PATCH 9
@@ -82,8 +82,8 @@ typedef enum {
     ncclMaxRedOp = 0x7fffffff
 } ncclRedOp_t;
 
-/* Where the factor of ncclRedOpCreatePreMulSum() lies, and so when it is read: a factor of the host when the
- * operation is made, a factor of the device when the collective runs. */
+/* Where the factor of ncclRedOpCreatePreMulSum() lies, and so when it is read: a factor of the host
+ * when the operation is made, a factor of the device when the collective runs. */
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
@@ -135,7 +135,8 @@ typedef struct {
     float estimatedTime;
 } ncclSimInfo_t;
 
-#define NCCL_SIM_INFO_INITIALIZER { sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
+#define NCCL_SIM_INFO_INITIALIZER \
+    { sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
 
 typedef struct {
     int opCnt;
@@ -186,17 +187,19 @@ NCCL_DECLARE(void, ResetDebugInit, (void));
 
 /* Communicators. */
 NCCL_DECLARE(ncclResult_t, GetUniqueId, (ncclUniqueId * id));
-NCCL_DECLARE(ncclResult_t, CommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank));
+NCCL_DECLARE(ncclResult_t, CommInitRank,
+             (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank));
 NCCL_DECLARE(ncclResult_t, CommInitRankConfig,
              (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config));
 NCCL_DECLARE(ncclResult_t, CommInitRankScalable,
-             (ncclComm_t * comm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config));
+             (ncclComm_t * comm, int nranks, int rank, int nids, ncclUniqueId *ids,
+              ncclConfig_t *config));
 NCCL_DECLARE(ncclResult_t, CommInitAll, (ncclComm_t * comms, int ndev, const int *devices));
 NCCL_DECLARE(ncclResult_t, CommSplit,
              (ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config));
 NCCL_DECLARE(ncclResult_t, CommShrink,
-             (ncclComm_t comm, int *excluded, int excludedCount, ncclComm_t *made, ncclConfig_t *config,
-              int flags));
+             (ncclComm_t comm, int *excluded, int excludedCount, ncclComm_t *made,
+              ncclConfig_t *config, int flags));
 NCCL_DECLARE(ncclResult_t, CommFinalize, (ncclComm_t comm));
 NCCL_DECLARE(ncclResult_t, CommDestroy, (ncclComm_t comm));
 NCCL_DECLARE(ncclResult_t, CommAbort, (ncclComm_t comm));
@@ -211,11 +214,11 @@ NCCL_DECLARE(ncclResult_t, AllReduce,
              (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
               ncclComm_t comm, cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Reduce,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-              ncclComm_t comm, cudaStream_t stream));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+              int root, ncclComm_t comm, cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Broadcast,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Bcast,
              (void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
               cudaStream_t stream));
@@ -229,11 +232,11 @@ NCCL_DECLARE(ncclResult_t, AlltoAll,
              (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
               cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Gather,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Scatter,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Send,
              (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
               cudaStream_t stream));
@@ -248,11 +251,11 @@ NCCL_DECLARE(ncclResult_t, AllReduceConfig,
              (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
 NCCL_DECLARE(ncclResult_t, ReduceConfig,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+              int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
 NCCL_DECLARE(ncclResult_t, BroadcastConfig,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream, const ncclCollConfig_t *config));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
 NCCL_DECLARE(ncclResult_t, AllGatherConfig,
              (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
               cudaStream_t stream, const ncclCollConfig_t *config));
@@ -263,11 +266,11 @@ NCCL_DECLARE(ncclResult_t, AlltoAllConfig,
              (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
               cudaStream_t stream, const ncclCollConfig_t *config));
 NCCL_DECLARE(ncclResult_t, GatherConfig,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream, const ncclCollConfig_t *config));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
 NCCL_DECLARE(ncclResult_t, ScatterConfig,
-             (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-              cudaStream_t stream, const ncclCollConfig_t *config));
+             (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config));
 
 /* Operations with a factor. */
 NCCL_DECLARE(ncclResult_t, RedOpCreatePreMulSum,
@@ -286,8 +289,8 @@ NCCL_DECLARE(ncclResult_t, CommWindowRegister,
 NCCL_DECLARE(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window));
 NCCL_DECLARE(ncclResult_t, WinGetUserPtr, (ncclComm_t comm, ncclWindow_t window, void **memory));
 
-/* Functions that this library does not have: each returns ncclInvalidUsage, but for ncclSetEncryption() with
- * NCCL_ENCRYPTION_MODE_NONE. */
+/* Functions that this library does not have: each returns ncclInvalidUsage, but for
+ * ncclSetEncryption() with NCCL_ENCRYPTION_MODE_NONE. */
 NCCL_DECLARE(ncclResult_t, SetEncryption, (const ncclEncryptionConfig_t *config));
 NCCL_DECLARE(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * info));
 NCCL_DECLARE(ncclResult_t, CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *id));
@@ -296,8 +299,10 @@ NCCL_DECLARE(ncclResult_t, CommGrow,
               ncclConfig_t *config));
 NCCL_DECLARE(ncclResult_t, CommSuspend, (ncclComm_t comm, int flags));
 NCCL_DECLARE(ncclResult_t, CommResume, (ncclComm_t comm));
-NCCL_DECLARE(ncclResult_t, CommMemStats, (ncclComm_t comm, ncclCommMemStat_t which, uint64_t *value));
-NCCL_DECLARE(ncclResult_t, CommQueryProperties, (ncclComm_t comm, ncclCommProperties_t *properties));
+NCCL_DECLARE(ncclResult_t, CommMemStats,
+             (ncclComm_t comm, ncclCommMemStat_t which, uint64_t *value));
+NCCL_DECLARE(ncclResult_t, CommQueryProperties,
+             (ncclComm_t comm, ncclCommProperties_t *properties));
 NCCL_DECLARE(ncclResult_t, DevCommCreate,
              (ncclComm_t comm, const ncclDevCommRequirements_t *requirements, ncclDevComm_t *made));
 NCCL_DECLARE(ncclResult_t, DevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *made));
@@ -314,7 +319,8 @@ NCCL_DECLARE(ncclResult_t, PutSignal,
               size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
               cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, Signal,
-             (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream));
+             (int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
+              cudaStream_t stream));
 NCCL_DECLARE(ncclResult_t, WaitSignal,
              (int count, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream));
 
@@ -329,7 +335,8 @@ NCCL_DECLARE(ncclResult_t, ParamGetU16, (ncclParamHandle_t handle, uint16_t *val
 NCCL_DECLARE(ncclResult_t, ParamGetU32, (ncclParamHandle_t handle, uint32_t *value));
 NCCL_DECLARE(ncclResult_t, ParamGetU64, (ncclParamHandle_t handle, uint64_t *value));
 NCCL_DECLARE(ncclResult_t, ParamGetStr, (ncclParamHandle_t handle, const char **value));
-NCCL_DECLARE(ncclResult_t, ParamGet, (ncclParamHandle_t handle, void *value, int room, int *length));
+NCCL_DECLARE(ncclResult_t, ParamGet,
+             (ncclParamHandle_t handle, void *value, int room, int *length));
 NCCL_DECLARE(ncclResult_t, ParamGetParameter, (const char *key, const char **value, int *length));
 NCCL_DECLARE(ncclResult_t, ParamGetAllParameterKeys, (const char ***keys, int *count));
 NCCL_DECLARE(void, ParamDumpAll, (void));

@@ -126,6 +126,25 @@ impl Id {
         Self::from_bytes(bytes)
     }
 
+    /// Meets the other ranks without their GPUs, for what they have to tell each other when those
+    /// cannot be used together. Collective.
+    ///
+    /// ```no_run
+    /// let id = maypole::cuda::Id::new()?;
+    /// // Rank 0 of 2.
+    /// let mut ranks = id.meet(0, 2, std::time::Duration::from_secs(60))?;
+    /// ranks.broadcast(&mut [7u8], 0)?;
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another within `timeout`.
+    pub fn meet(&self, rank: usize, world: usize, timeout: Duration) -> Result<Communicator> {
+        let mut config = self.configuration(rank, world)?;
+        (config.join_timeout, config.timeout) = (timeout, timeout);
+        Communicator::join(config, Transport::Auto)
+    }
+
     /// The name that these bytes are, as another rank has passed them on.
     pub fn uninit(internal: [c_char; 128]) -> Self {
         Self { internal }

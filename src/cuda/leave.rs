@@ -42,9 +42,9 @@ impl Comm {
         self.into_rank().close()
     }
 
-    /// Leaves as dropping does, and then waits for at most `limit` until the other ranks have left, too, so
-    /// that memory they may have read is free. Without the wait, a rank other than 0 that leaves first never
-    /// hears that they have. For a thread that holds nobody up.
+    /// Leaves as dropping does, and then waits for at most `limit` until the other ranks have left,
+    /// too, so that memory they may have read is free. Without the wait, a rank other than 0 that
+    /// leaves first never hears that they have. For a thread that holds nobody up.
     ///
     /// ```no_run
     /// # fn rank(comm: maypole::cuda::Comm) {

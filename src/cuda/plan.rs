@@ -6,7 +6,7 @@ use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
 
 /// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
-const LONGEST_LINES: usize = 64 << 10;
+pub(super) const LONGEST_LINES: usize = 64 << 10;
 /// Lanes of short publications.
 const LANES_OF_LINES: u32 = 8;
 /// Most lanes of long publications of ranks that share a GPU.

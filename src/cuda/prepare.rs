@@ -127,7 +127,11 @@ impl DeviceRank {
             let kernel = load_short(context, &module).map_err(said)?;
             return Ok(Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather }));
         }
-        if self.board().makes_direct_calls() && call.collective != Collective::Barrier {
+        // The root of a short broadcast waits for nobody, and here it would.
+        let is_long = !matches!(kind, DirectKind::Broadcast(_))
+            || lowered.record.bytes as usize > plan::LONGEST_LINES;
+        let is_barrier = call.collective == Collective::Barrier;
+        if self.board().makes_direct_calls() && is_long && !is_barrier {
             let kernel = load_direct(context, &module).map_err(said)?;
             return Ok(Some(Way::Direct { kernel, kind }));
         }

@@ -67,8 +67,8 @@ const MAGIC: c_uint = 0xcafe_beef;
 /// A setting that is not set.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// The settings of a communicator, in the layout of NCCL 2.32. Programs pass what their version has:
-/// the first `size` bytes of it.
+/// The settings of a communicator, in the layout of NCCL 2.32. Programs pass what their version
+/// has: the first `size` bytes of it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ncclConfig_t {
@@ -163,8 +163,9 @@ impl ncclConfig_t {
 
     /// What `config` sets, and `inherited` for what it does not set. NULL sets nothing.
     ///
-    /// Sizes of versions repeat, and what lies behind the last field of a version may be anything, so
-    /// a field counts only if the version has it. Strings are copied, because programs free them.
+    /// Sizes of versions repeat, and what lies behind the last field of a version may be anything,
+    /// so a field counts only if the version has it. Strings are copied, because programs free
+    /// them.
     ///
     /// # Safety
     /// `config` must be NULL or point to as many bytes as it says. The name in it must be NULL or a
@@ -185,8 +186,8 @@ impl ncclConfig_t {
             return Err(Failure::argument(text));
         }
         let bytes = size.min(size_of::<Self>());
-        // SAFETY: `config` has `size` bytes, by the caller's promise, and `all` has room for `bytes`.
-        // Every bit pattern is a value of each field.
+        // SAFETY: `config` has `size` bytes, by the caller's promise, and `all` has room for
+        // `bytes`. Every bit pattern is a value of each field.
         unsafe {
             std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut all).cast(), bytes);
         }

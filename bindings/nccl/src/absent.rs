@@ -1,4 +1,5 @@
-//! Functions that programs ask for by name when they are loaded, and that do nothing here. Each returns
+//! Functions that programs ask for by name when they are loaded, and that do nothing here. Each
+//! returns
 //! `ncclInvalidUsage` and says so.
 
 use crate::abi::*;

@@ -12,7 +12,9 @@
 macro_rules! exported {
     ($(
         $(#[$note:meta])*
-        fn $name:ident, $profiled:ident($line:ident; $($argument:ident: $kind:ty),* $(,)?) $body:block
+        fn $name:ident, $profiled:ident(
+            $line:ident; $($argument:ident: $kind:ty),* $(,)?
+        ) $body:block
     )+) => { $(
         $(#[$note])*
         #[unsafe(no_mangle)]
@@ -20,7 +22,8 @@ macro_rules! exported {
             $crate::error::guarded(stringify!($name), |$line| $body)
         }
 
-        #[doc = concat!("As [`", stringify!($name), "`], for a profiler that has its own function of that name.")]
+        #[doc = concat!("As [`", stringify!($name), "`], for a profiler that has its own")]
+        /// function of that name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $profiled($($argument: $kind),*) -> $crate::abi::ncclResult_t {
             $crate::error::guarded(stringify!($name), |$line| $body)

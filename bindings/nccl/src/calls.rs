@@ -3,11 +3,12 @@
 use crate::abi::{
     ElementType, cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t,
 };
-use crate::communicator::{self, Communicator};
+use crate::communicator::{self, Communicator, Engine};
 use crate::core::{self, Comm, Lent, RawCall, RawMessage, RawOp};
 use crate::error::Failure;
 use crate::group::{self, Queued, What};
 use crate::operations::{self, Operation};
+use crate::real::{RealCall, RealMessage};
 use crate::trace::Line;
 use cudarc::driver::CudaStream;
 use maypole::schedule::collective::Collective;
@@ -71,7 +72,8 @@ struct Lengths {
     input: u64,
     /// Bytes that the rank writes; 0 if it writes nothing.
     output: u64,
-    /// In place, the receive buffer begins this far behind the send buffer, or before it if negative.
+    /// In place, the receive buffer begins this far behind the send buffer, or before it if
+    /// negative.
     in_place_at: i64,
 }
 
@@ -97,8 +99,8 @@ fn lengths(collective: Collective, rank: usize, world: usize, block: u64) -> Len
     }
 }
 
-/// Finds the placement of a call's buffers as NCCL defines it. A buffer that the rank does not use may be
-/// anything.
+/// Finds the placement of a call's buffers as NCCL defines it. A buffer that the rank does not use
+/// may be anything.
 fn place(lengths: Lengths, send: u64, receive: u64) -> Result<Buffers, Failure> {
     let Lengths { input, output, in_place_at } = lengths;
     if input > 0 && send == 0 {
@@ -210,6 +212,7 @@ fn collective(
         let root = root
             .ok_or_else(|| Failure::argument(format!("there is no such root of {world} ranks")))?;
         let operation = match op {
+            None if communicator.real().is_some() => Operation::Real(0),
             None => Operation::BuiltIn(ReduceOp::Sum),
             Some(op) => operations::operation(&communicator, op, element)?,
         };
@@ -217,7 +220,14 @@ fn collective(
         let block = block_bytes(count, element, world)?;
         let lengths = lengths(collective, rank, world, block);
         line.placement(traced(send, receive, lengths.in_place_at));
-        communicator.comm()?;
+        let engine = communicator.engine()?;
+        if let (Engine::Real(real), Operation::Real(op)) = (&engine, operation) {
+            let real = *real;
+            let size = element.size();
+            let call = RealCall { collective, send, receive, count, kind, size, op, stream };
+            let start = Box::new(move || real.call(&call, world, rank));
+            return group::call(Queued { communicator, stream, what: What::Real(real, start) });
+        }
         if count == 0 {
             return Ok(());
         }
@@ -237,7 +247,7 @@ fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<
     let multiplies = match call.operation {
         Operation::BuiltIn(ReduceOp::PreMulSum(factor)) => factor != Factor::ONE,
         Operation::BuiltIn(_) => false,
-        Operation::FactorAt(_) => true,
+        Operation::FactorAt(_) | Operation::Real(_) => true,
     };
     let context = &communicator.context;
     core::preserving(|_| match (multiplies, call.buffers.input) {
@@ -245,8 +255,8 @@ fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<
         (false, Some(input)) => {
             let output = call.buffers.output;
             let bytes = input.bytes as usize;
-            // SAFETY: the program passes buffers and a stream of the communicator's GPU, and keeps them
-            // until the stream is done; they do not overlap.
+            // SAFETY: the program passes buffers and a stream of the communicator's GPU, and keeps
+            // them until the stream is done; they do not overlap.
             unsafe { core::copy(context, stream, output.address, input.address, bytes) }
         }
         (true, _) => {
@@ -264,13 +274,16 @@ pub(crate) fn start_collective(
     call: &Prepared,
 ) -> Result<(), Failure> {
     let Prepared { collective, kind, operation, buffers } = *call;
-    // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes nothing to
-    // them, until the stream has done the call. The same for the factor.
+    // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes
+    // nothing to them, until the stream has done the call. The same for the factor.
     let lent = |span: Span| unsafe { span.lent() };
     let op = match operation {
         Operation::BuiltIn(op) => RawOp::BuiltIn(op),
         Operation::FactorAt(address) => {
             RawOp::PreMulSumAt(lent(Span { address, bytes: kind.size() as u64 }))
+        }
+        Operation::Real(_) => {
+            return Err(Failure::internal("an operation of NVIDIA's library came here"));
         }
     };
     let (input, output) = (buffers.input.map(lent), lent(buffers.output));
@@ -285,8 +298,8 @@ pub(crate) fn start_messages(
 ) -> Result<(), Failure> {
     let raw = |message: &Message| {
         let Message { peer, sends, address, bytes, kind } = *message;
-        // SAFETY: the program passes buffers of the communicator's GPU, and keeps them until the stream
-        // has done the message.
+        // SAFETY: the program passes buffers of the communicator's GPU, and keeps them until the
+        // stream has done the message.
         let data = unsafe { Span { address, bytes }.lent() };
         RawMessage { peer, sends, data, kind }
     };
@@ -298,7 +311,7 @@ pub(crate) fn start_messages(
 fn message(
     line: &mut Line,
     sends: bool,
-    (buffer, count, kind): (*const c_void, usize, ncclDataType_t),
+    (buffer, count, number): (*const c_void, usize, ncclDataType_t),
     peer: c_int,
     comm: ncclComm_t,
     stream: cudaStream_t,
@@ -310,7 +323,7 @@ fn message(
         line.peer(peer);
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
-        let element = ElementType::of(kind)?;
+        let element = ElementType::of(number)?;
         line.kind(element.name);
         let world = communicator.world;
         let peer = usize::try_from(peer).ok().filter(|peer| *peer < world).ok_or_else(|| {
@@ -320,7 +333,12 @@ fn message(
         if bytes > 0 && address == 0 {
             return Err(Failure::argument("the buffer is NULL"));
         }
-        communicator.comm()?;
+        if let Engine::Real(real) = communicator.engine()? {
+            let (kind, peer) = (number, peer as c_int);
+            let message = RealMessage { sends, address, count, kind, peer, stream };
+            let start = Box::new(move || real.message(&message));
+            return group::call(Queued { communicator, stream, what: What::Real(real, start) });
+        }
         communicator.check_stream(stream)?;
         let address = if bytes == 0 { 0 } else { address };
         let message = Message { peer, sends, address, bytes, kind: element.kind };
@@ -437,8 +455,8 @@ exported! {
         collective(line, |root| Collective::Broadcast { root }, arguments)
     }
 
-    /// Sends elements to a rank, which receives as many. To itself a rank sends in a group that receives
-    /// them.
+    /// Sends elements to a rank, which receives as many. To itself a rank sends in a group that
+    /// receives them.
     fn ncclSend, pncclSend(
         line;
         buffer: *const c_void,

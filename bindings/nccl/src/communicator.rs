@@ -1,13 +1,15 @@
 //! Communicators, and the table of their handles.
 //!
 //! A handle is a number that is used once, and no address. So a handle that was destroyed, or that
-//! never was one, is recognised and never followed. The table is locked for as long as a look takes.
+//! never was one, is recognised and never followed. The table is locked for as long as a look
+//! takes.
 
 use crate::abi::{Settings, ncclComm_t};
 use crate::core::{self, AbortHandle, Comm, CommOptions, Id};
 use crate::error::{Failure, Progress};
 use crate::leaving::{Manner, leave};
 use crate::operations::Operations;
+use crate::real::RealMember;
 use crate::variables;
 use cudarc::driver::CudaContext;
 use std::collections::BTreeMap;
@@ -30,7 +32,8 @@ pub(crate) struct Communicator {
     tasks: Mutex<Vec<Arc<Task>>>,
     /// The stream of the latest call: its value, and for the stream of a thread that thread's.
     latest_stream: AtomicUsize,
-    /// Whether other ranks of the group are in this process and on this GPU, once that was asked for.
+    /// Whether other ranks of the group are in this process and on this GPU, once that was asked
+    /// for.
     is_shared: OnceLock<bool>,
     /// Whether the log has the failure of its calls.
     told: AtomicBool,
@@ -49,8 +52,8 @@ pub(crate) struct Start {
     pub(crate) spot: Spot,
 }
 
-/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when they have
-/// met, all are noted.
+/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when
+/// they have met, all are noted.
 pub(crate) struct Spot((Vec<c_char>, usize));
 
 /// How many ranks this process has on a spot.
@@ -95,14 +98,45 @@ enum Stage {
     Revoked(Member),
     /// [`ncclCommFinalize`](crate::ncclCommFinalize) was called.
     Finalized(Member),
+    /// Its calls are those of NVIDIA's library.
+    Real(RealMember),
     /// It could not be made.
     Failed(Failure),
     /// Its handle is not valid any more.
     Gone,
 }
 
-/// The library's communicator. Its handle for aborts is made before its first call: making one waits
-/// for the call that another thread is in.
+/// What ranks that have met have made.
+pub(crate) enum Made {
+    Maypole(Box<Comm>),
+    Real(RealMember),
+}
+
+impl Made {
+    /// This rank, and how many there are.
+    pub(crate) fn place(&self) -> Result<(usize, usize), Failure> {
+        match self {
+            Self::Maypole(comm) => Ok((comm.rank(), comm.world_size())),
+            Self::Real(real) => real.place(),
+        }
+    }
+
+    fn stage(self) -> Stage {
+        match self {
+            Self::Maypole(comm) => Stage::Ready(Member::new(*comm)),
+            Self::Real(real) => Stage::Real(real),
+        }
+    }
+}
+
+/// What calls are passed to.
+pub(crate) enum Engine {
+    Maypole(Arc<Comm>),
+    Real(RealMember),
+}
+
+/// The library's communicator. Its handle for aborts is made before its first call: making one
+/// waits for the call that another thread is in.
 #[derive(Clone)]
 struct Member {
     comm: Arc<Comm>,
@@ -167,8 +201,8 @@ impl Communicator {
     }
 
     /// Puts a communicator that is there into the table.
-    pub(crate) fn ready(start: Start, comm: Comm) -> Arc<Self> {
-        Self::enter(start, Stage::Ready(Member::new(comm)))
+    pub(crate) fn ready(start: Start, made: Made) -> Arc<Self> {
+        Self::enter(start, made.stage())
     }
 
     fn enter(start: Start, stage: Stage) -> Arc<Self> {
@@ -212,15 +246,15 @@ impl Communicator {
     }
 
     /// The end of a join. If the handle was aborted meanwhile, what was made is dropped.
-    pub(crate) fn joined(&self, made: Result<Comm, Failure>) -> Result<(), Failure> {
+    pub(crate) fn joined(&self, made: Result<Made, Failure>) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
         if !matches!(*stage, Stage::Joining) {
             drop(stage);
             return Err(Failure::remote("the communicator was aborted while it was made"));
         }
         match made {
-            Ok(comm) => {
-                *stage = Stage::Ready(Member::new(comm));
+            Ok(made) => {
+                *stage = made.stage();
                 Ok(())
             }
             Err(failure) => {
@@ -232,8 +266,25 @@ impl Communicator {
 
     /// The library's communicator, for calls.
     pub(crate) fn comm(&self) -> Result<Arc<Comm>, Failure> {
+        match self.engine()? {
+            Engine::Maypole(comm) => Ok(comm),
+            Engine::Real(_) => Err(Failure::internal("a call of NVIDIA's library came here")),
+        }
+    }
+
+    /// NVIDIA's communicator, if it is one.
+    pub(crate) fn real(&self) -> Option<RealMember> {
         match &*lock(&self.stage) {
-            Stage::Ready(member) => Ok(member.comm.clone()),
+            Stage::Real(real) => Some(*real),
+            _ => None,
+        }
+    }
+
+    /// What calls are passed to.
+    pub(crate) fn engine(&self) -> Result<Engine, Failure> {
+        match &*lock(&self.stage) {
+            Stage::Ready(member) => Ok(Engine::Maypole(member.comm.clone())),
+            Stage::Real(real) => Ok(Engine::Real(*real)),
             Stage::Joining => Err(Failure::argument(
                 "the communicator is still being made: wait until ncclCommGetAsyncError says \
                  ncclSuccess",
@@ -257,6 +308,10 @@ impl Communicator {
             Stage::Revoked(_) => return Ok(self.progress()),
             Stage::Failed(failure) => return Err(failure.clone()),
             Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
+            Stage::Real(real) => {
+                let state = real.state()?;
+                return Ok(if state == Progress::Done { self.progress() } else { state });
+            }
             Stage::Ready(member) | Stage::Finalized(member) => member.comm.clone(),
         };
         if let Some(failure) = self.failure.get() {
@@ -303,13 +358,19 @@ impl Communicator {
     }
 
     /// Ends all calls of this rank, and leaves the group. The handle must be out of the table.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn abort(&self) -> Result<(), Failure> {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        if let Stage::Real(real) = stage {
+            let aborted = real.abort();
+            self.cut(None, "the communicator was aborted");
+            return aborted;
+        }
         let member = stage.into_member();
         self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
         if let Some(member) = member {
             leave(member.comm, Manner::Aborted);
         }
+        Ok(())
     }
 
     /// Leaves the group after this rank's calls. The handle must be out of the table.
@@ -318,6 +379,9 @@ impl Communicator {
         if matches!(stage, Stage::Joining) {
             self.cut(None, "the communicator was destroyed");
             return Err(Failure::argument("the communicator was destroyed while it was made"));
+        }
+        if let Stage::Real(real) = stage {
+            return real.destroy();
         }
         let manner =
             if matches!(stage, Stage::Revoked(_)) { Manner::Aborted } else { Manner::InOrder };
@@ -338,6 +402,9 @@ impl Communicator {
     /// Ends all calls of this rank, and keeps the handle.
     pub(crate) fn revoke(&self) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
+        if let Stage::Real(real) = &*stage {
+            return real.revoke();
+        }
         let member = match std::mem::replace(&mut *stage, Stage::Gone) {
             Stage::Ready(member) | Stage::Revoked(member) => member,
             other => {
@@ -354,9 +421,10 @@ impl Communicator {
     }
 
     /// The library's communicator, which from now on can only be destroyed.
-    pub(crate) fn start_finalize(&self) -> Result<Arc<Comm>, Failure> {
+    pub(crate) fn start_finalize(&self) -> Result<Engine, Failure> {
         let mut stage = lock(&self.stage);
         let member = match &*stage {
+            Stage::Real(real) => return Ok(Engine::Real(*real)),
             Stage::Ready(member) => member.clone(),
             Stage::Finalized(_) => {
                 return Err(Failure::argument("the communicator was finalized already"));
@@ -372,13 +440,13 @@ impl Communicator {
         };
         let comm = member.comm.clone();
         *stage = Stage::Finalized(member);
-        Ok(comm)
+        Ok(Engine::Maypole(comm))
     }
 
     /// Whether the communicator can lend its ranks to another one although its calls have failed.
     pub(crate) fn check_ranks_known(&self) -> Result<(), Failure> {
         match &*lock(&self.stage) {
-            Stage::Ready(_) | Stage::Revoked(_) => Ok(()),
+            Stage::Ready(_) | Stage::Revoked(_) | Stage::Real(_) => Ok(()),
             Stage::Finalized(_) => Err(Failure::usage("the communicator was finalized")),
             Stage::Joining => Err(Failure::argument("the communicator is still being made")),
             Stage::Failed(failure) => Err(failure.clone()),
@@ -391,9 +459,9 @@ impl Communicator {
         !self.told.swap(true, Relaxed)
     }
 
-    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would wait
-    /// for each other for ever: work of one stream runs one after the other, and the default stream
-    /// waits for the others.
+    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would
+    /// wait for each other for ever: work of one stream runs one after the other, and the default
+    /// stream waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
         // All ranks have met, so the answer does not change.
         if !self.is_shared.get_or_init(|| self.spot.is_shared()) {
@@ -402,8 +470,8 @@ impl Communicator {
         let gpu = self.context.ordinal();
         let why = |what: &str| {
             Failure::usage(format!(
-                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and {what}: \
-                 give each rank a stream of its own, made with cudaStreamNonBlocking",
+                "rank {} of communicator {} shares GPU {gpu} with a rank of the same process, and \
+                 {what}: give each rank a stream of its own, made with cudaStreamNonBlocking",
                 self.rank,
                 self.name()
             ))
@@ -434,13 +502,13 @@ impl Stage {
     fn into_member(self) -> Option<Member> {
         match self {
             Self::Ready(member) | Self::Revoked(member) | Self::Finalized(member) => Some(member),
-            Self::Joining | Self::Failed(_) | Self::Gone => None,
+            Self::Joining | Self::Real(_) | Self::Failed(_) | Self::Gone => None,
         }
     }
 }
 
-/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which is
-/// what the thread says or what an abort says, whichever is first.
+/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which
+/// is what the thread says or what an abort says, whichever is first.
 #[derive(Default)]
 pub(crate) struct Task {
     end: Mutex<Option<Result<(), Failure>>>,

@@ -34,6 +34,15 @@ pub(crate) fn preserving<T>(body: impl FnOnce(Driver) -> Result<T, Failure>) -> 
     body(driver)
 }
 
+/// Runs `body` in a thread of ours with the GPU of `context` as the current one.
+pub(crate) fn on_gpu_of<T>(
+    context: &Arc<CudaContext>,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    context.bind_to_thread().map_err(failed("making the GPU of the communicator current"))?;
+    body()
+}
+
 /// The GPU of the caller's context; the first one if there is no context.
 pub(crate) fn current_device() -> Result<usize, Failure> {
     let why = failed("reading the current device");
@@ -87,8 +96,8 @@ fn raw(stream: usize) -> sys::CUstream {
     std::ptr::with_exposed_provenance_mut(stream)
 }
 
-/// Streams that one group of calls uses. While it is there, all work is on the first of them: it comes
-/// after the earlier work of all streams, and the later work of all streams comes after it.
+/// Streams that one group of calls uses. While it is there, all work is on the first of them: it
+/// comes after the earlier work of all streams, and the later work of all streams comes after it.
 pub(crate) struct JoinedStreams<'a> {
     context: &'a Arc<CudaContext>,
     first: usize,
@@ -132,8 +141,8 @@ impl<'a> JoinedStreams<'a> {
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let event = result::event::create(flags).map_err(why)?;
         let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: the event is new, the streams are of the current context by the promise of `begin`.
-        // A destroyed event is freed by CUDA when it is done.
+        // SAFETY: the event is new, the streams are of the current context by the promise of
+        // `begin`. A destroyed event is freed by CUDA when it is done.
         unsafe {
             let recorded = result::event::record(event, raw(before));
             let waits = recorded.and_then(|()| result::stream::wait_event(raw(after), event, wait));

@@ -111,8 +111,8 @@ pub(crate) fn report(function: &str, failure: &Failure) -> ncclResult_t {
 /// Bytes of the sentence of the last failure, with the closing 0.
 const ROOM: usize = 1024;
 
-/// The sentence of the last failure of the process, ended by 0. Its last byte is always 0, so a reader
-/// that comes while the sentence changes may see parts of two sentences, and nothing else.
+/// The sentence of the last failure of the process, ended by 0. Its last byte is always 0, so a
+/// reader that comes while the sentence changes may see parts of two sentences, and nothing else.
 static LAST: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 
 /// Makes `text` what [`ncclGetLastError`] says.
@@ -125,8 +125,8 @@ pub(crate) fn remember(text: &str) {
     }
 }
 
-/// Returns what the last failure of the process says: which rank, in which call, why. Valid for ever;
-/// empty if nothing has failed. The communicator makes no difference and may be NULL.
+/// Returns what the last failure of the process says: which rank, in which call, why. Valid for
+/// ever; empty if nothing has failed. The communicator makes no difference and may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_comm: ncclComm_t) -> *const c_char {
     LAST.as_ptr().cast()

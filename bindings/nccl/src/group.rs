@@ -1,15 +1,18 @@
-//! Calls that start together: those between `ncclGroupStart` and the `ncclGroupEnd` that belongs to it.
+//! Calls that start together: those between `ncclGroupStart` and the `ncclGroupEnd` that belongs to
+//! it.
 //!
-//! A group belongs to a thread, and may have calls of several communicators. Nothing starts before its
-//! outermost end. Since no call waits for another rank, the end then starts the calls of each
-//! communicator in their order, and after them its messages, which wait for nothing in the group. What
-//! makes or ends communicators waits for other ranks, so the end runs it side by side, in threads.
+//! A group belongs to a thread, and may have calls of several communicators. Nothing starts before
+//! its outermost end. Since no call waits for another rank, the end then starts the calls of each
+//! communicator in their order, and after them its messages, which wait for nothing in the group.
+//! What makes or ends communicators waits for other ranks, so the end runs it side by side, in
+//! threads.
 
 use crate::abi::{ncclInvalidUsage, ncclSystemError};
 use crate::calls::{Message, Prepared, start_collective, start_messages};
 use crate::communicator::{Communicator, Task};
 use crate::core::{self, JoinedStreams};
 use crate::error::{Failure, Progress, panicked};
+use crate::real::RealMember;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,6 +43,8 @@ pub(crate) struct Queued {
 pub(crate) enum What {
     Collective(Prepared),
     Message(Message),
+    /// A call of NVIDIA's library.
+    Real(RealMember, Box<dyn Fn() -> Result<(), Failure>>),
 }
 
 /// The work of a thread for a call that may wait for other ranks.
@@ -152,7 +157,15 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
     if calls.is_empty() {
         return Ok(());
     }
-    let mut rest: Vec<&Queued> = calls.iter().collect();
+    let real: Vec<_> = calls
+        .iter()
+        .filter_map(|queued| match &queued.what {
+            What::Real(real, call) => Some((real, call)),
+            _ => None,
+        })
+        .collect();
+    let is_ours = |queued: &&Queued| !matches!(queued.what, What::Real(..));
+    let mut rest: Vec<&Queued> = calls.iter().filter(is_ours).collect();
     let mut parts = Vec::new();
     while let Some(first) = rest.first() {
         let first = &first.communicator;
@@ -162,7 +175,14 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
         rest = others;
     }
     parts.iter().try_for_each(|own: &Vec<&Queued>| check_messages_to_itself(own))?;
-    core::preserving(|_| parts.iter().try_for_each(|own| start_own(own)))
+    core::preserving(|_| {
+        parts.iter().try_for_each(|own| start_own(own))?;
+        match real[..] {
+            [] => Ok(()),
+            [(_, call)] => call(),
+            [(first, _), ..] => first.group(|| real.iter().try_for_each(|(_, call)| call())),
+        }
+    })
 }
 
 /// Starts the calls of one communicator, its collectives first.
@@ -184,6 +204,7 @@ fn start_own(calls: &[&Queued]) -> Result<(), Failure> {
         match &call.what {
             What::Collective(prepared) => start_collective(&comm, &stream, prepared)?,
             What::Message(message) => messages.push(*message),
+            What::Real(..) => {}
         }
     }
     if !messages.is_empty() {
@@ -256,14 +277,15 @@ fn end() -> Result<Progress, Failure> {
 }
 
 exported! {
-    /// Opens a group: the calls of this thread that follow start at its end. Groups may be in groups.
+    /// Opens a group: the calls of this thread that follow start at its end. Groups may be in
+    /// groups.
     fn ncclGroupStart, pncclGroupStart(_line;) {
         open();
         Ok(())
     }
 
-    /// Ends a group. The end of the outermost one starts its calls. If one of them was wrong, it returns
-    /// what that call returned, and starts nothing.
+    /// Ends a group. The end of the outermost one starts its calls. If one of them was wrong, it
+    /// returns what that call returned, and starts nothing.
     fn ncclGroupEnd, pncclGroupEnd(_line;) {
         end()
     }

@@ -4,13 +4,15 @@
 //! thread can abort it, and ranks of one thread can do it side by side in a group.
 
 use crate::abi::{NO_COLOR, Settings, ncclComm_t, ncclConfig_t, ncclUniqueId};
-use crate::communicator::{self, Communicator, Spot, Start, Task};
+use crate::communicator::{self, Communicator, Engine, Made, Spot, Start, Task};
 use crate::core::{self, Comm, Id};
 use crate::error::{Failure, Progress};
 use crate::group::{self, Job};
+use crate::real::{self, RealMember};
 use crate::trace::Line;
 use crate::variables::{self, DebugLevel, put};
 use cudarc::driver::CudaContext;
+use maypole::Error;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,10 +68,17 @@ fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
 }
 
 /// Finds the other ranks of a group.
-fn meet(start: &Start) -> Result<Comm, Failure> {
+fn meet(start: &Start) -> Result<Made, Failure> {
     let options = Communicator::options(&start.settings)?;
     let Start { rank, world, context, id, .. } = start;
-    Ok(Comm::from_rank_with(context, *rank, *world, *id, &options)?)
+    match Comm::from_rank_with(context, *rank, *world, *id, &options) {
+        Ok(comm) => Ok(Made::Maypole(Box::new(comm))),
+        // All ranks agree on what their GPUs cannot do.
+        Err(error @ Error::Device { .. }) if *world > 1 && real::is_named() => {
+            RealMember::instead(start, error.into()).map(Made::Real)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes a communicator whose ranks have to find one another, and what they do for it.
@@ -181,7 +190,7 @@ fn split(
     // SAFETY: the caller passes NULL or settings.
     let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
     let options = Communicator::options(&settings)?;
-    let member = parent.comm()?;
+    let engine = parent.engine()?;
     // Programs wait until the handle is another one.
     place.put(std::ptr::null_mut());
     let number = u64::from(parent.splits.fetch_add(1, Relaxed));
@@ -190,15 +199,23 @@ fn split(
     let spot = Spot::new(&id, parent.context.ordinal());
     let own = parent.clone();
     let work = move |task: &Task| {
-        let made = member.split(color, key, &options).map_err(Failure::from);
+        let made = match &engine {
+            Engine::Maypole(comm) => comm
+                .split(color, key, &options)
+                .map(|made| made.map(|comm| Made::Maypole(Box::new(comm))))
+                .map_err(Failure::from),
+            Engine::Real(real) => {
+                core::on_gpu_of(&own.context, || Ok(real.split(color, key)?.map(Made::Real)))
+            }
+        };
         task.end_with(move || {
             let handle = match made? {
                 None => std::ptr::null_mut(),
-                Some(comm) => {
-                    let (rank, world) = (comm.rank(), comm.world_size());
+                Some(made) => {
+                    let (rank, world) = made.place()?;
                     let context = own.context.clone();
                     let start = Start { rank, world, context, settings, id, spot };
-                    let part = Communicator::ready(start, comm);
+                    let part = Communicator::ready(start, made);
                     log_made(&part);
                     part.handle()
                 }
@@ -244,12 +261,13 @@ fn shrink(
     // SAFETY: the caller passes NULL or settings.
     let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
     parent.check_ranks_known()?;
-    if flags == 1 {
+    let real = parent.real();
+    if flags == 1 && real.is_none() {
         parent.revoke()?;
     }
     place.put(std::ptr::null_mut());
-    // The ranks that are left meet by a name that all of them can compute. So they need neither those
-    // that are excluded nor the old communicator.
+    // The ranks that are left meet by a name that all of them can compute. So they need neither
+    // those that are excluded nor the old communicator.
     let number = u64::from(parent.shrinks.fetch_add(1, Relaxed));
     let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
     let id = parent.id.derived(&words.collect::<Vec<_>>());
@@ -257,8 +275,14 @@ fn shrink(
     let is_blocking = variables::is_blocking(&settings);
     let spot = Spot::new(&id, context.ordinal());
     let start = Start { rank, world, context, settings, id, spot };
+    let excluded = excluded.to_vec();
     let work = move |task: &Task| {
-        let joined = meet(&start);
+        let joined = match real {
+            None => meet(&start),
+            Some(real) => {
+                core::on_gpu_of(&start.context, || real.shrink(&excluded, flags).map(Made::Real))
+            }
+        };
         task.end_with(move || {
             let part = Communicator::ready(start, joined?);
             log_made(&part);
@@ -274,11 +298,12 @@ fn shrink(
 }
 
 exported! {
-    /// Makes the name of a group of ranks, which the program passes to all of them. It contains a key, so
-    /// it is passed on like a password.
+    /// Makes the name of a group of ranks, which the program passes to all of them. It contains a
+    /// key, so it is passed on like a password.
     fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
         let made = match variables::comm_id() {
             Some(address) => Id::fixed(&address)?,
+            None if real::is_named() => real::id_for_hosts()?,
             None => Id::new()?,
         };
         let made = ncclUniqueId { internal: *made.internal() };
@@ -286,8 +311,8 @@ exported! {
         unsafe { put(id, made, "the place for the name of the group") }
     }
 
-    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks have
-    /// called it.
+    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks
+    /// have called it.
     fn ncclCommInitRank, pncclCommInitRank(
         line;
         comm: *mut ncclComm_t,
@@ -338,8 +363,8 @@ exported! {
         init_rank(line, function, comm, (rank, world), id, settings)
     }
 
-    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]` is
-    /// that of `devices[r]`. Without `devices` they are the first GPUs.
+    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]`
+    /// is that of `devices[r]`. Without `devices` they are the first GPUs.
     fn ncclCommInitAll, pncclCommInitAll(
         line;
         comms: *mut ncclComm_t,
@@ -371,8 +396,8 @@ exported! {
         })())
     }
 
-    /// Makes a communicator of those ranks that name the same color, in the order of their keys. All
-    /// ranks call it. A rank with color -1 gets NULL.
+    /// Makes a communicator of those ranks that name the same color, in the order of their keys.
+    /// All ranks call it. A rank with color -1 gets NULL.
     fn ncclCommSplit, pncclCommSplit(
         line;
         comm: ncclComm_t,
@@ -384,8 +409,9 @@ exported! {
         group::noted(split(line, comm, (color, key), made, config))
     }
 
-    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks that are
-    /// left call it; the others may be gone. With flag 1 it ends the calls of `comm` first.
+    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks
+    /// that are left call it; the others may be gone. With flag 1 it ends the calls of `comm`
+    /// first.
     fn ncclCommShrink, pncclCommShrink(
         line;
         comm: ncclComm_t,
@@ -409,17 +435,22 @@ exported! {
         group::noted(shrink(line, comm, excluded, made, config, flags))
     }
 
-    /// Waits until the calls of this rank are done. After that the communicator can only be destroyed.
+    /// Waits until the calls of this rank are done. After that the communicator can only be
+    /// destroyed.
     fn ncclCommFinalize, pncclCommFinalize(line; comm: ncclComm_t) {
         group::noted((|| {
             let communicator = communicator::find(comm)?;
             line.communicator(communicator.number);
-            let member = communicator.start_finalize()?;
+            let engine = communicator.start_finalize()?;
+            let context = communicator.context.clone();
             let work = move |task: &Task| {
-                let done = member.finalize();
-                // Freed before the caller goes on, so that destroying it needs not wait.
-                drop(member);
-                task.end(done.map_err(Failure::from));
+                let done = match &engine {
+                    Engine::Maypole(comm) => comm.finalize().map_err(Failure::from),
+                    Engine::Real(real) => core::on_gpu_of(&context, || real.finalize()),
+                };
+                // The caller may destroy it next, and then nobody else has it.
+                drop(engine);
+                task.end(done);
             };
             let function = "ncclCommFinalize";
             let is_blocking = variables::is_blocking(&communicator.settings);
@@ -427,8 +458,8 @@ exported! {
         })())
     }
 
-    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any more. NULL
-    /// is nothing.
+    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any
+    /// more. NULL is nothing.
     fn ncclCommDestroy, pncclCommDestroy(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
@@ -438,28 +469,28 @@ exported! {
         core::preserving(|_| communicator.destroy())
     }
 
-    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits for none.
-    /// The handle is not valid any more. NULL is nothing.
+    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits
+    /// for none. The handle is not valid any more. NULL is nothing.
     fn ncclCommAbort, pncclCommAbort(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
         }
         let communicator = communicator::remove(comm)?;
         line.communicator(communicator.number);
-        core::preserving(|_| {
-            communicator.abort();
-            Ok(())
-        })
+        core::preserving(|_| communicator.abort())
     }
 
-    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes another one
-    /// of it.
+    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes
+    /// another one of it.
     fn ncclCommRevoke, pncclCommRevoke(line; comm: ncclComm_t, flags: c_int) {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
         match flags {
             0 => core::preserving(|_| communicator.revoke()),
-            flags => Err(Failure::argument(format!("there are no flags {flags} of ncclCommRevoke"))),
+            flags => {
+                let text = format!("there are no flags {flags} of ncclCommRevoke");
+                Err(Failure::argument(text))
+            }
         }
     }
 }

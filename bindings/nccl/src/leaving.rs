@@ -1,9 +1,10 @@
 //! How a rank leaves a group without holding up its caller.
 //!
-//! Leaving has three parts: this rank's calls end; its memory is given back, or kept for ranks that may
-//! still read it; and the ranks say goodbye, which takes up to 5 s where the others leave later. A thread
-//! does all three. The caller waits for the first, and a moment for the rest. The process waits for the
-//! rest when it exits: then its memory is gone, under ranks that may still read it.
+//! Leaving has three parts: this rank's calls end; its memory is given back, or kept for ranks that
+//! may still read it; and the ranks say goodbye, which takes up to 5 s where the others leave
+//! later. A thread does all three. The caller waits for the first, and a moment for the rest. The
+//! process waits for the rest when it exits: then its memory is gone, under ranks that may still
+//! read it.
 
 use crate::core::Comm;
 use std::ffi::c_int;

@@ -5,8 +5,8 @@
 //!
 //! Three rules hold for every function:
 //!
-//! - No call waits for another rank, but those that make or end a communicator. So a caller may hold
-//!   a lock that other calls need.
+//! - No call waits for another rank, but those that make or end a communicator. So a caller may
+//!   hold a lock that other calls need.
 //! - The caller's current CUDA context is the same before and after a call.
 //! - No panic crosses the border: it becomes `ncclInternalError`.
 //!
@@ -24,6 +24,7 @@
 //! | `calls` | collectives and messages |
 //! | `group` | calls that start together |
 //! | `memory` | memory, registration, and what is known about a communicator |
+//! | `real` | NVIDIA's library, for groups that Maypole cannot serve |
 //! | `absent` | functions that do nothing |
 #![allow(non_camel_case_types, reason = "the names are those of NCCL")]
 #![allow(non_upper_case_globals, reason = "the names are those of NCCL")]
@@ -44,6 +45,7 @@ mod init;
 mod leaving;
 mod memory;
 mod operations;
+mod real;
 mod trace;
 mod variables;
 

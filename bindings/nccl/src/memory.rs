@@ -55,8 +55,8 @@ exported! {
         })
     }
 
-    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock that a
-    /// call may hold: allocators call it with their own lock held.
+    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock
+    /// that a call may hold: allocators call it with their own lock held.
     fn ncclCommRegister, pncclCommRegister(
         line;
         comm: ncclComm_t,
@@ -64,19 +64,31 @@ exported! {
         bytes: usize,
         handle: *mut *mut c_void,
     ) {
-        line.communicator(communicator::find(comm)?.number);
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
         line.count(bytes);
-        let token = if memory.is_null() { std::ptr::without_provenance_mut(NOTHING) } else { memory };
+        if let Some(real) = communicator.real() {
+            let token = real.register(memory, bytes)?;
+            let token = std::ptr::with_exposed_provenance_mut(token);
+            // SAFETY: the caller passes a place for a handle.
+            return unsafe { put(handle, token, "the place for the handle") };
+        }
+        let token = match memory.is_null() {
+            true => std::ptr::without_provenance_mut(NOTHING),
+            false => memory,
+        };
         // SAFETY: the caller passes a place for a handle.
         unsafe { put(handle, token, "the place for the handle") }
     }
 
     /// Ends a registration. NULL is none.
     fn ncclCommDeregister, pncclCommDeregister(line; comm: ncclComm_t, handle: *mut c_void) {
-        if !handle.is_null() {
-            line.communicator(communicator::find(comm)?.number);
+        if handle.is_null() {
+            return Ok(());
         }
-        Ok(())
+        let communicator = communicator::find(comm)?;
+        line.communicator(communicator.number);
+        communicator.real().map_or(Ok(()), |real| real.deregister(handle))
     }
 
     /// Registers memory as a window, by which NCCL's ranks reach each other's memory. There are no

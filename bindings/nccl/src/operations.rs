@@ -6,6 +6,7 @@ use crate::abi::{
 use crate::communicator::{self, Communicator};
 use crate::core;
 use crate::error::Failure;
+use crate::group::{self, Queued, What};
 use crate::trace::Op;
 use crate::variables::put;
 use half::{bf16, f16};
@@ -17,9 +18,11 @@ use std::sync::MutexGuard;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
     BuiltIn(ReduceOp),
-    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when the
-    /// call runs.
+    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when
+    /// the call runs.
     FactorAt(u64),
+    /// One of NVIDIA's library, by its number there.
+    Real(ncclRedOp_t),
 }
 
 /// A sum with a factor, as a program has made it.
@@ -38,8 +41,8 @@ pub(crate) struct Operations {
     on_gpu: Vec<(u64, u64)>,
 }
 
-/// The numbers of operations have this many bits of the communicator's number below the place in its
-/// table, so an operation of another communicator is recognised.
+/// The numbers of operations have this many bits of the communicator's number below the place in
+/// its table, so an operation of another communicator is recognised.
 const COMMUNICATOR_BITS: u32 = 12;
 
 /// The most operations of a communicator at a time: the number stays a positive one of 32 bits.
@@ -81,9 +84,9 @@ impl Operations {
         self.place(communicator, op).and_then(|place| *place)
     }
 
-    fn remove(&mut self, communicator: u64, op: ncclRedOp_t) -> Result<(), Failure> {
+    fn remove(&mut self, communicator: u64, op: ncclRedOp_t) -> Result<PreMulSum, Failure> {
         let place = self.place(communicator, op).and_then(Option::take);
-        place.map(|_| ()).ok_or_else(|| {
+        place.ok_or_else(|| {
             let text = format!("there is no operation {op} of this communicator to destroy");
             Failure::argument(text)
         })
@@ -96,7 +99,11 @@ pub(crate) fn operation(
     op: ncclRedOp_t,
     element: ElementType,
 ) -> Result<Operation, Failure> {
-    if !element.has_arithmetic {
+    let is_real = communicator.real().is_some();
+    if is_real && (0..BUILT_IN_OPS).contains(&op) {
+        return Ok(Operation::Real(op));
+    }
+    if !is_real && !element.has_arithmetic {
         return Err(Failure::argument(format!(
             "elements of {} can be moved here, and not combined: use f16, bf16 or f32",
             element.name
@@ -203,9 +210,9 @@ fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
 }
 
 exported! {
-    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums them. A
-    /// factor on the host is read now, one on the device when a call runs. It may be destroyed as soon
-    /// as the call that uses it has returned, also in a group.
+    /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums
+    /// them. A factor on the host is read now, one on the device when a call runs. It may be
+    /// destroyed as soon as the call that uses it has returned, also in a group.
     fn ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum(
         line;
         op: *mut ncclRedOp_t,
@@ -218,7 +225,8 @@ exported! {
         line.communicator(communicator.number);
         let element = ElementType::of(kind)?;
         line.kind(element.name);
-        if !element.has_arithmetic {
+        let real = communicator.real();
+        if real.is_none() && !element.has_arithmetic {
             let text = format!("elements of {} cannot be combined here", element.name);
             return Err(Failure::argument(text));
         }
@@ -226,6 +234,10 @@ exported! {
             return Err(Failure::argument("the factor is NULL"));
         }
         let operation = match residence {
+            0 | 1 if real.is_some() => {
+                let real = real.expect("just looked");
+                Operation::Real(real.make_operation(factor, kind, residence)?)
+            }
             0 => Operation::FactorAt(factor.expose_provenance() as u64),
             1 => {
                 // SAFETY: the caller passes an element of that type.
@@ -256,7 +268,15 @@ exported! {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
         line.op(traced(op));
-        lock(&communicator).remove(communicator.number, op)
+        let ended = lock(&communicator).remove(communicator.number, op)?;
+        match (communicator.real(), ended.operation) {
+            // The calls of the open group still have it.
+            (Some(real), Operation::Real(op)) => {
+                let end = Box::new(move || real.end_operation(op));
+                group::call(Queued { communicator, stream: 0, what: What::Real(real, end) })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

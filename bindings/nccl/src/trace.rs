@@ -1,7 +1,7 @@
 //! A file with a line for each call: `MAYPOLE_NCCL_TRACE=FILE`.
 //!
-//! `README.md` has the format. A line is written when its call returns, by one write at the end of the
-//! file, so lines of several threads are whole.
+//! `README.md` has the format. A line is written when its call returns, by one write at the end of
+//! the file, so lines of several threads are whole.
 
 use crate::abi::ncclResult_t;
 use crate::core;

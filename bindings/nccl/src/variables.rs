@@ -1,7 +1,7 @@
 //! What the environment says: variables of NCCL that this library has, and its own.
 //!
-//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when the
-//! library is loaded.
+//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when
+//! the library is loaded.
 
 use crate::abi::Settings;
 use crate::error::{Failure, guarded};
@@ -19,13 +19,14 @@ const VERSION: c_int = 22_809;
 const MOST_LANES: u32 = 24;
 
 /// The variables of NCCL that have an effect here.
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 7] = [
     "NCCL_COMM_BLOCKING",
     "NCCL_COMM_ID",
     "NCCL_DEBUG",
     "NCCL_DEBUG_FILE",
     "NCCL_MAX_CTAS",
     "NCCL_MAX_NCHANNELS",
+    "NCCL_SOCKET_IFNAME",
 ];
 
 fn text(name: &str) -> Option<String> {
@@ -85,6 +86,16 @@ pub(crate) fn timeout() -> Result<Duration, Failure> {
 /// Where rank 0 listens, if the name of every group is to be that: host and port.
 pub(crate) fn comm_id() -> Option<String> {
     text("NCCL_COMM_ID")
+}
+
+/// The path of NVIDIA's library, for groups that have no mailboxes.
+pub(crate) fn real_library() -> Option<String> {
+    text("MAYPOLE_NCCL_REAL")
+}
+
+/// The interfaces of this host that may be used: beginnings of names, or whole names after `=`.
+pub(crate) fn interfaces() -> Option<String> {
+    text("NCCL_SOCKET_IFNAME")
 }
 
 /// How much is logged.

@@ -62,7 +62,7 @@ fn library() -> PathBuf {
     library
 }
 
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "collectives",
     "messages",
     "groups",
@@ -72,6 +72,7 @@ const PROGRAMS: [&str; 9] = [
     "failures",
     "replay",
     "states",
+    "instead",
 ];
 
 fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
@@ -486,4 +487,39 @@ fn every_process_makes_the_name_of_the_group() {
         let set = [("NCCL_COMM_ID", address.as_str())];
         print!("{}", said("states", &["same_name"], Processes(number), &set));
     }
+}
+
+#[test]
+fn another_library_serves_gpus_that_do_not_reach_each_other() {
+    let Some((built, _)) = Built::get() else { return };
+    let real = built.folder.path().join("libreal.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]);
+    compile.arg(here().parent().unwrap()).arg(here().join("real.c")).arg("-o").arg(&real);
+    assert!(compile.status().unwrap().success());
+    let _turn = TURN.read().unwrap();
+    let apart = ("FAKE_CUDA_NO_PEERS", "all");
+    let text = said("instead", &["refused"], Processes(2), &[apart]);
+    assert!(text.contains("cannot reach the memory"), "{text}");
+    let missing = ("MAYPOLE_NCCL_REAL", "/not/there.so");
+    let text = said("instead", &["refused"], Processes(2), &[apart, missing]);
+    assert!(text.contains("MAYPOLE_NCCL_REAL=/not/there.so"), "{text}");
+    let named = ("MAYPOLE_NCCL_REAL", real.to_str().unwrap());
+    let text = said("instead", &["forwarded"], Processes(2), &[apart, named]);
+    for rank in 0..2 {
+        let own = format!("real: rank {rank} ");
+        let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(&own)).collect();
+        assert_eq!(lines[0], "of 2 by a real name, plain", "{text}");
+        // The end of the operation comes after the call that uses it, within the group.
+        let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
+        assert!(at("all_reduce 0x10000 0x10000 7 7 77") < at("ends operation 77"), "{text}");
+        // Its own calls by name are its own, and not this library's.
+        assert_eq!(at("reduce 11 to 1") + 1, at("all_reduce 0x10000 0x10000 11 7 0"), "{text}");
+        assert!(
+            lines.contains(&"deregisters 0x10000") && lines.contains(&"of 2 destroys"),
+            "{text}"
+        );
+    }
+    // GPUs that reach each other need no other library.
+    run("states", "handles", &[Processes(2)]);
 }

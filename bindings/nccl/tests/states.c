@@ -1,5 +1,5 @@
-/* What may happen to a communicator besides calls: it is revoked and shrunk, its handle is used after its
- * end, its ranks share a GPU, and its name is the same in every process. */
+/* What may happen to a communicator besides calls: it is revoked and shrunk, its handle is used
+ * after its end, its ranks share a GPU, and its name is the same in every process. */
 #include "calls.h"
 
 enum { SLOT_BYTES = 1 << 17 };

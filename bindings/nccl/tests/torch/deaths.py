@@ -45,7 +45,7 @@ def never():
     if ranks.RANK == 0:
         ranks.say("pid", str(os.getpid()).encode())
         expect_error(lambda: dist.all_reduce(data, async_op=True))
-    pid, end = int(ranks.hear("pid")), time.monotonic() + 40
+    pid, end = int(ranks.hear("pid")), time.monotonic() + 80
     while os.path.exists(f"/proc/{pid}/exe") and time.monotonic() < end:
         time.sleep(0.05)
     os._exit(0)
@@ -60,7 +60,8 @@ def expect_error(call):
         work.wait()
         ranks.synchronize()
         # The stream is done, also where the call failed. A thread of PyTorch ends the process then.
-        time.sleep(SOON / 2)
+        # It may write reports first.
+        time.sleep(2 * SOON)
         print("NO ERROR", flush=True)
         os._exit(3)
     except (RuntimeError, ValueError) as error:
@@ -170,7 +171,7 @@ def judge(name):
     # A watchdog that writes a report first takes long to end a process.
     variables = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"} | variables
     begun = time.monotonic()
-    ended = ranks.run([name], limit=45, env=variables, others_after=SOON, label=f"{name} ")
+    ended = ranks.run([name], limit=90, env=variables, others_after=SOON, label=f"{name} ")
     took = time.monotonic() - begun
     wrong = [
         f"rank {rank} {what}" for rank, what in enumerate([zero(ended[0]), one(ended[1])]) if what
