@@ -70,9 +70,9 @@ const PROGRAMS: [&str; 10] = [
     "hard",
     "captures",
     "failures",
-    "instead",
     "replay",
     "states",
+    "instead",
 ];
 
 fn compile(program: &str, folder: &Path, driver: &FakeDriver) {
