@@ -100,21 +100,24 @@ DEVICE void tell_all(const DirectCall& self, bool is_done) {
     publish(is_done ? &theirs->done : &theirs->reduced, self.calls + 1);
 }
 
-// Where a lane reads: all of these, from these offsets on.
+// Buffers that are read from the same offset on. The list is in the memory of the block.
 struct Sources {
-    const u8* from[MOST_SHORT_RANKS];
+    const u8* const* from;
     u32 count;
+    u64 offset;
+
+    DEVICE const u8* of(u32 nth) const { return from[nth] + offset; }
 };
 
 template <class T, class Op, int Rows>
 DEVICE void combine_rows(const Sources& sources, u8* into, u64 at, u64 step) {
     Piece<T, 16> sum[Rows], next[Rows];
     UNROLL for (int row = 0; row < Rows; row++) {
-        sum[row].bits = *(const Sixteen*)(sources.from[0] + at + row * step);
+        sum[row].bits = *(const Sixteen*)(sources.of(0) + at + row * step);
     }
     for (u32 nth = 1; nth < sources.count; nth++) {
         UNROLL for (int row = 0; row < Rows; row++) {
-            next[row].bits = *(const Sixteen*)(sources.from[nth] + at + row * step);
+            next[row].bits = *(const Sixteen*)(sources.of(nth) + at + row * step);
         }
         UNROLL for (int row = 0; row < Rows; row++) {
             combine<T, Op, 16>(sum[row], next[row], 16 / sizeof(typename T::Stored));
@@ -126,7 +129,7 @@ DEVICE void combine_rows(const Sources& sources, u8* into, u64 at, u64 step) {
 // Combines `bytes` bytes of all sources into `into`.
 template <class T, class Op> DEVICE void combine_all(const Sources& sources, u8* into, u64 bytes) {
     u64 bits = (u64)into;
-    for (u32 nth = 0; nth < sources.count; nth++) bits |= (u64)sources.from[nth];
+    for (u32 nth = 0; nth < sources.count; nth++) bits |= (u64)sources.of(nth);
     const int rows = 8;
     u64 whole = bits % 16 == 0 ? bytes / 16 * 16 : 0;
     u64 step = (u64)blockDim.x * 16;
@@ -137,9 +140,9 @@ template <class T, class Op> DEVICE void combine_all(const Sources& sources, u8*
     for (; at < whole; at += step) combine_rows<T, Op, 1>(sources, into, at, step);
     for (at = whole + (u64)threadIdx.x * 8; at < bytes; at += (u64)blockDim.x * 8) {
         u32 count = elements_from<T>(at, bytes);
-        Piece<T, 8> sum = load_piece<T>(sources.from[0] + at, count);
+        Piece<T, 8> sum = load_piece<T>(sources.of(0) + at, count);
         for (u32 nth = 1; nth < sources.count; nth++) {
-            combine<T, Op, 8>(sum, load_piece<T>(sources.from[nth] + at, count), count);
+            combine<T, Op, 8>(sum, load_piece<T>(sources.of(nth) + at, count), count);
         }
         store_piece<T>(into + at, sum, count);
     }
@@ -159,20 +162,15 @@ template <class T, class Op> DEVICE void reduce_own(const DirectCall& self) {
     bool is_block = launch.kind == REDUCE_SCATTER;
     Range mine = is_block ? part(launch.bytes, self.lanes, self.lane) : chunk_part(self, launch.me);
     u64 skipped = is_block ? launch.bytes * launch.me : 0;
-    Sources sources;
-    sources.count = launch.ranks;
-    for (u32 rank = 0; rank < launch.ranks; rank++) {
-        sources.from[rank] = self.input[rank] + skipped + mine.start;
-    }
+    Sources sources = {self.input, launch.ranks, skipped + mine.start};
     combine_all<T, Op>(sources, launch.output + mine.start, mine.bytes);
 }
 
-template <class T, class Op> DEVICE void copy_from(const u8* from, u8* into, u64 bytes) {
-    if (from == into) return;
-    Sources source;
-    source.count = 1;
-    source.from[0] = from;
-    combine_all<T, Op>(source, into, bytes);
+// Copies bytes from `offset` on of a buffer of the list.
+template <class T, class Op>
+DEVICE void copy_from(const u8* const* from, u64 offset, u8* into, u64 bytes) {
+    Sources source = {from, 1, offset};
+    if (source.of(0) != into) combine_all<T, Op>(source, into, bytes);
 }
 
 // Copies the chunks of the other ranks when they have made them.
@@ -188,7 +186,7 @@ template <class T, class Op> DEVICE void gather_chunks(DirectCall& self) {
     for (u32 hop = 1; hop < launch.ranks; hop++) {
         u32 rank = (launch.me + hop) % launch.ranks;
         Range theirs = chunk_part(self, rank);
-        copy_from<T, Op>(self.output[rank] + theirs.start, launch.output + theirs.start,
+        copy_from<T, Op>(&self.output[rank], theirs.start, launch.output + theirs.start,
                          theirs.bytes);
     }
 }
@@ -201,13 +199,13 @@ template <class T, class Op> DEVICE void move_bytes(DirectCall& self) {
         for (u32 hop = 0; hop < launch.ranks; hop++) {
             u32 rank = (launch.me + hop) % launch.ranks;
             u8* into = launch.output + launch.bytes * rank + mine.start;
-            copy_from<T, Op>(self.input[rank] + mine.start, into, mine.bytes);
+            copy_from<T, Op>(&self.input[rank], mine.start, into, mine.bytes);
         }
         return;
     }
     if (launch.kind == BROADCAST) {
-        const u8* from = launch.me == launch.root ? launch.input : self.input[launch.root];
-        copy_from<T, Op>(from + mine.start, launch.output + mine.start, mine.bytes);
+        u8* into = launch.output + mine.start;
+        copy_from<T, Op>(&self.input[launch.root], mine.start, into, mine.bytes);
         return;
     }
     reduce_own<T, Op>(self);

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_kernels::cuda::{CudaError, load_direct, load_short};
+use maypole_kernels::cuda::WalkKernels;
 use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError, DirectKind};
 use std::sync::Arc;
 
@@ -87,13 +87,14 @@ impl DeviceRank {
         if lowered.divisor.is_some() || call.op.scales() {
             self.map(call.kind).map_err(said)?;
         }
-        if let Some(way) = self.way_without_program(call, &lowered)? {
+        let kernels = self.kernels_of(call).map_err(said)?;
+        if let Some(way) = self.way_without_program(call, &lowered, &kernels) {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }
             return Ok(Prepared { lowered, way });
         }
-        let kernel = self.walk(self.walk_module(call)).map_err(said)?;
+        let kernel = kernels.walk;
         let code = match is_captured {
             true => load_aside(&self.aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
@@ -103,13 +104,15 @@ impl DeviceRank {
     }
 
     /// The way of a call that needs no program, because the ranks read what others have in one hop or two:
-    /// from lines if there are few bytes, else from one another's buffers, where that can be.
+    /// from lines if there are few bytes, else from one another's buffers, where that can be. All ranks
+    /// find the same way, whatever their buffers are.
     fn way_without_program(
         &self,
         call: CollectiveCall,
         lowered: &DeviceLowered,
-    ) -> Made<Option<Way>> {
-        let Some(kind) = direct_kind(call.collective) else { return Ok(None) };
+        kernels: &WalkKernels,
+    ) -> Option<Way> {
+        let kind = direct_kind(call.collective)?;
         let is_alone = self.comm.world() == 1;
         // These combine the ranks in their order, as the kernels do. What is only moved has no order.
         let keeps_bits = match lowered.algorithm {
@@ -117,25 +120,20 @@ impl DeviceRank {
             Algorithm::Direct => true,
             _ => !call.collective.reduces() && !self.is_named(call.collective),
         };
-        if is_alone || !keeps_bits || lowered.stages_input {
-            return Ok(None);
+        if is_alone || !keeps_bits {
+            return None;
         }
-        let said = |error: CudaError| error.to_string();
-        let (module, context) = (self.walk_module(call), self.stream.context());
         let is_short = self.board().makes_short_calls(lowered.input);
         if is_short && matches!(kind, DirectKind::AllReduce | DirectKind::AllGather) {
-            let kernel = load_short(context, &module).map_err(said)?;
-            return Ok(Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather }));
+            let kernel = kernels.short.clone();
+            return Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather });
         }
         // The root of a short broadcast waits for nobody, and here it would.
         let is_long = !matches!(kind, DirectKind::Broadcast(_))
             || lowered.record.bytes as usize > plan::LONGEST_LINES;
         let is_barrier = call.collective == Collective::Barrier;
-        if self.board().makes_direct_calls() && is_long && !is_barrier {
-            let kernel = load_direct(context, &module).map_err(said)?;
-            return Ok(Some(Way::Direct { kernel, kind }));
-        }
-        Ok(None)
+        let is_direct = self.board().makes_direct_calls() && is_long && !is_barrier;
+        is_direct.then(|| Way::Direct { kernel: kernels.direct.clone(), kind })
     }
 
     /// True if the program has named the algorithm of `collective`.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
-use maypole_kernels::cuda::{MapKernels, load_walk, walk_module};
+use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, DirectDeviceCall, Lent,
     LentFactor, ReservedBlocks, ShortDeviceCall,
@@ -50,7 +50,7 @@ pub(super) struct Connected {
     pub(super) links: DeviceLinks,
     /// Kernels that are loaded already: that of messages, for which not all ranks meet, and, where ranks
     /// never meet, those of the usual calls.
-    pub(super) walks: HashMap<String, CudaFunction>,
+    pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) messages: MessagePrograms,
     /// For what is allocated and copied while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
@@ -72,7 +72,7 @@ pub(super) struct DeviceRank {
     /// As in [`Connected`].
     pub(super) aside: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
-    pub(super) walks: HashMap<String, CudaFunction>,
+    pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
@@ -159,16 +159,16 @@ impl DeviceRank {
     pub(super) fn load_ahead(
         context: &Arc<CudaContext>,
         meets: bool,
-    ) -> std::result::Result<HashMap<String, CudaFunction>, DeviceError> {
+    ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
         let sums = LOADED_AHEAD.iter().filter(|_| !meets);
         let sums = sums.filter_map(|kind| walk_module(*kind, BinaryOp::Sum));
-        let load = |module: String| Ok((module.clone(), load_walk(context, &module)?));
+        let load = |module: String| Ok((module.clone(), WalkKernels::load(context, &module)?));
         sums.chain([Self::byte_module()]).map(load).collect()
     }
 
     /// The kernel that moves bytes.
     pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
-        self.walk(Self::byte_module())
+        Ok(self.kernels(Self::byte_module())?.walk)
     }
 
     /// The module whose kernel moves bytes.
@@ -287,24 +287,24 @@ impl DeviceRank {
         CallStream::new(on).map_err(|error| self.comm.invalid(operation, error.to_string()))
     }
 
-    /// The module of `call`. Calls that combine nothing take one that every type has.
-    pub(super) fn walk_module(&self, call: CollectiveCall) -> String {
+    /// The kernels of `call`. Calls that combine nothing take those that are likely to be loaded.
+    pub(super) fn kernels_of(
+        &mut self,
+        call: CollectiveCall,
+    ) -> std::result::Result<WalkKernels, DeviceError> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
-        let op = op.unwrap_or(BinaryOp::Max);
-        walk_module(call.kind, op).expect("the type was checked to have the operation")
+        let op = op.unwrap_or(BinaryOp::Sum);
+        let module = walk_module(call.kind, op).or_else(|| walk_module(call.kind, BinaryOp::Max));
+        self.kernels(module.expect("the type was checked to have the operation"))
     }
 
-    /// The kernel of `module` that walks programs.
-    pub(super) fn walk(
-        &mut self,
-        module: String,
-    ) -> std::result::Result<CudaFunction, DeviceError> {
-        if let Some(kernel) = self.walks.get(&module) {
-            return Ok(kernel.clone());
+    fn kernels(&mut self, module: String) -> std::result::Result<WalkKernels, DeviceError> {
+        if let Some(kernels) = self.walks.get(&module) {
+            return Ok(kernels.clone());
         }
-        let kernel = load_walk(self.stream.context(), &module)?;
-        self.walks.insert(module, kernel.clone());
-        Ok(kernel)
+        let kernels = WalkKernels::load(self.stream.context(), &module)?;
+        self.walks.insert(module, kernels.clone());
+        Ok(kernels)
     }
 
     pub(super) fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
@@ -325,7 +325,8 @@ impl DeviceRank {
     ) -> Made<()> {
         let lowered = &prepared.lowered;
         let patience = self.patience();
-        let stages = factor.is_some() || lowered.stages_input;
+        let has_program = matches!(prepared.way, Way::Walk { .. });
+        let stages = factor.is_some() || (has_program && lowered.stages_input);
         let (staging, scratch) = match on.is_captured() {
             true => {
                 // Both begin as aligned as the whole.

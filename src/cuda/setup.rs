@@ -9,7 +9,9 @@ use crate::comm::Communicator;
 use crate::error::Result;
 use cudarc::driver::CudaStream;
 use maypole_kernels::packed::MOST_RANKS;
-use maypole_transports::cuda::{DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks};
+use maypole_transports::cuda::{
+    DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks, stream_aside,
+};
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
@@ -72,8 +74,7 @@ pub(super) fn connect(
     let meets = all.iter().any(|one| one.shares_gpu(&all));
     let walks = DeviceRank::load_ahead(stream.context(), meets);
     let walks = walks.map_err(|error| failed(comm, error.to_string()))?;
-    let aside = stream.context().new_stream();
-    let aside = aside.map_err(|error| failed(comm, format!("the driver reports {error:?}")))?;
+    let aside = stream_aside(stream).map_err(|error| failed(comm, error.to_string()))?;
     let messages = MessagePrograms::new(stream);
     let messages = messages.map_err(|error| failed(comm, error.to_string()))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());

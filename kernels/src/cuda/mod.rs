@@ -8,6 +8,4 @@ mod modules;
 
 pub use driver::{CudaError, Driver, Unavailable, capture_of, driver};
 pub use map::{MapKernels, ScaleFactor};
-pub use modules::{
-    MODULES, Modules, WALK_THREADS, load_direct, load_short, load_walk, walk_module,
-};
+pub use modules::{MODULES, Modules, WALK_THREADS, WalkKernels, walk_module};

@@ -156,47 +156,42 @@ static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
 /// Threads of a block of a kernel that walks programs.
 pub const WALK_THREADS: u32 = 512;
 
-/// Returns the kernel of `module` that walks programs: as [`Modules::load`]. A multiprocessor has room for
-/// one of its blocks.
-///
-/// # Errors
-/// [`CudaError`] if the driver refuses the module, or if there is no room.
-///
-/// # Panics
-/// If there is no such module.
-pub fn load_walk(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
-    let what = || format!("loading kernel '{module}'");
-    let function = MODULES.load(context, module, module)?;
-    let fitting = function.occupancy_max_active_blocks_per_multiprocessor(WALK_THREADS, 0, None);
-    match fitting.map_err(|error| CudaError::new(what(), error))? {
-        0 => {
-            let why = format!("a multiprocessor has no room for {WALK_THREADS} threads of it");
-            Err(CudaError::described(what(), why))
-        }
-        _ => Ok(function),
+/// The kernels of a module that combines elements of one type by one operation.
+#[derive(Clone, Debug)]
+pub struct WalkKernels {
+    /// Walks programs: `kernels/cuda/walk.cu`.
+    pub walk: CudaFunction,
+    /// Makes short calls: `kernels/cuda/short.h`.
+    pub short: CudaFunction,
+    /// Makes direct calls: `kernels/cuda/direct.h`.
+    pub direct: CudaFunction,
+}
+
+impl WalkKernels {
+    /// Loads the kernels of `module`: as [`Modules::load`]. A multiprocessor has room for one block of
+    /// each.
+    ///
+    /// # Errors
+    /// [`CudaError`] if the driver refuses the module, or if there is no room.
+    ///
+    /// # Panics
+    /// If there is no such module.
+    pub fn load(context: &Arc<CudaContext>, module: &str) -> Result<Self, CudaError> {
+        let what = || format!("loading the kernels of '{module}'");
+        let load = |kernel| {
+            let function = MODULES.load(context, module, kernel)?;
+            let fitting =
+                function.occupancy_max_active_blocks_per_multiprocessor(WALK_THREADS, 0, None);
+            match fitting.map_err(|error| CudaError::new(what(), error))? {
+                0 => {
+                    let why = format!("a multiprocessor has no room for {WALK_THREADS} threads");
+                    Err(CudaError::described(what(), why))
+                }
+                _ => Ok(function),
+            }
+        };
+        Ok(Self { walk: load(module)?, short: load("short_call")?, direct: load("direct_call")? })
     }
-}
-
-/// Returns the kernel of `module` that makes short calls (`kernels/cuda/short.h`): as [`Modules::load`].
-///
-/// # Errors
-/// [`CudaError`] if the driver refuses the module.
-///
-/// # Panics
-/// If there is no such module.
-pub fn load_short(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
-    MODULES.load(context, module, "short_call")
-}
-
-/// Returns the kernel of `module` that makes direct calls (`kernels/cuda/direct.h`): as [`Modules::load`].
-///
-/// # Errors
-/// [`CudaError`] if the driver refuses the module.
-///
-/// # Panics
-/// If there is no such module.
-pub fn load_direct(context: &Arc<CudaContext>, module: &str) -> Result<CudaFunction, CudaError> {
-    MODULES.load(context, module, "direct_call")
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub use launch::{
 };
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::{LentMemory, free_what_was_left};
-pub use order::{BesideCapture, CallStream, KeptContext, untracked_context};
+pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
 pub use reserved_blocks::ReservedBlocks;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

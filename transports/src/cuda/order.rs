@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use maypole_kernels::cuda::{CudaError, capture_of};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A stream that a call is made on, and the graph that it captures.
 #[derive(Clone, Copy, Debug)]
@@ -210,4 +210,25 @@ pub fn untracked_context(
     // SAFETY: buffers of this context are ordered by `WorkOrder`, not by events of their own.
     unsafe { context.disable_event_tracking() };
     Ok(context)
+}
+
+/// A stream of this process beside all others on the GPU of `stream`, for what is allocated and copied while
+/// a graph is captured: nothing on it ever waits for a kernel. There is one for each context, because
+/// streams share few queues of the GPU, and what waits in a queue holds up what is behind it.
+///
+/// # Errors
+/// [`DeviceError::Driver`] if the driver makes no stream.
+pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>, DeviceError> {
+    static STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let context = stream.context();
+    let known = streams.iter().filter_map(Weak::upgrade);
+    if let Some(known) = known.into_iter().find(|it| it.context().cu_ctx() == context.cu_ctx()) {
+        return Ok(known);
+    }
+    let made = context.new_stream();
+    let made = made.map_err(|error| CudaError::new("making a stream", error))?;
+    streams.retain(|it| it.strong_count() > 0);
+    streams.push(Arc::downgrade(&made));
+    Ok(made)
 }

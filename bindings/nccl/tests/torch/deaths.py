@@ -171,7 +171,7 @@ def judge(name):
     # A watchdog that writes a report first takes long to end a process.
     variables = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"} | variables
     begun = time.monotonic()
-    ended = ranks.run([name], limit=90, env=variables, others_after=SOON, label=f"{name} ")
+    ended = ranks.run([name], limit=90, env=variables, others_after=3 * SOON, label=f"{name} ")
     took = time.monotonic() - begun
     wrong = [
         f"rank {rank} {what}" for rank, what in enumerate([zero(ended[0]), one(ended[1])]) if what
