@@ -1,6 +1,6 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
-use super::id::CommOptions;
+use super::options::CommOptions;
 use super::rank::{Connected, DeviceRank};
 use super::setup;
 use super::watch::FailureWatch;
@@ -29,7 +29,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// says what went wrong. After an error every later call fails.
 ///
 /// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
-/// which the mailboxes see to. On such a GPU nothing should be allocated, freed or loaded while
+/// which the mailboxes see to. On such a GPU nothing should be allocated, freed or loaded, and no graph be
+/// made of a capture, while
 /// some ranks have started a call and others have not: the driver may wait for all kernels of the
 /// GPU first, also for those that wait for the rank that asks.
 ///

@@ -9,7 +9,7 @@ use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
-    BesideCapture, CallStream, DeviceBoard, DeviceCall, DeviceCode, Lent, Room,
+    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, Room, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl DeviceRank {
         let at_once = self.board_mut().shapes().messages_at_once;
         let world = self.comm.world();
         let copied = own.into_iter().try_for_each(|(from, into)| {
-            let copied = self.board_mut().in_order(&on, |_| DeviceBoard::copy(&on, into, from));
+            let copied = self.board_mut().in_order(&on, |_| copies::copy(&on, into, from));
             copied.map_err(|error| error.to_string())
         });
         let mut batches = batches(&messages, me, world, at_once).into_iter();

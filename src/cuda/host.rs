@@ -6,7 +6,7 @@ use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
-use maypole_transports::cuda::{CallStream, DeviceBoard, DeviceError, Lent};
+use maypole_transports::cuda::{CallStream, DeviceError, Lent, copies};
 
 /// The tag of messages between GPUs.
 const TAG: u32 = 0;
@@ -30,7 +30,7 @@ impl DeviceRank {
         let input = AnySlice::new(call.kind, &read);
         let buffers = (input, AnySliceMut::new(call.kind, &mut written));
         self.comm.call(call.collective, buffers, op)?;
-        let done = DeviceBoard::write(on.stream(), output, &written);
+        let done = copies::write(on.stream(), output, &written);
         done.map_err(|error| self.fail(&name, error.to_string()))
     }
 
@@ -43,7 +43,7 @@ impl DeviceRank {
     ) -> Result<()> {
         let name = messages.first().map(DeviceMessage::describe).unwrap_or_default();
         for (from, into) in own {
-            let copied = DeviceBoard::copy(on, *into, *from);
+            let copied = copies::copy(on, *into, *from);
             copied.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         self.await_stream(on, &name)?;
@@ -62,7 +62,7 @@ impl DeviceRank {
         })?;
         for (message, buffer) in messages.iter().zip(&buffers).filter(|(it, _)| !it.sends) {
             let done: std::result::Result<(), DeviceError> =
-                DeviceBoard::write(on.stream(), message.data, buffer);
+                copies::write(on.stream(), message.data, buffer);
             done.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         Ok(())
@@ -74,7 +74,7 @@ impl DeviceRank {
     }
 
     fn read(&mut self, on: &CallStream<'_>, from: Lent<'_>, name: &str) -> Result<Vec<u8>> {
-        let read = DeviceBoard::read(on.stream(), from);
+        let read = copies::read(on.stream(), from);
         read.map_err(|error| self.fail(name, error.to_string()))
     }
 }

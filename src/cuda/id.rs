@@ -1,6 +1,7 @@
 //! The name of a group that processes make without a launcher.
 
 use super::comm::Comm;
+use super::options::CommOptions;
 use crate::comm::Communicator;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
@@ -17,19 +18,6 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Id {
     internal: [c_char; 128],
-}
-
-/// How a group is made. All ranks should say the same.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct CommOptions {
-    /// Most blocks of threads of a kernel; `None` is what suits the GPU. The least that a rank says counts.
-    pub most_lanes: Option<u32>,
-    /// How long a wait for another rank may last, when the group is made and later. `None`: as
-    /// `MAYPOLE_TIMEOUT` says, or 300 s.
-    pub timeout: Option<Duration>,
-    /// Fails with the reason where bytes would go [through the host](Comm::through_host).
-    pub needs_mailboxes: bool,
 }
 
 /// Bytes of the key, of the job's name, and of the address.

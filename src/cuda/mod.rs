@@ -43,7 +43,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | `comm` | the [`Comm`], and how it is made |
+//! | `comm`, `options` | the [`Comm`], and how it is made |
 //! | `collectives`, `messages` | its calls |
 //! | `raw` | calls on memory and streams that a foreign program names |
 //! | `split` | groups of some of the ranks |
@@ -74,6 +74,7 @@ mod leave;
 mod lent_call;
 mod links;
 mod messages;
+mod options;
 mod plan;
 mod prepare;
 mod programs;
@@ -88,7 +89,8 @@ pub use comm::Comm;
 pub use exchange::DeviceMessage as RawMessage;
 pub use explain::{explain, explain_on};
 pub use group::Group;
-pub use id::{CommOptions, Id};
+pub use id::Id;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
 pub use maypole_transports::cuda::{KeptContext, Lent, untracked_context};
+pub use options::CommOptions;
 pub use raw::{RawCall, RawOp};

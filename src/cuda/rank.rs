@@ -15,7 +15,7 @@ use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, DirectDeviceCall, Lent,
-    LentFactor, ReservedBlocks, ShortDeviceCall,
+    LentFactor, ReservedBlocks, ShortDeviceCall, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -342,8 +342,8 @@ impl DeviceRank {
         let from = if stages { staging.slice(0..lowered.input as u64) } else { input };
         let started = self.board.as_mut().expect(IS_CONNECTED).in_order(on, |board| {
             match factor {
-                Some(factor) => DeviceBoard::scale(on, &maps[&call.kind], from, input, factor)?,
-                None if stages => DeviceBoard::copy(on, from, input)?,
+                Some(factor) => copies::scale(on, &maps[&call.kind], from, input, factor)?,
+                None if stages => copies::copy(on, from, input)?,
                 None => {}
             }
             // Another rank that does not capture the call makes another one.
@@ -377,7 +377,7 @@ impl DeviceRank {
                 }
             }
             match lowered.divisor {
-                Some(divisor) => DeviceBoard::divide(on, &maps[&call.kind], output, divisor),
+                Some(divisor) => copies::divide(on, &maps[&call.kind], output, divisor),
                 None => Ok(()),
             }
         });

@@ -49,12 +49,10 @@ impl Comm {
     /// use maypole::cuda::{Lent, RawCall, RawOp};
     /// use maypole::schedule::collective::Collective;
     /// use maypole::{DataType, ReduceOp};
-    /// # let (address, elements) = (0, 0);
-    /// // SAFETY: the numbers at `address` stay there until the stream has done the call.
-    /// let numbers = unsafe { Lent::from_raw(address, 4 * elements) };
-    /// let (kind, op) = (DataType::F32, RawOp::BuiltIn(ReduceOp::Sum));
-    /// let collective = Collective::AllReduce;
-    /// let call = RawCall { collective, kind, op, input: None, output: numbers };
+    /// // Other calls have memory that `Lent::from_raw` names.
+    /// let (kind, op, input, output) =
+    ///     (DataType::U8, RawOp::BuiltIn(ReduceOp::Sum), Some(Lent::EMPTY), Lent::EMPTY);
+    /// let call = RawCall { collective: Collective::Barrier, kind, op, input, output };
     /// comm.call_on(&comm.stream(), &call)
     /// # }
     /// ```

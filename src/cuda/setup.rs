@@ -1,7 +1,7 @@
 //! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
 
-use super::id::CommOptions;
 use super::links::{self, Introduction};
+use super::options::CommOptions;
 use super::plan;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};

@@ -1,14 +1,15 @@
 //! Groups of some of the ranks of a group.
 
 use super::comm::Comm;
-use super::id::{CommOptions, Id};
+use super::id::Id;
+use super::options::CommOptions;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 
 /// What a rank tells the others about the group that it wants.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Choice {
+struct SplitChoice {
     /// `u64::MAX`: no group.
     color: u64,
     key: i64,
@@ -40,7 +41,7 @@ impl Comm {
         key: i32,
         options: &CommOptions,
     ) -> Result<Option<Self>> {
-        let mine = Choice {
+        let mine = SplitChoice {
             color: color.map_or(NO_COLOR, u64::from),
             key: i64::from(key),
             id: Id::new()?.to_bytes(),
@@ -52,8 +53,8 @@ impl Comm {
         if color.is_none() {
             return Ok(None);
         }
-        let read = |told: &Vec<u8>| bytemuck::try_pod_read_unaligned::<Choice>(told).ok();
-        let told: Option<Vec<Choice>> = told.iter().map(read).collect();
+        let read = |told: &Vec<u8>| bytemuck::try_pod_read_unaligned::<SplitChoice>(told).ok();
+        let told: Option<Vec<SplitChoice>> = told.iter().map(read).collect();
         let told = told.ok_or_else(|| Error::wrong_setting("a rank told no group"))?;
         let mut members: Vec<_> =
             told.iter().enumerate().filter(|(_, choice)| choice.color == mine.color).collect();

@@ -47,6 +47,8 @@ fn all_reduce(world: usize, bytes: usize, algorithm: Option<Algorithm>) -> (f64,
             }
         });
         graph.upload().unwrap();
+        // Making a graph may wait until no kernel runs, also for those that wait for this rank.
+        comm.barrier().unwrap();
         graph.launch().unwrap();
         gpu.synchronize().unwrap();
         comm.barrier().unwrap();

@@ -37,6 +37,9 @@ fn no_publication_is_old() {
                     gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
                 }
             });
+            // Making a graph may wait until no kernel runs, also for those that wait for this rank.
+            graph.upload().unwrap();
+            comm.barrier().unwrap();
             for _ in 0..REPLAYS / AT_ONCE {
                 (0..AT_ONCE).for_each(|_| graph.launch().unwrap());
                 gpu.synchronize().unwrap();

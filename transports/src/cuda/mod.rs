@@ -10,27 +10,32 @@
 mod arena;
 mod board;
 mod code;
+pub mod copies;
 mod error;
 mod launch;
 mod layout;
 mod lent_memory;
+mod locals;
 mod memory;
 mod order;
+mod pending;
 mod reserved_blocks;
+mod short_and_direct;
+mod without_program;
 mod words;
 mod workspace;
 
 pub use arena::{Offer, ProcessName};
-pub use board::{DeviceBoard, LentFactor, PendingBoard};
+pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode};
+pub use copies::LentFactor;
 pub use error::DeviceError;
-pub use launch::{
-    DeviceCall, DirectDeviceCall, DirectKind, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol,
-    ShortDeviceCall, lend, lend_mut,
-};
+pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::{LentMemory, free_what_was_left};
 pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
+pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
+pub use short_and_direct::{DirectDeviceCall, DirectKind, ShortDeviceCall};
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

@@ -61,7 +61,7 @@ def expect_error(call):
         ranks.synchronize()
         # The stream is done, also where the call failed. A thread of PyTorch ends the process then.
         # It may write reports first.
-        time.sleep(2 * SOON)
+        time.sleep(4 * SOON)
         print("NO ERROR", flush=True)
         os._exit(3)
     except (RuntimeError, ValueError) as error:
@@ -169,9 +169,12 @@ def judge(name):
     """Runs a scenario, and returns what is wrong with it."""
     _, variables, _, zero, one = SCENARIOS[name]
     # A watchdog that writes a report first takes long to end a process.
-    variables = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"} | variables
+    variables = {
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000",
+    } | variables
     begun = time.monotonic()
-    ended = ranks.run([name], limit=90, env=variables, others_after=3 * SOON, label=f"{name} ")
+    ended = ranks.run([name], limit=100, env=variables, others_after=4 * SOON, label=f"{name} ")
     took = time.monotonic() - begun
     wrong = [
         f"rank {rank} {what}" for rank, what in enumerate([zero(ended[0]), one(ended[1])]) if what

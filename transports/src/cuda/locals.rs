@@ -1,0 +1,142 @@
+//! What a rank's kernels alone read and write.
+
+use super::arena::Reached;
+use super::error::DeviceError;
+use super::launch::Mailbox;
+use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
+use super::memory::DeviceMemory;
+use super::short_and_direct::{DirectLaunch, ShortLaunch};
+use super::words::ReportWords;
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use std::sync::Arc;
+
+/// What a rank's kernels alone read and write: for each room, the addresses of all mailboxes, the
+/// counts of each lane, and the audiences of each slot; for all rooms, whether the rank has failed.
+#[derive(Debug)]
+pub(super) struct Locals {
+    pub(super) memory: DeviceMemory,
+    pub(super) parts: Vec<LocalParts>,
+    /// Not zero there: the rank has failed.
+    pub(super) failed: CUdeviceptr,
+    /// What all short calls have in common, if the group makes some.
+    pub(super) short: Option<ShortLaunch>,
+    /// What all direct calls have in common, if the group makes some.
+    pub(super) direct: Option<DirectLaunch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalParts {
+    pub(super) mailboxes: usize,
+    pub(super) published: usize,
+    pub(super) audiences: usize,
+    /// Ranks that meet in the room.
+    pub(super) members: usize,
+    /// The mailbox of this rank.
+    pub(super) ours: Mailbox,
+}
+
+/// Where a rank's mailboxes are, and on which stream they are made ready.
+pub(super) struct Places<'a> {
+    pub(super) stream: &'a Arc<CudaStream>,
+    pub(super) shapes: &'a Shapes,
+    pub(super) layout: &'a MailboxLayout,
+    pub(super) words: &'a ReportWords,
+}
+
+impl Locals {
+    /// Those of rank `me` in a group whose ranks reach `others`, by rank. With `reads_directly` the ranks read
+    /// one another's buffers.
+    pub(super) fn new(
+        board: &Places<'_>,
+        me: usize,
+        others: &[Reached],
+        reads_directly: bool,
+    ) -> Result<Self, DeviceError> {
+        let mut end = 0;
+        let mut take = |bytes: usize| {
+            let start = end;
+            end += bytes.next_multiple_of(ALIGNMENT);
+            start
+        };
+        let mut parts = Vec::new();
+        let mut tables = Vec::new();
+        for room in board.shapes.rooms(others.len()) {
+            let shape = board.shapes.of(room);
+            let members = board.layout.members(room, me, others.len());
+            let lanes = shape.lanes as usize;
+            let mailbox = |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts);
+            let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
+            parts.push(LocalParts {
+                mailboxes: take(members.len() * size_of::<Mailbox>()),
+                published: take(lanes * (members.len() + 2) * size_of::<u64>()),
+                audiences: take(lanes * shape.slots as usize * size_of::<u64>()),
+                members: members.len(),
+                ours: ours.expect("this rank is one of them"),
+            });
+            tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
+        }
+        let counts = take(SHORT_BLOCKS * size_of::<u64>());
+        let lanes = board.shapes.groups.iter().map(|shape| shape.lanes as usize).max();
+        let direct_counts = take(lanes.unwrap_or(0) * size_of::<u64>());
+        let failed = others[me].address() + board.layout.failed as u64;
+        let memory = DeviceMemory::new(board.stream, end)?;
+        let short = board.layout.short.map(|lines| {
+            let mut short = ShortLaunch {
+                counts: memory.address() + counts as u64,
+                abort: board.words.abort_address(),
+                report: board.words.report_address(),
+                gone: board.words.gone_address(),
+                failed,
+                ranks: others.len() as u32,
+                me: me as u32,
+                ..ShortLaunch::default()
+            };
+            let announced = board.layout.announced();
+            for (rank, other) in others.iter().enumerate() {
+                short.lines[rank] = other.address() + lines as u64;
+                short.announced[rank] = other.address() + announced as u64;
+            }
+            short
+        });
+        let direct = short.filter(|_| reads_directly).map(|short| {
+            let at = |offset: usize| {
+                let mut all = [0; MOST_SHORT_RANKS];
+                let places = others.iter().map(|other| other.address() + offset as u64);
+                all.iter_mut().zip(places).for_each(|(place, address)| *place = address);
+                all
+            };
+            DirectLaunch {
+                words: at(board.layout.direct),
+                announced: short.announced,
+                fails: at(board.layout.failed),
+                counts: memory.address() + direct_counts as u64,
+                abort: short.abort,
+                report: short.report,
+                gone: short.gone,
+                failed,
+                ranks: short.ranks,
+                me: short.me,
+                ..DirectLaunch::default()
+            }
+        });
+        let mut bytes = vec![0; end];
+        for (local, table) in parts.iter().zip(&tables) {
+            let table = bytemuck::cast_slice(table);
+            bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
+        }
+        memory.write(board.stream, 0, &bytes)?;
+        Ok(Self { memory, parts, failed, short, direct })
+    }
+}
+
+impl Mailbox {
+    fn of(other: &Reached, parts: &Parts) -> Self {
+        Self {
+            slots: other.address() + parts.slots as u64,
+            arrived: other.address() + parts.arrived as u64,
+            consumed: other.address() + parts.consumed as u64,
+            announced: other.address() + parts.announced as u64,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The arguments of the kernels that need no program: the structs of `kernels/cuda/program.h`.
+
+use super::launch::Lent;
+use super::layout::{MOST_SHORT_RANKS, SHORT_BLOCKS, SHORT_THREADS};
+use cudarc::driver::DeviceRepr;
+use cudarc::driver::sys::CUdeviceptr;
+
+/// A call of one rank that has no program, because every rank reads what every rank has.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortDeviceCall<'a> {
+    /// What it reads: so few bytes that the board [makes short calls](super::DeviceBoard::makes_short_calls) of them,
+    /// equally many on all ranks.
+    pub input: Lent<'a>,
+    /// What it writes: as many bytes, or those of all ranks.
+    pub output: Lent<'a>,
+    /// The result is what all ranks have, side by side, instead of the combination.
+    pub gathers: bool,
+    /// As in [`DeviceCall`].
+    pub fingerprint: u32,
+    /// As in [`DeviceCall`].
+    pub patience: u64,
+    /// As in [`DeviceCall`].
+    pub number: u32,
+}
+
+/// Most bytes of a rank in a short call.
+pub(super) const MOST_SHORT_BYTES: usize = SHORT_BLOCKS * SHORT_THREADS * 8;
+
+/// `ShortLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ShortLaunch {
+    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) bytes: u32,
+    pub(super) fingerprint: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) number: u32,
+    pub(super) gathers: u32,
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for ShortLaunch {}
+
+/// What a direct call does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DirectKind {
+    /// Every rank gets the combination of all inputs.
+    AllReduce,
+    /// Every rank gets all inputs, side by side.
+    AllGather,
+    /// Every rank gets the combination of one block of all inputs.
+    ReduceScatter,
+    /// Every rank gets the input of this one.
+    Broadcast(usize),
+}
+
+/// A long call of ranks that share one GPU and one process, which read the buffers of one another.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectDeviceCall<'a> {
+    /// What it does.
+    pub kind: DirectKind,
+    /// What it reads, also on the other ranks.
+    pub input: Lent<'a>,
+    /// What it writes. The other ranks read it.
+    pub output: Lent<'a>,
+    /// As in [`DeviceCall`].
+    pub fingerprint: u32,
+    /// As in [`DeviceCall`].
+    pub patience: u64,
+    /// As in [`DeviceCall`].
+    pub number: u32,
+}
+
+/// `DirectLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct DirectLaunch {
+    pub(super) words: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) fails: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) bytes: u64,
+    pub(super) fingerprint: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) number: u32,
+    pub(super) kind: u32,
+    pub(super) root: u32,
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for DirectLaunch {}
+
+impl DirectKind {
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::AllReduce => 0,
+            Self::AllGather => 1,
+            Self::ReduceScatter => 2,
+            Self::Broadcast(_) => 3,
+        }
+    }
+}

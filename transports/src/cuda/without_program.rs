@@ -1,0 +1,127 @@
+//! Calls that need no program: those of few bytes, and those of ranks that read one another's buffers.
+
+use super::board::DeviceBoard;
+use super::error::DeviceError;
+use super::layout::SHORT_THREADS;
+use super::order::CallStream;
+use super::short_and_direct::{
+    DirectDeviceCall, DirectKind, DirectLaunch, MOST_SHORT_BYTES, ShortDeviceCall, ShortLaunch,
+};
+use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
+use maypole_kernels::cuda::{CudaError, WALK_THREADS};
+
+/// The least bytes of a direct call for which one more lane pays.
+const BYTES_OF_DIRECT_LANE: u64 = 8 << 10;
+
+impl DeviceBoard {
+    /// True if a call of so many bytes a rank can be [short](Self::launch_short).
+    pub fn makes_short_calls(&self, bytes: usize) -> bool {
+        self.locals.short.is_some() && bytes <= MOST_SHORT_BYTES
+    }
+
+    /// Starts a short call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
+    /// the launch.
+    ///
+    /// # Panics
+    /// If the group makes no short calls of so many bytes.
+    pub fn launch_short(
+        &mut self,
+        on: &CallStream<'_>,
+        kernel: &CudaFunction,
+        call: &ShortDeviceCall<'_>,
+    ) -> Result<(), DeviceError> {
+        let bytes = call.input.bytes();
+        assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
+        let common = self.locals.short.expect("the group makes short calls");
+        let blocks = if call.gathers { u64::from(common.ranks) } else { 1 };
+        if call.output.bytes() < bytes * blocks {
+            let why = format!("{} bytes of output are too few", call.output.bytes());
+            return Err(DeviceError::Program(why));
+        }
+        let launch = ShortLaunch {
+            input: call.input.address(),
+            output: call.output.address(),
+            patience: call.patience,
+            bytes: bytes as u32,
+            fingerprint: call.fingerprint,
+            number: call.number,
+            gathers: u32::from(call.gathers),
+            ..common
+        };
+        let lines = bytes.div_ceil(8).max(1) as u32;
+        let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
+        let blocks = lines.div_ceil(SHORT_THREADS as u32);
+        let config = LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (threads, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the kernel takes `ShortLaunch` by value; the buffers are as long as it says.
+        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
+        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
+        Ok(())
+    }
+
+    /// True if ranks of the group read one another's buffers in [direct](Self::launch_direct) calls.
+    pub fn makes_direct_calls(&self) -> bool {
+        self.locals.direct.is_some()
+    }
+
+    /// Starts a direct call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`] if a buffer is too short; [`DeviceError::Driver`] if the driver refuses the
+    /// launch.
+    ///
+    /// # Panics
+    /// If the group makes no direct calls.
+    pub fn launch_direct(
+        &mut self,
+        on: &CallStream<'_>,
+        kernel: &CudaFunction,
+        call: &DirectDeviceCall<'_>,
+    ) -> Result<(), DeviceError> {
+        let common = self.locals.direct.expect("the group makes direct calls");
+        let (input, output) = (call.input.bytes(), call.output.bytes());
+        let ranks = u64::from(common.ranks);
+        let is_me = |root: usize| root == common.me as usize;
+        let (bytes, enough) = match call.kind {
+            DirectKind::AllReduce => (input, output >= input),
+            DirectKind::AllGather => (input, output >= input * ranks),
+            DirectKind::ReduceScatter => (output, input >= output * ranks),
+            DirectKind::Broadcast(root) => (output, !is_me(root) || input >= output),
+        };
+        if !enough {
+            let why = format!("{input} and {output} bytes are too few for {:?}", call.kind);
+            return Err(DeviceError::Program(why));
+        }
+        let root = if let DirectKind::Broadcast(root) = call.kind { root as u32 } else { 0 };
+        let launch = DirectLaunch {
+            input: call.input.address(),
+            output: call.output.address(),
+            patience: call.patience,
+            bytes,
+            fingerprint: call.fingerprint,
+            number: call.number,
+            kind: call.kind.number(),
+            root,
+            ..common
+        };
+        let most = self.shapes.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1);
+        // A lane costs as much as it moves within a microsecond.
+        let lanes = (bytes / BYTES_OF_DIRECT_LANE).clamp(1, u64::from(most)) as u32;
+        let config = LaunchConfig {
+            grid_dim: (lanes, 1, 1),
+            block_dim: (WALK_THREADS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the kernel takes `DirectLaunch` by value; the buffers are as long as it says, and those
+        // of the other ranks, which are threads of this process, stay until this rank has ended the call.
+        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
+        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
+        Ok(())
+    }
+}
