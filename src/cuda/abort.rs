@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`].
 #[derive(Clone)]
-pub struct AbortHandle {
+pub struct LocalAbortHandle {
     words: Option<Arc<ReportWords>>,
     inner: crate::comm::AbortHandle,
     aborted: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for AbortHandle {
+impl fmt::Debug for LocalAbortHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AbortHandle {{ aborted: {:?} }}", self.aborted)
+        write!(f, "LocalAbortHandle {{ aborted: {:?} }}", self.aborted)
     }
 }
 
-impl AbortHandle {
+impl LocalAbortHandle {
     /// Ends this rank's kernels that wait, and those that it starts later, at once. Takes no lock, waits for
     /// nothing, and needs no other rank. What the calls have written so far stays.
     ///
@@ -39,9 +39,9 @@ impl AbortHandle {
 impl Comm {
     /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
     /// one.
-    pub fn abort_handle(&self) -> AbortHandle {
+    pub fn abort_handle(&self) -> LocalAbortHandle {
         let rank = self.lock();
-        AbortHandle {
+        LocalAbortHandle {
             words: self.words().map(Arc::clone),
             inner: rank.comm.abort_handle(),
             aborted: Arc::clone(&rank.aborted),

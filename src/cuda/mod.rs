@@ -84,7 +84,7 @@ mod setup;
 mod split;
 mod watch;
 
-pub use abort::AbortHandle;
+pub use abort::LocalAbortHandle;
 pub use comm::Comm;
 pub use exchange::DeviceMessage as RawMessage;
 pub use explain::{explain, explain_on};

@@ -5,7 +5,7 @@
 //! takes.
 
 use crate::abi::{Settings, ncclComm_t};
-use crate::core::{self, AbortHandle, Comm, CommOptions, Id};
+use crate::core::{self, Comm, CommOptions, Id, LocalAbortHandle};
 use crate::error::{Failure, Progress};
 use crate::leaving::{Manner, leave};
 use crate::operations::Operations;
@@ -140,7 +140,7 @@ pub(crate) enum Engine {
 #[derive(Clone)]
 struct Member {
     comm: Arc<Comm>,
-    abort: AbortHandle,
+    abort: LocalAbortHandle,
 }
 
 impl Member {
@@ -348,7 +348,7 @@ impl Communicator {
     }
 
     /// Ends all calls of this rank at once, and those that wait for its threads.
-    fn cut(&self, abort: Option<&AbortHandle>, why: &str) {
+    fn cut(&self, abort: Option<&LocalAbortHandle>, why: &str) {
         if let Some(abort) = abort {
             abort.abort();
         }
