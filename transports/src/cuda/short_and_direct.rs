@@ -15,11 +15,11 @@ pub struct ShortDeviceCall<'a> {
     pub output: Lent<'a>,
     /// The result is what all ranks have, side by side, instead of the combination.
     pub gathers: bool,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub fingerprint: u32,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub patience: u64,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub number: u32,
 }
 
@@ -73,11 +73,11 @@ pub struct DirectDeviceCall<'a> {
     pub input: Lent<'a>,
     /// What it writes. The other ranks read it.
     pub output: Lent<'a>,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub fingerprint: u32,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub patience: u64,
-    /// As in [`DeviceCall`].
+    /// As in [`DeviceCall`](super::DeviceCall).
     pub number: u32,
 }
 
