@@ -148,6 +148,17 @@ mod tests {
         assert!(Introduction::from_bytes(&one.to_bytes()[1..]).is_none());
     }
 
+    /// Two threads of this process are on the first GPU, and another process.
+    #[test]
+    fn a_gpu_has_free_what_no_process_has_reserved() {
+        let other = |free| Introduction { process: bytemuck::cast([3u8; 16]), free, ..one(9, 1) };
+        let all = [one(9, 1), one(9, 1), other(90), one(4, 2)];
+        let free: Vec<u32> = all.iter().map(|one| one.gpu(&all).free).collect();
+        assert_eq!(free, [58, 58, 58, 100], "32 and 42 of 132 are reserved on the first GPU");
+        let full = [other(20), one(9, 1)];
+        assert_eq!(full.map(|one| one.gpu(&full).free), [0, 0]);
+    }
+
     #[test]
     fn ranks_with_one_uuid_share_a_gpu() {
         let all = [one(9, 1), one(4, 2), one(9, 1), one(5, 3)];

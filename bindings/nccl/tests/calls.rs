@@ -315,6 +315,11 @@ fn no_call_waits_for_another_rank() {
 }
 
 #[test]
+fn a_split_waits_for_no_call() {
+    run("held", "split_beside", &[Processes(2), Threads(2), Processes(3)]);
+}
+
+#[test]
 fn calls_that_nobody_joins_are_aborted_at_once() {
     let _turn = TURN.write().unwrap();
     for ranks in [Processes(2), Threads(2), Processes(3)] {
@@ -357,6 +362,11 @@ fn calls_that_differ_are_an_error_on_all_ranks() {
 #[test]
 fn a_rank_that_does_not_call_is_an_error_after_the_timeout() {
     fail("timeout", &[("MAYPOLE_TIMEOUT", "2")]);
+}
+
+#[test]
+fn a_call_after_a_rank_has_left_is_an_error_long_before_the_timeout() {
+    fail("left", &[]);
 }
 
 #[test]
@@ -470,6 +480,11 @@ fn handles_are_refused_after_their_end() {
 fn what_waits_for_ranks_need_not_hold_up_its_caller() {
     run("states", "without_waiting", &[Processes(3), Threads(2)]);
     run_and_leave("states", "never_joined", &[Processes(2), Threads(2)]);
+}
+
+#[test]
+fn a_split_that_nobody_joins_is_aborted() {
+    run_and_leave("states", "never_split", &[Processes(2), Threads(2)]);
 }
 
 #[test]

@@ -69,6 +69,22 @@ static void timeout(struct rank *me) {
     abort_all(me, &slot);
 }
 
+/* The last rank destroys its communicator, and the others call. */
+static void left(struct rank *me) {
+    struct slot slot;
+    join(me);
+    meet(me);
+    if (me->rank == me->world - 1) {
+        NCCL(ncclCommDestroy(me->comm));
+        meet(me);
+        return;
+    }
+    start_sum(me, &slot, 100);
+    CHECK(await_error(me, 30000) == ncclRemoteError);
+    meet(me);
+    abort_all(me, &slot);
+}
+
 /* Init where the devices do not reach one another, or where a rank has no memory. */
 static void no_init(struct rank *me) {
     ncclUniqueId id = share_id(me, 0);
@@ -158,6 +174,7 @@ static void revoked(struct rank *me) {
 static const struct test TESTS[] = {
     {"other_count", other_count},
     {"timeout", timeout},
+    {"left", left},
     {"no_init", no_init},
     {"broken_context", broken_context},
     {"shrink_after_killed", shrink_after_killed},

@@ -201,6 +201,38 @@ static void splits(struct rank *me) {
     free(many);
 }
 
+/* A communicator is split, and its part is used, while a call of it waits on every rank. That of
+ * the last rank is behind a call of another communicator, which the others make at the end. */
+static void split_beside(struct rank *me) {
+    struct slot slots[3];
+    ncclComm_t part = NULL;
+    join(me);
+    ncclComm_t first = join_number(me, 1);
+    for (int nth = 0; nth < 3; nth++) {
+        struct call call = {
+            .collective = ALL_REDUCE, .type = ncclFloat32, .count = 1000, .seed = (uint64_t)nth};
+        make_slot(&slots[nth], SLOT_BYTES);
+        prepare(me, &slots[nth], &call, me->stream);
+    }
+    finish(me->stream);
+    if (is_late(me)) start(me, &slots[0], first, me->stream);
+    start(me, &slots[1], me->comm, me->stream);
+    NCCL(ncclCommSplit(me->comm, 0, 0, &part, NULL));
+    start(me, &slots[2], part, me->other);
+    finish(me->other);
+    check(me, &slots[2]);
+    CHECK(cuStreamQuery(me->stream) == NOT_READY);
+    meet(me);
+    if (!is_late(me)) start(me, &slots[0], first, me->other);
+    finish(me->other);
+    finish(me->stream);
+    for (int nth = 0; nth < 2; nth++) check(me, &slots[nth]);
+    NCCL(ncclCommDestroy(part));
+    NCCL(ncclCommDestroy(first));
+    leave(me);
+    for (int nth = 0; nth < 3; nth++) free_slot(&slots[nth]);
+}
+
 static size_t changing(int nth) { return (size_t)(nth + 1); }
 
 /* Three hundred counts, all new. */
@@ -320,7 +352,8 @@ static void aborted(struct rank *me) {
 
 static const struct test TESTS[] = {
     {"calls", calls},       {"groups", groups},   {"splits", splits}, {"counts", counts},
-    {"messages", messages}, {"aborted", aborted}, {NULL, NULL},
+    {"messages", messages}, {"aborted", aborted}, {"split_beside", split_beside},
+    {NULL, NULL},
 };
 
 int main(int count, char **words) { return run_tests(count, words, TESTS); }

@@ -194,6 +194,35 @@ static void never_joined(struct rank *me) {
     meet(me);
 }
 
+/* Rank 0 splits alone. Another thread aborts the communicator while the split waits. */
+static void *abort_split(void *argument) {
+    struct rank *me = argument;
+    this_rank = me->rank;
+    /* Not for the order: so that the split waits when it is aborted. */
+    usleep(100000);
+    double began = milliseconds();
+    NCCL(ncclCommAbort(me->comm));
+    double took = milliseconds() - began;
+    printf("rank %d: the abort took %.0f ms\n", me->rank, took);
+    if (took > 20000) FAIL("the abort took %f ms", took);
+    return NULL;
+}
+
+static void never_split(struct rank *me) {
+    join(me);
+    meet(me);
+    if (me->rank == 0) {
+        pthread_t thread;
+        ncclComm_t made = NULL;
+        CHECK(pthread_create(&thread, NULL, abort_split, me) == 0);
+        RETURNS(ncclRemoteError, ncclCommSplit(me->comm, 0, 0, &made, NULL));
+        pthread_join(thread, NULL);
+        CHECK(made == NULL);
+    }
+    meet(me);
+    if (me->rank != 0) NCCL(ncclCommAbort(me->comm));
+}
+
 static const struct test TESTS[] = {
     {"shrunk", shrunk},
     {"revoked", revoked},
@@ -202,6 +231,7 @@ static const struct test TESTS[] = {
     {"same_name", same_name},
     {"without_waiting", without_waiting},
     {"never_joined", never_joined},
+    {"never_split", never_split},
     {NULL, NULL},
 };
 
