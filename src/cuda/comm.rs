@@ -10,11 +10,13 @@ use crate::element::DataType;
 use crate::engine::calls::call::{CollectiveCall, Reduction};
 use crate::engine::calls::counts::CallCount;
 use crate::engine::device::DeviceWitness;
+use crate::engine::limits::LONGEST;
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::cuda::ReportWords;
+use maypole_transports::turns::{self, poll_until};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -219,9 +221,16 @@ impl Comm {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn finalize(&self) -> Result<()> {
-        while !self.lock().is_drained() {
-            std::thread::sleep(PAUSE);
-        }
+        self.finalize_within(Duration::MAX)
+    }
+
+    /// [`finalize`](Self::finalize) that waits for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`finalize`](Self::finalize); none tells that the calls are not done.
+    pub fn finalize_within(&self, limit: Duration) -> Result<()> {
+        let until = turns::now() + limit.min(LONGEST);
+        poll_until(until, PAUSE, || self.lock().is_drained().then_some(()));
         self.check()
     }
 

@@ -115,7 +115,8 @@ pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
     let own = leaving.clone();
     let work = move || {
         // What its calls say is told by `ncclCommGetAsyncError`.
-        let _ = comm.finalize();
+        let limit = if manner == Manner::Aborted { ABORT_LIMIT } else { Duration::MAX };
+        let _ = comm.finalize_within(limit);
         own.reach(Step::Goodbye);
         if let Some(comm) = Arc::into_inner(comm) {
             comm.leave(PATIENCE);

@@ -137,7 +137,9 @@ impl WorkOrder {
     /// True if all work of the rank is done, or has failed.
     pub(super) fn is_drained(&self) -> bool {
         let _beside = BesideCapture::begin();
-        !matches!(self.last.try_is_complete(), Ok(false))
+        // A thread that ends a communicator may have no context yet.
+        let asked = self.home.context().bind_to_thread().and_then(|()| self.last.try_is_complete());
+        !matches!(asked, Ok(false))
     }
 
     fn await_event(
