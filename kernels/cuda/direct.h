@@ -21,6 +21,8 @@ struct Words {
     u64 done;
     u64 unused[3];
 };
+// `DIRECT_WORDS` of `transports/src/cuda/layout.rs`.
+static_assert(sizeof(Words) == 64, "lanes have so much room for words");
 
 // What the threads of a lane share.
 struct DirectCall {
@@ -33,18 +35,6 @@ struct DirectCall {
     const u8* input[MOST_SHORT_RANKS];
     const u8* output[MOST_SHORT_RANKS];
 };
-
-DEVICE u32 rank_of(const DirectCall&, u32 peer) { return peer; }
-
-DEVICE bool is_other_call(const DirectCall& self, u32 peer) {
-    const DirectLaunch& launch = self.launch;
-    u64 told = load_relaxed(launch.announced[launch.me] + peer);
-    return is_other(told, launch.number, launch.fingerprint);
-}
-
-DEVICE u64 report_of(const DirectCall& self, u32 peer, u32 status) {
-    return (u64)self.launch.number << 32 | peer << 16 | status;
-}
 
 // What this lane of rank `from` tells rank `to`.
 DEVICE Words* words_of(const DirectCall& self, u32 to, u32 from) {

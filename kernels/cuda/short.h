@@ -22,15 +22,15 @@ struct ShortCall {
     u64 report;
 };
 
-DEVICE u32 rank_of(const ShortCall&, u32 peer) { return peer; }
+// What a wait of a call without a program asks, here and in `direct.h`. A lane has its own answers.
+template <class Call> DEVICE u32 rank_of(const Call&, u32 peer) { return peer; }
 
-DEVICE bool is_other_call(const ShortCall& self, u32 peer) {
-    const ShortLaunch& launch = self.launch;
-    u64 told = load_relaxed(launch.announced[launch.me] + peer);
-    return is_other(told, launch.number, launch.fingerprint);
+template <class Call> DEVICE bool is_other_call(const Call& self, u32 peer) {
+    u64 told = load_relaxed(self.launch.announced[self.launch.me] + peer);
+    return is_other(told, self.launch.number, self.launch.fingerprint);
 }
 
-DEVICE u64 report_of(const ShortCall& self, u32 peer, u32 status) {
+template <class Call> DEVICE u64 report_of(const Call& self, u32 peer, u32 status) {
     return (u64)self.launch.number << 32 | peer << 16 | status;
 }
 

@@ -31,10 +31,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// says what went wrong. After an error every later call fails.
 ///
 /// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
-/// which the mailboxes see to. On such a GPU nothing should be allocated, freed or loaded, and no graph be
-/// made of a capture, while
-/// some ranks have started a call and others have not: the driver may wait for all kernels of the
-/// GPU first, also for those that wait for the rank that asks.
+/// which the mailboxes see to. While some ranks have started a call there and others have not, nothing
+/// should be allocated, freed or loaded on the GPU, and no graph be made of a capture: the driver may
+/// wait for all kernels of the GPU first, also for those that wait for the rank that asks.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured

@@ -197,8 +197,8 @@ fn matched<'a>(
     if of(true).count() != of(false).count() {
         let (sent, received) = (of(true).count(), of(false).count());
         return Err(format!(
-            "the rank sends itself {sent} messages and receives {received}, without a matching call in \
-             the same group"
+            "the rank sends itself {sent} messages and receives {received}, without a matching call \
+             in the same group"
         ));
     }
     let pairs = of(true).zip(of(false)).map(|(from, into)| {

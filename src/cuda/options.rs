@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct CommOptions {
     /// Most blocks of threads of a kernel; `None` is what suits the GPU. The least that a rank says counts.
     pub most_lanes: Option<u32>,
-    /// How long a wait for another rank may last, when the group is made and later. `None`: as
-    /// `MAYPOLE_TIMEOUT` says, or 300 s.
+    /// How long a wait for another rank may last, when the group is made and later. `None`: 300 s, whatever
+    /// `MAYPOLE_TIMEOUT` says.
     pub timeout: Option<Duration>,
     /// Fails with the reason where bytes would go [through the host](super::Comm::through_host).
     pub needs_mailboxes: bool,

@@ -40,8 +40,8 @@ const LOADED_AHEAD: [DataType; 7] = [
 ];
 
 /// Why a factor in the memory of a GPU cannot be used.
-const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read the factor of a GPU's memory: \
-                              pass a number";
+const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a factor of a GPU's \
+                              memory: pass a number";
 
 /// The mailboxes of a rank, and what joins the GPUs of all.
 pub(super) struct Connected {

@@ -3,8 +3,7 @@
 use maypole_transports::{Waiting, turns};
 use std::time::{Duration, Instant};
 
-/// The longest duration that is added to the clock, so that the sum does not overflow: 100 years.
-pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(crate) use maypole_transports::turns::LONGEST;
 
 /// The timeout of single waits, and the deadlines of whole sections of code.
 #[derive(Debug)]

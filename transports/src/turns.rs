@@ -10,6 +10,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The longest duration that is added to the clock, so that the sum does not overflow: 100 years.
+pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 thread_local! {
     /// The turns of this thread, if it takes any.
     static CURRENT: RefCell<Option<Arc<dyn TurnTaking>>> = const { RefCell::new(None) };

@@ -23,6 +23,7 @@ use crate::world::launch::{default_ports, split_port};
 use crate::world::service::{GrownWorld, Service};
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
+use maypole_transports::turns::LONGEST;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -166,9 +167,6 @@ impl JoinConfig {
     }
 }
 
-/// The longest join, so that the sum with the clock does not overflow: 100 years.
-const LONGEST_JOIN: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// Descriptors for connections that are not authenticated yet, and for all else that the process
 /// has open.
 const SPARE: u64 = 128;
@@ -199,7 +197,7 @@ pub(crate) fn join_with(
     report: &[u8],
 ) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
-    let deadline = Instant::now() + config.join_timeout.min(LONGEST_JOIN);
+    let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
         (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
         (_, 0) => root::accept_ranks(config, report, deadline),

@@ -84,7 +84,10 @@ fn mistakes_in_calls_without_programs_are_caught_emulated() {
         ("a rank forgets its own", "next = mine;", "next = mine; next.bits *= peer != launch.me;"),
         (
             "chunks are copied before they are made",
-            "await_word(self, &words_of(self, launch.me, peer)->reduced, self.calls + 1, peer, value);",
+            concat!(
+                "await_word(self, &words_of(self, launch.me, peer)->reduced, ",
+                "self.calls + 1, peer, value);"
+            ),
             "value = 0;\n        (void)value;",
         ),
         (

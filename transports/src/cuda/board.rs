@@ -73,14 +73,6 @@ impl DeviceBoard {
         self.order.at_home(work)
     }
 
-    /// Waits until everything that the rank has started is done.
-    ///
-    /// # Errors
-    /// [`DeviceError::Driver`] if some of it has failed.
-    pub fn drain(&self) -> Result<(), DeviceError> {
-        self.order.drain()
-    }
-
     /// True if everything that the rank has started is done, or has failed.
     pub fn is_drained(&self) -> bool {
         self.order.is_drained()

@@ -34,7 +34,7 @@ impl Drop for CodePlace {
 
 /// Memory of a GPU for short programs, allocated once. Allocating and freeing may wait until no kernel
 /// runs on the GPU, also for kernels that wait for the rank that asks. Copying a program to the shelf waits
-/// for nothing. All launches of its programs are on one stream.
+/// for nothing. The launches of its programs and the copies to it are in one order.
 #[derive(Clone, Debug)]
 pub struct CodeShelf(Arc<Shelf>);
 

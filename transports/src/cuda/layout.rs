@@ -187,3 +187,19 @@ impl Shapes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels count with the same numbers, or they would write behind the memory.
+    #[test]
+    fn short_calls_have_the_numbers_of_the_kernels() {
+        let header = include_str!("../../../kernels/cuda/program.h");
+        let numbers = format!(
+            "enum {{ MOST_SHORT_RANKS = {MOST_SHORT_RANKS}, SHORT_BLOCKS = {SHORT_BLOCKS}, \
+             SHORT_THREADS = {SHORT_THREADS} }};"
+        );
+        assert!(header.contains(&numbers), "program.h has other numbers than: {numbers}");
+    }
+}

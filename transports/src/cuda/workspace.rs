@@ -7,7 +7,7 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use maypole_kernels::cuda::CudaError;
 use std::sync::Arc;
 
-/// Memory of a GPU for work on one stream, as large as the most demanding call so far.
+/// Memory of a GPU for work in one order, as large as the most demanding call so far.
 #[derive(Debug)]
 pub struct DeviceScratch {
     stream: Arc<CudaStream>,
@@ -33,7 +33,7 @@ impl DeviceScratch {
             .stream
             .alloc_zeros::<u8>(bytes.next_power_of_two())
             .map_err(|error| CudaError::new(format!("allocating {bytes} bytes"), error))?;
-        // All users are on the stream, behind the allocation, so there is no event to wait for.
+        // All users are ordered behind the allocation, so there is no event of its own to wait for.
         let address = grown.device_ptr(&self.stream).0;
         self.memory = Some((grown, address));
         Ok(())
