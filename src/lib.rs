@@ -100,6 +100,7 @@ pub mod schedule;
 pub mod status;
 pub mod topology;
 pub mod tuner;
+mod wire;
 pub mod world;
 
 #[doc(inline)]

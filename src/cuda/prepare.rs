@@ -61,7 +61,7 @@ impl DeviceRank {
             return Ok(room);
         }
         let ready = named_call(&format!("{call}, made ready"));
-        Ok(ProgramRoom::agreed(&engine.exchange(ready, room.to_bytes())?))
+        Ok(ProgramRoom::agreed(&engine.tell_all(ready, &room)?))
     }
 
     fn prepare(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Prepared> {

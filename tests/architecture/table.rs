@@ -49,6 +49,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "examples/trainer/src src",
         "a search trains trials; nothing below it knows that it is one of many",
     ),
+    ("src/wire", "", "bytes of plain data, whatever it says"),
     (
         "src/schedule",
         "",
@@ -74,7 +75,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
     ("src/lower", "schedule", "lowering is pure and knows no algorithm"),
-    ("src/topology", "", "topologies are data about machines, not executors"),
+    ("src/topology", "wire", "topologies are data about machines, not executors"),
     ("src/topology/{model,rings,transport}", "", "a graph of a machine depends on nothing"),
     ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),
     ("src/topology/system", "model", "the devices of a machine make a graph"),
@@ -97,7 +98,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src/execute/stores", "", "a kind of store is chosen by what calls take, whatever they do"),
     ("src/execute/run", "peer_stream polling stores streams", "one loop walks every program"),
     ("src/execute/{readers,registered}", "polling run", "ways to run a program, apart"),
-    ("src/world", "", "processes become ranks without any collective"),
+    ("src/world", "wire", "processes become ranks without any collective"),
     ("src/world/{launch,peer,sentence,verbs}", "", "what is read and said depends on nothing"),
     ("src/world/calls", "sentence", "what ranks have called is data, whoever asks for it"),
     ("src/world/service", "calls peer sentence verbs", "a service does not know how ranks joined"),
@@ -112,7 +113,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src/status", "control error world", "a status is read of what calls have noted"),
     (
         "src/engine",
-        "algorithms control element error execute lower schedule status topology tuner world",
+        "algorithms control element error execute lower schedule status topology tuner wire world",
         "an engine makes calls; it does not know how its ranks joined or how it is used",
     ),
     (
@@ -123,7 +124,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     (
         "src/comm",
         "algorithms control element engine error execute requests schedule status topology tuner \
-         world",
+         wire world",
         "the front door joins all rooms",
     ),
     ("src/comm/join", "", "a communicator is made without a call"),

@@ -148,12 +148,8 @@ impl Communicator {
                 Ok(0)
             }
         };
-        let found = postcard::to_stdvec(&found).expect("a number or a text can be serialized");
-        let told = self.agree_on("admit()", found)?;
-        let count: std::result::Result<usize, (String, bool)> = postcard::from_bytes(&told[0])
-            .unwrap_or_else(|error| {
-                Err((format!("rank 0 sent no number of newcomers: {error}"), false))
-            });
+        let mut told = self.agree_on("admit()", &found)?;
+        let count = told.swap_remove(0);
         match count.map_err(|(why, retryable)| Error::Join { why, retryable })? {
             0 => Ok(None),
             count => {

@@ -169,8 +169,7 @@ impl Communicator {
             }
             false => Err(format!("{transport} was asked for")),
         };
-        let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;
-        let offers: Vec<_> = offers.iter().map(|offer| verbs::from_bytes(offer)).collect();
+        let offers = self.agree_on(&format!("over({transport})"), &offer)?;
         let engine = self.engine.get();
         let control = engine.health().control();
         let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());

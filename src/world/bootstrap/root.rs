@@ -4,8 +4,8 @@ use super::addresses::{PORT, listen_as_root, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError};
+use crate::wire::encode;
 use crate::world::peer::Peer;
-use crate::world::service::message::encode;
 use crate::world::service::{
     AgreedWorld, GrownWorld, LateAnswer, Service, ServiceSettings, ServiceStart, scope_of,
 };

@@ -1,7 +1,7 @@
 //! Connections by which processes tell each other messages, encrypted: those that a thread waits for,
 //! and control connections, which never block.
 
-use super::message::{decode, encode};
+use crate::wire::{decode, encode};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Channel, JobSecret, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
@@ -70,7 +70,7 @@ impl DialedLink {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.channel.open(maximum)? {
-                return decode(&message).ok_or(SecureError::UnknownProtocol);
+                return decode(&message).map_err(|_| SecureError::UnknownProtocol);
             }
             match timed.read(&mut bytes)? {
                 0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),

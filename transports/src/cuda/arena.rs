@@ -57,18 +57,6 @@ pub struct Offer {
     handle: [u8; 64],
 }
 
-impl Offer {
-    /// The bytes to be passed on.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        bytemuck::bytes_of(self).to_vec()
-    }
-
-    /// Reads an offer; `None` if `bytes` has another length.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytemuck::try_pod_read_unaligned(bytes).ok()
-    }
-}
-
 /// Memory by GPU and address.
 type Arenas = HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>;
 
