@@ -310,14 +310,9 @@ impl Comm {
     ) -> Result<Algorithm> {
         let rank = self.lock();
         let settings = rank.comm.engine.get().settings();
-        rank.algorithm(CollectiveCall {
-            collective,
-            kind,
-            op: Reduction::NONE,
-            count: CallCount::Even(count),
-            deterministic: settings.is_deterministic_for(collective),
-            in_place: false,
-        })
+        let operands = (kind, CallCount::Even(count));
+        let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
+        rank.algorithm(call)
     }
 
     pub(super) fn words(&self) -> Option<&Arc<ReportWords>> {

@@ -2,7 +2,6 @@
 
 use super::plan;
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
-use super::watch::fault_of;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::element::{DataType, Factor, ReduceOp};
@@ -243,7 +242,7 @@ impl DeviceRank {
         let Some(report) = report else { return Ok(()) };
         self.comm.engine.get().health().check()?;
         let engine = self.comm.engine.get_mut();
-        Err(engine.explain_on_device(report.number, fault_of(report)))
+        Err(engine.explain_on_device(report))
     }
 
     /// Refuses to go on if the group has failed, on whichever rank.

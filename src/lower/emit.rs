@@ -10,8 +10,7 @@ use super::program::{
 };
 use super::publications::{Posts, Publications};
 use super::strategy::Strategy;
-use crate::schedule::collective::HeldChunks;
-use crate::schedule::{Buffer, Layout, Placement, Span};
+use crate::schedule::{Buffer, Placement, Span};
 
 /// Emits one rank's program.
 pub(super) struct Emitter<'a> {
@@ -261,8 +260,8 @@ impl<'a> Emitter<'a> {
         let collective = self.request.collective;
         let range = layout.of(rank, span);
         let base = match span.buffer {
-            Buffer::Input => held_from(collective.input(rank), layout),
-            Buffer::Output => held_from(collective.output(rank), layout),
+            Buffer::Input => layout.held(collective.input(rank)).start,
+            Buffer::Output => layout.held(collective.output(rank)).start,
             Buffer::Scratch => 0,
         };
         Extent::new(range.start - base, range.len(), self.windows, self.request.element)
@@ -344,12 +343,4 @@ fn extend<T>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> (u32, u32)
     let start = list.len() as u32;
     list.extend(more);
     (start, list.len() as u32)
-}
-
-/// Where in the whole a buffer that holds these chunks begins.
-fn held_from(held: HeldChunks, layout: &Layout) -> usize {
-    match held {
-        HeldChunks::One(chunk) => layout.range(chunk).start,
-        HeldChunks::All | HeldChunks::Nothing => 0,
-    }
 }

@@ -55,7 +55,8 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "",
         "schedules and their readers are plain data; they know no maker and no executor",
     ),
-    ("src/schedule/{collective,hosts,layout,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/{collective,hosts,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/layout", "collective", "chunks of a whole, and what a buffer holds of them"),
     ("src/schedule/file", "collective", "a file holds steps and a promise, for whoever reads them"),
     ("src/schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     (

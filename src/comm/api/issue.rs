@@ -124,14 +124,8 @@ impl Communicator {
         let (input, output, in_place) =
             used_parts(held, input, output, |whole| whole.as_view(), own_block);
         let settings = self.engine.get().settings();
-        let call = CollectiveCall {
-            collective,
-            kind,
-            op: op.reduction(),
-            count,
-            deterministic: settings.is_deterministic_for(collective),
-            in_place,
-        };
+        let operands = (kind, count);
+        let call = CollectiveCall::new(settings, collective, operands, op.reduction(), in_place);
         ReadyCall {
             call,
             input: input.unwrap_or(View::EMPTY),

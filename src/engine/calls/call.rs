@@ -2,6 +2,7 @@
 
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::engine::calls::counts::{CallCount, InternedCounts};
+use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
@@ -120,6 +121,19 @@ impl fmt::Display for Reduction {
 }
 
 impl CollectiveCall {
+    /// The call of `collective` with these arguments, under these settings.
+    #[inline(always)]
+    pub(crate) fn new(
+        settings: &CallSettings,
+        collective: Collective,
+        (kind, count): (DataType, CallCount),
+        op: Reduction,
+        in_place: bool,
+    ) -> Self {
+        let deterministic = settings.is_deterministic_for(collective);
+        Self { collective, kind, op, count, deterministic, in_place }
+    }
+
     /// The error of a call that rank `rank` cannot make.
     pub(in crate::engine) fn invalid(&self, rank: usize, why: String) -> Error {
         Error::Invalid { rank, operation: self.collective.name(), why }
@@ -229,14 +243,5 @@ impl fmt::Display for CollectiveCall {
             write!(f, ", root {root}")?;
         }
         write!(f, ")")
-    }
-}
-
-/// The number of elements of a buffer that holds these chunks.
-pub(crate) fn held(held: HeldChunks, layout: &Layout) -> usize {
-    match held {
-        HeldChunks::All => layout.count(),
-        HeldChunks::One(chunk) => layout.range(chunk).len(),
-        HeldChunks::Nothing => 0,
     }
 }
