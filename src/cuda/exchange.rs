@@ -9,7 +9,7 @@ use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
-    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, Room, copies,
+    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, ProgramCall, Room, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,20 +133,19 @@ impl DeviceRank {
         let patience = self.patience();
         let codes = batch.iter().map(|(message, _)| self.message_code(message, on.is_captured()));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
-        let calls: Vec<DeviceCall<'_>> = batch
-            .iter()
-            .zip(&codes)
-            .map(|((message, number), code)| DeviceCall {
-                room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
-                code,
+        let calls = batch.iter().zip(&codes).map(|((message, number), code)| ProgramCall {
+            room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
+            code,
+            scratch: Lent::EMPTY,
+            call: DeviceCall {
                 input: if message.sends { message.data } else { Lent::EMPTY },
                 output: message.data,
-                scratch: Lent::EMPTY,
                 fingerprint: message.fingerprint() ^ u32::from(on.is_captured()),
                 patience,
                 number: *number,
-            })
-            .collect();
+            },
+        });
+        let calls: Vec<ProgramCall<'_>> = calls.collect();
         let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls));
         started.map_err(|error| error.to_string())
     }

@@ -13,8 +13,8 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, DirectDeviceCall, Lent,
-    LentFactor, ReservedBlocks, ShortDeviceCall, copies,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor, ProgramCall,
+    ReservedBlocks, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -347,33 +347,16 @@ impl DeviceRank {
             }
             // Another rank that does not capture the call makes another one.
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
+            let made = DeviceCall { input: from, output, fingerprint, patience, number };
             match &prepared.way {
                 Way::Walk { kernel, code, room } => {
-                    let (room, input) = (*room, from);
-                    let call = DeviceCall {
-                        room,
-                        code,
-                        input,
-                        output,
-                        scratch,
-                        fingerprint,
-                        patience,
-                        number,
-                    };
-                    board.launch(on, kernel, &[call])?;
+                    let made = ProgramCall { room: *room, code, scratch, call: made };
+                    board.launch(on, kernel, &[made])?;
                 }
                 Way::Short { kernel, gathers } => {
-                    let (input, gathers) = (from, *gathers);
-                    let call =
-                        ShortDeviceCall { input, output, gathers, fingerprint, patience, number };
-                    board.launch_short(on, kernel, &call)?;
+                    board.launch_short(on, kernel, &made, *gathers)?;
                 }
-                Way::Direct { kernel, kind } => {
-                    let (input, kind) = (from, *kind);
-                    let call =
-                        DirectDeviceCall { kind, input, output, fingerprint, patience, number };
-                    board.launch_direct(on, kernel, &call)?;
-                }
+                Way::Direct { kernel, kind } => board.launch_direct(on, kernel, &made, *kind)?,
             }
             match lowered.divisor {
                 Some(divisor) => copies::divide(on, &maps[&call.kind], output, divisor),

@@ -30,12 +30,14 @@ pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode};
 pub use copies::LentFactor;
 pub use error::DeviceError;
-pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
+pub use launch::{
+    DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, ProgramCall, Protocol, lend, lend_mut,
+};
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::{LentMemory, free_what_was_left};
 pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
-pub use short_and_direct::{DirectDeviceCall, DirectKind, ShortDeviceCall};
+pub use short_and_direct::DirectKind;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;
