@@ -94,6 +94,7 @@ mod engine;
 pub mod error;
 #[doc(hidden)]
 pub mod execute;
+mod labels;
 pub mod lower;
 mod requests;
 pub mod schedule;

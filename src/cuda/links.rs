@@ -6,6 +6,7 @@
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
+use crate::labels;
 use crate::topology::{DeviceLinks, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
@@ -95,15 +96,7 @@ pub(super) fn find(
 
 /// Numbers the GPUs in the order of their first ranks.
 fn numbers(all: &[Introduction]) -> Vec<usize> {
-    let mut seen: Vec<[u8; 16]> = Vec::new();
-    let mut number = |one: &Introduction| {
-        let known = seen.iter().position(|uuid| *uuid == one.uuid);
-        known.unwrap_or_else(|| {
-            seen.push(one.uuid);
-            seen.len() - 1
-        })
-    };
-    all.iter().map(&mut number).collect()
+    labels::numbers(all.iter().map(|one| one.uuid))
 }
 
 /// What this machine tells about the links between `gpus`. One GPU has none.

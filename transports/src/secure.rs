@@ -173,7 +173,7 @@ impl Binding {
     fn encode(&self, job: &str) -> [u8; PREAMBLE] {
         let preamble = Preamble {
             magic: MAGIC,
-            job: job_hash(job),
+            job: job_hash(job).to_le_bytes(),
             purpose: self.purpose as u8,
             group: self.group.map(u64::to_le_bytes),
             lane: self.lane.to_le_bytes(),
@@ -188,7 +188,7 @@ impl Binding {
         if preamble.magic != MAGIC {
             return Err(SecureError::UnknownProtocol);
         }
-        if preamble.job != job_hash(job) {
+        if preamble.job != job_hash(job).to_le_bytes() {
             return Err(SecureError::OtherJob);
         }
         let purpose = match preamble.purpose {
@@ -211,11 +211,11 @@ impl Binding {
     }
 }
 
-/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names. The hash is
-/// no secret, and proves nothing.
-fn job_hash(job: &str) -> [u8; 8] {
+/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names: equal in every build
+/// on every host, which `std`'s hashes do not promise. The hash is no secret, and proves nothing.
+pub fn job_hash(job: &str) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    job.bytes().fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
+    job.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// Appends `body` as a frame.

@@ -124,7 +124,7 @@ impl RankAdmission<'_> {
         let (grown, peers) = (GrownWorld::of(&world), world.peers());
         let welcome = JoinReply::Welcome(world);
         controls.values_mut().for_each(|control| control.push(&welcome));
-        let late_answer = Some(late_answer(peers.clone()));
+        let late_answer: Option<LateAnswer> = Some(late_answer);
         let service = Service::start(ServiceStart {
             rank: 0,
             peers,
@@ -161,14 +161,12 @@ fn judge(
 
 /// The answer to a process that wants to join when all ranks have joined: its rank is taken, or
 /// does not exist.
-fn late_answer(peers: Vec<Peer>) -> LateAnswer {
-    LateAnswer(Box::new(move |rank| {
-        let refusal = match peers.get(rank) {
-            Some(holder) => duplicate(rank, holder),
-            None => JoinRefusal::OutOfRange { rank, world: peers.len() },
-        };
-        encode(&JoinReply::Refused(refusal))
-    }))
+fn late_answer(peers: &[Peer], rank: usize) -> Vec<u8> {
+    let refusal = match peers.get(rank) {
+        Some(holder) => duplicate(rank, holder),
+        None => JoinRefusal::OutOfRange { rank, world: peers.len() },
+    };
+    encode(&JoinReply::Refused(refusal))
 }
 
 fn duplicate(rank: usize, holder: &Peer) -> JoinRefusal {

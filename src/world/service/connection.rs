@@ -2,8 +2,9 @@
 //! and control connections, which never block.
 
 use crate::wire::{decode, encode};
+use crate::world::calls::GroupId;
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, JobSecret, SecureError, initiate};
+use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use serde::Serialize;
@@ -78,6 +79,16 @@ impl DialedLink {
             }
         }
     }
+}
+
+/// What a connection for `purpose` is bound to, from the first of two ranks to the second.
+pub(crate) fn binding(
+    purpose: Purpose,
+    (group, lane): (GroupId, u32),
+    [initiator, responder]: [usize; 2],
+) -> Binding {
+    let [initiator, responder] = [initiator, responder].map(|rank| rank as u32);
+    Binding { purpose, group: group.words(), lane, initiator, responder }
 }
 
 /// True if the deadline of a wait has passed, or the system says the same of a connection whose other

@@ -84,17 +84,13 @@ impl GrownWorld {
 impl ServiceBase {
     /// A listener for a new world, where this rank listens already.
     pub(super) fn listen_again(&self) -> io::Result<TcpListener> {
-        let mut address = self.own.listen;
-        let ports = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
-        let mut last = io::ErrorKind::InvalidInput.into();
-        for port in ports {
-            address.set_port(port);
-            match TcpListener::bind(address) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let ports: Vec<u16> = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
+        let at = |port: &u16| {
+            let mut address = self.own.listen;
+            address.set_port(*port);
+            address
+        };
+        TcpListener::bind(&ports.iter().map(at).collect::<Vec<_>>()[..])
     }
 }
 
