@@ -73,11 +73,8 @@ impl UsableCores {
 /// Numbers of the cores in the calling thread's affinity mask.
 fn allowed() -> BTreeSet<u32> {
     #[cfg(target_os = "linux")]
-    if let Ok(mask) = rustix::thread::sched_getaffinity(None) {
-        return (0..rustix::thread::CpuSet::MAX_CPU)
-            .filter(|core| mask.is_set(*core))
-            .map(|core| core as u32)
-            .collect();
+    if let Ok(cores) = crate::affinity::allowed() {
+        return cores.into_iter().map(|core| core as u32).collect();
     }
     (0..std::thread::available_parallelism().map_or(1, NonZero::get) as u32).collect()
 }

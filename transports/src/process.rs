@@ -86,10 +86,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 ///
 /// `InvalidInput` for a number that is no signal, and `EPERM` for a child that has changed its user.
 pub fn signal_child(child: u32, signal: i32) -> io::Result<()> {
-    match kill_process(pid(child)?, named(signal)?) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    unless_gone(kill_process(pid(child)?, named(signal)?))
 }
 
 /// Collects a child that has ended, and returns whether it has: its number may be reused then. Does
@@ -123,10 +120,7 @@ pub fn collect(child: u32) -> bool {
 /// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group
 /// belongs to another user.
 pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
-    match kill_process_group(pid(leader.id())?, named(signal)?) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    unless_gone(kill_process_group(pid(leader.id())?, named(signal)?))
 }
 
 /// Returns the number of the group that the process with this number is in.
@@ -181,6 +175,13 @@ pub fn await_end(child: u32) -> io::Result<ProcessEnd> {
                 }));
             }
         }
+    }
+}
+
+fn unless_gone(signalled: rustix::io::Result<()>) -> io::Result<()> {
+    match signalled {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
