@@ -8,7 +8,7 @@ use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
-use maypole_kernels::{BinaryOp, mix};
+use maypole_kernels::{BinaryOp, Scalar, View, ViewMut, mix};
 use std::fmt;
 
 /// A collective with its arguments, except for the data. Equal calls run the same program.
@@ -23,6 +23,16 @@ pub(crate) struct CollectiveCall {
     /// Whether input and output are one buffer. Ranks may differ in this: it changes where bytes
     /// lie, never what is sent.
     pub(crate) in_place: bool,
+}
+
+/// A call with the memory that it uses on this rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadyCall<'a> {
+    pub(crate) call: CollectiveCall,
+    /// What the input is multiplied by first, if it is.
+    pub(crate) factor: Option<Scalar>,
+    pub(crate) input: View<'a>,
+    pub(crate) output: ViewMut<'a>,
 }
 
 /// How the elements of a call combine, as far as all ranks must agree on it.

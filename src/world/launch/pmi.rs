@@ -403,6 +403,6 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_cut() {
-        run_against(vec![b'x'; 3 * LINE]);
+        run_against(vec![b'x'; 3 * LINE as usize]);
     }
 }
