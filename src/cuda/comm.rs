@@ -139,7 +139,7 @@ impl Comm {
 
     /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
     pub fn host_reason(&self) -> Option<String> {
-        self.lock().host_reason.clone()
+        self.lock().connected.as_ref().err().cloned()
     }
 
     /// Makes the group of several GPUs, or several ranks of one, of this process: rank `r` is on

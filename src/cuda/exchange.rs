@@ -1,7 +1,7 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
 use super::programs::load_aside;
-use super::rank::{DeviceRank, IS_CONNECTED};
+use super::rank::{Connected, DeviceRank, IS_CONNECTED};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -92,7 +92,7 @@ impl DeviceRank {
         let me = self.comm.rank();
         let (own, messages): (Vec<_>, Vec<_>) = messages.iter().partition(|it| it.peer == me);
         let own = matched(&own).map_err(|why| self.comm.invalid("send", why))?;
-        if self.board.is_none() {
+        if self.connected.is_err() {
             return match on.is_captured() {
                 true => Err(self.uncapturable("send")),
                 false => self.exchange_through_host(&on, &own, &messages),
@@ -157,12 +157,12 @@ impl DeviceRank {
         is_captured: bool,
     ) -> std::result::Result<Arc<DeviceCode>, String> {
         let key = message.key();
-        let Self { board, messages, captured, aside, .. } = self;
+        let Self { connected, captured, .. } = self;
         if let Some(code) = captured.message(key).filter(|_| is_captured) {
             return Ok(Arc::clone(code));
         }
-        let board = board.as_mut().expect(IS_CONNECTED);
-        let known = messages.as_mut().expect(IS_CONNECTED);
+        let connected = connected.as_mut().expect(IS_CONNECTED);
+        let Connected { board, messages: known, aside, .. } = connected;
         if let Some(code) = known.get(key) {
             let code = Arc::clone(code);
             if is_captured {

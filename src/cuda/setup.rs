@@ -96,7 +96,7 @@ pub(super) fn connect(
     let first_reason = told.into_iter().flatten().next();
     match (board, blocks, first_reason) {
         (Ok(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, blocks, links, walks, messages, aside, meets }))
+            Ok(Ok(Connected { board, _blocks: blocks, links, walks, messages, aside, meets }))
         }
         (board, _, reason) => {
             // No kernel has run on it. Others may still have it open.
