@@ -259,7 +259,7 @@ impl Comm {
     /// what joins the GPUs, they count as equally near: NVIDIA's management library tells, if the
     /// crate's feature `cli` is on.
     pub fn links(&self) -> DeviceLinks {
-        self.lock().machine.links().clone()
+        self.lock().machine.links.clone()
     }
 
     /// Replaces what [`new`](Self::new) found out about the links, for the calls that follow. All ranks
@@ -274,7 +274,7 @@ impl Comm {
             return Err(self.invalid("set_links", why));
         }
         let mut rank = self.lock();
-        rank.machine.set_links(links.clone());
+        rank.machine.links = links.clone();
         rank.forget_programs();
         Ok(())
     }

@@ -34,7 +34,7 @@ pub(crate) struct DeviceMachine {
     /// The bytes that the costs count as one.
     unit: usize,
     /// What joins the GPUs, equal on all ranks.
-    links: DeviceLinks,
+    pub(crate) links: DeviceLinks,
 }
 
 /// A call that was lowered for the memory of a GPU, but for its program.
@@ -110,16 +110,6 @@ impl DeviceMachine {
         Self { boards, conditions, unit, links }
     }
 
-    /// What joins the GPUs.
-    pub(crate) fn links(&self) -> &DeviceLinks {
-        &self.links
-    }
-
-    /// Changes what joins the GPUs.
-    pub(crate) fn set_links(&mut self, links: DeviceLinks) {
-        self.links = links;
-    }
-
     fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
         schedules_of(algorithm, collective, &self.boards, Some(&self.links))
     }
@@ -159,7 +149,7 @@ impl Engine {
         collective: Collective,
         machine: &'a DeviceMachine,
     ) -> impl Fn(Algorithm) -> bool + 'a {
-        let any_order = !self.settings.is_deterministic();
+        let any_order = !self.settings.deterministic;
         move |algorithm| {
             any_order
                 || is_left_to_right(collective, algorithm, &machine.boards, Some(&machine.links))

@@ -141,7 +141,7 @@ impl Engine {
     /// Changes how long calls may take, and how this rank waits accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
-        self.health.activity().set_background(self.limits.is_in_background());
+        self.health.activity().set_background(self.limits.background);
         self.executor.set_waiting(self.waiting());
     }
 
@@ -186,7 +186,7 @@ impl Engine {
     /// Runs one call, whose input is multiplied by `factor` first, if there is one.
     #[inline(always)]
     pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
-        let is_fast = self.calls.is_fast(ready.call, self.settings.plan());
+        let is_fast = self.calls.is_fast(ready.call, self.settings.plan);
         if !is_fast || self.health.is_alarmed() || !self.health.is_in_own_process() {
             return self.perform_slow(ready);
         }
@@ -199,7 +199,7 @@ impl Engine {
         let call = ready.call;
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
-        if self.settings.is_checked() {
+        if self.settings.checked {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
@@ -256,7 +256,7 @@ impl Engine {
     #[inline]
     fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
         self.health.check_process()?;
-        if self.calls.is_current(call, self.settings.plan()) {
+        if self.calls.is_current(call, self.settings.plan) {
             return Ok(());
         }
         self.look_up(call)
@@ -267,7 +267,7 @@ impl Engine {
     #[inline(never)]
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
         self.check_usable(|| call.to_string())?;
-        let source = ProgramSource::Table(self.settings.plan());
+        let source = ProgramSource::Table(self.settings.plan);
         let at = match self.calls.find(ProgramKey { call, source }) {
             Some(at) => at,
             None => self.prepare(call)?,
@@ -280,7 +280,7 @@ impl Engine {
     fn set_current(&mut self, at: usize) {
         let prepared = self.calls.at(at);
         let slow = self.observers.is_some()
-            || self.settings.is_checked()
+            || self.settings.checked
             || prepared.asks()
             || prepared.staged.stores.applies();
         self.calls.set_current(at, slow);
@@ -323,7 +323,7 @@ impl Engine {
         let is_alike = |prepared: &&PreparedCall| {
             prepared.call.collective == collective
                 && chooser.bytes(prepared.call) == bytes
-                && prepared.plan == self.settings.plan()
+                && prepared.plan == self.settings.plan
         };
         let measured = |path: CallPath| {
             let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));

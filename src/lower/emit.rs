@@ -51,7 +51,7 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn emit(&self, stages_input: bool) -> Program {
         let numbering = |local| Numbering::new(self.publications.stages(local), self.windows);
-        let numberings: Box<[_]> = (0..self.peers.locals().len()).map(numbering).collect();
+        let numberings: Box<[_]> = (0..self.peers.locals.len()).map(numbering).collect();
         let totals: Box<[u64]> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
@@ -120,7 +120,7 @@ impl<'a> Emitter<'a> {
             peer: *peer as u32,
             posts: Numbering::new(self.posts.stages(stream), self.windows),
         };
-        self.peers.remotes().iter().enumerate().map(link).collect()
+        self.peers.remotes.iter().enumerate().map(link).collect()
     }
 
     /// `first_of[s]`: the first fold of stage `s` or later.
@@ -232,7 +232,7 @@ impl<'a> Emitter<'a> {
         let own = folds.of(self.me);
         let mut flushes = Vec::new();
         let mut ranges = vec![(0, 0); own.len()];
-        if self.peers.remotes().is_empty() && !folds.are_reaching() {
+        if self.peers.remotes.is_empty() && !folds.are_reaching() {
             return (flushes, ranges);
         }
         let index = SpanIndex::new(self.request.schedules, self.placement);
@@ -285,7 +285,7 @@ impl Emitter<'_> {
             pushes.extend(folds.pushes(*fold as usize).map(push));
             first_push.push(pushes.len() as u32);
         }
-        let locals = || self.peers.locals().iter().copied();
+        let locals = || self.peers.locals.iter().copied();
         let others = locals().filter(|peer| *peer != self.me);
         let awaited = others.filter(|peer| self.is_awaited_at_end(*peer));
         Some(Box::new(RegisteredAccess {

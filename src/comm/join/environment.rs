@@ -114,10 +114,11 @@ impl Environment {
 
     /// Sets what concerns the calls of the world's communicator.
     pub(super) fn apply(&self, engine: &mut Engine) {
-        engine.settings_mut().prefer(self.algorithm);
-        engine.settings_mut().limit_memory(self.memory);
-        engine.settings_mut().limit_programs(self.program_memory);
-        engine.settings_mut().set_deterministic(self.deterministic);
+        let settings = engine.settings_mut();
+        settings.preferred = self.algorithm;
+        settings.memory_limit = self.memory;
+        settings.program_limit = self.program_memory;
+        settings.deterministic = self.deterministic;
         engine.set_checked(self.checks);
         if self.explains {
             engine.time();

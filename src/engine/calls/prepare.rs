@@ -53,7 +53,7 @@ impl Engine {
             algorithm: plan.algorithm.name(),
             window: plan.window,
             fingerprint: call.fingerprint(plan, self.boards.world(), self.calls.counts()),
-            source: ProgramSource::Table(self.settings.plan()),
+            source: ProgramSource::Table(self.settings.plan),
         }
     }
 
@@ -138,7 +138,7 @@ impl Engine {
         }
         let prepared = PreparedCall {
             call,
-            plan: self.settings.plan(),
+            plan: self.settings.plan,
             source: label.source,
             record,
             staged: self.call_program(call, label.algorithm, bytes, program, true),

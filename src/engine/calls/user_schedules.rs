@@ -82,7 +82,7 @@ impl Engine {
             Some(at) => at,
             None => self.prepare_by_user(call, &schedules, hash)?,
         };
-        self.calls.at_mut(at).plan = self.settings.plan();
+        self.calls.at_mut(at).plan = self.settings.plan;
         self.set_current(at);
         self.health.record(&self.calls.at(at).record);
         Ok(())

@@ -172,7 +172,7 @@ impl Messages {
         let first = failed.map(|failed| {
             let request = failed.request;
             if let Some(allowed) = request.and_then(|request| requests.allowed(request)) {
-                engine.change_limits(|limits| limits.set_timeout(allowed));
+                engine.change_limits(|limits| limits.timeout = allowed);
             }
             (request, engine.explain_message(failed))
         });
