@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     calls: PreparedCalls,
     registrations: Registrations,
     user_schedules: UserSchedules,
-    observers: Option<Box<Observers>>,
+    pub(crate) observers: Option<Box<Observers>>,
     executor: Executor,
     /// True once the executor has the board, or needs none.
     connected: bool,

@@ -109,15 +109,6 @@ impl Engine {
         self.calls.clear(self.executor.locals());
     }
 
-    /// Takes the observers away, to be [restored](Self::restore_observers).
-    pub(crate) fn take_observers(&mut self) -> Option<Box<Observers>> {
-        self.observers.take()
-    }
-
-    pub(crate) fn restore_observers(&mut self, observers: Option<Box<Observers>>) {
-        self.observers = observers;
-    }
-
     /// Observes the calls of this group, the `number`-th that was split off, as those of its
     /// `parent` are observed. `members` are ranks of the parent.
     pub(super) fn observe_like(&mut self, parent: &Self, members: &[usize], number: u64) {

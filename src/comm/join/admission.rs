@@ -180,9 +180,10 @@ impl Communicator {
         }
         let within = within.min(self.timeout() / 2);
         let world = self.world();
-        self.engine.get().note_waiting("admit(), waiting for newcomers");
+        let title = "admit(), waiting for newcomers".to_owned();
+        self.engine.get().health().begin_message(title, None, 0);
         let found = admissions.find(world, transport == Transport::Shm, within);
-        self.engine.get_mut().note_outside();
+        self.engine.get().health().end_message();
         found.map_err(|error| (error.to_string(), error.is_retryable()))
     }
 
