@@ -109,7 +109,6 @@ unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::SharedRegion> {
 
 // SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the
 // segment is dropped; safe code cannot touch its bytes.
-#[cfg(target_os = "linux")]
 unsafe impl BoardMemory for crate::shm::Segment {
     fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.start(), self.len())

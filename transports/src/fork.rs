@@ -71,7 +71,7 @@ fn map() -> &'static AtomicU64 {
 }
 
 /// A zeroed page that the kernel wipes in forked children.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 fn wiped_page() -> Option<NonNull<AtomicU64>> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     const PAGE_BYTES: usize = 4096;
@@ -84,7 +84,7 @@ fn wiped_page() -> Option<NonNull<AtomicU64>> {
     NonNull::new(start.cast())
 }
 
-#[cfg(any(not(target_os = "linux"), miri))]
+#[cfg(miri)]
 fn wiped_page() -> Option<NonNull<AtomicU64>> {
     None
 }
@@ -114,7 +114,6 @@ fn handled_word() -> NonNull<AtomicU64> {
 /// The child has one thread. It may run `work` only if no other thread of this process holds a lock
 /// that `work` needs, and if `work` uses nothing of the parent that does not bear a fork.
 #[doc(hidden)]
-#[cfg(target_os = "linux")]
 pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<String> {
     use rustix::io::retry_on_intr;
     use rustix::process::{Pid, WaitOptions, waitpid};
