@@ -6,9 +6,7 @@ use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError};
 use crate::wire::encode;
 use crate::world::peer::Peer;
-use crate::world::service::{
-    AgreedWorld, GrownWorld, LateAnswer, Service, ServiceSettings, ServiceStart, scope_of,
-};
+use crate::world::service::{AgreedWorld, GrownWorld, Service, ServiceSettings, scope_of};
 use maypole_transports::random;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
@@ -124,16 +122,8 @@ impl RankAdmission<'_> {
         let (grown, peers) = (GrownWorld::of(&world), world.peers());
         let welcome = JoinReply::Welcome(world);
         controls.values_mut().for_each(|control| control.push(&welcome));
-        let late_answer: Option<LateAnswer> = Some(late_answer);
-        let service = Service::start(ServiceStart {
-            rank: 0,
-            peers,
-            settings,
-            watch,
-            acceptor,
-            controls,
-            late_answer,
-        })?;
+        let entrance = (watch, acceptor);
+        let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;
         Ok((service, grown))
     }
 }

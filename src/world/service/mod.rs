@@ -81,24 +81,19 @@ pub struct Service {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a service is made of once its rank has joined.
-pub(crate) struct ServiceStart {
-    pub(crate) rank: usize,
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) settings: ServiceSettings,
-    pub(crate) watch: Watch,
-    pub(crate) acceptor: Acceptor,
-    pub(crate) controls: BTreeMap<usize, ControlConnection>,
-    /// On rank 0: the answer to a process that wants to join after all ranks have joined.
-    pub(crate) late_answer: Option<LateAnswer>,
-}
-
 /// Makes the answer to a process that wants to join as some rank after all these ranks have joined.
 pub(crate) type LateAnswer = fn(&[Peer], usize) -> Vec<u8>;
 
 impl Service {
-    pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, peers, settings, watch, acceptor, controls, late_answer } = start;
+    /// The service of a rank that has joined its `peers`. On rank 0, `late_answer` is for a process that
+    /// wants to join after all ranks have joined.
+    pub(crate) fn start(
+        settings: ServiceSettings,
+        (rank, peers): (usize, Vec<Peer>),
+        (watch, acceptor): (Watch, Acceptor),
+        controls: BTreeMap<usize, ControlConnection>,
+        late_answer: Option<LateAnswer>,
+    ) -> io::Result<Self> {
         let hosts = number_hosts(&peers);
         let shared = Arc::new(ServiceContext::new(rank, peers, settings)?);
         let service_thread =

@@ -3,7 +3,7 @@
 use super::agreement::{AgreedWorld, Attendee};
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
-use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, number_hosts};
+use crate::world::service::{Acceptor, ControlConnection, Service, number_hosts};
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
@@ -109,16 +109,8 @@ impl ServiceSettings {
         self.secret.session = world.session;
         let watch = Watch::new()?;
         let acceptor = Acceptor::new(listener, self.secret.clone(), rank, &watch)?;
-        let (peers, settings, late_answer) = (world.peers(), self, None);
-        Service::start(ServiceStart {
-            rank,
-            peers,
-            settings,
-            watch,
-            acceptor,
-            controls,
-            late_answer,
-        })
+        let ranks = (rank, world.peers());
+        Service::start(self, ranks, (watch, acceptor), controls, None)
     }
 }
 
