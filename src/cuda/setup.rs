@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
+/// What ranks do that connect.
+const CALL: &str = "cuda::Comm::new()";
+
 /// Lanes of a rank alone.
 const LANES_ALONE: u32 = 16;
 
@@ -38,6 +41,11 @@ pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> 
     })
 }
 
+/// What a GPU has done, or the error of this rank and all others.
+fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
+    done.map_err(|why| comm.engine.get_mut().fail_on_device(CALL.to_owned(), why.to_string()))
+}
+
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
 /// Collective.
 ///
@@ -48,12 +56,7 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Found<Connected>> {
-    const CALL: &str = "cuda::Comm::new()";
-    let failed = |comm: &mut Communicator, why: String| {
-        comm.engine.get_mut().fail_on_device(CALL.to_owned(), why)
-    };
-    let mine =
-        Introduction::of(stream.context(), options.most_lanes).map_err(|why| failed(comm, why))?;
+    let mine = on_gpu(comm, Introduction::of(stream.context(), options.most_lanes))?;
     let all = agree_on(comm, CALL, mine)?;
     if !comm.hosts().is_one() {
         return Ok(Err("the ranks are on several hosts".to_owned()));
@@ -78,13 +81,11 @@ pub(super) fn connect(
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
     let shapes = plan::shapes(lanes, comm.world());
     let meets = all.iter().any(|one| one.shares_gpu(&all));
-    let walks = DeviceRank::load_ahead(stream.context(), meets);
-    let walks = walks.map_err(|error| failed(comm, error.to_string()))?;
-    let aside = stream_aside(stream).map_err(|error| failed(comm, error.to_string()))?;
-    let messages = MessagePrograms::new(stream);
-    let messages = messages.map_err(|error| failed(comm, error.to_string()))?;
+    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context(), meets))?;
+    let aside = on_gpu(comm, stream_aside(stream))?;
+    let messages = on_gpu(comm, MessagePrograms::new(stream))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
-    let pending = pending.map_err(|error| failed(comm, error.to_string()))?;
+    let pending = on_gpu(comm, pending)?;
     let offers = agree_on(comm, CALL, pending.offer())?;
     warn_of_time_slices(comm, &offers);
     let board = pending.connect(comm.rank(), &offers);

@@ -75,7 +75,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "the simulator prices steps, whatever they are for",
     ),
     ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
-    ("src/lower", "schedule", "lowering is pure and knows no algorithm"),
+    ("src/lower", "labels schedule", "lowering is pure and knows no algorithm"),
     ("src/topology", "labels wire", "topologies are data about machines, not executors"),
     ("src/topology/{model,rings,transport}", "", "a graph of a machine depends on nothing"),
     ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),

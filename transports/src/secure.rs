@@ -51,7 +51,7 @@ pub use keys::RecordKeys;
 pub use rate::EncryptionRate;
 pub use stream::EncryptedStream;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{CheckedBitPattern, Pod, Zeroable};
 use std::io;
 
 /// The layout of a preamble on the wire. All fields are bytes, so that there is no padding.
@@ -84,7 +84,7 @@ const REFUSAL: usize = 1;
 const HANDSHAKE_FRAME: usize = 96;
 
 /// What a connection is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Purpose {
     /// A rank joins the job. The connection becomes its control connection.
@@ -191,18 +191,9 @@ impl Binding {
         if preamble.job != job_hash(job).to_le_bytes() {
             return Err(SecureError::OtherJob);
         }
-        let purpose = match preamble.purpose {
-            1 => Purpose::Join,
-            2 => Purpose::Data,
-            3 => Purpose::Segment,
-            4 => Purpose::EncryptedData,
-            5 => Purpose::Question,
-            6 => Purpose::Shrink,
-            7 => Purpose::Admit,
-            _ => return Err(SecureError::UnknownProtocol),
-        };
+        let purpose = bytemuck::checked::try_cast(preamble.purpose);
         Ok(Self {
-            purpose,
+            purpose: purpose.map_err(|_| SecureError::UnknownProtocol)?,
             group: preamble.group.map(u64::from_le_bytes),
             lane: u32::from_le_bytes(preamble.lane),
             initiator: u32::from_le_bytes(preamble.initiator),
