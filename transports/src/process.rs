@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, getrlimit, kill_process,
     kill_process_group, set_child_subreaper, set_parent_process_death_signal, setrlimit,
@@ -164,18 +164,11 @@ pub enum ProcessEnd {
 /// `ECHILD` where it is no child of this process or was collected already.
 pub fn await_end(child: u32) -> io::Result<ProcessEnd> {
     let child = pid(child)?;
-    loop {
-        match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(Errno::INTR) | Ok(None) => {}
-            Err(error) => return Err(error.into()),
-            Ok(Some(status)) => {
-                let killed = status.terminating_signal().map(ProcessEnd::Killed);
-                return Ok(killed.unwrap_or_else(|| {
-                    ProcessEnd::Exited(status.exit_status().unwrap_or_default())
-                }));
-            }
-        }
-    }
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let ended = retry_on_intr(|| waitid(WaitId::Pid(child), options))?;
+    let status = ended.expect("a wait that may last ends with a status");
+    let killed = status.terminating_signal().map(ProcessEnd::Killed);
+    Ok(killed.unwrap_or(ProcessEnd::Exited(status.exit_status().unwrap_or_default())))
 }
 
 fn unless_gone(signalled: rustix::io::Result<()>) -> io::Result<()> {
