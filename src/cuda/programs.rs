@@ -144,8 +144,7 @@ impl Captured {
         let _beside = BesideCapture::begin();
         let mut memory = DeviceScratch::new(aside);
         memory.grow(bytes)?;
-        let done = aside.synchronize();
-        done.map_err(|error| CudaError::new("allocating for a captured call", error))?;
+        aside.synchronize().map_err(CudaError::of("allocating for a captured call"))?;
         self.memories.push(memory);
         Ok(self.memories.last().map_or(Lent::EMPTY, DeviceScratch::lend))
     }
@@ -202,8 +201,7 @@ impl MessagePrograms {
 /// Copies a program to the GPU for calls that are captured, on a stream that does nothing else.
 pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
     let code = DeviceCode::load(aside, bytes)?;
-    let done = aside.synchronize();
-    done.map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+    aside.synchronize().map_err(CudaError::of("copying a program to a GPU"))?;
     Ok(code)
 }
 

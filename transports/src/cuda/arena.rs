@@ -74,7 +74,7 @@ impl MailboxMemory {
     pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
         let context = stream.context();
         let memory = Arc::new(DeviceMemory::new(stream, bytes)?);
-        let uuid = context.uuid().map_err(|error| CudaError::new("naming a GPU", error))?;
+        let uuid = context.uuid().map_err(CudaError::of("naming a GPU"))?;
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
         let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };

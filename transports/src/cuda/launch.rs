@@ -254,7 +254,7 @@ pub(super) unsafe fn start<T: DeviceRepr>(
     let config = LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 };
     // SAFETY: the caller vouches for what the kernel takes.
     let started = unsafe { on.stream().launch_builder(kernel).arg(launch).launch(config) };
-    started.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
+    started.map_err(CudaError::of("starting a kernel on a GPU"))?;
     Ok(())
 }
 

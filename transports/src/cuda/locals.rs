@@ -1,6 +1,7 @@
 //! What a rank's kernels alone read and write.
 
 use super::arena::Reached;
+use super::copies;
 use super::error::DeviceError;
 use super::launch::Mailbox;
 use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
@@ -117,7 +118,7 @@ impl Locals {
             let table = bytemuck::cast_slice(table);
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
-        memory.write(board.stream, 0, &bytes)?;
+        copies::write(board.stream, memory.lend(), &bytes)?;
         Ok(Self { memory, parts, failed, short, direct })
     }
 }
