@@ -189,7 +189,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
 
 /// The modules of a folder that name one another in a circle, and why they stay so.
 pub(crate) const CIRCLES: &[(&str, &str)] = &[
-    ("transports/src/cuda/{launch,layout}", "a call says by which protocol its room is laid out"),
     (
         "transports/src/ib/{adapter,candidates,device,error,events,library}",
         "an error tells what the events of its adapter say",

@@ -1,11 +1,10 @@
 //! One rank's mailboxes and those of the others, and the launch of programs over them.
 
 use super::arena::Reached;
+use super::code::ProgramCall;
 use super::copies;
 use super::error::DeviceError;
-use super::launch::{
-    self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, ProgramCall, Protocol,
-};
+use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
 use super::layout::Shapes;
 use super::lent_memory::LentMemory;
 use super::locals::Locals;

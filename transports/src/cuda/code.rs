@@ -2,6 +2,8 @@
 
 use super::copies;
 use super::error::DeviceError;
+use super::launch::{DeviceCall, Lent};
+use super::layout::Room;
 use super::memory::DeviceMemory;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -17,6 +19,19 @@ pub struct DeviceCode {
     pub(super) address: CUdeviceptr,
     pub(super) needs: BufferNeeds,
     pub(super) header: PackedProgram,
+}
+
+/// A call that runs a program.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramCall<'a> {
+    /// The mailboxes that it uses.
+    pub room: Room,
+    /// The program.
+    pub code: &'a DeviceCode,
+    /// Its working memory.
+    pub scratch: Lent<'a>,
+    /// The rest.
+    pub call: DeviceCall<'a>,
 }
 
 #[derive(Debug)]

@@ -10,9 +10,7 @@ use maypole_kernels::cuda::CudaError;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::code::DeviceCode;
 use super::error::DeviceError;
-use super::layout::Room;
 use super::order::CallStream;
 
 /// How a publication says that it has arrived.
@@ -166,19 +164,6 @@ pub struct DeviceCall<'a> {
     pub patience: u64,
     /// By which the host knows the call again when a kernel [reports](super::Report) on it.
     pub number: u32,
-}
-
-/// A call that runs a program.
-#[derive(Clone, Copy, Debug)]
-pub struct ProgramCall<'a> {
-    /// The mailboxes that it uses.
-    pub room: Room,
-    /// The program.
-    pub code: &'a DeviceCode,
-    /// Its working memory.
-    pub scratch: Lent<'a>,
-    /// The rest.
-    pub call: DeviceCall<'a>,
 }
 
 /// `Launch` of `program.h`.

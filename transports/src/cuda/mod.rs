@@ -27,12 +27,10 @@ mod workspace;
 
 pub use arena::{Offer, ProcessName};
 pub use board::DeviceBoard;
-pub use code::{CodeShelf, DeviceCode};
+pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
 pub use error::DeviceError;
-pub use launch::{
-    DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, ProgramCall, Protocol, lend, lend_mut,
-};
+pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use lent_memory::{LentMemory, free_what_was_left};
 pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
