@@ -402,7 +402,17 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
-        run_against(vec![b'x'; 3 * LINE as usize]);
+    fn lines_that_do_not_end_are_no_answers() {
+        let answer = "cmd=response_to_init rc=0 ";
+        for (line, why) in [
+            (answer.to_owned(), "unexpected end of file"),
+            (answer.to_owned() + &"x".repeat(3 * LINE as usize), "a line that is too long"),
+        ] {
+            let (ours, mut theirs) = pair();
+            theirs.write_all(line.as_bytes()).unwrap();
+            theirs.shutdown(std::net::Shutdown::Write).unwrap();
+            let error = Pmi::begin(ours, SOON).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 }
