@@ -58,11 +58,12 @@
 //!
 //! # The rooms, in reading order
 //!
-//! Each names only rooms above it in this table. The first five are pure: no clock, no thread, no
+//! Each names only rooms above it in this table. The first seven are pure: no clock, no thread, no
 //! file, no socket. Equal arguments give equal results, on every rank.
 //!
 //! | room | what it is |
 //! |---|---|
+//! | `labels`, `wire` | numbers of names, and the bytes of plain data that ranks send one another |
 //! | [`schedule`] | what is to be done: steps, buffers, the law, and all readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
 //! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
@@ -94,12 +95,14 @@ mod engine;
 pub mod error;
 #[doc(hidden)]
 pub mod execute;
+mod labels;
 pub mod lower;
 mod requests;
 pub mod schedule;
 pub mod status;
 pub mod topology;
 pub mod tuner;
+mod wire;
 pub mod world;
 
 #[doc(inline)]

@@ -138,37 +138,6 @@ impl Algorithm {
     pub fn supports(self, collective: Collective) -> bool {
         self.collectives().contains(&collective.with_root(0))
     }
-
-    /// True if its schedules for `collective` are right for every world and root also when input
-    /// and output are one buffer. Otherwise an in-place call first copies its input to a staging
-    /// buffer. (A barrier has no buffer that could be in place.)
-    ///
-    /// A combination from left to right begins with rank 0's part, which in place would overwrite
-    /// the rank's own part. All-to-all exchanges blocks, which overwrites some before they leave.
-    ///
-    /// ```
-    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
-    /// assert!(Algorithm::Pairwise.works_in_place(Collective::ReduceScatter));
-    /// assert!(!Algorithm::Pairwise.works_in_place(Collective::AllToAll));
-    /// ```
-    pub fn works_in_place(self, collective: Collective) -> bool {
-        let clobbers = match self {
-            Self::OneShot | Self::TwoShot | Self::Dissemination => true,
-            Self::Linear => matches!(collective, Collective::Reduce { .. }),
-            Self::Direct => !matches!(collective, Collective::AllGather),
-            Self::Pairwise | Self::Bruck => matches!(collective, Collective::AllToAll),
-            Self::Ring => matches!(collective, Collective::Scan | Collective::ExclusiveScan),
-            Self::Tree
-            | Self::DoubleTree
-            | Self::Binomial
-            | Self::RecursiveDoubling
-            | Self::HalvingDoubling
-            | Self::ScatterAllGather
-            | Self::ReduceScatterGather
-            | Self::Hierarchical => false,
-        };
-        self.supports(collective) && !clobbers
-    }
 }
 
 impl Algorithm {

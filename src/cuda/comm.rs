@@ -139,7 +139,7 @@ impl Comm {
 
     /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
     pub fn host_reason(&self) -> Option<String> {
-        self.lock().host_reason.clone()
+        self.lock().connected.as_ref().err().cloned()
     }
 
     /// Makes the group of several GPUs, or several ranks of one, of this process: rank `r` is on
@@ -259,7 +259,7 @@ impl Comm {
     /// what joins the GPUs, they count as equally near: NVIDIA's management library tells, if the
     /// crate's feature `cli` is on.
     pub fn links(&self) -> DeviceLinks {
-        self.lock().machine.links().clone()
+        self.lock().machine.links.clone()
     }
 
     /// Replaces what [`new`](Self::new) found out about the links, for the calls that follow. All ranks
@@ -274,7 +274,7 @@ impl Comm {
             return Err(self.invalid("set_links", why));
         }
         let mut rank = self.lock();
-        rank.machine.set_links(links.clone());
+        rank.machine.links = links.clone();
         rank.forget_programs();
         Ok(())
     }
@@ -310,14 +310,9 @@ impl Comm {
     ) -> Result<Algorithm> {
         let rank = self.lock();
         let settings = rank.comm.engine.get().settings();
-        rank.algorithm(CollectiveCall {
-            collective,
-            kind,
-            op: Reduction::NONE,
-            count: CallCount::Even(count),
-            deterministic: settings.is_deterministic_for(collective),
-            in_place: false,
-        })
+        let operands = (kind, CallCount::Even(count));
+        let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
+        rank.algorithm(call)
     }
 
     pub(super) fn words(&self) -> Option<&Arc<ReportWords>> {

@@ -1,7 +1,7 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
 use super::programs::load_aside;
-use super::rank::{DeviceRank, IS_CONNECTED};
+use super::rank::{Connected, DeviceRank, IS_CONNECTED};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
-    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, Room, copies,
+    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, ProgramCall, Room, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl DeviceRank {
         let me = self.comm.rank();
         let (own, messages): (Vec<_>, Vec<_>) = messages.iter().partition(|it| it.peer == me);
         let own = matched(&own).map_err(|why| self.comm.invalid("send", why))?;
-        if self.board.is_none() {
+        if self.connected.is_err() {
             return match on.is_captured() {
                 true => Err(self.uncapturable("send")),
                 false => self.exchange_through_host(&on, &own, &messages),
@@ -133,20 +133,19 @@ impl DeviceRank {
         let patience = self.patience();
         let codes = batch.iter().map(|(message, _)| self.message_code(message, on.is_captured()));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
-        let calls: Vec<DeviceCall<'_>> = batch
-            .iter()
-            .zip(&codes)
-            .map(|((message, number), code)| DeviceCall {
-                room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
-                code,
+        let calls = batch.iter().zip(&codes).map(|((message, number), code)| ProgramCall {
+            room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
+            code,
+            scratch: Lent::EMPTY,
+            call: DeviceCall {
                 input: if message.sends { message.data } else { Lent::EMPTY },
                 output: message.data,
-                scratch: Lent::EMPTY,
                 fingerprint: message.fingerprint() ^ u32::from(on.is_captured()),
                 patience,
                 number: *number,
-            })
-            .collect();
+            },
+        });
+        let calls: Vec<ProgramCall<'_>> = calls.collect();
         let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls));
         started.map_err(|error| error.to_string())
     }
@@ -158,12 +157,12 @@ impl DeviceRank {
         is_captured: bool,
     ) -> std::result::Result<Arc<DeviceCode>, String> {
         let key = message.key();
-        let Self { board, messages, captured, aside, .. } = self;
+        let Self { connected, captured, .. } = self;
         if let Some(code) = captured.message(key).filter(|_| is_captured) {
             return Ok(Arc::clone(code));
         }
-        let board = board.as_mut().expect(IS_CONNECTED);
-        let known = messages.as_mut().expect(IS_CONNECTED);
+        let connected = connected.as_mut().expect(IS_CONNECTED);
+        let Connected { board, messages: known, aside, .. } = connected;
         if let Some(code) = known.get(key) {
             let code = Arc::clone(code);
             if is_captured {

@@ -97,10 +97,10 @@ impl Comm {
     /// [through the host](Self::through_host) and what is chosen there. Not collective.
     pub fn explain(&self, collective: Collective, bytes: usize) -> Explanation {
         let mut rank = self.lock();
-        let Some(why) = rank.host_reason.clone() else {
+        let Some(why) = rank.connected.as_ref().err().cloned() else {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
-            let mut explanation = explain_on(rank.machine.links(), collective, bytes, wanted);
+            let mut explanation = explain_on(&rank.machine.links, collective, bytes, wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
             }

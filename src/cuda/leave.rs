@@ -5,7 +5,7 @@
 //! with their memory. Its own is freed when all have said so.
 
 use super::comm::Comm;
-use super::rank::DeviceRank;
+use super::rank::{Connected, DeviceRank};
 use crate::error::Result;
 use maypole_transports::cuda::{DeviceBoard, LentMemory, free_what_was_left};
 use maypole_transports::turns::{self, poll_until};
@@ -90,29 +90,33 @@ impl DeviceRank {
     /// Ends what the rank does on its GPU. Returns its memory that others may have open, if they are
     /// processes.
     fn stop(&mut self) -> Option<LentMemory> {
-        let mut board = self.board.take()?;
+        let connected = std::mem::replace(&mut self.connected, Err("it has left".to_owned()));
+        let mut connected = connected.ok()?;
         if !self.comm.engine.get().health().is_in_own_process() {
             // A forked child has no GPU.
-            std::mem::forget(board);
+            std::mem::forget(connected);
             return None;
         }
-        let is_stuck = self.aborted.load(Ordering::Acquire) && !ends_soon(&board);
+        let is_stuck = self.aborted.load(Ordering::Acquire) && !ends_soon(&connected.board);
         if is_stuck || !self.captured.is_empty() {
             if !is_stuck {
                 // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
-                let _ = board.refuse_walks();
+                let _ = connected.board.refuse_walks();
             }
             let memory = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
-            let kernels = (std::mem::take(&mut self.walks), std::mem::take(&mut self.maps));
-            let scratch = (self.scratch.take(), self.staging.take(), self.messages.take());
+            let scratch =
+                (self.scratch.take(), self.staging.take(), std::mem::take(&mut self.maps));
+            let Connected { board, walks, messages, .. } = connected;
             // Nobody knows when the last kernel or graph ends that has their addresses.
-            std::mem::forget((board, memory, kernels, scratch));
+            std::mem::forget((board, walks, messages, memory, scratch));
             return None;
         }
-        if board.has_processes() {
-            return Some(board.stop());
+        let has_processes = connected.board.has_processes();
+        let lent = connected.board.stop();
+        if has_processes {
+            return Some(lent);
         }
-        board.stop().free();
+        lent.free();
         None
     }
 

@@ -4,7 +4,7 @@ use super::comm::Comm;
 use crate::comm::api::arguments::operation::OpKind;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::engine::calls::call::{CollectiveCall, used_parts};
-use crate::engine::calls::counts::{BufferLengths, CallCount};
+use crate::engine::calls::counts::BufferLengths;
 use crate::error::Result;
 use crate::schedule::collective::{Collective, HeldChunks};
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
@@ -14,13 +14,10 @@ use std::sync::Arc;
 /// A call with the buffers that it is lent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LentCall<'a> {
-    collective: Collective,
-    kind: DataType,
+    call: CollectiveCall,
     op: ReduceOp,
     /// Of a sum of products: where its factor is, if it is not in `op`.
     pub(super) factor: Option<Lent<'a>>,
-    count: CallCount,
-    in_place: bool,
     input: Lent<'a>,
     output: Lent<'a>,
 }
@@ -76,43 +73,33 @@ impl Comm {
         input: Option<Lent<'a>>,
         output: Lent<'a>,
     ) -> Result<LentCall<'a>> {
-        let count = {
-            let elements = |lent: Lent<'_>| lent.bytes() as usize / kind.size();
-            let lengths = match input {
-                None => BufferLengths::InPlace(elements(output)),
-                Some(input) => {
-                    BufferLengths::Apart { input: elements(input), output: elements(output) }
-                }
-            };
-            let rank = self.lock();
-            rank.comm.check_call(collective, OpKind::BuiltIn(op))?;
-            rank.comm.even_count(collective, lengths)?
+        let elements = |lent: Lent<'_>| lent.bytes() as usize / kind.size();
+        let lengths = match input {
+            None => BufferLengths::InPlace(elements(output)),
+            Some(input) => {
+                BufferLengths::Apart { input: elements(input), output: elements(output) }
+            }
         };
         let held = (collective.input(self.rank()), collective.output(self.rank()));
         let own_block = |whole| self.own_block(whole);
         let (input, output, in_place) = used_parts(held, input, output, |whole| whole, own_block);
         let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
-        Ok(LentCall { collective, kind, op, factor: None, count, in_place, input, output })
+        let comm = &self.lock().comm;
+        comm.check_call(collective, OpKind::BuiltIn(op))?;
+        let operands = (kind, comm.even_count(collective, lengths)?);
+        let settings = comm.engine.get().settings();
+        let call = CollectiveCall::new(settings, collective, operands, op.into(), in_place);
+        Ok(LentCall { call, op, factor: None, input, output })
     }
 
     /// Starts `call` on the stream `on`.
     pub(super) fn issue(&self, on: &Arc<CudaStream>, call: &LentCall<'_>) -> Result<()> {
-        let LentCall { collective, kind, op, factor, count, in_place, input, output } = *call;
-        if !in_place && input.overlaps(&output) {
+        let LentCall { call, op, factor, input, output } = *call;
+        if !call.in_place && input.overlaps(&output) {
             let why = "input and output overlap: use the call in place".to_owned();
-            return Err(self.invalid(collective.name(), why));
+            return Err(self.invalid(call.collective.name(), why));
         }
-        let mut rank = self.lock();
-        let settings = rank.comm.engine.get().settings();
-        let call = CollectiveCall {
-            collective,
-            kind,
-            op: op.into(),
-            count,
-            deterministic: settings.is_deterministic_for(collective),
-            in_place,
-        };
-        rank.call(on, call, (op, factor), (input, output))
+        self.lock().call(on, call, (op, factor), (input, output))
     }
 
     /// Lends a buffer that `operation` reads.

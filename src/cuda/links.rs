@@ -6,6 +6,7 @@
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
+use crate::labels;
 use crate::topology::{DeviceLinks, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
@@ -28,14 +29,6 @@ pub(super) struct Introduction {
 }
 
 impl Introduction {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
-        bytemuck::bytes_of(&self).to_vec()
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytemuck::try_pod_read_unaligned(bytes).ok()
-    }
-
     pub(super) fn of(
         context: &CudaContext,
         most: Option<u32>,
@@ -95,7 +88,7 @@ pub(super) fn find(
     let gpus = numbers(all);
     let is_first = comm.rank() == 0;
     let found = if is_first { detected(all, &gpus).to_bytes() } else { Vec::new() };
-    let told = comm.agree_on(call, found)?;
+    let told = comm.agree_on(call, &found)?;
     let links = DeviceLinks::from_bytes(&told[0], gpus.len());
     // All ranks have the same bytes, so all of them read them, or none.
     Ok(links.unwrap_or_else(|| DeviceLinks::unknown(&gpus)))
@@ -103,15 +96,7 @@ pub(super) fn find(
 
 /// Numbers the GPUs in the order of their first ranks.
 fn numbers(all: &[Introduction]) -> Vec<usize> {
-    let mut seen: Vec<[u8; 16]> = Vec::new();
-    let mut number = |one: &Introduction| {
-        let known = seen.iter().position(|uuid| *uuid == one.uuid);
-        known.unwrap_or_else(|| {
-            seen.push(one.uuid);
-            seen.len() - 1
-        })
-    };
-    all.iter().map(&mut number).collect()
+    labels::numbers(all.iter().map(|one| one.uuid))
 }
 
 /// What this machine tells about the links between `gpus`. One GPU has none.
@@ -140,12 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_is_read_back_and_has_an_address() {
-        let one = one(7, 0x9a);
-        let read = Introduction::from_bytes(&one.to_bytes()).unwrap();
-        assert_eq!((read.uuid, read.processors, read.bus()), ([7; 16], 132, one.bus()));
-        assert_eq!(one.bus(), "0000:9a:00.0");
-        assert!(Introduction::from_bytes(&one.to_bytes()[1..]).is_none());
+    fn an_introduction_has_an_address() {
+        assert_eq!(one(7, 0x9a).bus(), "0000:9a:00.0");
     }
 
     /// Two threads of this process are on the first GPU, and another process.

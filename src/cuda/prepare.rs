@@ -55,13 +55,14 @@ impl DeviceRank {
     /// What the programs of a new call may take: what all ranks say that could hold one another up, else
     /// what this one has. All that meet drop the same programs.
     fn meet(&mut self, call: CollectiveCall, bytes: usize) -> Result<ProgramRoom> {
+        let meets = self.connected().meets;
         let engine = self.comm.engine.get_mut();
         let room = ProgramRoom { bytes, budget: engine.settings().program_memory() };
-        if !self.meets {
+        if !meets {
             return Ok(room);
         }
         let ready = named_call(&format!("{call}, made ready"));
-        Ok(ProgramRoom::agreed(&engine.exchange(ready, room.to_bytes())?))
+        Ok(ProgramRoom::agreed(&engine.tell_all(ready, &room)?))
     }
 
     fn prepare(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Prepared> {
@@ -96,7 +97,7 @@ impl DeviceRank {
         }
         let kernel = kernels.walk;
         let code = match is_captured {
-            true => load_aside(&self.aside, packed.bytes()),
+            true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
         let way = Way::Walk { kernel, code: code.map_err(said)?, room };
@@ -151,8 +152,8 @@ impl DeviceRank {
     ) -> std::result::Result<T, DeviceError> {
         let stages = lowered.stages_input || call.op.scales();
         let staged = if stages { lowered.input } else { 0 };
-        let Self { board, programs, scratch, staging, stream, .. } = self;
-        board.as_mut().expect(IS_CONNECTED).at_home(|| {
+        let Self { connected, programs, scratch, staging, stream, .. } = self;
+        connected.as_mut().expect(IS_CONNECTED).board.at_home(|| {
             programs.free_dropped();
             scratch.grow(lowered.scratch)?;
             staging.grow(staged)?;

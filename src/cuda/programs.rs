@@ -8,6 +8,7 @@ use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{
     BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, DirectKind, Lent, Room,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -39,31 +40,19 @@ impl Prepared {
 }
 
 /// The room that the programs of a new call take, and how much all programs may take.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct ProgramRoom {
     pub(super) bytes: usize,
     pub(super) budget: usize,
 }
 
 impl ProgramRoom {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
-        [self.bytes as u64, self.budget as u64].map(u64::to_le_bytes).concat()
-    }
-
     /// What all ranks count with, after they have told one another: the most bytes, and the smallest
-    /// budget. A rank that told something else counts as one without memory.
-    pub(super) fn agreed(told: &[Vec<u8>]) -> Self {
-        let read = |told: &Vec<u8>| {
-            let (bytes, rest) = told.split_first_chunk()?;
-            let budget = rest.try_into().ok()?;
-            let number = |bytes| usize::try_from(u64::from_le_bytes(bytes)).ok();
-            Some(Self { bytes: number(*bytes)?, budget: number(budget)? })
-        };
-        let nothing = Self { bytes: 0, budget: 0 };
-        told.iter().map(|told| read(told).unwrap_or(nothing)).fold(
-            Self { bytes: 0, budget: usize::MAX },
-            |all, one| Self { bytes: all.bytes.max(one.bytes), budget: all.budget.min(one.budget) },
-        )
+    /// budget.
+    pub(super) fn agreed(told: &[Self]) -> Self {
+        let bytes = told.iter().map(|one| one.bytes).max().unwrap_or(0);
+        let budget = told.iter().map(|one| one.budget).min().unwrap_or(usize::MAX);
+        Self { bytes, budget }
     }
 }
 
@@ -155,8 +144,7 @@ impl Captured {
         let _beside = BesideCapture::begin();
         let mut memory = DeviceScratch::new(aside);
         memory.grow(bytes)?;
-        let done = aside.synchronize();
-        done.map_err(|error| CudaError::new("allocating for a captured call", error))?;
+        aside.synchronize().map_err(CudaError::of("allocating for a captured call"))?;
         self.memories.push(memory);
         Ok(self.memories.last().map_or(Lent::EMPTY, DeviceScratch::lend))
     }
@@ -213,8 +201,7 @@ impl MessagePrograms {
 /// Copies a program to the GPU for calls that are captured, on a stream that does nothing else.
 pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
     let code = DeviceCode::load(aside, bytes)?;
-    let done = aside.synchronize();
-    done.map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+    aside.synchronize().map_err(CudaError::of("copying a program to a GPU"))?;
     Ok(code)
 }
 
@@ -224,10 +211,8 @@ mod tests {
 
     #[test]
     fn ranks_agree_on_the_room_of_a_program() {
-        let told = |bytes, budget| ProgramRoom { bytes, budget }.to_bytes();
+        let told = |bytes, budget| ProgramRoom { bytes, budget };
         let agreed = ProgramRoom::agreed(&[told(100, 9000), told(300, 8000), told(200, 10_000)]);
-        assert_eq!(agreed, ProgramRoom { bytes: 300, budget: 8000 });
-        let broken = ProgramRoom::agreed(&[told(100, 9000), vec![1; 15]]);
-        assert_eq!(broken, ProgramRoom { bytes: 100, budget: 0 });
+        assert_eq!(agreed, told(300, 8000));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::plan;
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
-use super::watch::fault_of;
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::element::{DataType, Factor, ReduceOp};
@@ -14,8 +13,8 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, DirectDeviceCall, Lent,
-    LentFactor, ReservedBlocks, ShortDeviceCall, copies,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor, ProgramCall,
+    ReservedBlocks, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +45,8 @@ const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a f
 /// The mailboxes of a rank, and what joins the GPUs of all.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
-    pub(super) blocks: ReservedBlocks,
+    /// Room for the blocks of the kernels.
+    pub(super) _blocks: ReservedBlocks,
     pub(super) links: DeviceLinks,
     /// Kernels that are loaded already: that of messages, for which not all ranks meet, and, where ranks
     /// never meet, those of the usual calls.
@@ -54,38 +54,27 @@ pub(super) struct Connected {
     pub(super) messages: MessagePrograms,
     /// For what is allocated and copied while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
-    /// Threads of some process share a GPU.
+    /// All ranks meet for a new call, because threads of some process share a GPU.
     pub(super) meets: bool,
 }
 
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
-    /// Gone when the rank is dropped, or if bytes go through the host.
-    pub(super) board: Option<DeviceBoard>,
-    /// Room for the blocks of its kernels.
-    _blocks: Option<ReservedBlocks>,
-    /// Why bytes go through the host.
-    pub(super) host_reason: Option<String>,
+    /// `Err`: why bytes go through the host, or that the rank has left.
+    pub(super) connected: Made<Connected>,
     /// The rank's own stream: what is allocated is allocated there.
     pub(super) stream: Arc<CudaStream>,
-    /// As in [`Connected`].
-    pub(super) aside: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
-    pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) maps: HashMap<DataType, MapKernels>,
     /// The algorithm of the last call.
     pub(super) last: Option<Algorithm>,
     pub(super) programs: KeptPrograms,
     pub(super) captured: Captured,
-    /// All ranks meet for a new call, because threads of a process share a GPU.
-    pub(super) meets: bool,
     pub(super) scratch: DeviceScratch,
     pub(super) staging: DeviceScratch,
     /// How long the last call may wait, in nanoseconds: for the thread that watches.
     pub(super) patience: Arc<AtomicU64>,
-    /// `None` if bytes go through the host.
-    pub(super) messages: Option<MessagePrograms>,
     /// The rank has given up: it need not come to an end in order.
     pub(super) aborted: Arc<AtomicBool>,
     /// The communicator that the group was made from, if nobody else has it: dropping it tells the
@@ -99,50 +88,39 @@ impl DeviceRank {
         connected: Made<Connected>,
         stream: Arc<CudaStream>,
     ) -> Self {
-        let host_reason = connected.as_ref().err().cloned();
-        let (mut walks, mut aside, mut meets) = (HashMap::new(), Arc::clone(&stream), false);
-        let (board, _blocks, links, messages) = match connected {
-            Ok(connected) => {
-                (walks, aside) = (connected.walks, connected.aside);
-                meets = connected.meets;
-                let Connected { board, blocks, links, messages, .. } = connected;
-                (Some(board), Some(blocks), links, Some(messages))
-            }
-            // The calls that go through the host do not ask for the links.
-            Err(_) => (None, None, DeviceLinks::apart(comm.world()), None),
-        };
+        // The calls that go through the host do not ask for the links.
+        let apart = |_: &String| DeviceLinks::apart(comm.world());
+        let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {
             comm,
-            board,
-            _blocks,
-            host_reason,
+            connected,
             stream,
-            aside,
             machine,
-            walks,
             maps: HashMap::new(),
             last: None,
             programs: KeptPrograms::default(),
             captured: Captured::default(),
-            meets,
             scratch,
             staging,
             patience: Arc::default(),
-            messages,
             aborted: Arc::default(),
             world: None,
         }
     }
 
+    pub(super) fn connected(&self) -> &Connected {
+        self.connected.as_ref().expect(IS_CONNECTED)
+    }
+
     pub(super) fn board(&self) -> &DeviceBoard {
-        self.board.as_ref().expect(IS_CONNECTED)
+        &self.connected().board
     }
 
     pub(super) fn board_mut(&mut self) -> &mut DeviceBoard {
-        self.board.as_mut().expect(IS_CONNECTED)
+        &mut self.connected.as_mut().expect(IS_CONNECTED).board
     }
 
     /// The type whose kernel moves the bytes of messages.
@@ -195,7 +173,7 @@ impl DeviceRank {
         self.check_kernels()?;
         let name = call.collective.name();
         let on = self.entered(on, name)?;
-        if self.board.is_none() {
+        if self.connected.is_err() {
             return match (on.is_captured(), factor_at) {
                 (true, _) => Err(self.uncapturable(name)),
                 (_, Some(_)) => Err(self.comm.invalid(name, NO_HOST_FACTOR.to_owned())),
@@ -239,11 +217,12 @@ impl DeviceRank {
 
     /// Refuses to go on if a kernel of an earlier call gave up.
     pub(super) fn check_kernels(&mut self) -> Result<()> {
-        let report = self.board.as_ref().and_then(|board| board.words().report());
+        let connected = self.connected.as_ref().ok();
+        let report = connected.and_then(|connected| connected.board.words().report());
         let Some(report) = report else { return Ok(()) };
         self.comm.engine.get().health().check()?;
         let engine = self.comm.engine.get_mut();
-        Err(engine.explain_on_device(report.number, fault_of(report)))
+        Err(engine.explain_on_device(report))
     }
 
     /// Refuses to go on if the group has failed, on whichever rank.
@@ -266,13 +245,13 @@ impl DeviceRank {
 
     /// True if everything that the rank has started is done.
     pub(super) fn is_drained(&self) -> bool {
-        self.board.as_ref().is_none_or(DeviceBoard::is_drained)
+        self.connected.as_ref().map_or(true, |connected| connected.board.is_drained())
     }
 
     pub(super) fn uncapturable(&self, operation: &'static str) -> Error {
         let why = format!(
             "bytes go through the host, which a graph cannot do, because {}",
-            self.host_reason.as_deref().unwrap_or_default()
+            self.connected.as_ref().err().map_or("", String::as_str)
         );
         self.comm.invalid(operation, why)
     }
@@ -299,11 +278,12 @@ impl DeviceRank {
     }
 
     fn kernels(&mut self, module: String) -> std::result::Result<WalkKernels, DeviceError> {
-        if let Some(kernels) = self.walks.get(&module) {
+        let walks = &mut self.connected.as_mut().expect(IS_CONNECTED).walks;
+        if let Some(kernels) = walks.get(&module) {
             return Ok(kernels.clone());
         }
         let kernels = WalkKernels::load(self.stream.context(), &module)?;
-        self.walks.insert(module, kernels.clone());
+        walks.insert(module, kernels.clone());
         Ok(kernels)
     }
 
@@ -327,12 +307,13 @@ impl DeviceRank {
         let patience = self.patience();
         let has_program = matches!(prepared.way, Way::Walk { .. });
         let stages = factor.is_some() || (has_program && lowered.stages_input);
+        let Connected { board, aside, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         let (staging, scratch) = match on.is_captured() {
             true => {
                 // Both begin as aligned as the whole.
                 let staged = if stages { lowered.input.next_multiple_of(256) } else { 0 } as u64;
                 let bytes = staged as usize + lowered.scratch;
-                let made = self.captured.make_memory(bytes, &self.aside);
+                let made = self.captured.make_memory(bytes, aside);
                 let memory = made.map_err(|error| error.to_string())?;
                 (memory.slice(0..staged), memory.slice(staged..memory.bytes()))
             }
@@ -340,7 +321,7 @@ impl DeviceRank {
         };
         let maps = &self.maps;
         let from = if stages { staging.slice(0..lowered.input as u64) } else { input };
-        let started = self.board.as_mut().expect(IS_CONNECTED).in_order(on, |board| {
+        let started = board.in_order(on, |board| {
             match factor {
                 Some(factor) => copies::scale(on, &maps[&call.kind], from, input, factor)?,
                 None if stages => copies::copy(on, from, input)?,
@@ -348,33 +329,16 @@ impl DeviceRank {
             }
             // Another rank that does not capture the call makes another one.
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
+            let made = DeviceCall { input: from, output, fingerprint, patience, number };
             match &prepared.way {
                 Way::Walk { kernel, code, room } => {
-                    let (room, input) = (*room, from);
-                    let call = DeviceCall {
-                        room,
-                        code,
-                        input,
-                        output,
-                        scratch,
-                        fingerprint,
-                        patience,
-                        number,
-                    };
-                    board.launch(on, kernel, &[call])?;
+                    let made = ProgramCall { room: *room, code, scratch, call: made };
+                    board.launch(on, kernel, &[made])?;
                 }
                 Way::Short { kernel, gathers } => {
-                    let (input, gathers) = (from, *gathers);
-                    let call =
-                        ShortDeviceCall { input, output, gathers, fingerprint, patience, number };
-                    board.launch_short(on, kernel, &call)?;
+                    board.launch_short(on, kernel, &made, *gathers)?;
                 }
-                Way::Direct { kernel, kind } => {
-                    let (input, kind) = (from, *kind);
-                    let call =
-                        DirectDeviceCall { kind, input, output, fingerprint, patience, number };
-                    board.launch_direct(on, kernel, &call)?;
-                }
+                Way::Direct { kernel, kind } => board.launch_direct(on, kernel, &made, *kind)?,
             }
             match lowered.divisor {
                 Some(divisor) => copies::divide(on, &maps[&call.kind], output, divisor),

@@ -7,6 +7,7 @@ use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
+use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
@@ -16,6 +17,9 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
+/// What ranks do that connect.
+const CALL: &str = "cuda::Comm::new()";
+
 /// Lanes of a rank alone.
 const LANES_ALONE: u32 = 16;
 
@@ -24,10 +28,22 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
                        multiprocessors, because all blocks of all groups must run at the same time: \
                        use fewer groups, or fewer ranks on a GPU";
 
-/// The first reason that a rank tells; all ranks find the same.
-fn first_reason(told: &[Vec<u8>]) -> Option<String> {
-    let reason = told.iter().find(|reason| !reason.is_empty())?;
-    Some(String::from_utf8_lossy(reason).into_owned())
+/// Tells all ranks of `comm`, which make `call`, the bytes of `mine`. Returns what all tell, by rank.
+///
+/// # Errors
+/// As every call.
+pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> Result<Vec<T>> {
+    let told = comm.agree_on(call, &bytemuck::bytes_of(&mine).to_vec())?;
+    let read = told.iter().map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
+    read.collect::<Option<_>>().ok_or_else(|| {
+        let why = "a rank tells something of another length".to_owned();
+        comm.engine.get_mut().unconnected(call.to_owned(), why)
+    })
+}
+
+/// What a GPU has done, or the error of this rank and all others.
+fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
+    done.map_err(|why| comm.engine.get_mut().fail_on_device(CALL.to_owned(), why.to_string()))
 }
 
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
@@ -40,15 +56,8 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Found<Connected>> {
-    const CALL: &str = "cuda::Comm::new()";
-    let failed = |comm: &mut Communicator, why: String| {
-        comm.engine.get_mut().fail_on_device(CALL.to_owned(), why)
-    };
-    let mine =
-        Introduction::of(stream.context(), options.most_lanes).map_err(|why| failed(comm, why))?;
-    let all = comm.agree_on(CALL, mine.to_bytes())?;
-    let all: Option<Vec<_>> = all.iter().map(|told| Introduction::from_bytes(told)).collect();
-    let all = all.ok_or_else(|| failed(comm, "a rank sent no GPU".to_owned()))?;
+    let mine = on_gpu(comm, Introduction::of(stream.context(), options.most_lanes))?;
+    let all = agree_on(comm, CALL, mine)?;
     if !comm.hosts().is_one() {
         return Ok(Err("the ranks are on several hosts".to_owned()));
     }
@@ -72,25 +81,23 @@ pub(super) fn connect(
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
     let shapes = plan::shapes(lanes, comm.world());
     let meets = all.iter().any(|one| one.shares_gpu(&all));
-    let walks = DeviceRank::load_ahead(stream.context(), meets);
-    let walks = walks.map_err(|error| failed(comm, error.to_string()))?;
-    let aside = stream_aside(stream).map_err(|error| failed(comm, error.to_string()))?;
-    let messages = MessagePrograms::new(stream);
-    let messages = messages.map_err(|error| failed(comm, error.to_string()))?;
+    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context(), meets))?;
+    let aside = on_gpu(comm, stream_aside(stream))?;
+    let messages = on_gpu(comm, MessagePrograms::new(stream))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
-    let pending = pending.map_err(|error| failed(comm, error.to_string()))?;
-    let offers = comm.agree_on(CALL, pending.offer().to_bytes())?;
-    let offers: Option<Vec<_>> = offers.iter().map(|offer| Offer::from_bytes(offer)).collect();
-    let offers = offers.ok_or_else(|| failed(comm, "a rank sent no offer".to_owned()))?;
+    let pending = on_gpu(comm, pending)?;
+    let offers = agree_on(comm, CALL, pending.offer())?;
     warn_of_time_slices(comm, &offers);
     let board = pending.connect(comm.rank(), &offers);
     let unreached = board.as_ref().err().map(|(error, _)| error.to_string());
-    let reason = unreached.or(blocks.as_ref().err().cloned()).unwrap_or_default();
+    let reason = unreached.or(blocks.as_ref().err().cloned());
     // No rank starts a kernel before all ranks reach its mailbox.
-    let told = comm.agree_on(CALL, reason.into_bytes())?;
-    match (board, blocks, first_reason(&told)) {
+    let told = comm.agree_on(CALL, &reason)?;
+    // All ranks find the same one.
+    let first_reason = told.into_iter().flatten().next();
+    match (board, blocks, first_reason) {
         (Ok(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, blocks, links, walks, messages, aside, meets }))
+            Ok(Ok(Connected { board, _blocks: blocks, links, walks, messages, aside, meets }))
         }
         (board, _, reason) => {
             // No kernel has run on it. Others may still have it open.

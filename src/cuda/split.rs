@@ -3,6 +3,7 @@
 use super::comm::Comm;
 use super::id::Id;
 use super::options::CommOptions;
+use super::setup::agree_on;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 
@@ -46,16 +47,10 @@ impl Comm {
             key: i64::from(key),
             id: Id::new()?.to_bytes(),
         };
-        let told = self
-            .lock()
-            .comm
-            .agree_on("split() of a cuda::Comm", bytemuck::bytes_of(&mine).to_vec())?;
+        let told = agree_on(&mut self.lock().comm, "split() of a cuda::Comm", mine)?;
         if color.is_none() {
             return Ok(None);
         }
-        let read = |told: &Vec<u8>| bytemuck::try_pod_read_unaligned::<SplitChoice>(told).ok();
-        let told: Option<Vec<SplitChoice>> = told.iter().map(read).collect();
-        let told = told.ok_or_else(|| Error::wrong_setting("a rank told no group"))?;
         let mut members: Vec<_> =
             told.iter().enumerate().filter(|(_, choice)| choice.color == mine.color).collect();
         members.sort_by_key(|(rank, choice)| (choice.key, *rank));

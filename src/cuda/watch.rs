@@ -5,8 +5,8 @@
 //! failed, and then tells the kernels to give up; it tells them which ranks have left, too. If a kernel of this rank gave up by itself, the thread
 //! tells the other ranks.
 
-use crate::engine::device::{DeviceFault, DeviceWitness};
-use maypole_transports::cuda::{Reason, Report, ReportWords};
+use crate::engine::device::DeviceWitness;
+use maypole_transports::cuda::{Reason, ReportWords};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,17 +22,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct FailureWatch {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Why the kernel gave up that reported this.
-pub(super) fn fault_of(report: Report) -> DeviceFault {
-    match report.reason {
-        Reason::TimedOut(rank) => DeviceFault::TimedOut(rank),
-        Reason::Mismatch(rank) => DeviceFault::Mismatch(rank),
-        Reason::Overlap => DeviceFault::Overlap,
-        Reason::Left(rank) => DeviceFault::Left(rank),
-        _ => DeviceFault::Aborted,
-    }
 }
 
 impl FailureWatch {
@@ -55,10 +44,10 @@ impl FailureWatch {
                     words.set_gone(gone);
                 }
                 // A kernel that was told to give up knows no reason.
-                let report = words.report().filter(|it| fault_of(*it) != DeviceFault::Aborted);
+                let report = words.report().filter(|it| it.reason != Reason::Aborted);
                 if let Some(report) = report.filter(|_| !witness.has_failed()) {
                     let allowed = Duration::from_nanos(patience.load(Ordering::Relaxed));
-                    witness.tell(report.number, fault_of(report), allowed);
+                    witness.tell(report, allowed);
                 }
                 if report.is_some() || witness.has_failed() {
                     words.abort();

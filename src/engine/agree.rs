@@ -4,9 +4,12 @@
 use crate::control::error::ControlError;
 use crate::engine::Engine;
 use crate::error::{CallMismatch, Error, Result};
+use crate::wire;
 use crate::world::calls::CallRecord;
 use maypole_kernels::mix;
 use maypole_transports::OwnerProcess;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The record of a call that `name` describes in full, such as `split`.
@@ -29,6 +32,22 @@ impl Engine {
         // The next collective is recorded anew, so that this call's entry ends.
         self.calls.forget_current();
         blobs.map_err(|error| self.fail(error))
+    }
+
+    /// Tells all ranks `mine` within `call`, as [`exchange`](Self::exchange) does, and returns what all
+    /// tell, by rank.
+    pub(crate) fn tell_all<T>(&mut self, call: CallRecord, mine: &T) -> Result<Vec<T>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let name = call.call.clone();
+        let told = self.exchange(call, wire::encode(mine))?;
+        let read = told.iter().enumerate().map(|(rank, bytes)| {
+            wire::decode(bytes)
+                .map_err(|why| format!("what rank {rank} tells is unreadable: {why}"))
+        });
+        let read: std::result::Result<_, String> = read.collect();
+        read.map_err(|why| self.unconnected(name, why))
     }
 
     fn exchange_named(&mut self, call: &Arc<CallRecord>, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
@@ -59,7 +78,7 @@ impl Engine {
 
     /// Says whether all ranks compare their calls before each one.
     pub(crate) fn set_checked(&mut self, checked: bool) {
-        self.settings.set_checked(checked);
+        self.settings.checked = checked;
         // The fast path compares nothing.
         self.calls.forget_current();
     }
@@ -81,7 +100,7 @@ impl Engine {
 }
 
 /// One rank's part of an exchange.
-#[derive(Debug, Eq, PartialEq)]
+#[derive(Debug, Deserialize, Eq, PartialEq)]
 struct ExchangePart {
     sequence: u64,
     call: CallRecord,
@@ -89,17 +108,13 @@ struct ExchangePart {
 }
 
 fn encode(sequence: u64, call: &CallRecord, blob: &[u8]) -> Vec<u8> {
-    postcard::to_stdvec(&(sequence, call, blob)).expect("plain data can be serialized")
+    wire::encode(&(sequence, call, blob))
 }
 
 /// # Errors
 /// What is wrong with the part of rank `rank`, in words.
 fn decode(rank: usize, bytes: &[u8]) -> std::result::Result<ExchangePart, String> {
-    match postcard::take_from_bytes(bytes) {
-        Ok(((sequence, call, blob), [])) => Ok(ExchangePart { sequence, call, blob }),
-        Ok(_) => Err(format!("rank {rank} sent more than a call and its data")),
-        Err(error) => Err(format!("rank {rank} sent no call and its data: {error}")),
-    }
+    wire::decode(bytes).map_err(|why| format!("rank {rank} sent no call and its data: {why}"))
 }
 
 /// The first call that differs from that of rank 0. All ranks find the same.

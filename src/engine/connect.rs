@@ -57,7 +57,7 @@ impl Engine {
 
     /// Refuses streams to `peers` that register more memory than the user allows.
     fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
-        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let more = self.registered(peers.iter().copied());
         let held = self.held() + board_share(self.boards.locals(self.rank).len());
         if more == 0 || held + more <= limit {
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Refuses a board that takes more memory than the user allows.
     fn check_memory(&self) -> std::result::Result<(), String> {
-        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let ranks = self.boards.locals(self.rank).len();
         let share = board_share(ranks);
         if share <= limit {
@@ -87,7 +87,7 @@ impl Engine {
 
     /// Bytes of shared and registered memory that collectives leave to messages between two ranks.
     pub(crate) fn memory_for_messages(&self) -> usize {
-        let Some(limit) = self.settings.memory_limit() else { return usize::MAX };
+        let Some(limit) = self.settings.memory_limit else { return usize::MAX };
         let share = board_share(self.boards.locals(self.rank).len());
         limit.saturating_sub(share + self.held())
     }
@@ -115,6 +115,6 @@ mod tests {
         }
         assert!(variable.meaning.contains("Default: no limit."));
         let mut comm = Local::new(1).build().remove(0);
-        assert_eq!(comm.engine.get_mut().settings().memory_limit(), None);
+        assert_eq!(comm.engine.get_mut().settings().memory_limit, None);
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::algorithms::Algorithm;
 use crate::engine::Engine;
-use crate::engine::calls::call::{CollectiveCall, held};
+use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::order::{is_left_to_right, schedules_of};
+use crate::engine::calls::prepare::LoweringLabel;
 use crate::engine::conditions::RunConditions;
 use crate::engine::failure::FailedWait;
 use crate::engine::health::Health;
@@ -14,13 +15,14 @@ use crate::execute::{LinkError, Unexpected};
 use crate::lower::{
     BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_device,
 };
-use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
+use maypole_transports::cuda::{Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ pub(crate) struct DeviceMachine {
     /// The bytes that the costs count as one.
     unit: usize,
     /// What joins the GPUs, equal on all ranks.
-    links: DeviceLinks,
+    pub(crate) links: DeviceLinks,
 }
 
 /// A call that was lowered for the memory of a GPU, but for its program.
@@ -50,36 +52,20 @@ pub(crate) struct DeviceLowered {
     pub(crate) divisor: Option<u64>,
 }
 
-/// Why a kernel gave up.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum DeviceFault {
-    /// It waited for this rank for too long.
-    TimedOut(usize),
-    /// This rank makes another call.
-    Mismatch(usize),
-    /// Another rank failed first.
-    Aborted,
-    /// Another call of this rank had not ended.
-    Overlap,
-    /// It waited for this rank, which has left.
-    Left(usize),
-}
-
 /// Why two calls of a rank cannot run at the same time, and what to do.
 const OVERLAP: &str = "it ran on the GPU while another call of the communicator had not ended: a graph \
                        was launched beside a call or another graph; let the stream of one wait for the \
                        other, by an event";
 
-impl DeviceFault {
-    /// The rank that the kernel waited for, and how the wait failed. `None` if it did not wait.
-    fn wait(self) -> Option<(Option<usize>, LinkError)> {
-        match self {
-            Self::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
-            Self::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
-            Self::Aborted => Some((None, LinkError::Aborted)),
-            Self::Overlap => None,
-            Self::Left(peer) => Some((Some(peer), LinkError::PeerLeft)),
-        }
+/// The rank that a kernel waited for which gave up for this reason, and how the wait failed. `None` if it
+/// did not wait.
+fn wait(reason: Reason) -> Option<(Option<usize>, LinkError)> {
+    match reason {
+        Reason::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
+        Reason::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
+        Reason::Aborted => Some((None, LinkError::Aborted)),
+        Reason::Overlap => None,
+        Reason::Left(peer) => Some((Some(peer), LinkError::PeerLeft)),
     }
 }
 
@@ -100,26 +86,18 @@ impl DeviceWitness {
         (0..self.1).filter(|rank| control.has_left(*rank)).fold(0, |bits, rank| bits | 1 << rank)
     }
 
-    /// Tells all ranks why the kernel of the operation or message with this number gave up, in which
-    /// waits may take `allowed`. The rank itself finds the same when it looks.
-    pub(crate) fn tell(&mut self, number: u32, fault: DeviceFault, allowed: Duration) {
+    /// Tells all ranks why the kernel gave up that reported this, in which waits may take `allowed`. The
+    /// rank itself finds the same when it looks.
+    pub(crate) fn tell(&mut self, Report { number, reason }: Report, allowed: Duration) {
         self.0.catch_up();
         let operation = self.0.go_back_to(number);
-        let error = match fault.wait() {
+        let error = match wait(reason) {
             Some((peer, error)) => {
                 self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
             }
             None => self.0.device_failed(operation, OVERLAP.to_owned()),
         };
         tracing::debug!(%error, "a kernel gave up");
-    }
-}
-
-/// Where a buffer of these chunks begins in the whole, in elements.
-fn start(held: HeldChunks, layout: &Layout) -> usize {
-    match held {
-        HeldChunks::One(chunk) => layout.range(chunk).start,
-        HeldChunks::All | HeldChunks::Nothing => 0,
     }
 }
 
@@ -130,16 +108,6 @@ impl DeviceMachine {
         let boards = Boards::new(&vec![0; engine.boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
         Self { boards, conditions, unit, links }
-    }
-
-    /// What joins the GPUs.
-    pub(crate) fn links(&self) -> &DeviceLinks {
-        &self.links
-    }
-
-    /// Changes what joins the GPUs.
-    pub(crate) fn set_links(&mut self, links: DeviceLinks) {
-        self.links = links;
     }
 
     fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
@@ -181,7 +149,7 @@ impl Engine {
         collective: Collective,
         machine: &'a DeviceMachine,
     ) -> impl Fn(Algorithm) -> bool + 'a {
-        let any_order = !self.settings.is_deterministic();
+        let any_order = !self.settings.deterministic;
         move |algorithm| {
             any_order
                 || is_left_to_right(collective, algorithm, &machine.boards, Some(&machine.links))
@@ -197,48 +165,32 @@ impl Engine {
         slots: DeviceSlots,
         machine: &DeviceMachine,
     ) -> (DeviceLowered, Option<DeviceProgram>) {
-        let world = self.boards.world();
-        let counts = self.calls.counts();
         let schedules = machine.schedules(plan.algorithm, call.collective);
-        let layout = call.layout(world, schedules[0].chunks, counts);
-        let element = call.kind.size();
+        let label = self.label(call, plan);
         // Ranks that were told of other links would run other rings.
         let order = machine.links.order().iter();
-        let fingerprint = order
-            .fold(call.fingerprint(plan, world, counts), |hash, rank| mix(hash ^ *rank as u64))
-            | 1;
-        let request = LoweringInput {
-            collective: call.collective,
-            schedules: &schedules,
-            layout: &layout,
-            element,
-            boards: &machine.boards,
-            window: plan.window,
-            fingerprint,
-        };
-        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program = lower_for_device(&request, slots, self.rank, placement)
-            .expect("schedules that the checker accepts complete");
-        let record = CallRecord::new(fingerprint, call.to_string());
-        let record = call.add_arguments(record, counts);
-        let record = record.choosing("algorithm", plan.algorithm.name());
-        let bytes = (layout.count() * element) as u64;
-        let (input, output) = (call.collective.input(self.rank), call.collective.output(self.rank));
+        let fingerprint = order.fold(label.fingerprint, |hash, rank| mix(hash ^ *rank as u64)) | 1;
+        let label = LoweringLabel { fingerprint, ..label };
+        let lowered =
+            self.lower_by(call, (&schedules, &machine.boards), label, |input, rank, placement| {
+                lower_for_device(input, slots, rank, placement).ok()
+            });
+        let (layout, program) = lowered.expect("schedules that the checker accepts complete");
+        let element = call.kind.size();
+        let input = layout.held(call.collective.input(self.rank));
+        let output = layout.held(call.collective.output(self.rank));
         let apart = !call.in_place || program.stages_input;
         let places = match apart {
             // Far enough from each other, wherever the output begins.
             true => BufferPlaces { input: 0, output: usize::MAX / 2 },
-            false => BufferPlaces {
-                input: start(input, &layout) * element,
-                output: start(output, &layout) * element,
-            },
+            false => BufferPlaces { input: input.start * element, output: output.start * element },
         };
         let lowered = DeviceLowered {
             algorithm: plan.algorithm,
             fingerprint: (program.fingerprint ^ program.fingerprint >> 32) as u32,
-            record: Arc::new(CallRecord { bytes, ..record }),
+            record: Arc::new(self.record_of(call, label, layout.count() * element)),
             stages_input: program.stages_input,
-            input: held(input, &layout) * element,
+            input: input.len() * element,
             scratch: program.scratch,
             divisor: self.divisor(call),
         };
@@ -297,11 +249,11 @@ impl Engine {
             .expect("schedules that the checker accepts complete")
     }
 
-    /// The error of the operation or message with this number, whose kernel gave up. The communicator
-    /// has failed.
-    pub(crate) fn explain_on_device(&mut self, number: u32, fault: DeviceFault) -> Error {
+    /// The error of the operation or message whose kernel gave up and reported this. The communicator has
+    /// failed.
+    pub(crate) fn explain_on_device(&mut self, Report { number, reason }: Report) -> Error {
         let operation = self.health.go_back_to(number);
-        match fault.wait() {
+        match wait(reason) {
             Some((peer, error)) => self.explain_link(operation, 0, peer, error),
             None => self.fail_on_device(operation, OVERLAP.to_owned()),
         }

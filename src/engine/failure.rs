@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
-use crate::execute::messages::{MessageBatch, MessageError};
+use crate::execute::messages::MessageError;
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
@@ -103,43 +103,6 @@ impl Engine {
     #[cold]
     pub(crate) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
         self.health.no_memory(operation, bytes)
-    }
-
-    /// Records, for peers that ask, that this rank sends or receives messages.
-    #[inline(always)]
-    pub(crate) fn begin_messages(&self) {
-        self.health.activity().begin_messages();
-    }
-
-    /// Records that `count` messages are over.
-    #[inline(always)]
-    pub(crate) fn end_messages(&self, count: usize) {
-        self.health.activity().end_messages(count);
-    }
-
-    /// Records which message of `batch` this rank waits for, for peers that ask.
-    #[cold]
-    pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
-        let (member, peer) = batch.awaited();
-        self.note_message(batch.describe(member), peer, batch.step(member));
-    }
-
-    /// Records that this rank waits for the message that `words` describe, for peers that ask.
-    #[cold]
-    pub(crate) fn note_message(&self, words: String, peer: Option<usize>, step: usize) {
-        self.health.begin_message(words, peer, step);
-    }
-
-    /// Records that this rank waits for something else than a rank, for peers that ask.
-    #[cold]
-    pub(crate) fn note_waiting(&self, title: &str) {
-        self.health.begin_message(title.to_owned(), None, 0);
-    }
-
-    /// Withdraws the record of a batch, or of a wait.
-    #[cold]
-    pub(crate) fn note_outside(&mut self) {
-        self.health.end_message();
     }
 
     /// The system cannot start the thread for a request, so this rank cannot do its part in it. The

@@ -51,7 +51,7 @@ impl Engine {
         control: Arc<dyn Control>,
         mut conditions: RunConditions,
     ) -> Self {
-        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
         let mut group = Self::new(rank, boards, control, conditions);
         group.settings = self.settings;
         if self.is_timed() {
@@ -71,7 +71,7 @@ impl Engine {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");
         let mut conditions = self.conditions.clone();
-        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
         let mut group = Self::new(rank, boards, control, conditions);
         group.settings = self.settings;
         group.observe_like(self, members, self.splits);

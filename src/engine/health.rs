@@ -101,9 +101,10 @@ impl Health {
         self.activity.begin(self.sequence, call);
     }
 
-    /// Records which message this rank waits for, and which rank in which step of its group, for
-    /// peers that ask.
-    pub(super) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
+    /// Records which message or what else this rank waits for, and which rank in which step of its group,
+    /// for peers that ask.
+    #[cold]
+    pub(crate) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
         self.activity.begin_message(self.sequence, message);
         if let Some(peer) = peer {
             self.activity.wait(WaitTarget::Rank(peer), step, (0, 1), turns::now());
@@ -111,7 +112,8 @@ impl Health {
     }
 
     /// Withdraws the record of a message.
-    pub(super) fn end_message(&self) {
+    #[cold]
+    pub(crate) fn end_message(&self) {
         self.activity.end_message(self.sequence);
     }
 
@@ -276,10 +278,7 @@ impl Health {
         let lost = self.world_rank(peer);
         let text = self.named(" lost ").rank(lost);
         let text = text.words(format!(" in {operation} (operation {sequence}): {why}"));
-        let kind = CauseKind::Death;
-        let culprit = Some(lost);
-        let first =
-            self.control.fail(Cause { sequence, kind, rank: lost, text, culprit, detail: None });
+        let first = self.tell(CauseKind::Death, lost, text, Some(lost));
         // A rank that has failed leaves, which its peers may take for a death.
         if first.kind == CauseKind::Death && first.rank == peer {
             let why = match lost == peer {
@@ -298,15 +297,21 @@ impl Health {
             return self.error_of(operation, cause);
         }
         let text = format!(" cannot connect to its peers for {operation}: {why}");
-        self.control.fail(Cause {
-            sequence: self.sequence,
-            kind: CauseKind::Timeout,
-            rank: self.world_rank(self.rank),
-            text: self.named(&text),
-            culprit: None,
-            detail: None,
-        });
+        let me = self.world_rank(self.rank);
+        self.tell(CauseKind::Timeout, me, self.named(&text), None);
         Error::Connect { rank: self.rank, operation, why }
+    }
+
+    /// Tells all ranks of a failure that only a sentence describes. Returns the first failure.
+    fn tell(
+        &self,
+        kind: CauseKind,
+        rank: usize,
+        text: RankSentence,
+        culprit: Option<usize>,
+    ) -> Cause {
+        let sequence = self.sequence;
+        self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None })
     }
 
     /// The number in the world of rank `rank` of the group.
@@ -369,10 +374,8 @@ impl Health {
         let cause = text.in_group(self.activity.members());
         let error = Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
         self.fail(error.clone());
-        let kind = CauseKind::UserAbort;
         let rank = self.world_rank(rank);
-        let culprit = Some(rank);
-        self.control.fail(Cause { sequence, kind, rank, text, culprit, detail: None });
+        self.tell(CauseKind::UserAbort, rank, text, Some(rank));
         error
     }
 }

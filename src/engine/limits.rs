@@ -9,34 +9,17 @@ pub(crate) use maypole_transports::turns::LONGEST;
 #[derive(Debug)]
 pub(crate) struct TimeLimits {
     /// How long one wait for a peer may last.
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// When each open section must end, and how long it was given. The innermost section is last,
     /// and only its deadline counts.
     deadlines: Vec<(Instant, Duration)>,
     /// True while a background thread uses the engine and the rank computes in another thread.
-    background: bool,
+    pub(crate) background: bool,
 }
 
 impl TimeLimits {
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { timeout, deadlines: Vec::new(), background: false }
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-    }
-
-    /// True while a background thread uses the engine.
-    pub(crate) fn is_in_background(&self) -> bool {
-        self.background
-    }
-
-    pub(crate) fn set_background(&mut self, background: bool) {
-        self.background = background;
     }
 
     /// Opens a section that must end within `duration` from now.

@@ -28,7 +28,7 @@ mod watcher;
 
 use crate::control::Control;
 use crate::element::Factor;
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
@@ -47,7 +47,7 @@ use crate::execute::{ExecuteError, Executor};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::{Explanation, MeasuredTime, Plan};
-use maypole_kernels::{CustomReducer, Reducer, Scalar, View, ViewMut, divide};
+use maypole_kernels::{CustomReducer, Reducer, divide};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     calls: PreparedCalls,
     registrations: Registrations,
     user_schedules: UserSchedules,
-    observers: Option<Box<Observers>>,
+    pub(crate) observers: Option<Box<Observers>>,
     executor: Executor,
     /// True once the executor has the board, or needs none.
     connected: bool,
@@ -141,7 +141,7 @@ impl Engine {
     /// Changes how long calls may take, and how this rank waits accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
-        self.health.activity().set_background(self.limits.is_in_background());
+        self.health.activity().set_background(self.limits.background);
         self.executor.set_waiting(self.waiting());
     }
 
@@ -152,117 +152,84 @@ impl Engine {
 
     /// Runs one call whose input is first multiplied by `factor`. The product is in a staging
     /// buffer, so the call is not in place.
-    pub(crate) fn call_scaled(
-        &mut self,
-        call: CollectiveCall,
-        factor: Factor,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    pub(crate) fn call_scaled(&mut self, ready: ReadyCall<'_>, factor: Factor) -> Result<()> {
+        let call = ready.call;
         let scalar = factor.scalar(call.kind).ok_or_else(|| {
             let kind = call.kind.name();
             call.invalid(self.rank, format!("{kind} cannot hold the factor {}", factor.value()))
         })?;
-        self.perform(CollectiveCall { in_place: false, ..call }, Some(scalar), input, output)
+        let call = CollectiveCall { in_place: false, ..call };
+        self.perform(ReadyCall { call, factor: Some(scalar), ..ready })
     }
 
     /// Runs one call that combines by the user's `operation`.
     pub(crate) fn call_custom(
         &mut self,
-        call: CollectiveCall,
+        ready: ReadyCall<'_>,
         operation: &CustomReducer,
-        input: View<'_>,
-        output: ViewMut<'_>,
     ) -> Result<()> {
-        self.make_current(call)?;
+        self.make_current(ready.call)?;
         let at = self.calls.current();
         let reducer = &mut self.calls.at_mut(at).reducer;
         let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
         // After a panic the communicator has failed, so nothing is used again that the panic left
         // half done.
-        let done = catch_unwind(AssertUnwindSafe(|| self.perform(call, None, input, output)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.perform(ready)));
         // The program outlives the call, but the user's function need not.
         self.calls.at_mut(at).reducer = before;
         done.unwrap_or_else(|panic| {
-            self.panicked(&call.to_string(), &*panic);
+            self.panicked(&ready.call.to_string(), &*panic);
             resume_unwind(panic)
         })
     }
 
     /// Runs one call, whose input is multiplied by `factor` first, if there is one.
     #[inline(always)]
-    pub(crate) fn perform(
-        &mut self,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
-        let is_fast = self.calls.is_fast(call, self.settings.plan());
+    pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
+        let is_fast = self.calls.is_fast(ready.call, self.settings.plan);
         if !is_fast || self.health.is_alarmed() || !self.health.is_in_own_process() {
-            return self.perform_slow(call, factor, input, output);
+            return self.perform_slow(ready);
         }
-        self.perform_at(self.calls.fast(), call, factor, input, output)
+        self.perform_at(self.calls.fast(), ready)
     }
 
     #[cold]
     #[inline(never)]
-    fn perform_slow(
-        &mut self,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    fn perform_slow(&mut self, ready: ReadyCall<'_>) -> Result<()> {
+        let call = ready.call;
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
-        if self.settings.is_checked() {
+        if self.settings.checked {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
         if self.calls.at(self.calls.current()).asks() {
-            return self.perform_asking(call, factor, input, output);
+            return self.perform_asking(ready);
         }
         let at = self.calls.current();
         match self.observers {
-            Some(_) => self.perform_observed(call, factor, input, output),
-            None if self.calls.at(at).staged.stores.applies() => {
-                self.perform_large(at, call, factor, input, output)
-            }
-            None => self.perform_at(at, call, factor, input, output),
+            Some(_) => self.perform_observed(ready),
+            None if self.calls.at(at).staged.stores.applies() => self.perform_large(at, ready),
+            None => self.perform_at(at, ready),
         }
     }
 
     #[inline(always)]
-    fn perform_at(
-        &mut self,
-        at: usize,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    fn perform_at(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
         self.health.enter();
         let prepared = self.calls.at(at);
-        let buffers = self.calls.buffers(at, factor, input, output);
+        let buffers = self.calls.buffers(at, ready);
         let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
-        self.finish(at, call, output, done)
+        self.finish(at, ready, done)
     }
 
     /// As [`perform_at`](Self::perform_at), for a program of large publications.
-    fn perform_large(
-        &mut self,
-        at: usize,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    fn perform_large(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
-        let buffers = self.calls.buffers(at, factor, input, output);
+        let buffers = self.calls.buffers(at, ready);
         let done = self.executor.run_choosing(&staged.program, &staged.stores, reducer, &buffers);
-        self.finish(at, call, output, done)
+        self.finish(at, ready, done)
     }
 
     /// Ends a call whose program has ended.
@@ -270,18 +237,17 @@ impl Engine {
     fn finish(
         &mut self,
         at: usize,
-        call: CollectiveCall,
-        output: ViewMut<'_>,
+        ready: ReadyCall<'_>,
         done: std::result::Result<(), Box<ExecuteError>>,
     ) -> Result<()> {
         if let Err(failure) = done {
-            return Err(self.explain_program(call, *failure));
+            return Err(self.explain_program(ready.call, *failure));
         }
         self.health.exit();
         let prepared = self.calls.at_mut(at);
         prepared.staged.runs += 1;
         if let Some(divisor) = prepared.divisor {
-            divide(output, call.kind, divisor);
+            divide(ready.output, ready.call.kind, divisor);
         }
         Ok(())
     }
@@ -290,7 +256,7 @@ impl Engine {
     #[inline]
     fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
         self.health.check_process()?;
-        if self.calls.is_current(call, self.settings.plan()) {
+        if self.calls.is_current(call, self.settings.plan) {
             return Ok(());
         }
         self.look_up(call)
@@ -301,7 +267,7 @@ impl Engine {
     #[inline(never)]
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
         self.check_usable(|| call.to_string())?;
-        let source = ProgramSource::Table(self.settings.plan());
+        let source = ProgramSource::Table(self.settings.plan);
         let at = match self.calls.find(ProgramKey { call, source }) {
             Some(at) => at,
             None => self.prepare(call)?,
@@ -314,7 +280,7 @@ impl Engine {
     fn set_current(&mut self, at: usize) {
         let prepared = self.calls.at(at);
         let slow = self.observers.is_some()
-            || self.settings.is_checked()
+            || self.settings.checked
             || prepared.asks()
             || prepared.staged.stores.applies();
         self.calls.set_current(at, slow);
@@ -357,7 +323,7 @@ impl Engine {
         let is_alike = |prepared: &&PreparedCall| {
             prepared.call.collective == collective
                 && chooser.bytes(prepared.call) == bytes
-                && prepared.plan == self.settings.plan()
+                && prepared.plan == self.settings.plan
         };
         let measured = |path: CallPath| {
             let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));

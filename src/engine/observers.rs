@@ -4,13 +4,12 @@
 //! calls are observed its result is false.
 
 use crate::engine::Engine;
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::prepared::PreparedCall;
 use crate::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
 use crate::execute::{Buffers, ExecuteError, Executor};
 use crate::lower::Program;
-use maypole_kernels::{Scalar, View, ViewMut};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,15 +109,6 @@ impl Engine {
         self.calls.clear(self.executor.locals());
     }
 
-    /// Takes the observers away, to be [restored](Self::restore_observers).
-    pub(crate) fn take_observers(&mut self) -> Option<Box<Observers>> {
-        self.observers.take()
-    }
-
-    pub(crate) fn restore_observers(&mut self, observers: Option<Box<Observers>>) {
-        self.observers = observers;
-    }
-
     /// Observes the calls of this group, the `number`-th that was split off, as those of its
     /// `parent` are observed. `members` are ranks of the parent.
     pub(super) fn observe_like(&mut self, parent: &Self, members: &[usize], number: u64) {
@@ -129,22 +119,16 @@ impl Engine {
     /// Runs the current call while calls are observed.
     #[cold]
     #[inline(never)]
-    pub(super) fn perform_observed(
-        &mut self,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    pub(super) fn perform_observed(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let start = Instant::now();
         let sequence = self.health.sequence();
         self.health.enter();
         let at = self.calls.current();
         let prepared = self.calls.at(at);
-        let buffers = self.calls.buffers(at, factor, input, output);
+        let buffers = self.calls.buffers(at, ready);
         let observers = self.observers.as_deref_mut();
         let done = run_recorded(&mut self.executor, prepared, &buffers, observers, sequence);
-        self.finish(at, call, output, done)?;
+        self.finish(at, ready, done)?;
         self.note_time(at, start);
         Ok(())
     }

@@ -11,41 +11,26 @@ const PROGRAM_MEMORY: usize = 8 << 20;
 /// The user's settings for the calls that follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallSettings {
-    plan: Option<PlanOverride>,
-    preferred: Option<Algorithm>,
-    deterministic: bool,
-    checked: bool,
-    memory_limit: Option<usize>,
-    program_memory: Option<usize>,
+    /// The plan of all calls; `None` leaves the choice to the tuner.
+    pub(crate) plan: Option<PlanOverride>,
+    /// The algorithm of all calls that it supports.
+    pub(crate) preferred: Option<Algorithm>,
+    /// Every element of a reduction is the plain loop over the ranks.
+    pub(crate) deterministic: bool,
+    /// All ranks compare their calls before each one.
+    pub(crate) checked: bool,
+    /// The most bytes of shared memory that this rank may use, if there is a limit.
+    pub(crate) memory_limit: Option<usize>,
+    /// The most bytes of the programs that are kept, if the user has said so.
+    pub(crate) program_limit: Option<usize>,
 }
 
 impl CallSettings {
-    /// The plan that was named for all calls.
-    #[inline(always)]
-    pub(crate) fn plan(&self) -> Option<PlanOverride> {
-        self.plan
-    }
-
-    /// Names the plan of all calls, or leaves the choice to the tuner. Returns the plan before.
-    pub(crate) fn set_plan(&mut self, plan: Option<PlanOverride>) -> Option<PlanOverride> {
-        std::mem::replace(&mut self.plan, plan)
-    }
-
-    /// Names the algorithm of all calls that it supports.
-    pub(crate) fn prefer(&mut self, algorithm: Option<Algorithm>) {
-        self.preferred = algorithm;
-    }
-
     /// The plan for `collective`: the plan that was named, else the preferred algorithm if it
     /// supports the collective.
     pub(crate) fn plan_for(&self, collective: Collective) -> Option<PlanOverride> {
         let preferred = self.preferred.filter(|algorithm| algorithm.supports(collective));
         self.plan.or(preferred.map(PlanOverride::from))
-    }
-
-    /// True if every element of a reduction is the plain loop over the ranks.
-    pub(crate) fn is_deterministic(&self) -> bool {
-        self.deterministic
     }
 
     /// True if a call of `collective` must be deterministic. False for collectives that combine
@@ -55,35 +40,8 @@ impl CallSettings {
         self.deterministic && collective.reduces()
     }
 
-    pub(crate) fn set_deterministic(&mut self, deterministic: bool) {
-        self.deterministic = deterministic;
-    }
-
-    /// True if all ranks compare their calls before each one.
-    #[inline]
-    pub(crate) fn is_checked(&self) -> bool {
-        self.checked
-    }
-
-    pub(crate) fn set_checked(&mut self, checked: bool) {
-        self.checked = checked;
-    }
-
-    /// The most bytes of shared memory that this rank may use, if there is a limit.
-    pub(crate) fn memory_limit(&self) -> Option<usize> {
-        self.memory_limit
-    }
-
-    pub(crate) fn limit_memory(&mut self, bytes: Option<usize>) {
-        self.memory_limit = bytes;
-    }
-
     /// The most bytes of programs that are kept for calls to come.
     pub(crate) fn program_memory(&self) -> usize {
-        self.program_memory.unwrap_or(PROGRAM_MEMORY)
-    }
-
-    pub(crate) fn limit_programs(&mut self, bytes: Option<usize>) {
-        self.program_memory = bytes;
+        self.program_limit.unwrap_or(PROGRAM_MEMORY)
     }
 }

@@ -10,7 +10,7 @@ use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Fault;
-use maypole_transports::board::{Board, MAX_RANKS, Publication};
+use maypole_transports::board::{Board, MAX_RANKS};
 use maypole_transports::process_memory::ProcessMemory;
 use std::io;
 
@@ -140,14 +140,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
 
     /// Publishes that the result of `fold` is ready.
     fn announce(&mut self, at: usize, k: u32, fold: &Fold) -> Result<(), Box<ExecuteError>> {
-        let publication = Publication {
-            class: self.program.class,
-            mask: self.program.mask,
-            position: self.executor.positions[self.executor.me] + self.published,
-            audience: fold.audience,
-            fingerprint: self.program.fingerprint,
-            len: 0,
-        };
+        let publication = self.publication(fold, 0);
         self.await_room(at, k, publication)?;
         self.executor.board().commit(publication);
         self.published += 1;

@@ -95,14 +95,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 _ => unreachable!("the program reaches no registered memory"),
             }
         }
-        let publication = Publication {
-            class: self.program.class,
-            mask: self.program.mask,
-            position: self.executor.positions[self.executor.me] + self.published,
-            audience: fold.audience,
-            fingerprint: self.program.fingerprint,
-            len,
-        };
+        let publication = self.publication(fold, len);
         if fold.audience != 0 {
             self.await_room(at, k, publication)?;
         }
@@ -144,6 +137,19 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             self.published += 1;
         }
         Ok(())
+    }
+
+    /// The next publication of this rank, which has the result of `fold`.
+    #[inline(always)]
+    pub(super) fn publication(&self, fold: &Fold, len: usize) -> Publication {
+        Publication {
+            class: self.program.class,
+            mask: self.program.mask,
+            position: self.executor.positions[self.executor.me] + self.published,
+            audience: fold.audience,
+            fingerprint: self.program.fingerprint,
+            len,
+        }
     }
 
     /// True if the fold copies so much to the output that nobody will find it in a cache.

@@ -10,8 +10,7 @@ use super::program::{
 };
 use super::publications::{Posts, Publications};
 use super::strategy::Strategy;
-use crate::schedule::collective::HeldChunks;
-use crate::schedule::{Buffer, Layout, Placement, Span};
+use crate::schedule::{Buffer, Placement, Span};
 
 /// Emits one rank's program.
 pub(super) struct Emitter<'a> {
@@ -52,7 +51,7 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn emit(&self, stages_input: bool) -> Program {
         let numbering = |local| Numbering::new(self.publications.stages(local), self.windows);
-        let numberings: Box<[_]> = (0..self.peers.locals().len()).map(numbering).collect();
+        let numberings: Box<[_]> = (0..self.peers.locals.len()).map(numbering).collect();
         let totals: Box<[u64]> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
@@ -121,7 +120,7 @@ impl<'a> Emitter<'a> {
             peer: *peer as u32,
             posts: Numbering::new(self.posts.stages(stream), self.windows),
         };
-        self.peers.remotes().iter().enumerate().map(link).collect()
+        self.peers.remotes.iter().enumerate().map(link).collect()
     }
 
     /// `first_of[s]`: the first fold of stage `s` or later.
@@ -233,7 +232,7 @@ impl<'a> Emitter<'a> {
         let own = folds.of(self.me);
         let mut flushes = Vec::new();
         let mut ranges = vec![(0, 0); own.len()];
-        if self.peers.remotes().is_empty() && !folds.are_reaching() {
+        if self.peers.remotes.is_empty() && !folds.are_reaching() {
             return (flushes, ranges);
         }
         let index = SpanIndex::new(self.request.schedules, self.placement);
@@ -261,8 +260,8 @@ impl<'a> Emitter<'a> {
         let collective = self.request.collective;
         let range = layout.of(rank, span);
         let base = match span.buffer {
-            Buffer::Input => held_from(collective.input(rank), layout),
-            Buffer::Output => held_from(collective.output(rank), layout),
+            Buffer::Input => layout.held(collective.input(rank)).start,
+            Buffer::Output => layout.held(collective.output(rank)).start,
             Buffer::Scratch => 0,
         };
         Extent::new(range.start - base, range.len(), self.windows, self.request.element)
@@ -286,7 +285,7 @@ impl Emitter<'_> {
             pushes.extend(folds.pushes(*fold as usize).map(push));
             first_push.push(pushes.len() as u32);
         }
-        let locals = || self.peers.locals().iter().copied();
+        let locals = || self.peers.locals.iter().copied();
         let others = locals().filter(|peer| *peer != self.me);
         let awaited = others.filter(|peer| self.is_awaited_at_end(*peer));
         Some(Box::new(RegisteredAccess {
@@ -344,12 +343,4 @@ fn extend<T>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> (u32, u32)
     let start = list.len() as u32;
     list.extend(more);
     (start, list.len() as u32)
-}
-
-/// Where in the whole a buffer that holds these chunks begins.
-fn held_from(held: HeldChunks, layout: &Layout) -> usize {
-    match held {
-        HeldChunks::One(chunk) => layout.range(chunk).start,
-        HeldChunks::All | HeldChunks::Nothing => 0,
-    }
 }

@@ -3,7 +3,7 @@
 //! all-reduce by halving and doubling among 64 ranks took 43 ms; with long lists it takes 2.5 ms.
 
 use crate::schedule::hosts::Boards;
-use crate::schedule::{Buffer, Placement, Schedule, Span};
+use crate::schedule::{Placement, Schedule, Span};
 use std::ops::Range;
 
 /// Where a source of a fold comes from, before there are windows.
@@ -294,11 +294,6 @@ impl SpanIndex {
     }
 
     pub(super) fn of(self, span: Span) -> usize {
-        let buffer = match span.in_place(self.placement).buffer {
-            Buffer::Input => 0,
-            Buffer::Output => 1,
-            Buffer::Scratch => 2,
-        };
-        buffer * self.stride + span.chunk
+        span.in_place(self.placement).buffer as usize * self.stride + span.chunk
     }
 }

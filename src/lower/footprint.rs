@@ -2,7 +2,6 @@
 
 use super::LoweringInput;
 use crate::schedule::Placement;
-use crate::schedule::collective::HeldChunks;
 
 /// Bytes of the buffers of all ranks of a board from which on the caches hold too little of them to
 /// be worth filling. Measured on two cores of a shared server (Intel Xeon, 2 MiB of second-level
@@ -13,14 +12,9 @@ const BEYOND_CACHES: usize = 32 << 20;
 impl LoweringInput<'_> {
     /// True if the caches hold little of the buffers that the ranks on the board of rank `me` pass.
     pub(super) fn is_beyond_caches(&self, me: usize, placement: Placement) -> bool {
-        let held = |chunks: HeldChunks| match chunks {
-            HeldChunks::Nothing => 0,
-            HeldChunks::One(chunk) => self.layout.range(chunk).len(),
-            HeldChunks::All => self.layout.count(),
-        };
         let elements = |rank: &usize| {
-            let input = held(self.collective.input(*rank));
-            let output = held(self.collective.output(*rank));
+            let input = self.layout.held(self.collective.input(*rank)).len();
+            let output = self.layout.held(self.collective.output(*rank)).len();
             match placement {
                 Placement::Apart => input.saturating_add(output),
                 Placement::InPlace => input.max(output),

@@ -2,6 +2,7 @@
 //! each fold.
 
 use super::folds::{FusedFolds, SpanIndex};
+use crate::labels;
 use crate::schedule::Symmetry;
 
 /// Which send each receive takes.
@@ -47,7 +48,11 @@ impl Matching {
             receives.extend(receives_of(folds, rank));
             // By sender, and those of a sender in their order, as the sends are.
             receives.sort_by_key(|receive: &MessagePlace| receive.peer);
-            matching.pair(rank, &sends[starts[rank]..starts[rank + 1]], &receives)?;
+            matching.pair(
+                rank,
+                &sends[starts[rank] as usize..starts[rank + 1] as usize],
+                &receives,
+            )?;
         }
         Some(matching)
     }
@@ -141,26 +146,16 @@ impl Matching {
 
 /// The sends of all ranks by receiver, then by sender, then in their order; and where those to each
 /// receiver start.
-fn sends_by_receiver(folds: &FusedFolds) -> (Vec<usize>, Vec<MessagePlace>) {
-    let world = folds.ranks().len();
-    let mut starts = vec![0; world + 1];
-    for to in folds.all_to() {
-        starts[*to as usize + 1] += 1;
-    }
-    for rank in 0..world {
-        starts[rank + 1] += starts[rank];
-    }
-    let mut free = starts.clone();
-    let mut sends = vec![MessagePlace::default(); folds.all_to().len()];
-    for (to, send) in folds.ranks().flat_map(|rank| sends_of(folds, rank)) {
-        sends[free[to]] = send;
-        free[to] += 1;
-    }
-    (starts, sends)
+fn sends_by_receiver(folds: &FusedFolds) -> (Vec<u32>, Vec<MessagePlace>) {
+    let sends = folds.ranks().flat_map(|rank| sends_of(folds, rank));
+    labels::sorted(folds.ranks().len(), sends)
 }
 
 /// What `rank` sends, each with its receiver.
-fn sends_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = (usize, MessagePlace)> {
+fn sends_of(
+    folds: &FusedFolds,
+    rank: usize,
+) -> impl Iterator<Item = (usize, MessagePlace)> + Clone {
     folds.of(rank).flat_map(move |fold| {
         folds.to_places(fold).map(move |place| {
             let send = MessagePlace { peer: rank as u32, fold: fold as u32, place: place as u32 };

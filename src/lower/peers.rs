@@ -16,9 +16,9 @@ pub(super) enum PeerLink {
 /// All ranks that a rank exchanges messages with.
 pub(super) struct Peers {
     /// Ranks of its board, ascending; their places are the local ranks.
-    locals: Vec<usize>,
+    pub(super) locals: Vec<usize>,
     /// Ranks that it has streams with, ascending.
-    remotes: Vec<usize>,
+    pub(super) remotes: Vec<usize>,
     /// By rank.
     reached: Vec<Option<PeerLink>>,
 }
@@ -41,14 +41,6 @@ impl Peers {
             .enumerate()
             .for_each(|(at, rank)| reached[*rank] = Some(PeerLink::Stream(at)));
         Self { locals, remotes, reached }
-    }
-
-    pub(super) fn locals(&self) -> &[usize] {
-        &self.locals
-    }
-
-    pub(super) fn remotes(&self) -> &[usize] {
-        &self.remotes
     }
 
     /// # Panics

@@ -28,15 +28,12 @@ struct RankPublications {
 impl Publications {
     /// The publications on the board of `me`.
     pub(super) fn new(strategy: &Strategy, peers: &Peers, me: usize) -> Self {
-        let mut ranks: Vec<RankPublications> = peers
-            .locals()
-            .iter()
-            .map(|rank| RankPublications::new(strategy, peers, *rank))
-            .collect();
+        let mut ranks: Vec<RankPublications> =
+            peers.locals.iter().map(|rank| RankPublications::new(strategy, peers, *rank)).collect();
         let own = peers.local(me).expect("a rank is on its own board");
         let mine = std::mem::take(&mut ranks[own].nth);
         let first = ranks[own].first;
-        for (rank, numbered) in peers.locals().iter().zip(&mut ranks) {
+        for (rank, numbered) in peers.locals.iter().zip(&mut ranks) {
             numbered.implied = implied(strategy, *rank, me, |sent| mine[sent - first]);
         }
         ranks[own].nth = mine;
@@ -102,10 +99,10 @@ fn implied(strategy: &Strategy, rank: usize, me: usize, nth: impl Fn(usize) -> u
 }
 
 fn all_readers_answer(folds: &FusedFolds, peers: &Peers) -> bool {
-    let ranks = peers.locals().len();
+    let ranks = peers.locals.len();
     // By writer and reader.
     let mut reads = vec![false; ranks * ranks];
-    for (writer, rank) in peers.locals().iter().enumerate() {
+    for (writer, rank) in peers.locals.iter().enumerate() {
         for fold in folds.of(*rank) {
             let readers = folds.to(fold).iter().filter_map(|to| peers.local(*to as usize));
             readers.for_each(|reader| reads[writer * ranks + reader] = true);
@@ -141,7 +138,7 @@ impl Posts {
             false => folds.to_places(own.start).start..folds.to_places(own.end - 1).end,
         };
         let mut posts = vec![Flush { peer: 0, nth: 0, stage: 0 }; places.len()];
-        let mut stages = vec![Vec::new(); peers.remotes().len()];
+        let mut stages = vec![Vec::new(); peers.remotes.len()];
         let own_local = peers.local(me).expect("a rank is on its own board");
         for fold in &strategy.order[own] {
             let fold = *fold as usize;

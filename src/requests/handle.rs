@@ -52,7 +52,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         Self {
             rank: engine.rank(),
             boards: engine.boards().clone(),
-            timeout: engine.limits().timeout(),
+            timeout: engine.limits().timeout,
             alarm: engine.health().control().alarm(),
             owner: engine.owner(),
             conditions: engine.conditions().clone(),
@@ -131,7 +131,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
     /// Changes the timeout of calls and requests that are started from now on.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
-        self.change(move |engine| engine.change_limits(|limits| limits.set_timeout(timeout)));
+        self.change(move |engine| engine.change_limits(|limits| limits.timeout = timeout));
     }
 
     pub(crate) fn is_here(&self) -> bool {
@@ -145,7 +145,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
     }
 
     pub(crate) fn put(&mut self, engine: Box<Engine>) {
-        self.timeout = engine.limits().timeout();
+        self.timeout = engine.limits().timeout;
         self.here = OnceCell::from(engine);
     }
 

@@ -43,7 +43,7 @@ pub(crate) trait EngineBorrower: Send + 'static {
     /// Says whether a background thread uses the engine while the rank computes in another thread.
     /// A wait in the background leaves the core to the computation.
     fn set_background(&mut self, background: bool) {
-        self.engine().change_limits(|limits| limits.set_background(background));
+        self.engine().change_limits(|limits| limits.background = background);
     }
 }
 

@@ -305,15 +305,13 @@ impl Collective {
     #[inline]
     pub const fn input(self, rank: usize) -> HeldChunks {
         match self {
-            Self::Broadcast { root } | Self::Scatter { root } => {
-                if rank == root {
-                    HeldChunks::All
-                } else {
-                    HeldChunks::Nothing
-                }
+            Self::Broadcast { root } | Self::Scatter { root } if rank != root => {
+                HeldChunks::Nothing
             }
             Self::Gather { .. } | Self::AllGather => HeldChunks::One(rank),
-            Self::Reduce { .. }
+            Self::Broadcast { .. }
+            | Self::Scatter { .. }
+            | Self::Reduce { .. }
             | Self::AllReduce
             | Self::ReduceScatter
             | Self::AllToAll
@@ -327,16 +325,12 @@ impl Collective {
     #[inline]
     pub const fn output(self, rank: usize) -> HeldChunks {
         match self {
-            Self::Reduce { root } | Self::Gather { root } => {
-                if rank == root {
-                    HeldChunks::All
-                } else {
-                    HeldChunks::Nothing
-                }
-            }
+            Self::Reduce { root } | Self::Gather { root } if rank != root => HeldChunks::Nothing,
             Self::Scatter { .. } | Self::ReduceScatter => HeldChunks::One(rank),
             Self::ExclusiveScan if rank == 0 => HeldChunks::Nothing,
             Self::Broadcast { .. }
+            | Self::Reduce { .. }
+            | Self::Gather { .. }
             | Self::AllReduce
             | Self::AllGather
             | Self::AllToAll

@@ -7,6 +7,7 @@
 
 mod tracks;
 
+use crate::labels;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 use tracks::Tracks;
@@ -88,20 +89,8 @@ type Edge = (u32, u32);
 
 impl Successors {
     fn new(nodes: usize, edges: &[Edge]) -> Self {
-        let mut starts = vec![0; nodes + 1];
-        for (from, _) in edges {
-            starts[*from as usize + 1] += 1;
-        }
-        for node in 0..nodes {
-            starts[node + 1] += starts[node];
-        }
-        let mut free = starts.clone();
-        let mut to = vec![0; edges.len()];
-        for &(from, next) in edges {
-            let place = &mut free[from as usize];
-            to[*place as usize] = next;
-            *place += 1;
-        }
+        let edges = edges.iter().map(|&(from, next)| (from as usize, next));
+        let (starts, to) = labels::sorted(nodes, edges);
         Self { starts, to }
     }
 

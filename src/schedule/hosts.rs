@@ -14,8 +14,8 @@
 //! assert_eq!(Boards::separate(3).numbers(), [0, 1, 2]);
 //! ```
 
+use crate::labels;
 use maypole_transports::board::MAX_RANKS;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Deref;
 
@@ -93,13 +93,9 @@ impl Boards {
 
 impl RankGroups {
     fn new<T: Eq + Hash>(labels: &[T]) -> Self {
-        let mut known = HashMap::new();
-        let mut numbers = Vec::with_capacity(labels.len());
-        for label in labels {
-            let fresh = known.len();
-            numbers.push(*known.entry(label).or_insert(fresh));
-        }
-        Self { numbers, count: known.len() }
+        let numbers = labels::numbers(labels);
+        let count = numbers.iter().max().map_or(0, |last| last + 1);
+        Self { numbers, count }
     }
 
     fn subset(&self, members: &[usize]) -> Self {

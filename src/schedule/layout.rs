@@ -1,5 +1,6 @@
 //! How the whole is cut into chunks, in elements.
 
+use super::collective::HeldChunks;
 use super::{Buffer, Span};
 use std::ops::Range;
 
@@ -65,6 +66,15 @@ impl Layout {
             Cut::Even { chunks, .. } => *chunks,
             Cut::Given(starts) => starts.len() - 1,
             Cut::Pairs(ranks) => ranks.len(),
+        }
+    }
+
+    /// Where in the whole a buffer lies that holds these chunks.
+    pub fn held(&self, chunks: HeldChunks) -> Range<usize> {
+        match chunks {
+            HeldChunks::Nothing => 0..0,
+            HeldChunks::One(chunk) => self.range(chunk),
+            HeldChunks::All => 0..self.count(),
         }
     }
 

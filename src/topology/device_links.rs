@@ -239,14 +239,13 @@ impl DeviceLinks {
 impl DeviceLinks {
     /// As bytes, for the other ranks.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(&(&self.gpus, &self.paths)).expect("numbers can be serialized")
+        crate::wire::encode(&(&self.gpus, &self.paths))
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it does not describe `world` ranks.
     pub(crate) fn from_bytes(bytes: &[u8], world: usize) -> Option<Self> {
-        let ((gpus, paths), rest) = postcard::take_from_bytes(bytes).ok()?;
-        let (gpus, paths): (Vec<usize>, Option<DevicePaths>) = (gpus, paths);
-        let fits = rest.is_empty() && world > 0 && gpus.len() == world;
+        let (gpus, paths): (Vec<usize>, Option<DevicePaths>) = crate::wire::decode(bytes).ok()?;
+        let fits = world > 0 && gpus.len() == world;
         let fits = fits && paths.as_ref().is_none_or(|paths| paths.join(world));
         fits.then(|| Self::with(gpus, paths))
     }

@@ -71,7 +71,6 @@ impl CostTable {
         wake: 5_000_000,
     };
 
-    const NAMES: [&'static str; 6] = ["tiny", "small", "chunk", "tcp", "copy", "verbs"];
     /// The names that a table may lack, because tables of earlier versions do.
     const OPTIONAL: [&'static str; 1] = ["verbs"];
 
@@ -162,21 +161,15 @@ impl CostTable {
     }
 
     /// The costs by name, in the order of the file.
-    pub fn rows(&self) -> [(&'static str, Costs); 6] {
-        let costs = [self.tiny, self.small, self.chunk, self.tcp, self.copy, self.verbs];
-        std::array::from_fn(|at| (Self::NAMES[at], costs[at]))
+    pub fn rows(mut self) -> [(&'static str, Costs); 6] {
+        self.rows_mut().map(|(name, costs)| (name, *costs))
     }
 
-    fn row_mut(&mut self, name: &str) -> Option<&mut Costs> {
-        match name {
-            "tiny" => Some(&mut self.tiny),
-            "small" => Some(&mut self.small),
-            "chunk" => Some(&mut self.chunk),
-            "tcp" => Some(&mut self.tcp),
-            "copy" => Some(&mut self.copy),
-            "verbs" => Some(&mut self.verbs),
-            _ => None,
-        }
+    fn rows_mut(&mut self) -> [(&'static str, &mut Costs); 6] {
+        let Self { tiny, small, chunk, tcp, copy, verbs, .. } = self;
+        let costs = [tiny, small, chunk, tcp, copy, verbs];
+        let mut names = ["tiny", "small", "chunk", "tcp", "copy", "verbs"].into_iter();
+        costs.map(|costs| (names.next().unwrap_or_default(), costs))
     }
 }
 
@@ -265,7 +258,8 @@ impl FromStr for CostTable {
         {
             seen.push(table.read(line).ok_or(TableError::Line(at + 1))?);
         }
-        let missing = Self::NAMES
+        let names = table.rows().map(|(name, _)| name);
+        let missing = names
             .into_iter()
             .chain(["switch", "wake"])
             .filter(|name| !Self::OPTIONAL.contains(name))
@@ -284,7 +278,10 @@ impl CostTable {
         match (name, &numbers[..]) {
             ("switch", &[switch]) => self.switch = switch,
             ("wake", &[wake]) => self.wake = wake,
-            (name, &[alpha, beta, gamma]) => *self.row_mut(name)? = Costs { alpha, beta, gamma },
+            (name, &[alpha, beta, gamma]) => {
+                let row = self.rows_mut().into_iter().find(|row| row.0 == name)?;
+                *row.1 = Costs { alpha, beta, gamma };
+            }
             _ => return None,
         }
         Some(name.to_owned())

@@ -49,12 +49,14 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "examples/trainer/src src",
         "a search trains trials; nothing below it knows that it is one of many",
     ),
+    ("src/{labels,wire}", "", "numbers of names, and bytes of plain data, whatever they say"),
     (
         "src/schedule",
-        "",
+        "labels",
         "schedules and their readers are plain data; they know no maker and no executor",
     ),
-    ("src/schedule/{collective,hosts,layout,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/{collective,hosts,trace,walk}", "", "the law depends on nothing"),
+    ("src/schedule/layout", "collective", "chunks of a whole, and what a buffer holds of them"),
     ("src/schedule/file", "collective", "a file holds steps and a promise, for whoever reads them"),
     ("src/schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     (
@@ -73,8 +75,8 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "the simulator prices steps, whatever they are for",
     ),
     ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
-    ("src/lower", "schedule", "lowering is pure and knows no algorithm"),
-    ("src/topology", "", "topologies are data about machines, not executors"),
+    ("src/lower", "labels schedule", "lowering is pure and knows no algorithm"),
+    ("src/topology", "labels wire", "topologies are data about machines, not executors"),
     ("src/topology/{model,rings,transport}", "", "a graph of a machine depends on nothing"),
     ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),
     ("src/topology/system", "model", "the devices of a machine make a graph"),
@@ -97,7 +99,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src/execute/stores", "", "a kind of store is chosen by what calls take, whatever they do"),
     ("src/execute/run", "peer_stream polling stores streams", "one loop walks every program"),
     ("src/execute/{readers,registered}", "polling run", "ways to run a program, apart"),
-    ("src/world", "", "processes become ranks without any collective"),
+    ("src/world", "labels wire", "processes become ranks without any collective"),
     ("src/world/{launch,peer,sentence,verbs}", "", "what is read and said depends on nothing"),
     ("src/world/calls", "sentence", "what ranks have called is data, whoever asks for it"),
     ("src/world/service", "calls peer sentence verbs", "a service does not know how ranks joined"),
@@ -112,7 +114,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src/status", "control error world", "a status is read of what calls have noted"),
     (
         "src/engine",
-        "algorithms control element error execute lower schedule status topology tuner world",
+        "algorithms control element error execute lower schedule status topology tuner wire world",
         "an engine makes calls; it does not know how its ranks joined or how it is used",
     ),
     (
@@ -123,14 +125,14 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     (
         "src/comm",
         "algorithms control element engine error execute requests schedule status topology tuner \
-         world",
+         wire world",
         "the front door joins all rooms",
     ),
     ("src/comm/join", "", "a communicator is made without a call"),
     ("src/comm/api", "join", "what users call"),
     (
         "src/cuda",
-        "algorithms comm control element engine error lower schedule topology tuner world",
+        "algorithms comm control element engine error labels lower schedule topology tuner world",
         "the same calls on the memory of GPUs: a kernel takes the place of the executor",
     ),
     ("src/cluster/{rates,search}", "", "rates and searches know graphs alone"),
@@ -187,7 +189,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
 
 /// The modules of a folder that name one another in a circle, and why they stay so.
 pub(crate) const CIRCLES: &[(&str, &str)] = &[
-    ("transports/src/cuda/{launch,layout}", "a call says by which protocol its room is laid out"),
     (
         "transports/src/ib/{adapter,candidates,device,error,events,library}",
         "an error tells what the events of its adapter say",

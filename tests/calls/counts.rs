@@ -1,9 +1,9 @@
 //! Blocks of any lengths, also of length zero. Schedules name chunks and not counts, so the same
 //! schedules are right for all of them.
 
-use crate::common::SeededRng;
 use crate::common::walked::walked;
 use crate::common::world::TIMEOUT;
+use crate::common::{SeededRng, works_in_place};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
 use maypole::schedule::{Buffer, Layout, Placement, Span, input, output};
@@ -106,7 +106,7 @@ proptest! {
             }
             for algorithm in supporting(collective) {
                 check(algorithm, collective, world, &layout(&counts), Placement::Apart);
-                if algorithm.works_in_place(collective) {
+                if works_in_place(algorithm, collective) {
                     check(algorithm, collective, world, &layout(&counts), Placement::InPlace);
                 }
             }

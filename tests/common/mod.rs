@@ -9,6 +9,8 @@ pub mod random;
 pub mod walked;
 pub mod world;
 
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
 use proptest::prelude::{ProptestConfig, Strategy};
 use proptest::strategy::ValueTree;
@@ -42,6 +44,24 @@ impl SeededRng {
         let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
         strategy.new_tree(&mut runner).expect("the strategy has a value").current()
     }
+}
+
+/// True if the schedules of `algorithm` for `collective` are right for every world and root also when
+/// input and output are one buffer. Otherwise an in-place call first copies its input to a staging
+/// buffer. (A barrier has no buffer that could be in place.)
+///
+/// A combination from left to right begins with rank 0's part, which in place would overwrite the rank's
+/// own part. All-to-all exchanges blocks, which overwrites some before they leave.
+pub fn works_in_place(algorithm: Algorithm, collective: Collective) -> bool {
+    let clobbers = match algorithm {
+        Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Dissemination => true,
+        Algorithm::Linear => matches!(collective, Collective::Reduce { .. }),
+        Algorithm::Direct => !matches!(collective, Collective::AllGather),
+        Algorithm::Pairwise | Algorithm::Bruck => matches!(collective, Collective::AllToAll),
+        Algorithm::Ring => matches!(collective, Collective::Scan | Collective::ExclusiveScan),
+        _ => false,
+    };
+    algorithm.supports(collective) && !clobbers
 }
 
 /// The number in every span, by (rank, span). In place, an input is the output span of the same

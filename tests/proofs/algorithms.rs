@@ -2,6 +2,7 @@
 //! to 64.
 
 use crate::common::walked::walked;
+use crate::common::works_in_place;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::{Flaw, verify};
@@ -41,7 +42,7 @@ fn everything(
 #[test]
 fn algorithms_that_claim_to_work_in_place_do() {
     everything(WORLDS, |algorithm, collective, schedules, case| {
-        if algorithm.works_in_place(collective) {
+        if works_in_place(algorithm, collective) {
             verify(collective, schedules, Placement::InPlace)
                 .unwrap_or_else(|flaw| panic!("{case}: {flaw}"));
         }

@@ -1,7 +1,7 @@
 //! If any one step of a schedule is broken, either the checker objects or the schedule still does
 //! what its collective promises.
 
-use crate::common::{Executor, Memory, Op, SeededRng, home};
+use crate::common::{Executor, Memory, Op, SeededRng, home, works_in_place};
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::schedule::collective::{Collective, Symbol};
@@ -170,7 +170,7 @@ fn the_checker_objects_or_it_was_harmless() {
                     let collective = collective.with_root(root);
                     let schedules =
                         algorithm.schedules(collective, world).expect("it is in the table");
-                    if algorithm.works_in_place(collective) {
+                    if works_in_place(algorithm, collective) {
                         check(
                             algorithm.name(),
                             collective,

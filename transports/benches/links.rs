@@ -122,10 +122,6 @@ impl Stream for TwoPipes {
         self.back.receive(head, body, skip)
     }
 
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
-    }
-
     fn finish(&mut self) {
         self.out.finish();
     }

@@ -6,7 +6,7 @@
 //! to all ranks are the same write; the *audience* names the readers. A slot is used again once
 //! every reader in its audience has consumed what the slot held. The writer learns that from a
 //! counter in shared memory, or from a later publication of the reader that proves it
-//! ([`Board::credit`]).
+//! ([`BoardProtocol::credit`]).
 //!
 //! ```text
 //! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
@@ -28,6 +28,7 @@ mod protocol;
 mod slots;
 
 use maypole_kernels::{View, ViewMut};
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -108,20 +109,19 @@ unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::SharedRegion> {
 
 // SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the
 // segment is dropped; safe code cannot touch its bytes.
-#[cfg(target_os = "linux")]
 unsafe impl BoardMemory for crate::shm::Segment {
     fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.start(), self.len())
     }
 }
 
-/// One rank's view of the board of its host. After [`new`](Self::new), no method waits, allocates,
-/// locks or enters the kernel.
+/// One rank's view of the board of its host: the payloads, and the [protocol](BoardProtocol). After
+/// [`new`](Self::new), no method waits, allocates, locks or enters the kernel.
 ///
 /// # What the ranks of a board owe each other
 ///
 /// A board holds no more than its protocol, and the protocol is kept by all ranks together: each
-/// passes the positions, audiences and [credits](Self::credit) of *one* program that was lowered
+/// passes the positions, audiences and [credits](BoardProtocol::credit) of *one* program that was lowered
 /// from the schedules of all ranks. Lowering proves by a trial run that no slot of such a program is
 /// written while a reader in its audience may read it, and the fingerprint of each publication shows
 /// that its writer runs the same program. No check at run time could take the place of that proof:
@@ -208,12 +208,6 @@ impl Board {
     }
 
     #[inline(always)]
-    fn check_peer(&self, peer: usize) {
-        let ranks = self.ranks();
-        assert!(peer < ranks, "local rank {peer} is not on a board of {ranks} ranks");
-    }
-
-    #[inline(always)]
     fn payload(
         &self,
         rank: usize,
@@ -246,19 +240,7 @@ impl Board {
         self.memory(at, len)
     }
 
-    /// Returns true once the slots of `out` are free: every reader has consumed what they held.
-    #[inline(always)]
-    pub fn writable(&self, out: Publication) -> bool {
-        self.protocol.writable(out)
-    }
-
-    /// Returns the readers that have not consumed what the slots of `out` held last: bit `r` stands for
-    /// local rank `r`. There are none once the slots are [`writable`](Self::writable).
-    pub fn holders(&self, out: Publication) -> u64 {
-        self.protocol.holders(out)
-    }
-
-    /// Returns the memory for the payload of `out`, once `out` is [`writable`](Self::writable).
+    /// Returns the memory for the payload of `out`, once `out` is [`writable`](BoardProtocol::writable).
     ///
     /// # Panics
     /// If the payload does not fit its class.
@@ -281,73 +263,24 @@ impl Board {
         word == fingerprint | 1
     }
 
-    /// Makes `out` readable. Its payload must have been written to its [`slot`](Self::slot).
-    #[inline(always)]
-    pub fn commit(&self, out: Publication) {
-        self.protocol.commit(out);
-    }
-
-    /// Returns true once the peer's publication is there.
-    ///
-    /// # Errors
-    /// [`Mismatch`] if the peer published something else at that position.
-    ///
-    /// # Panics
-    /// If `from.peer` is not on the board.
-    #[inline(always)]
-    pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
-        self.check_peer(from.peer);
-        self.protocol.readable(from)
-    }
-
     /// Lends the payload of the peer's publication in place, once it is
-    /// [`readable`](Self::readable). The payload does not change until this rank
-    /// [consumes](Self::consume) it.
+    /// [`readable`](BoardProtocol::readable). The payload does not change until this rank
+    /// [consumes](BoardProtocol::consume) it.
     ///
     /// # Panics
     /// If `from.peer` is not on the board, or the payload does not fit its class.
     #[inline(always)]
     pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
-        self.check_peer(from.peer);
+        self.protocol.check_peer(from.peer);
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
+}
 
-    /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
-    /// publication or a later one.
-    ///
-    /// # Panics
-    /// If `peer` is not on the board.
-    pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
-        self.check_peer(peer);
-        self.protocol.peek_fingerprint(peer, position)
-    }
+impl Deref for Board {
+    type Target = BoardProtocol<MappedWords>;
 
-    /// Tells `peer` that this rank has consumed all of its publications below `position`.
-    ///
-    /// # Panics
-    /// If `peer` is not on the board.
     #[inline(always)]
-    pub fn consume(&self, peer: usize, position: u64) {
-        self.check_peer(peer);
-        self.protocol.consume(peer, position);
-    }
-
-    /// Returns true once all of `readers`, one bit each, have consumed the publications of this rank
-    /// below `end`: they have read what those announced.
-    pub fn is_consumed(&self, readers: u64, end: u64) -> bool {
-        self.protocol.is_consumed(readers, end)
-    }
-
-    /// Returns those of `readers`, one bit each, that have not consumed the publications of this rank
-    /// below `end`.
-    pub fn late(&self, readers: u64, end: u64) -> u64 {
-        self.protocol.late(readers, end)
-    }
-
-    /// Records that `peer` has consumed the publications of this rank below `position`. A later
-    /// publication of the peer proves it, so the peer writes no counter.
-    #[inline(always)]
-    pub fn credit(&self, peer: usize, position: u64) {
-        self.protocol.credit(peer, position);
+    fn deref(&self) -> &Self::Target {
+        &self.protocol
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
+use std::thread::available_parallelism;
 
 /// The cores that one process may use. Ranks of one host exchange these values, because a launcher
 /// may bind each rank to another core: then the ranks have many cores together, although each rank
@@ -72,14 +73,10 @@ impl UsableCores {
 
 /// Numbers of the cores in the calling thread's affinity mask.
 fn allowed() -> BTreeSet<u32> {
-    #[cfg(target_os = "linux")]
-    if let Ok(mask) = rustix::thread::sched_getaffinity(None) {
-        return (0..rustix::thread::CpuSet::MAX_CPU)
-            .filter(|core| mask.is_set(*core))
-            .map(|core| core as u32)
-            .collect();
+    match crate::affinity::allowed() {
+        Ok(cores) => cores.into_iter().map(|core| core as u32).collect(),
+        Err(_) => (0..available_parallelism().map_or(1, NonZero::get) as u32).collect(),
     }
-    (0..std::thread::available_parallelism().map_or(1, NonZero::get) as u32).collect()
 }
 
 /// The least quota, in cores, that applies to the groups named in `groups` (as in

@@ -1,32 +1,9 @@
 //! A blocking socket whose reads and writes all end by one deadline, even if the peer sends slowly.
 
+use crate::descriptor::bound_waits;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// A socket whose reads and writes can be bounded in time.
-pub trait TimeoutSocket: Read + Write {
-    /// Bounds every later read and write to `timeout`.
-    ///
-    /// # Errors
-    /// What the system reports; a timeout of zero is refused.
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
-}
-
-impl TimeoutSocket for TcpStream {
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
-    }
-}
-
-impl TimeoutSocket for UnixStream {
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
-    }
-}
 
 /// Borrows a blocking socket until a deadline.
 ///
@@ -51,25 +28,25 @@ pub struct DeadlineSocket<'a, S> {
     pub deadline: Instant,
 }
 
-impl<S: TimeoutSocket> DeadlineSocket<'_, S> {
+impl<S: AsFd> DeadlineSocket<'_, S> {
     fn arm(&self) -> io::Result<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // The system takes a timeout that rounds to zero microseconds as no timeout.
-        self.socket.set_timeout(left.max(Duration::from_millis(1)))
+        bound_waits(&*self.socket, left.max(Duration::from_millis(1)))
     }
 }
 
-impl<S: TimeoutSocket> Read for DeadlineSocket<'_, S> {
+impl<S: AsFd + Read> Read for DeadlineSocket<'_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.arm()?;
         self.socket.read(into)
     }
 }
 
-impl<S: TimeoutSocket> Write for DeadlineSocket<'_, S> {
+impl<S: AsFd + Write> Write for DeadlineSocket<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.arm()?;
         self.socket.write(bytes)

@@ -71,7 +71,7 @@ fn map() -> &'static AtomicU64 {
 }
 
 /// A zeroed page that the kernel wipes in forked children.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 fn wiped_page() -> Option<NonNull<AtomicU64>> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     const PAGE_BYTES: usize = 4096;
@@ -84,7 +84,7 @@ fn wiped_page() -> Option<NonNull<AtomicU64>> {
     NonNull::new(start.cast())
 }
 
-#[cfg(any(not(target_os = "linux"), miri))]
+#[cfg(miri)]
 fn wiped_page() -> Option<NonNull<AtomicU64>> {
     None
 }
@@ -104,8 +104,8 @@ fn handled_word() -> NonNull<AtomicU64> {
 
 /// Forks this process and returns what `work` returns in the child, as a sentence. For tests alone.
 ///
-/// The sentence says so if the child panics, ends otherwise or does not end within a minute; then
-/// it is killed.
+/// The sentence says so if the child panics or ends otherwise. An alarm kills a child that does not end
+/// within a minute.
 ///
 /// # Errors
 /// If the system makes no pipe or no process.
@@ -114,10 +114,11 @@ fn handled_word() -> NonNull<AtomicU64> {
 /// The child has one thread. It may run `work` only if no other thread of this process holds a lock
 /// that `work` needs, and if `work` uses nothing of the parent that does not bear a fork.
 #[doc(hidden)]
-#[cfg(target_os = "linux")]
 pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<String> {
+    use rustix::io::retry_on_intr;
+    use rustix::process::{Pid, WaitOptions, waitpid};
     use std::fs::File;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: the caller promises that the child may run `work`; nothing else runs in it.
@@ -125,6 +126,8 @@ pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
             drop(reader);
+            // SAFETY: a child has no alarm of its own.
+            unsafe { libc::alarm(60) };
             let said = catch_unwind(AssertUnwindSafe(work));
             let said = said.unwrap_or_else(|_| "it panicked".to_owned());
             // If nobody reads, the parent has failed already.
@@ -134,50 +137,16 @@ pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<
         }
         child => {
             drop(writer);
-            Ok(outcome(child, File::from(reader)))
+            let mut said = Vec::new();
+            File::from(reader).read_to_end(&mut said)?;
+            let ended = retry_on_intr(|| waitpid(Pid::from_raw(child), WaitOptions::empty()))?;
+            let killed = ended.and_then(|(_, status)| status.terminating_signal());
+            Ok(match killed {
+                Some(signal) => format!("signal {signal} killed it"),
+                None => String::from_utf8_lossy(&said).into_owned(),
+            })
         }
     }
-}
-
-/// What the child `child` writes until it ends.
-#[cfg(target_os = "linux")]
-fn outcome(child: libc::pid_t, mut reader: std::fs::File) -> String {
-    use crate::poll::{Interest, poll};
-    use std::io::Read;
-    use std::os::fd::AsFd;
-    use std::time::{Duration, Instant};
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut said = Vec::new();
-    let mut bytes = [0; 4096];
-    let ended = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break false;
-        }
-        let _ = poll(&[(reader.as_fd(), Interest::Read)], left.min(Duration::from_millis(20)));
-        let mut status = 0;
-        // SAFETY: the child is this process's own and has not been waited for.
-        let gone = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
-        if gone {
-            // The child has written all that it will write, and the pipe holds it.
-            while let Ok(read @ 1..) = reader.read(&mut bytes) {
-                said.extend_from_slice(&bytes[..read]);
-            }
-            if libc::WIFSIGNALED(status) {
-                return format!("signal {} killed it", libc::WTERMSIG(status));
-            }
-            break true;
-        }
-    };
-    if !ended {
-        // SAFETY: the child is this process's own and has not been waited for.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, null_mut(), 0);
-        }
-        return "it did not end within a minute".to_owned();
-    }
-    String::from_utf8_lossy(&said).into_owned()
 }
 
 #[cfg(test)]

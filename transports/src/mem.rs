@@ -7,7 +7,6 @@ use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{SharedRegion, View, ViewMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// One end of a stream within a process; see [`pair`].
@@ -86,10 +85,6 @@ impl Stream for Mem {
         skip: usize,
     ) -> Result<usize, Fault> {
         self.incoming.ring().take(unfilled(head, body, skip))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn finish(&mut self) {

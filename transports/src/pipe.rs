@@ -10,7 +10,6 @@ use crate::shm::Segment;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -157,10 +156,6 @@ impl Stream for Pipe {
         skip: usize,
     ) -> Result<usize, Fault> {
         self.ring(self.incoming)?.take(unfilled(head, body, skip))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn finish(&mut self) {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, getrlimit, kill_process,
     kill_process_group, set_child_subreaper, set_parent_process_death_signal, setrlimit,
@@ -86,10 +86,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 ///
 /// `InvalidInput` for a number that is no signal, and `EPERM` for a child that has changed its user.
 pub fn signal_child(child: u32, signal: i32) -> io::Result<()> {
-    match kill_process(pid(child)?, named(signal)?) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    unless_gone(kill_process(pid(child)?, named(signal)?))
 }
 
 /// Collects a child that has ended, and returns whether it has: its number may be reused then. Does
@@ -123,10 +120,7 @@ pub fn collect(child: u32) -> bool {
 /// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group
 /// belongs to another user.
 pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
-    match kill_process_group(pid(leader.id())?, named(signal)?) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    unless_gone(kill_process_group(pid(leader.id())?, named(signal)?))
 }
 
 /// Returns the number of the group that the process with this number is in.
@@ -170,17 +164,17 @@ pub enum ProcessEnd {
 /// `ECHILD` where it is no child of this process or was collected already.
 pub fn await_end(child: u32) -> io::Result<ProcessEnd> {
     let child = pid(child)?;
-    loop {
-        match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(Errno::INTR) | Ok(None) => {}
-            Err(error) => return Err(error.into()),
-            Ok(Some(status)) => {
-                let killed = status.terminating_signal().map(ProcessEnd::Killed);
-                return Ok(killed.unwrap_or_else(|| {
-                    ProcessEnd::Exited(status.exit_status().unwrap_or_default())
-                }));
-            }
-        }
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let ended = retry_on_intr(|| waitid(WaitId::Pid(child), options))?;
+    let status = ended.expect("a wait that may last ends with a status");
+    let killed = status.terminating_signal().map(ProcessEnd::Killed);
+    Ok(killed.unwrap_or(ProcessEnd::Exited(status.exit_status().unwrap_or_default())))
+}
+
+fn unless_gone(signalled: rustix::io::Result<()>) -> io::Result<()> {
+    match signalled {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -51,7 +51,7 @@ pub use keys::RecordKeys;
 pub use rate::EncryptionRate;
 pub use stream::EncryptedStream;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{CheckedBitPattern, Pod, Zeroable};
 use std::io;
 
 /// The layout of a preamble on the wire. All fields are bytes, so that there is no padding.
@@ -84,7 +84,7 @@ const REFUSAL: usize = 1;
 const HANDSHAKE_FRAME: usize = 96;
 
 /// What a connection is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Purpose {
     /// A rank joins the job. The connection becomes its control connection.
@@ -173,7 +173,7 @@ impl Binding {
     fn encode(&self, job: &str) -> [u8; PREAMBLE] {
         let preamble = Preamble {
             magic: MAGIC,
-            job: job_hash(job),
+            job: job_hash(job).to_le_bytes(),
             purpose: self.purpose as u8,
             group: self.group.map(u64::to_le_bytes),
             lane: self.lane.to_le_bytes(),
@@ -188,21 +188,12 @@ impl Binding {
         if preamble.magic != MAGIC {
             return Err(SecureError::UnknownProtocol);
         }
-        if preamble.job != job_hash(job) {
+        if preamble.job != job_hash(job).to_le_bytes() {
             return Err(SecureError::OtherJob);
         }
-        let purpose = match preamble.purpose {
-            1 => Purpose::Join,
-            2 => Purpose::Data,
-            3 => Purpose::Segment,
-            4 => Purpose::EncryptedData,
-            5 => Purpose::Question,
-            6 => Purpose::Shrink,
-            7 => Purpose::Admit,
-            _ => return Err(SecureError::UnknownProtocol),
-        };
+        let purpose = bytemuck::checked::try_cast(preamble.purpose);
         Ok(Self {
-            purpose,
+            purpose: purpose.map_err(|_| SecureError::UnknownProtocol)?,
             group: preamble.group.map(u64::from_le_bytes),
             lane: u32::from_le_bytes(preamble.lane),
             initiator: u32::from_le_bytes(preamble.initiator),
@@ -211,11 +202,11 @@ impl Binding {
     }
 }
 
-/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names. The hash is
-/// no secret, and proves nothing.
-fn job_hash(job: &str) -> [u8; 8] {
+/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names: equal in every build
+/// on every host, which `std`'s hashes do not promise. The hash is no secret, and proves nothing.
+pub fn job_hash(job: &str) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    job.bytes().fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
+    job.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// Appends `body` as a frame.

@@ -13,17 +13,19 @@ use maypole_kernels::ViewMut;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
+use rustix::io::retry_on_intr;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use rustix::process::{Resource, getrlimit};
+use std::ffi::c_void;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 /// The byte that a descriptor is sent with, because a message needs at least one.
@@ -108,27 +110,9 @@ impl Segment {
         if len == 0 {
             return Err(invalid("a segment has at least one byte"));
         }
-        // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists;
-        // its pages cannot go away, because the memory is sealed against shrinking.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &memory,
-                0,
-            )?
-        };
-        let segment = Self {
-            memory,
-            start: NonNull::new(start.cast()).expect("mmap does not map page zero"),
-            len,
-            owner: OwnerProcess::current(),
-        };
-        // SAFETY: the range is the mapping just made; the advice changes nothing in this process.
-        unsafe { madvise(start, len, Advice::LinuxDontFork)? };
-        Ok(segment)
+        // SAFETY: a fresh mapping replaces nothing.
+        let start = unsafe { map_part(&memory, null_mut(), 0, len, MapFlags::SHARED)? };
+        Ok(Self { memory, start, len, owner: OwnerProcess::current() })
     }
 
     /// Returns true in the process that mapped the segment, and false in its forked children,
@@ -188,6 +172,26 @@ impl Drop for Segment {
     }
 }
 
+/// Maps a part of a segment's memory, at `at` if the flags say so.
+///
+/// # Safety
+/// What is at `at` then is a mapping of the caller's, which may be replaced.
+pub(crate) unsafe fn map_part(
+    file: &OwnedFd,
+    at: *mut c_void,
+    offset: usize,
+    len: usize,
+    flags: MapFlags,
+) -> io::Result<NonNull<u8>> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists, and the
+    // caller answers for any other; the memory is sealed against shrinking, so its pages cannot go away.
+    let start = unsafe { mmap(at, len, access, flags, file, offset as u64)? };
+    // SAFETY: the range was just mapped; the advice changes nothing in this process.
+    unsafe { madvise(start, len, Advice::LinuxDontFork)? };
+    Ok(NonNull::new(start.cast()).expect("mmap does not map page zero"))
+}
+
 /// Refuses a segment beyond the process's limit of file sizes: the kernel counts a segment as a file,
 /// and would end the process with a signal.
 fn check_file_limit(len: u64) -> io::Result<()> {
@@ -218,7 +222,7 @@ pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
     let descriptors = [segment.fd()];
     let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
     debug_assert!(fits, "the space is for one descriptor");
-    retry(|| {
+    retry_on_intr(|| {
         rustix::net::sendmsg(socket, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)
     })?;
     Ok(())
@@ -232,7 +236,7 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut mark = [0];
-    let read = retry(|| {
+    let read = retry_on_intr(|| {
         rustix::net::recvmsg(
             socket,
             &mut [IoSliceMut::new(&mut mark)],
@@ -250,15 +254,6 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
         _ if read.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(memory) if mark == [MARK] => Segment::from_fd(memory, len),
         _ => Err(invalid("the message carries no segment")),
-    }
-}
-
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            outcome => return Ok(outcome?),
-        }
     }
 }
 

@@ -112,7 +112,9 @@ pub trait Stream {
 
     /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
     /// no part in the transfer.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Returns what to [poll](crate::poll::poll) for, so that a sleep ends once this stream can
     /// receive (if `reads`) or send (if `writes`). `None` if nothing in the kernel can end it.

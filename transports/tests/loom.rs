@@ -129,6 +129,9 @@ impl Shared {
 
 impl BoardWords for Shared {
     type Word = LoomWord;
+    fn ranks(&self) -> usize {
+        self.0.ranks
+    }
     fn lines(&self) -> usize {
         lines(self.0.ranks)
     }

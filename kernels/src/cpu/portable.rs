@@ -196,51 +196,29 @@ impl<T: PortableElement, const N: usize> PartialRegister for PortableRegister<T,
 }
 
 macro_rules! combine {
-    ($($op:ty: $method:ident;)*) => {$(
-        impl<T: PortableElement, const N: usize> Combine<PortableRegister<T, N>, T> for $op {
+    ($op:ty: $method:ident of [$($bound:tt)*] $type:ty) => {
+        impl<$($bound)* const N: usize> Combine<PortableRegister<$type, N>, $type> for $op {
             #[inline(always)]
             unsafe fn combine(
-                mut left: PortableRegister<T, N>,
-                right: PortableRegister<T, N>,
-            ) -> PortableRegister<T, N> {
+                mut left: PortableRegister<$type, N>,
+                right: PortableRegister<$type, N>,
+            ) -> PortableRegister<$type, N> {
                 for lane in 0..N {
                     left.0[lane] = left.0[lane].$method(right.0[lane]);
                 }
                 left
             }
         }
-    )*};
+    };
 }
 
-combine! {
-    Sum: sum;
-    Product: product;
-    Min: least;
-    Max: greatest;
-}
-
-macro_rules! combine_bits {
-    ($($op:ty: $method:ident;)*) => {$(
-        impl<const N: usize> Combine<PortableRegister<u8, N>, u8> for $op {
-            #[inline(always)]
-            unsafe fn combine(
-                mut left: PortableRegister<u8, N>,
-                right: PortableRegister<u8, N>,
-            ) -> PortableRegister<u8, N> {
-                for lane in 0..N {
-                    left.0[lane] = left.0[lane].$method(right.0[lane]);
-                }
-                left
-            }
-        }
-    )*};
-}
-
-combine_bits! {
-    And: bitand;
-    Or: bitor;
-    Xor: bitxor;
-}
+combine! { Sum: sum of [T: PortableElement,] T }
+combine! { Product: product of [T: PortableElement,] T }
+combine! { Min: least of [T: PortableElement,] T }
+combine! { Max: greatest of [T: PortableElement,] T }
+combine! { And: bitand of [] u8 }
+combine! { Or: bitor of [] u8 }
+combine! { Xor: bitxor of [] u8 }
 
 impl<T: PortableElement, const N: usize> Quotient<PortableRegister<T, N>> for T {
     #[inline(always)]

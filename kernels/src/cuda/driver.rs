@@ -51,6 +51,11 @@ impl CudaError {
         Self { what: what.into(), why: describe(error.0) }
     }
 
+    /// What makes the error of `what` of an error of the driver.
+    pub fn of(what: impl Into<String>) -> impl FnOnce(DriverError) -> Self {
+        |error| Self::new(what, error)
+    }
+
     /// The error of `what`, which failed for another reason than one of the driver's.
     pub fn described(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into() }

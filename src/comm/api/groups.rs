@@ -5,7 +5,8 @@ use crate::engine::agree::named_call;
 use crate::error::Result;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
@@ -18,22 +19,13 @@ impl Communicator {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
     /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
-        let engine = self.engine.get_mut();
-        let choice = GroupChoice { color, key };
-        let blobs = engine.exchange(named_call("split()"), choice.to_bytes())?;
-        engine.count_split();
-        let Some(color) = color else { return Ok(None) };
-        let mut members = Vec::new();
-        for (rank, blob) in blobs.iter().enumerate() {
-            let theirs = GroupChoice::from_bytes(blob).map_err(|why| {
-                engine.unconnected("split()".to_owned(), format!("rank {rank} sent {why}"))
-            })?;
-            if theirs.color == Some(color) {
-                members.push((theirs.key, rank));
-            }
+        let choices: Vec<(Option<u64>, i64)> = self.agree_on("split()", &(color, key))?;
+        if color.is_none() {
+            return Ok(None);
         }
-        members.sort_unstable();
-        let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let mut members: Vec<usize> =
+            (0..self.world()).filter(|rank| choices[*rank].0 == color).collect();
+        members.sort_by_key(|rank| choices[*rank].1);
         let boards = self.boards().subset(&members);
         let links = self.conditions.links.clone();
         Ok(Some(self.subgroup(&members, boards, links)))
@@ -73,59 +65,18 @@ impl Communicator {
 
     /// Makes sure that all ranks ask for the same new group by `call`.
     pub(crate) fn agree(&mut self, call: &str) -> Result<()> {
-        self.agree_on(call, Vec::new()).map(drop)
+        self.agree_on(call, &()).map(drop)
     }
 
     /// Makes sure that all ranks ask for the same new group by `call`. Returns what they tell about
     /// it, by rank.
-    pub(crate) fn agree_on(&mut self, call: &str, told: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn agree_on<T>(&mut self, call: &str, mine: &T) -> Result<Vec<T>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
         let engine = self.engine.get_mut();
-        let all = engine.exchange(named_call(call), told)?;
+        let all = engine.tell_all(named_call(call), mine)?;
         engine.count_split();
         Ok(all)
-    }
-}
-
-/// The group that a rank chooses, and its place there.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-struct GroupChoice {
-    color: Option<u64>,
-    key: i64,
-}
-
-impl GroupChoice {
-    fn to_bytes(self) -> Vec<u8> {
-        postcard::to_stdvec(&self).expect("two numbers can be serialized")
-    }
-
-    /// # Errors
-    /// What is wrong with `bytes`.
-    fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((choice, [])) => Ok(choice),
-            Ok(_) => Err(format!("{} bytes, which are not a color and a key", bytes.len())),
-            Err(error) => Err(format!("no color and key: {error}")),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn choices_are_read_back(color: Option<u64>, key: i64) {
-            let choice = GroupChoice { color, key };
-            prop_assert_eq!(GroupChoice::from_bytes(&choice.to_bytes()), Ok(choice));
-        }
-
-        #[test]
-        fn other_bytes_are_an_error_or_a_choice(bytes: Vec<u8>) {
-            if let Ok(choice) = GroupChoice::from_bytes(&bytes) {
-                prop_assert_eq!(GroupChoice::from_bytes(&choice.to_bytes()), Ok(choice));
-            }
-        }
     }
 }

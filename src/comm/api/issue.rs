@@ -6,18 +6,11 @@ use crate::comm::api::arguments::buffers::CallBuffers;
 use crate::comm::api::arguments::operation::{Op, OpKind};
 use crate::comm::api::arguments::slices::SliceFlaw;
 use crate::element::{DataType, ReduceOp};
-use crate::engine::calls::call::{CollectiveCall, used_parts};
+use crate::engine::calls::call::{CollectiveCall, ReadyCall, used_parts};
 use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
-
-/// A call with the memory that it uses on this rank.
-pub(super) struct ReadyCall<'a> {
-    pub(super) call: CollectiveCall,
-    input: View<'a>,
-    output: ViewMut<'a>,
-}
 
 impl Communicator {
     /// Makes one call. Inlined, because most of it follows from the collective, which is a constant
@@ -124,16 +117,11 @@ impl Communicator {
         let (input, output, in_place) =
             used_parts(held, input, output, |whole| whole.as_view(), own_block);
         let settings = self.engine.get().settings();
-        let call = CollectiveCall {
-            collective,
-            kind,
-            op: op.reduction(),
-            count,
-            deterministic: settings.is_deterministic_for(collective),
-            in_place,
-        };
+        let operands = (kind, count);
+        let call = CollectiveCall::new(settings, collective, operands, op.reduction(), in_place);
         ReadyCall {
             call,
+            factor: None,
             input: input.unwrap_or(View::EMPTY),
             output: output.unwrap_or(ViewMut::EMPTY),
         }
@@ -141,14 +129,11 @@ impl Communicator {
 
     #[inline(always)]
     pub(super) fn run_ready(&mut self, ready: ReadyCall<'_>, op: OpKind<'_>) -> Result<()> {
-        let ReadyCall { call, input, output } = ready;
         let engine = self.engine.get_mut();
         match op {
-            OpKind::BuiltIn(ReduceOp::PreMulSum(factor)) => {
-                engine.call_scaled(call, factor, input, output)
-            }
-            OpKind::BuiltIn(_) => engine.perform(call, None, input, output),
-            OpKind::User(function) => engine.call_custom(call, &function.reducer, input, output),
+            OpKind::BuiltIn(ReduceOp::PreMulSum(factor)) => engine.call_scaled(ready, factor),
+            OpKind::BuiltIn(_) => engine.perform(ready),
+            OpKind::User(function) => engine.call_custom(ready, &function.reducer),
         }
     }
 

@@ -236,7 +236,7 @@ impl Communicator {
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
         let (engine, mut messages) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
-        let mut observers = engine.take_observers();
+        let mut observers = engine.observers.take();
         let recorder = observers.as_mut().and_then(|observers| observers.recording());
         let alarm = engine.health().control().alarm();
         let context = batch_context(engine, &alarm);
@@ -244,9 +244,11 @@ impl Communicator {
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
-            engine.note_batch(batch);
+            let (member, peer) = batch.awaited();
+            let (words, step) = (batch.describe(member), batch.step(member));
+            engine.health().begin_message(words, peer, step);
         };
-        engine.begin_messages();
+        engine.health().activity().begin_messages();
         let ended = match recorder {
             None => links.run(&mut batch, requests, &context, None, slow),
             Some(recorder) => {
@@ -261,10 +263,10 @@ impl Communicator {
             }
         };
         drop(messages);
-        engine.restore_observers(observers);
-        engine.end_messages(batch.len());
+        engine.observers = observers;
+        engine.health().activity().end_messages(batch.len());
         if noted {
-            engine.note_outside();
+            engine.health().end_message();
         }
         ended.map_err(|failed| engine.explain_message(failed))?;
         batch.arrivals().map_err(|misfit| misfit_error(self.rank(), misfit))

@@ -26,7 +26,7 @@ impl Communicator {
 
     fn change_plan(&mut self, plan: Option<PlanOverride>) {
         self.engine.change(move |engine| {
-            engine.settings_mut().set_plan(plan);
+            engine.settings_mut().plan = plan;
         });
     }
 
@@ -67,12 +67,12 @@ impl Communicator {
     /// assert_eq!(sums, [((1e8 + 1.0) + -1e8) + 1.0; 4]);
     /// ```
     pub fn set_deterministic(&mut self, deterministic: bool) {
-        self.engine.change(move |engine| engine.settings_mut().set_deterministic(deterministic));
+        self.engine.change(move |engine| engine.settings_mut().deterministic = deterministic);
     }
 
     /// True if reductions are the plain loop over the ranks.
     pub fn is_deterministic(&self) -> bool {
-        self.engine.get().settings().is_deterministic()
+        self.engine.get().settings().deterministic
     }
 
     /// Says whether all ranks compare their calls *before* each collective that follows, so that the

@@ -6,6 +6,7 @@
 use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
+use crate::wire;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -218,13 +219,7 @@ impl Communicator {
             let why = format!("brings bytes that are not a value of the type asked for: {why}");
             Error::Value { rank: self.rank(), operation, peer, why }
         };
-        match postcard::take_from_bytes(bytes) {
-            Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => {
-                Err(wrong(format!("{} of its {} bytes are left over", rest.len(), bytes.len())))
-            }
-            Err(error) => Err(wrong(error.to_string())),
-        }
+        wire::decode(bytes).map_err(wrong)
     }
 
     fn read_values<T: DeserializeOwned>(

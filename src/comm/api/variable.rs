@@ -128,9 +128,9 @@ impl Communicator {
     /// because the algorithm that the user named may not implement all-gather.
     fn gather_rows(&mut self, row: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; row.len() * self.world()];
-        let plan = self.engine.get_mut().settings_mut().set_plan(None);
+        let plan = self.engine.get_mut().settings_mut().plan.take();
         let gathered = self.all_gather((row, &mut rows));
-        self.engine.get_mut().settings_mut().set_plan(plan);
+        self.engine.get_mut().settings_mut().plan = plan;
         gathered.map(|()| rows)
     }
 

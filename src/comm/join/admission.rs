@@ -148,12 +148,8 @@ impl Communicator {
                 Ok(0)
             }
         };
-        let found = postcard::to_stdvec(&found).expect("a number or a text can be serialized");
-        let told = self.agree_on("admit()", found)?;
-        let count: std::result::Result<usize, (String, bool)> = postcard::from_bytes(&told[0])
-            .unwrap_or_else(|error| {
-                Err((format!("rank 0 sent no number of newcomers: {error}"), false))
-            });
+        let mut told = self.agree_on("admit()", &found)?;
+        let count = told.swap_remove(0);
         match count.map_err(|(why, retryable)| Error::Join { why, retryable })? {
             0 => Ok(None),
             count => {
@@ -184,9 +180,10 @@ impl Communicator {
         }
         let within = within.min(self.timeout() / 2);
         let world = self.world();
-        self.engine.get().note_waiting("admit(), waiting for newcomers");
+        let title = "admit(), waiting for newcomers".to_owned();
+        self.engine.get().health().begin_message(title, None, 0);
         let found = admissions.find(world, transport == Transport::Shm, within);
-        self.engine.get_mut().note_outside();
+        self.engine.get().health().end_message();
         found.map_err(|error| (error.to_string(), error.is_retryable()))
     }
 

@@ -2,7 +2,6 @@
 
 use super::host_name;
 use crate::algorithms::Algorithm;
-use crate::comm::join::summary::LogLevel;
 use crate::control::transport::Transport;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use std::env::VarError;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use tracing::Level;
 
 /// The values of all variables but those by which the launcher tells rank and world. [`VARIABLES`]
 /// describes each.
@@ -23,7 +23,7 @@ pub(super) struct Environment {
     pub(super) status_signal: Option<String>,
     pub(super) status_socket: Option<String>,
     pub(super) trace: Option<String>,
-    pub(super) log: Option<LogLevel>,
+    pub(super) log: Option<Level>,
     algorithm: Option<Algorithm>,
     deterministic: bool,
     memory: Option<usize>,
@@ -47,7 +47,7 @@ impl Environment {
             status_signal: named("MAYPOLE_STATUS_SIGNAL")?,
             status_socket: named("MAYPOLE_STATUS_SOCKET")?,
             trace: named("MAYPOLE_TRACE")?,
-            log: named("MAYPOLE_LOG")?,
+            log: log_level("MAYPOLE_LOG")?,
             algorithm: named("MAYPOLE_ALGORITHM")?,
             deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
             memory: bytes("MAYPOLE_MEMORY")?,
@@ -55,7 +55,7 @@ impl Environment {
             checks: is_on("MAYPOLE_CHECK")?,
             explains: is_on("MAYPOLE_EXPLAIN")?,
             encrypts: is_on("MAYPOLE_ENCRYPT")?,
-            data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
+            data_ports: ports("MAYPOLE_DATA_PORTS")?,
             verbs: verbs()?,
         })
     }
@@ -114,10 +114,11 @@ impl Environment {
 
     /// Sets what concerns the calls of the world's communicator.
     pub(super) fn apply(&self, engine: &mut Engine) {
-        engine.settings_mut().prefer(self.algorithm);
-        engine.settings_mut().limit_memory(self.memory);
-        engine.settings_mut().limit_programs(self.program_memory);
-        engine.settings_mut().set_deterministic(self.deterministic);
+        let settings = engine.settings_mut();
+        settings.preferred = self.algorithm;
+        settings.memory_limit = self.memory;
+        settings.program_limit = self.program_memory;
+        settings.deterministic = self.deterministic;
         engine.set_checked(self.checks);
         if self.explains {
             engine.time();
@@ -125,103 +126,77 @@ impl Environment {
     }
 }
 
-/// The value of `variable`, parsed; `None` if it is not set, empty or `auto`.
-fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
+/// The value of `variable` as `parse` reads it; `None` if it is not set, empty or `auto`.
+fn read<T, E: fmt::Display>(
+    variable: &str,
+    parse: impl FnOnce(&str) -> std::result::Result<T, E>,
+) -> Result<Option<T>> {
+    let refused = |why: &dyn fmt::Display| Error::wrong_setting(format!("{variable}: {why}"));
     let value = match std::env::var(variable) {
         Ok(value) if !value.is_empty() && value != "auto" => value,
         Ok(_) | Err(VarError::NotPresent) => return Ok(None),
-        Err(error @ VarError::NotUnicode(_)) => {
-            return Err(Error::wrong_setting(format!("{variable}: {error}")));
-        }
+        Err(error @ VarError::NotUnicode(_)) => return Err(refused(&error)),
     };
-    value.parse().map(Some).map_err(|error| Error::wrong_setting(format!("{variable}: {error}")))
+    parse(&value).map(Some).map_err(|error| refused(&error))
+}
+
+fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
+    read(variable, str::parse)
 }
 
 /// The port of an RDMA device, and what packets are sent with.
 fn verbs() -> Result<VerbsSettings> {
     let usual = VerbsSettings::default();
-    let port = number::<1, 254>("MAYPOLE_IB_PORT")?;
-    let level = number::<0, 15>("MAYPOLE_IB_SERVICE_LEVEL")?;
-    let class = number::<0, 255>("MAYPOLE_IB_TRAFFIC_CLASS")?;
-    let key = number::<0, 65_535>("MAYPOLE_IB_PKEY_INDEX")?;
-    // 0 would mean that a packet is awaited for ever.
-    let timeout = number::<1, 31>("MAYPOLE_IB_TIMEOUT")?;
-    let retries = number::<0, 7>("MAYPOLE_IB_RETRIES")?;
     Ok(VerbsSettings {
         device: named("MAYPOLE_IB_DEVICE")?,
-        port: port.map(|port| port as u8),
-        gid_index: number::<0, 255>("MAYPOLE_IB_GID_INDEX")?,
-        service_level: level.map_or(usual.service_level, |level| level as u8),
-        traffic_class: class.map_or(usual.traffic_class, |class| class as u8),
-        partition_key_index: key.map_or(usual.partition_key_index, |key| key as u16),
-        timeout: timeout.map_or(usual.timeout, |timeout| timeout as u8),
-        retries: retries.map_or(usual.retries, |retries| retries as u8),
+        port: number("MAYPOLE_IB_PORT", 1..=254)?,
+        gid_index: number("MAYPOLE_IB_GID_INDEX", 0..=255)?,
+        service_level: number("MAYPOLE_IB_SERVICE_LEVEL", 0..=15)?.unwrap_or(usual.service_level),
+        traffic_class: number("MAYPOLE_IB_TRAFFIC_CLASS", 0..=255)?.unwrap_or(usual.traffic_class),
+        partition_key_index: number("MAYPOLE_IB_PKEY_INDEX", 0..=65_535)?
+            .unwrap_or(usual.partition_key_index),
+        // 0 would mean that a packet is awaited for ever.
+        timeout: number("MAYPOLE_IB_TIMEOUT", 1..=31)?.unwrap_or(usual.timeout),
+        retries: number("MAYPOLE_IB_RETRIES", 0..=7)?.unwrap_or(usual.retries),
     })
 }
 
-fn number<const LEAST: u32, const MOST: u32>(variable: &str) -> Result<Option<u32>> {
-    Ok(named::<BoundedNumber<LEAST, MOST>>(variable)?.map(|number| number.0))
-}
-
-fn is_on(variable: &str) -> Result<bool> {
-    Ok(named::<Switch>(variable)?.is_some_and(|switch| switch.0))
-}
-
-fn bytes(variable: &str) -> Result<Option<usize>> {
-    Ok(named::<ByteCount>(variable)?.map(|count| count.0))
+/// A number in `range`.
+fn number<T: TryFrom<u32>>(variable: &str, range: RangeInclusive<u32>) -> Result<Option<T>> {
+    let (least, most) = (range.start(), range.end());
+    read(variable, |text| {
+        let parsed = text.parse().ok().filter(|number| range.contains(number));
+        let parsed = parsed.and_then(|number| T::try_from(number).ok());
+        parsed.ok_or_else(|| format!("'{text}' is no number from {least} to {most}"))
+    })
 }
 
 /// A setting that is off (`0`) or on (`1`).
-struct Switch(bool);
-
-impl FromStr for Switch {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "0" => Ok(Self(false)),
-            "1" => Ok(Self(true)),
-            _ => Err(format!("'{text}' is neither 0 nor 1")),
-        }
-    }
+fn is_on(variable: &str) -> Result<bool> {
+    let switch = read(variable, |text| match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("'{text}' is neither 0 nor 1")),
+    });
+    Ok(switch?.unwrap_or(false))
 }
 
-/// A number from `LEAST` to `MOST`.
-struct BoundedNumber<const LEAST: u32, const MOST: u32>(u32);
-
-impl<const LEAST: u32, const MOST: u32> FromStr for BoundedNumber<LEAST, MOST> {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parsed = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
-        parsed.map(Self).ok_or_else(|| format!("'{text}' is no number from {LEAST} to {MOST}"))
-    }
-}
-
-/// A number of bytes.
-struct ByteCount(usize);
-
-impl FromStr for ByteCount {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = |_| format!("'{text}' is no number of bytes like 67108864");
-        text.parse().map(Self).map_err(wrong)
-    }
+fn bytes(variable: &str) -> Result<Option<usize>> {
+    let wrong = |text: &str| format!("'{text}' is no number of bytes like 67108864");
+    read(variable, |text| text.parse().map_err(|_| wrong(text)))
 }
 
 /// Ports from the first to the last.
-struct PortRange(RangeInclusive<u16>);
+fn ports(variable: &str) -> Result<Option<RangeInclusive<u16>>> {
+    read(variable, |text| {
+        let ends = text.split_once('-');
+        let range = ends.and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        let range = range.filter(|range| *range.start() > 0 && !range.is_empty());
+        range.ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
+    })
+}
 
-impl FromStr for PortRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parsed = text
-            .split_once('-')
-            .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-        let range =
-            parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
-        range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
-    }
+fn log_level(variable: &str) -> Result<Option<Level>> {
+    let wrong = |text: &str| format!("'{text}' is none of error, warn, info, debug, trace");
+    read(variable, |text| text.parse().map_err(|_| wrong(text)))
 }

@@ -29,7 +29,6 @@ pub(crate) use report::JoinedWorld;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use summary::LogLevel;
 use verbs::OfferingGroup;
 
 impl Communicator {
@@ -102,7 +101,7 @@ impl Communicator {
         let signal = environment.status_signal.as_deref();
         server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
-        if environment.log.is_some_and(LogLevel::is_told_of_joining) {
+        if environment.log.is_some_and(|level| level >= tracing::Level::INFO) {
             comm.tell_of_joining(interface);
         }
         Ok(comm)
@@ -169,8 +168,7 @@ impl Communicator {
             }
             false => Err(format!("{transport} was asked for")),
         };
-        let offers = self.agree_on(&format!("over({transport})"), verbs::to_bytes(&offer))?;
-        let offers: Vec<_> = offers.iter().map(|offer| verbs::from_bytes(offer)).collect();
+        let offers = self.agree_on(&format!("over({transport})"), &offer)?;
         let engine = self.engine.get();
         let control = engine.health().control();
         let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());

@@ -11,6 +11,7 @@ use crate::engine::observers::TraceName;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
+use crate::wire;
 use crate::world::service::GrownWorld;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
@@ -37,7 +38,7 @@ impl JoinReport {
         let costs = self.costs.as_ref().map(CostTable::to_string);
         let transport = self.transport.map(|transport| transport.name().to_owned());
         let report: SentReport = (self.cores.to_bytes(), costs, transport, self.trace.clone());
-        postcard::to_stdvec(&report).expect("bytes and strings can be serialized")
+        wire::encode(&report)
     }
 
     /// Reads the report of rank `rank`.
@@ -51,12 +52,7 @@ impl JoinReport {
                  maypole on all ranks"
             )
         };
-        let (cores, costs, transport, trace) = match postcard::take_from_bytes::<SentReport>(bytes)
-        {
-            Ok((report, [])) => report,
-            Ok((_, rest)) => return Err(refused(format!("{} bytes are left over", rest.len()))),
-            Err(error) => return Err(refused(error.to_string())),
-        };
+        let (cores, costs, transport, trace): SentReport = wire::decode(bytes).map_err(refused)?;
         let costs = costs.map(|text| text.parse::<CostTable>()).transpose();
         let costs = costs.map_err(|error| refused(error.to_string()))?;
         let transport = transport.map(|name| name.parse::<Transport>()).transpose();

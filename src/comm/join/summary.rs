@@ -3,7 +3,6 @@
 use crate::comm::Communicator;
 use crate::tuner::pair_groups;
 use std::fmt::Write;
-use std::str::FromStr;
 
 impl Communicator {
     /// Describes the world: the number of ranks and of hosts, and which transport joins each pair
@@ -27,36 +26,5 @@ impl Communicator {
             write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
         text
-    }
-}
-
-/// The levels of `MAYPOLE_LOG`, from the fewest messages to the most.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl LogLevel {
-    pub(crate) fn is_told_of_joining(self) -> bool {
-        self >= Self::Info
-    }
-}
-
-impl FromStr for LogLevel {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name.to_ascii_lowercase().as_str() {
-            "error" => Ok(Self::Error),
-            "warn" => Ok(Self::Warn),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            "trace" => Ok(Self::Trace),
-            _ => Err(format!("'{name}' is none of error, warn, info, debug, trace")),
-        }
     }
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::schedule::hosts::Hosts;
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
+use crate::wire;
 use crate::world::PortChoice;
 use std::time::Instant;
 
@@ -109,9 +110,9 @@ impl<'a> OfferingGroup<'a> {
 
     /// Tells the others `mine`. Returns what all have told, by rank.
     fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, Error> {
-        let told = self.control.exchange(to_bytes(mine), self.deadline);
+        let told = self.control.exchange(wire::encode(mine), self.deadline);
         let told = told.map_err(Error::unjoined)?;
-        Ok(told.iter().map(|offer| from_bytes(offer)).collect())
+        Ok(told.iter().map(|offer| read(offer)).collect())
     }
 
     /// Tries whether the ports of `offers` reach one another. Returns the same offers, but refuses those
@@ -182,17 +183,11 @@ fn of_one_network(offers: &[VerbsOffer]) -> Vec<VerbsOffer> {
     offers.iter().map(checked).collect()
 }
 
-/// The offer as other ranks read it.
-pub(super) fn to_bytes(offer: &VerbsOffer) -> Vec<u8> {
-    postcard::to_stdvec(offer).expect("a string can be serialized")
-}
-
 /// Reads the offer of a rank. What cannot be read is an offer of nothing.
-pub(super) fn from_bytes(bytes: &[u8]) -> VerbsOffer {
-    match postcard::take_from_bytes::<VerbsOffer>(bytes) {
-        Ok((offer, [])) => offer,
-        _ => Err("it sent no valid offer; run one version of maypole on all ranks".to_owned()),
-    }
+fn read(bytes: &[u8]) -> VerbsOffer {
+    wire::decode(bytes).unwrap_or_else(|why| {
+        Err(format!("it sent no valid offer: {why}; run one version of maypole on all ranks"))
+    })
 }
 
 #[cfg(test)]
@@ -287,8 +282,8 @@ mod tests {
     #[test]
     fn an_offer_comes_back() {
         for offer in [Ok(port(ROCE, 3, 2)), Err("no device".to_owned())] {
-            assert_eq!(from_bytes(&to_bytes(&offer)), offer);
+            assert_eq!(read(&wire::encode(&offer)), offer);
         }
-        assert!(from_bytes(&[7]).unwrap_err().contains("one version"));
+        assert!(read(&[7]).unwrap_err().contains("one version"));
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::engine::calls::counts::{CallCount, InternedCounts};
+use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
-use maypole_kernels::{BinaryOp, mix};
+use maypole_kernels::{BinaryOp, Scalar, View, ViewMut, mix};
 use std::fmt;
 
 /// A collective with its arguments, except for the data. Equal calls run the same program.
@@ -22,6 +23,16 @@ pub(crate) struct CollectiveCall {
     /// Whether input and output are one buffer. Ranks may differ in this: it changes where bytes
     /// lie, never what is sent.
     pub(crate) in_place: bool,
+}
+
+/// A call with the memory that it uses on this rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadyCall<'a> {
+    pub(crate) call: CollectiveCall,
+    /// What the input is multiplied by first, if it is.
+    pub(crate) factor: Option<Scalar>,
+    pub(crate) input: View<'a>,
+    pub(crate) output: ViewMut<'a>,
 }
 
 /// How the elements of a call combine, as far as all ranks must agree on it.
@@ -120,6 +131,19 @@ impl fmt::Display for Reduction {
 }
 
 impl CollectiveCall {
+    /// The call of `collective` with these arguments, under these settings.
+    #[inline(always)]
+    pub(crate) fn new(
+        settings: &CallSettings,
+        collective: Collective,
+        (kind, count): (DataType, CallCount),
+        op: Reduction,
+        in_place: bool,
+    ) -> Self {
+        let deterministic = settings.is_deterministic_for(collective);
+        Self { collective, kind, op, count, deterministic, in_place }
+    }
+
     /// The error of a call that rank `rank` cannot make.
     pub(in crate::engine) fn invalid(&self, rank: usize, why: String) -> Error {
         Error::Invalid { rank, operation: self.collective.name(), why }
@@ -229,14 +253,5 @@ impl fmt::Display for CollectiveCall {
             write!(f, ", root {root}")?;
         }
         write!(f, ")")
-    }
-}
-
-/// The number of elements of a buffer that holds these chunks.
-pub(crate) fn held(held: HeldChunks, layout: &Layout) -> usize {
-    match held {
-        HeldChunks::All => layout.count(),
-        HeldChunks::One(chunk) => layout.range(chunk).len(),
-        HeldChunks::Nothing => 0,
     }
 }

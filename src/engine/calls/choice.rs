@@ -39,7 +39,7 @@ impl<'a> PlanChooser<'a> {
             operation: call.collective.name(),
         })?;
         let Some(objection) = self.objection(call, plan.algorithm) else { return Ok(plan) };
-        if let Some(named) = self.settings.plan() {
+        if let Some(named) = self.settings.plan {
             let algorithm = named.algorithm;
             let why = format!("algorithm '{algorithm}' {objection}; leave the choice to 'auto'");
             return Err(call.invalid(self.rank, why));
@@ -100,7 +100,7 @@ impl<'a> PlanChooser<'a> {
         let wanted = self.settings.plan_for(collective);
         let costs = &self.conditions.prices();
         let mut choice = tuner::choose(&question, wanted, costs);
-        let any_order = !self.settings.is_deterministic();
+        let any_order = !self.settings.deterministic;
         let keeps_order =
             |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards, None);
         if let Ok(choice) = &mut choice {

@@ -6,7 +6,7 @@
 //! this by itself. Dropping a program is a local fact like placement: no other rank notices, because
 //! a program that is made again is the same.
 
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
 use crate::engine::calls::prepared::{PreparedCall, ProgramKey};
 use crate::engine::calls::recent::RecentlyUsed;
@@ -14,7 +14,6 @@ use crate::engine::calls::report::{Counters, ProgramCache};
 use crate::engine::calls::workspace::{Workspace, WorkspaceNeed};
 use crate::execute::Buffers;
 use crate::tuner::PlanOverride;
-use maypole_kernels::{Scalar, View, ViewMut};
 
 /// Stands for no call.
 const NONE: usize = usize::MAX;
@@ -131,23 +130,13 @@ impl PreparedCalls {
     /// # Panics
     /// If there is no such call.
     #[inline(always)]
-    pub(in crate::engine) fn buffers<'a>(
-        &'a self,
-        at: usize,
-        factor: Option<Scalar>,
-        input: View<'a>,
-        output: ViewMut<'a>,
-    ) -> Buffers<'a> {
-        self.workspace.buffers(self.calls[at].need, factor, input, output)
+    pub(in crate::engine) fn buffers<'a>(&'a self, at: usize, ready: ReadyCall<'a>) -> Buffers<'a> {
+        self.workspace.buffers(self.calls[at].need, ready)
     }
 
     /// The memory of a call that stages nothing.
-    pub(in crate::engine) fn unstaged<'a>(
-        &'a self,
-        input: View<'a>,
-        output: ViewMut<'a>,
-    ) -> Buffers<'a> {
-        self.workspace.buffers(WorkspaceNeed::default(), None, input, output)
+    pub(in crate::engine) fn unstaged<'a>(&'a self, ready: ReadyCall<'a>) -> Buffers<'a> {
+        self.workspace.buffers(WorkspaceNeed::default(), ReadyCall { factor: None, ..ready })
     }
 
     /// # Panics

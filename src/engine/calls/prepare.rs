@@ -3,7 +3,7 @@
 use crate::algorithms::Algorithm;
 use crate::element::ReduceOp;
 use crate::engine::Engine;
-use crate::engine::calls::call::{CollectiveCall, Reduction, held};
+use crate::engine::calls::call::{CollectiveCall, Reduction};
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource};
 use crate::engine::calls::report::CallPath;
@@ -12,8 +12,9 @@ use crate::error::Result;
 use crate::execute::StoreChoice;
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
+use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
-use crate::tuner::MeasuredTime;
+use crate::tuner::{MeasuredTime, Plan};
 use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, BuiltInReducer};
 use std::sync::Arc;
@@ -36,16 +37,23 @@ impl Engine {
     pub(in crate::engine) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
         call.check_operation(self.rank)?;
         let plan = self.chooser().plan(call)?;
-        let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
-        let algorithm = plan.algorithm.name();
-        let source = ProgramSource::Table(self.settings.plan());
-        let label = LoweringLabel { algorithm, window: plan.window, fingerprint, source };
+        let label = self.label(call, plan);
         match self.lower_alone(call, plan.algorithm, label) {
             Some(lowered) => self.connect_lowered(call, lowered, label),
             None => {
                 let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
                 self.prepare_by(call, &schedules, label)
             }
+        }
+    }
+
+    /// What a program of `call` by `plan` is made for.
+    pub(in crate::engine) fn label(&self, call: CollectiveCall, plan: Plan) -> LoweringLabel {
+        LoweringLabel {
+            algorithm: plan.algorithm.name(),
+            window: plan.window,
+            fingerprint: call.fingerprint(plan, self.boards.world(), self.calls.counts()),
+            source: ProgramSource::Table(self.settings.plan),
         }
     }
 
@@ -56,7 +64,8 @@ impl Engine {
         schedules: &[Schedule],
         label: LoweringLabel,
     ) -> Result<usize> {
-        let lowered = self.lower_by(call, schedules, label, |input, rank, placement| {
+        let boards = &self.boards;
+        let lowered = self.lower_by(call, (schedules, boards), label, |input, rank, placement| {
             lower(input, rank, placement).ok()
         });
         let lowered = lowered.expect("schedules that the checker accepts complete");
@@ -76,26 +85,27 @@ impl Engine {
             return None;
         }
         let schedule = algorithm.schedule_on(call.collective, self.boards.numbers(), self.rank);
-        self.lower_by(call, &[schedule?], label, |input, rank, placement| {
+        let schedules = [schedule?];
+        self.lower_by(call, (&schedules, &self.boards), label, |input, rank, placement| {
             lower_symmetric(input, symmetry, rank, placement)
         })
     }
 
-    /// The program of `call`, and how it cuts the whole into chunks.
-    fn lower_by(
+    /// The program of `call` for ranks on `boards`, and how it cuts the whole into chunks.
+    pub(in crate::engine) fn lower_by<P>(
         &self,
         call: CollectiveCall,
-        schedules: &[Schedule],
+        (schedules, boards): (&[Schedule], &Boards),
         label: LoweringLabel,
-        lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<Program>,
-    ) -> Option<(Layout, Program)> {
+        lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<P>,
+    ) -> Option<(Layout, P)> {
         let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
         let input = LoweringInput {
             collective: call.collective,
             schedules,
             layout: &layout,
             element: call.kind.size(),
-            boards: &self.boards,
+            boards,
             window: label.window,
             fingerprint: label.fingerprint,
         };
@@ -128,7 +138,7 @@ impl Engine {
         }
         let prepared = PreparedCall {
             call,
-            plan: self.settings.plan(),
+            plan: self.settings.plan,
             source: label.source,
             record,
             staged: self.call_program(call, label.algorithm, bytes, program, true),
@@ -167,7 +177,7 @@ impl Engine {
     ) -> WorkspaceNeed {
         let needs_staging = program.stages_input || call.op.scales();
         let staging = match needs_staging {
-            true => held(call.collective.input(self.rank), layout) * call.kind.size(),
+            true => layout.held(call.collective.input(self.rank)).len() * call.kind.size(),
             false => 0,
         };
         let reaching = reaching.into_iter().flatten().map(|it| it.program.scratch);
@@ -176,7 +186,12 @@ impl Engine {
     }
 
     /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
-    fn record_of(&self, call: CollectiveCall, label: LoweringLabel, bytes: usize) -> CallRecord {
+    pub(in crate::engine) fn record_of(
+        &self,
+        call: CollectiveCall,
+        label: LoweringLabel,
+        bytes: usize,
+    ) -> CallRecord {
         let counts = self.calls.counts();
         let record = CallRecord::new(label.fingerprint, call.to_string());
         let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);

@@ -9,7 +9,7 @@ use crate::engine::calls::recent::RecentlyUsed;
 use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::schedule::verify::{Proof, verify};
-use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use crate::schedule::{Placement, Schedule, Span, Step};
 use maypole_kernels::mix;
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Engine {
             Some(at) => at,
             None => self.prepare_by_user(call, &schedules, hash)?,
         };
-        self.calls.at_mut(at).plan = self.settings.plan();
+        self.calls.at_mut(at).plan = self.settings.plan;
         self.set_current(at);
         self.health.record(&self.calls.at(at).record);
         Ok(())
@@ -110,14 +110,7 @@ fn bytes(schedules: &[Schedule]) -> usize {
 
 /// A hash of all steps of all ranks, equal in every process. Never zero.
 fn hash(schedules: &[Schedule]) -> u64 {
-    let span = |span: Span| {
-        let buffer = match span.buffer {
-            Buffer::Input => 0,
-            Buffer::Output => 1,
-            Buffer::Scratch => 2,
-        };
-        mix(buffer ^ mix(span.chunk as u64))
-    };
+    let span = |span: Span| mix(span.buffer as u64 ^ mix(span.chunk as u64));
     let step = |step: &Step| match *step {
         Step::Send { from, to } => [1, span(from), to as u64],
         Step::Recv { into, from } => [2, span(into), from as u64],

@@ -1,7 +1,8 @@
 //! The working memory of a communicator's calls. One call runs at a time, so all share it.
 
-use maypole_kernels::{Region, Scalar, View, ViewMut, scale};
+use maypole_kernels::{Region, scale};
 
+use crate::engine::calls::call::ReadyCall;
 use crate::execute::Buffers;
 
 /// Memory below this is not given back: it is little, and another call soon needs it.
@@ -65,24 +66,21 @@ impl Workspace {
         }
     }
 
-    /// The memory that a call with this `need` works on, from `input` to `output`. If the call
-    /// needs a copy of its input, or its input times `factor`, this makes it.
+    /// The memory that a call with this `need` works on, from its input to its output. If the call
+    /// needs a copy of its input, or its input times the factor, this makes it.
     #[inline(always)]
     pub(super) fn buffers<'a>(
         &'a self,
         need: WorkspaceNeed,
-        factor: Option<Scalar>,
-        input: View<'a>,
-        output: ViewMut<'a>,
+        ReadyCall { factor, input, output, .. }: ReadyCall<'a>,
     ) -> Buffers<'a> {
         let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
-        if let Some(factor) = factor {
+        if factor.is_some() || need.stages_input {
             let staging = self.staging.view().slice(0, input.len());
-            scale(staging, input, factor);
-            buffers.input = staging.as_view();
-        } else if need.stages_input {
-            let staging = self.staging.view().slice(0, input.len());
-            staging.copy_from(input);
+            match factor {
+                Some(factor) => scale(staging, input, factor),
+                None => staging.copy_from(input),
+            }
             buffers.input = staging.as_view();
         }
         buffers

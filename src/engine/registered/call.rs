@@ -4,7 +4,7 @@ use super::Registrations;
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
 use crate::element::DataType;
 use crate::engine::Engine;
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::ReadyCall;
 use crate::engine::calls::kept::PreparedCalls;
 use crate::engine::calls::prepared::{CallProgram, PreparedCall};
 use crate::engine::calls::report::CallPath;
@@ -15,7 +15,7 @@ use crate::execute::{
 };
 use crate::lower::Program;
 use arrayvec::ArrayVec;
-use maypole_kernels::{BinaryOp, BuiltInReducer, Reducer, Scalar, View, ViewMut, mix};
+use maypole_kernels::{BinaryOp, BuiltInReducer, Reducer, View, ViewMut, mix};
 use maypole_transports::board::MAX_RANKS;
 use maypole_transports::registered::Ticket;
 use std::time::Instant;
@@ -27,33 +27,28 @@ impl Engine {
     /// Runs the current call, which may run on registered memory, or by copies of private memory.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn perform_asking(
-        &mut self,
-        call: CollectiveCall,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    pub(in crate::engine) fn perform_asking(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let start = self.observers.as_ref().map(|_| Instant::now());
         let at = self.calls.current();
         let sequence = self.health.sequence();
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
-        let mine = announcement(&self.registrations, self.calls.at(at), call, input, output);
-        let guard = SeverOnFailure::of(&self.registrations, mine, input, output);
+        let mine = announcement(&self.registrations, self.calls.at(at), ready);
+        let guard = SeverOnFailure::of(&self.registrations, mine, ready);
         let mut run = AskingRun {
             executor: &mut self.executor,
             calls: &self.calls,
             observers: self.observers.as_deref_mut(),
             sequence,
             at,
+            ready,
         };
-        let done = run.perform(&mut asking, &self.registrations, mine, factor, input, output);
+        let done = run.perform(&mut asking, &self.registrations, mine);
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
         let path = done.as_ref().map_or(CallPath::Staged, |path| *path);
-        self.finish(at, call, output, done.map(drop))?;
+        self.finish(at, ready, done.map(drop))?;
         self.calls.at_mut(at).note_path(path);
         if let Some(start) = start {
             self.note_time(at, start);
@@ -69,6 +64,7 @@ struct AskingRun<'a> {
     observers: Option<&'a mut Observers>,
     sequence: u64,
     at: usize,
+    ready: ReadyCall<'a>,
 }
 
 impl AskingRun<'_> {
@@ -78,17 +74,14 @@ impl AskingRun<'_> {
         asking: &mut Program,
         registrations: &Registrations,
         mine: Announcement,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
     ) -> std::result::Result<CallPath, Box<ExecuteError>> {
         let calls = self.calls;
         let prepared = calls.at(self.at);
         let all = self.ask(asking, prepared.record.fingerprint, mine)?;
         let path = path_of(&all);
         match prepared.program(path).filter(|_| path != CallPath::Staged) {
-            Some(program) => self.reach(program, &peers(registrations, &all), input, output)?,
-            None => self.keep_staged(factor, input, output)?,
+            Some(program) => self.reach(program, &peers(registrations, &all))?,
+            None => self.keep_staged()?,
         }
         Ok(path)
     }
@@ -117,10 +110,8 @@ impl AskingRun<'_> {
         &mut self,
         reaching: &CallProgram,
         peers: &[PeerMemory<'_>],
-        input: View<'_>,
-        output: ViewMut<'_>,
     ) -> std::result::Result<(), Box<ExecuteError>> {
-        let buffers = self.calls.unstaged(input, output);
+        let buffers = self.calls.unstaged(self.ready);
         let reducer = &self.calls.at(self.at).reducer;
         let program = &reaching.program;
         let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
@@ -133,13 +124,8 @@ impl AskingRun<'_> {
     }
 
     /// Runs the call as any other.
-    fn keep_staged(
-        &mut self,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> std::result::Result<(), Box<ExecuteError>> {
-        let buffers = self.calls.buffers(self.at, factor, input, output);
+    fn keep_staged(&mut self) -> std::result::Result<(), Box<ExecuteError>> {
+        let buffers = self.calls.buffers(self.at, self.ready);
         let prepared = self.calls.at(self.at);
         let observers = self.observers.as_deref_mut();
         run_recorded(self.executor, prepared, &buffers, observers, self.sequence)
@@ -150,9 +136,7 @@ impl AskingRun<'_> {
 fn announcement(
     registrations: &Registrations,
     prepared: &PreparedCall,
-    call: CollectiveCall,
-    input: View<'_>,
-    output: ViewMut<'_>,
+    ReadyCall { call, input, output, .. }: ReadyCall<'_>,
 ) -> Announcement {
     let serves = |path: CallPath| {
         prepared.program(path).is_some_and(|it| !call.in_place || it.allows_in_place)
@@ -227,14 +211,10 @@ struct SeverOnFailure<'a> {
 }
 
 impl<'a> SeverOnFailure<'a> {
-    fn of(
-        registrations: &'a Registrations,
-        mine: Announcement,
-        input: View<'a>,
-        output: ViewMut<'a>,
-    ) -> Self {
+    fn of(registrations: &'a Registrations, mine: Announcement, ready: ReadyCall<'a>) -> Self {
         let announced = mine.is_registered || mine.is_readable;
-        Self { registrations, announced, input, output: output.as_view() }
+        let (input, output) = (ready.input, ready.output.as_view());
+        Self { registrations, announced, input, output }
     }
 
     fn end(mut self, completed: bool) {

@@ -123,12 +123,12 @@ impl Engine {
         let sample = vec![1u8; SAMPLE];
         let address = sample.as_ptr().expose_provenance() as u64;
         let notice = MemoryNotice { pid, beacon: at, mark, sample: address };
-        let notices = self.tell_all(call, &notice)?;
+        let notices = self.tell_all(call.clone(), &notice)?;
         let finding = match &beacon {
             Err(error) => Err(format!("rank {} has no random numbers: {error}", self.rank)),
             Ok(_) => self.try_to_read(&notices),
         };
-        let findings: Finding = self.tell_all(call, &finding)?.into_iter().try_fold(
+        let findings: Finding = self.tell_all(call.clone(), &finding)?.into_iter().try_fold(
             (0, 0),
             |(alpha, beta): (u64, u64), finding| {
                 finding.map(|(short, kib)| (alpha.max(short), beta.max(kib)))
@@ -171,21 +171,5 @@ impl Engine {
             *copy = Costs { alpha, beta, gamma: 0 };
             self.calls.clear(self.executor.locals());
         }
-    }
-
-    /// Tells all ranks `mine` within `call`, and returns what all tell, by rank.
-    fn tell_all<T>(&mut self, call: &CallRecord, mine: &T) -> Result<Vec<T>>
-    where
-        T: Serialize + for<'a> Deserialize<'a>,
-    {
-        let blob = postcard::to_stdvec(mine).expect("plain data can be serialized");
-        let blobs = self.exchange(call.clone(), blob)?;
-        let told = blobs.iter().enumerate().map(|(rank, blob)| {
-            let unreadable =
-                |error| format!("what rank {rank} tells of its memory is unreadable: {error}");
-            postcard::from_bytes(blob).map_err(unreadable)
-        });
-        let told: std::result::Result<Vec<T>, String> = told.collect();
-        told.map_err(|why| self.unconnected(call.call.clone(), why))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::agree::named_call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use maypole_transports::registered::{Arena, SharedRegistration};
 use serde::{Deserialize, Serialize};
 
@@ -22,15 +22,7 @@ impl Engine {
     pub(crate) fn register(&mut self, bytes: usize) -> Result<Arena> {
         let unused = self.registrations.unused();
         let mine = RegistrationRequest { bytes: bytes as u64, unused };
-        let blob = postcard::to_stdvec(&mine).expect("plain data can be serialized");
-        let blobs = self.exchange(named_call("arena()"), blob)?;
-        let requests: Vec<RegistrationRequest> = blobs
-            .iter()
-            .enumerate()
-            .map(|(rank, blob)| {
-                postcard::from_bytes(blob).map_err(|error| self.unreadable(rank, &error))
-            })
-            .collect::<Result<_>>()?;
+        let requests = self.tell_all(named_call("arena()"), &mine)?;
         self.registrations
             .retain(|number| !requests.iter().all(|request| request.unused.contains(&number)));
         let lengths: Vec<usize> =
@@ -56,10 +48,9 @@ impl Engine {
         let made = segment.map_err(|error| error.to_string()).and_then(|segment| {
             SharedRegistration::new(segment, lengths, self.rank).map_err(|error| error.to_string())
         });
-        let is_made = u8::from(made.is_ok());
-        let all_made = self.exchange(named_call("arena()"), vec![is_made])?;
+        let all_made = self.tell_all(named_call("arena()"), &made.is_ok())?;
         match made {
-            Ok((registration, arena)) if all_made.iter().all(|it| it[..] == [1]) => {
+            Ok((registration, arena)) if all_made.iter().all(|is_made| *is_made) => {
                 self.registrations.list.push((number, Box::new(registration)));
                 Ok(arena)
             }
@@ -69,10 +60,5 @@ impl Engine {
                 Ok(Arena::empty())
             }
         }
-    }
-
-    fn unreadable(&mut self, rank: usize, error: &postcard::Error) -> Error {
-        let why = format!("rank {rank} sent no length of its arena: {error}");
-        self.unconnected("arena()".to_owned(), why)
     }
 }

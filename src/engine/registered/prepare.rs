@@ -89,22 +89,13 @@ impl Engine {
     ) -> Option<CallProgram> {
         let plan = candidate.plan;
         let schedules = schedules_of(plan.algorithm, call.collective, &self.boards, None);
-        let world = self.boards.world();
-        let layout = call.layout(world, schedules[0].chunks, self.calls.counts());
-        let element = call.kind.size();
-        let input = LoweringInput {
-            collective: call.collective,
-            schedules: &schedules,
-            layout: &layout,
-            element,
-            boards: &self.boards,
-            window: plan.window,
-            fingerprint: call.fingerprint(plan, world, self.calls.counts()),
-        };
-        let RegisteredProgram { program, allows_in_place } =
-            lower_registered(&input, self.rank, access)?;
-        let bytes = layout.count() * element;
-        Some(self.call_program(call, plan.algorithm.name(), bytes, program, allows_in_place))
+        let label = self.label(call, plan);
+        let lowered = self.lower_by(call, (&schedules, &self.boards), label, |input, rank, _| {
+            lower_registered(input, rank, access)
+        });
+        let (layout, RegisteredProgram { program, allows_in_place }) = lowered?;
+        let bytes = layout.count() * call.kind.size();
+        Some(self.call_program(call, label.algorithm, bytes, program, allows_in_place))
     }
 
     /// Lowers the program by which ranks tell each other about their buffers.

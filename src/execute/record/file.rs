@@ -19,9 +19,9 @@ const LOCK_RETRY: Duration = Duration::from_millis(1);
 pub struct TraceFile {
     path: PathBuf,
     /// The time of this host's clock when the trace began, in nanoseconds.
-    origin: u64,
-    process: usize,
-    process_name: String,
+    pub(super) origin: u64,
+    pub(super) process: usize,
+    pub(super) process_name: String,
     complained: AtomicBool,
 }
 
@@ -39,18 +39,6 @@ impl TraceFile {
     /// number and name.
     pub fn new(path: PathBuf, origin: u64, process: usize, process_name: String) -> Self {
         Self { path, origin, process, process_name, complained: AtomicBool::new(false) }
-    }
-
-    pub(super) fn origin(&self) -> u64 {
-        self.origin
-    }
-
-    pub(super) fn process(&self) -> usize {
-        self.process
-    }
-
-    pub(super) fn process_name(&self) -> &str {
-        &self.process_name
     }
 
     /// Adds events. If that fails, the file stays as it was.

@@ -128,8 +128,8 @@ impl Recorder {
         lanes: Arc<AtomicU64>,
     ) -> Self {
         let lane = TraceLane {
-            process: file.process() as u64 + 1,
-            process_name: file.process_name().to_owned(),
+            process: file.process as u64 + 1,
+            process_name: file.process_name.clone(),
             // Viewers want numbers that no other thread of any process has, and not 0.
             thread: (rank as u64 + 1) * 10_000 + lanes.fetch_add(1, Ordering::Relaxed),
             owner: format!("rank {rank}"),
@@ -208,7 +208,7 @@ impl Recorder {
     }
 
     fn now(&self) -> u64 {
-        monotonic_ns().saturating_sub(self.file.origin())
+        monotonic_ns().saturating_sub(self.file.origin)
     }
 
     /// Writes the recorded events. If the recorder has stopped, says so.

@@ -172,7 +172,7 @@ impl Messages {
         let first = failed.map(|failed| {
             let request = failed.request;
             if let Some(allowed) = request.and_then(|request| requests.allowed(request)) {
-                engine.change_limits(|limits| limits.set_timeout(allowed));
+                engine.change_limits(|limits| limits.timeout = allowed);
             }
             (request, engine.explain_message(failed))
         });
@@ -306,7 +306,7 @@ impl NotedWait<'_> {
         drop(driven);
         let engine = self.messages.engine();
         if let Some((words, peer)) = described.filter(|_| !engine.health().is_inside()) {
-            engine.note_message(words, peer, 0);
+            engine.health().begin_message(words, peer, 0);
             self.noted = Some(Box::new(engine));
         }
     }
@@ -315,7 +315,7 @@ impl NotedWait<'_> {
 impl Drop for NotedWait<'_> {
     fn drop(&mut self) {
         if let Some(engine) = &mut self.noted {
-            engine.note_outside();
+            engine.health().end_message();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the steps of a rank used last: spans, and links to peers.
 
-use crate::schedule::{Buffer, Schedule, Span};
+use crate::schedule::{Schedule, Span};
 
 /// The last use of each span and link by the steps of one rank so far.
 #[derive(Default)]
@@ -36,12 +36,7 @@ impl Tracks {
     }
 
     pub(super) fn index(&self, span: Span) -> usize {
-        let buffer = match span.buffer {
-            Buffer::Input => 0,
-            Buffer::Output => 1,
-            Buffer::Scratch => 2,
-        };
-        buffer * self.stride + span.chunk
+        span.buffer as usize * self.stride + span.chunk
     }
 
     /// Notes that `node` must end before `span` is overwritten.

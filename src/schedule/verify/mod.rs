@@ -195,11 +195,7 @@ impl<'a> Symbols<'a> {
 
     fn at(&mut self, rank: usize, span: Span) -> &mut Option<Value> {
         let span = span.in_place(self.placement);
-        let row = match span.buffer {
-            Buffer::Input => 0,
-            Buffer::Output => self.schedules[rank].chunks,
-            Buffer::Scratch => 2 * self.schedules[rank].chunks,
-        };
+        let row = span.buffer as usize * self.schedules[rank].chunks;
         &mut self.held[rank][row + span.chunk]
     }
 

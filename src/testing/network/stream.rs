@@ -7,7 +7,6 @@ use super::thread;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::parts::{unfilled, unsent};
 use maypole_transports::{Fault, HEAD, Stream};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
 /// One end of a link of a [`SimulatedNetwork`].
@@ -127,10 +126,6 @@ impl Stream for SimulatedStream {
             state.note((self.incoming as u64) << 32 | count as u64);
         }
         Ok(count)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn finish(&mut self) {

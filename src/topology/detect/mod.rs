@@ -14,6 +14,7 @@ pub use nvml::Nvml;
 
 use crate::topology::device_links::DeviceLinks;
 use crate::topology::system::{DirectLink, Gpu, System};
+use maypole_transports::affinity;
 use std::path::Path;
 
 /// The hardware of a machine.
@@ -97,18 +98,8 @@ pub fn machine() -> DetectedMachine {
     };
     #[cfg(not(feature = "cuda"))]
     let mut machine = machine_at(root, &NoGpuDriver);
-    machine.cores = cores();
+    machine.cores = affinity::allowed().unwrap_or_default();
     machine
-}
-
-#[cfg(target_os = "linux")]
-fn cores() -> Vec<usize> {
-    maypole_transports::affinity::allowed().unwrap_or_default()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Vec<usize> {
-    Vec::new()
 }
 
 /// Detects the hardware that the `/sys` and `/proc` in the folder `root` describe, with the GPUs of

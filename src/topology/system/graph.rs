@@ -1,6 +1,7 @@
 //! The graph of a system.
 
 use super::{Gpu, NumaNode, PciDevice, PciGpu, PciNic, PlacedDevice, PlacedDevices, System};
+use crate::labels;
 use crate::topology::model::bandwidth::{GpuGeneration, Processor, pci};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
@@ -16,7 +17,7 @@ impl System {
     pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
         let devices = self.devices();
         let mut host = Topology::new();
-        let hosts = host_numbers(&self.cpus);
+        let hosts = labels::numbers(self.cpus.iter().map(|cpu| &cpu.host));
         let gpus: Vec<usize> = (0..devices.gpus.len())
             .map(|gpu| {
                 host.add(NodeKind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}"))
@@ -109,19 +110,6 @@ struct TopologyBuilder<'a> {
     roots: Vec<((usize, Option<&'a str>), usize)>,
     /// By PCI device: its switch.
     switches: Vec<(&'a PciDevice, usize)>,
-}
-
-/// The number of the host of each CPU.
-fn host_numbers(cpus: &[NumaNode]) -> Vec<usize> {
-    let mut names: Vec<&Option<String>> = Vec::new();
-    let numbers = cpus.iter().map(|cpu| {
-        let known = names.iter().position(|name| **name == cpu.host);
-        known.unwrap_or_else(|| {
-            names.push(&cpu.host);
-            names.len() - 1
-        })
-    });
-    numbers.collect()
 }
 
 impl<'a> TopologyBuilder<'a> {

@@ -70,9 +70,9 @@ pub(super) fn listen_as_root(
 ) -> Result<TcpListener, JoinError> {
     let addresses = root_addresses(config)?;
     let ports = config.ports.iter().copied();
-    let candidates =
-        addresses.iter().flat_map(|address| ports.clone().map(move |port| at_port(*address, port)));
-    first_free(candidates).map_err(|source| JoinError::PortsTaken {
+    let of = |address: &SocketAddr| ports.clone().map(|port| at_port(*address, port)).collect();
+    let candidates: Vec<Vec<SocketAddr>> = addresses.iter().map(of).collect();
+    TcpListener::bind(&candidates.concat()[..]).map_err(|source| JoinError::PortsTaken {
         rank: 0,
         address: config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string()),
         ports: config.ports.clone(),
@@ -128,26 +128,14 @@ pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpLis
         _ => route,
     };
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    first_free(ports.iter().map(|port| at_port(address, *port))).map_err(|source| {
-        JoinError::PortsTaken {
-            rank: config.rank,
-            address: address.ip().to_string(),
-            ports,
-            source,
-            variable: "MAYPOLE_DATA_PORTS",
-        }
+    let candidates: Vec<_> = ports.iter().map(|port| at_port(address, *port)).collect();
+    TcpListener::bind(&candidates[..]).map_err(|source| JoinError::PortsTaken {
+        rank: config.rank,
+        address: address.ip().to_string(),
+        ports,
+        source,
+        variable: "MAYPOLE_DATA_PORTS",
     })
-}
-
-fn first_free(candidates: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
-    let mut last = io::ErrorKind::InvalidInput.into();
-    for candidate in candidates {
-        match TcpListener::bind(candidate) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// What the service of this process is made of. Without a job key the key is all zeros, which is no

@@ -2,8 +2,8 @@
 
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest, VERSION};
 use crate::fuzz::Fuzz;
+use crate::wire::{decode, encode};
 use crate::world::peer::Peer;
-use crate::world::service::message::{decode, encode};
 use crate::world::service::{AgreedWorld, Attendee};
 
 fn peer() -> Peer {

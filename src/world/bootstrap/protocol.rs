@@ -2,8 +2,9 @@
 //! ranks, and what rank 0 answers.
 
 use super::{JoinConfig, JoinError};
+use crate::wire::decode;
 use crate::world::peer::Peer;
-use crate::world::service::message::{MAX_MESSAGE, decode};
+use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{AgreedWorld, Attendee, DialedLink};
 use maypole_transports::random;
 use maypole_transports::secure::SecureError;
@@ -161,7 +162,7 @@ impl JoinRequest {
     /// The version, and the request if the version is ours. `None` if not even a version is there.
     pub(super) fn decode(bytes: &[u8]) -> Option<(String, Option<Self>)> {
         let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
-        let request = if version == VERSION { decode(rest) } else { None };
+        let request = if version == VERSION { decode(rest).ok() } else { None };
         Some((version, request))
     }
 }
@@ -208,7 +209,7 @@ fn namespace(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::service::message::encode;
+    use crate::wire::encode;
     use proptest::prelude::*;
 
     fn request(world: usize, equal: &[(&str, &str)]) -> JoinRequest {

@@ -4,11 +4,9 @@ use super::addresses::{PORT, listen_as_root, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError};
+use crate::wire::encode;
 use crate::world::peer::Peer;
-use crate::world::service::message::encode;
-use crate::world::service::{
-    AgreedWorld, GrownWorld, LateAnswer, Service, ServiceSettings, ServiceStart, scope_of,
-};
+use crate::world::service::{AgreedWorld, GrownWorld, Service, ServiceSettings, scope_of};
 use maypole_transports::random;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
@@ -124,16 +122,8 @@ impl RankAdmission<'_> {
         let (grown, peers) = (GrownWorld::of(&world), world.peers());
         let welcome = JoinReply::Welcome(world);
         controls.values_mut().for_each(|control| control.push(&welcome));
-        let late_answer = Some(late_answer(peers.clone()));
-        let service = Service::start(ServiceStart {
-            rank: 0,
-            peers,
-            settings,
-            watch,
-            acceptor,
-            controls,
-            late_answer,
-        })?;
+        let entrance = (watch, acceptor);
+        let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;
         Ok((service, grown))
     }
 }
@@ -161,14 +151,12 @@ fn judge(
 
 /// The answer to a process that wants to join when all ranks have joined: its rank is taken, or
 /// does not exist.
-fn late_answer(peers: Vec<Peer>) -> LateAnswer {
-    LateAnswer(Box::new(move |rank| {
-        let refusal = match peers.get(rank) {
-            Some(holder) => duplicate(rank, holder),
-            None => JoinRefusal::OutOfRange { rank, world: peers.len() },
-        };
-        encode(&JoinReply::Refused(refusal))
-    }))
+fn late_answer(peers: &[Peer], rank: usize) -> Vec<u8> {
+    let refusal = match peers.get(rank) {
+        Some(holder) => duplicate(rank, holder),
+        None => JoinRefusal::OutOfRange { rank, world: peers.len() },
+    };
+    encode(&JoinReply::Refused(refusal))
 }
 
 fn duplicate(rank: usize, holder: &Peer) -> JoinRefusal {

@@ -21,7 +21,7 @@
 //! The process sends the lines after `>`, and the process manager answers with the lines after `<`.
 //! Our values have no white space, because some servers cut a value there.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -29,14 +29,12 @@ use maypole_transports::descriptor;
 use thiserror::Error;
 
 /// Most bytes of a line that is read: more than the limits of any server allow.
-const LINE: usize = 8192;
+const LINE: u64 = 8192;
 
 /// A connection to the process manager. Dropping it sends `cmd=finalize`.
 #[derive(Debug)]
 pub struct Pmi {
-    socket: UnixStream,
-    /// Bytes that were received after the last line.
-    ahead: Vec<u8>,
+    socket: BufReader<UnixStream>,
     job: String,
     longest_key: usize,
     longest_value: usize,
@@ -119,8 +117,7 @@ impl Pmi {
     /// Introduces this process on a socket whose waits are bounded.
     pub(super) fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
         let mut pmi = Pmi {
-            socket,
-            ahead: Vec::new(),
+            socket: BufReader::new(socket),
             job: String::new(),
             longest_key: 0,
             longest_value: 0,
@@ -179,7 +176,7 @@ impl Pmi {
         // request.
         self.usable = false;
         let lost = |source: io::Error| self.failed(request, source);
-        (&self.socket).write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
+        self.socket.get_ref().write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
         let line = self.read_line().map_err(|source| self.failed(request, source))?;
         let answer = PmiAnswer { request: request.to_owned(), line };
         let refused = answer.field("rc").is_some_and(|code| code != "0");
@@ -193,7 +190,7 @@ impl Pmi {
     fn failed(&self, request: &str, source: io::Error) -> PmiError {
         let request = request.to_owned();
         match source.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 PmiError::Silent { request, waits: self.waits }
             }
             _ => PmiError::Lost { request, source },
@@ -201,24 +198,14 @@ impl Pmi {
     }
 
     fn read_line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
-                let line = self.ahead.drain(..=end).collect::<Vec<_>>();
-                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+        let mut line = Vec::new();
+        (&mut self.socket).take(LINE).read_until(b'\n', &mut line)?;
+        match line.pop() {
+            Some(b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
+            Some(_) if line.len() as u64 + 1 == LINE => {
+                Err(io::Error::new(ErrorKind::InvalidData, "it sent a line that is too long"))
             }
-            if self.ahead.len() >= LINE {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "it sent a line that is too long",
-                ));
-            }
-            let mut bytes = [0; 1024];
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(more) => self.ahead.extend_from_slice(&bytes[..more]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            _ => Err(ErrorKind::UnexpectedEof.into()),
         }
     }
 }
@@ -415,7 +402,17 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
-        run_against(vec![b'x'; 3 * LINE]);
+    fn lines_that_do_not_end_are_no_answers() {
+        let answer = "cmd=response_to_init rc=0 ";
+        for (line, why) in [
+            (answer.to_owned(), "unexpected end of file"),
+            (answer.to_owned() + &"x".repeat(3 * LINE as usize), "a line that is too long"),
+        ] {
+            let (ours, mut theirs) = pair();
+            theirs.write_all(line.as_bytes()).unwrap();
+            theirs.shutdown(std::net::Shutdown::Write).unwrap();
+            let error = Pmi::begin(ours, SOON).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use maypole_transports::random;
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 /// The ports that are tried. Below 32768 the system takes no ports for outgoing connections, so no
 /// connection gets the port between the launcher's choice and the moment when rank 0 listens.
@@ -22,14 +22,9 @@ pub fn free_port(address: IpAddr) -> io::Result<TcpListener> {
     let start = u64::from_ne_bytes(start);
     let span = u64::from(PORTS.end - PORTS.start);
     let port = |step: u64| PORTS.start + (start.wrapping_add(step) % span) as u16;
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for step in 0..ATTEMPTS {
-        match TcpListener::bind((address, port(step))) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+    let candidates: Vec<SocketAddr> =
+        (0..ATTEMPTS).map(|step| (address, port(step)).into()).collect();
+    TcpListener::bind(&candidates[..])
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::identity::Identity;
 use super::variables::VariableReader;
 use super::{LaunchError, Launcher, hosts};
+use maypole_transports::secure::job_hash;
 
 /// What the variables say about the place where ranks join.
 pub(super) struct Rendezvous {
@@ -109,16 +110,8 @@ fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, LaunchError> {
 /// The ports that ranks of a job try when none is named. They lie below the ports that the system
 /// gives to outgoing connections, and rarely coincide with those of another job.
 pub(crate) fn default_ports(job: &str) -> Vec<u16> {
-    let base = 20_000 + (fnv1a(job) % 12_000) as u16;
+    let base = 20_000 + (job_hash(job) % 12_000) as u16;
     (0..16).map(|step| base + step).collect()
-}
-
-/// The FNV-1a hash of `text`: equal in every build on every host, which `std`'s hashes do not
-/// promise.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// The launcher's name for this job: equal on all ranks, and another one after a restart where the

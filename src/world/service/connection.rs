@@ -1,9 +1,10 @@
 //! Connections by which processes tell each other messages, encrypted: those that a thread waits for,
 //! and control connections, which never block.
 
-use super::message::{decode, encode};
+use crate::wire::{decode, encode};
+use crate::world::calls::GroupId;
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, JobSecret, SecureError, initiate};
+use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use serde::Serialize;
@@ -70,7 +71,7 @@ impl DialedLink {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.channel.open(maximum)? {
-                return decode(&message).ok_or(SecureError::UnknownProtocol);
+                return decode(&message).map_err(|_| SecureError::UnknownProtocol);
             }
             match timed.read(&mut bytes)? {
                 0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
@@ -78,6 +79,16 @@ impl DialedLink {
             }
         }
     }
+}
+
+/// What a connection for `purpose` is bound to, from the first of two ranks to the second.
+pub(crate) fn binding(
+    purpose: Purpose,
+    (group, lane): (GroupId, u32),
+    [initiator, responder]: [usize; 2],
+) -> Binding {
+    let [initiator, responder] = [initiator, responder].map(|rank| rank as u32);
+    Binding { purpose, group: group.words(), lane, initiator, responder }
 }
 
 /// True if the deadline of a wait has passed, or the system says the same of a connection whose other

@@ -2,7 +2,6 @@
 
 use super::{Cause, GroupId};
 use crate::world::calls::GroupStatus;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a message from a rank that has not joined yet.
@@ -95,21 +94,10 @@ pub(crate) enum Notice {
     Status { rank: Option<usize>, question: StatusQuestion, status: Option<GroupStatus> },
 }
 
-pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    postcard::to_stdvec(message).expect("messages are plain data")
-}
-
-/// `None` if the bytes are no such message, or if bytes follow it.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((message, [])) => Some(message),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{decode, encode};
     use proptest::prelude::*;
 
     #[test]
@@ -121,11 +109,11 @@ mod tests {
             number: 9,
         };
         let sent = Notice::Exchanged { round: round.clone(), payloads: vec![vec![1], vec![]] };
-        let Some(Notice::Exchanged { round: got, payloads }) = decode(&encode(&sent)) else {
+        let Ok(Notice::Exchanged { round: got, payloads }) = decode(&encode(&sent)) else {
             panic!("another message")
         };
         assert_eq!((got, payloads), (round, vec![vec![1], vec![]]));
-        assert!(decode::<Notice>(&[&encode(&sent)[..], &[0]].concat()).is_none());
+        assert!(decode::<Notice>(&[&encode(&sent)[..], &[0]].concat()).is_err());
     }
 
     proptest! {

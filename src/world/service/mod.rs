@@ -30,7 +30,7 @@ mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
-pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, is_timeout};
+pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, binding, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
@@ -41,6 +41,7 @@ pub(crate) use shrink::{
 };
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
+use crate::labels;
 pub use crate::world::calls::GroupId;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
@@ -50,7 +51,6 @@ use maypole_transports::watch::Watch;
 use message::{ControlRequest, ExchangePurpose, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,30 +81,19 @@ pub struct Service {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a service is made of once its rank has joined.
-pub(crate) struct ServiceStart {
-    pub(crate) rank: usize,
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) settings: ServiceSettings,
-    pub(crate) watch: Watch,
-    pub(crate) acceptor: Acceptor,
-    pub(crate) controls: BTreeMap<usize, ControlConnection>,
-    /// On rank 0: the answer to a process that wants to join after all ranks have joined.
-    pub(crate) late_answer: Option<LateAnswer>,
-}
-
-/// Makes the answer to a process that wants to join as some rank after all ranks have joined.
-pub(crate) struct LateAnswer(pub(crate) Box<dyn Fn(usize) -> Vec<u8> + Send>);
-
-impl fmt::Debug for LateAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LateAnswer")
-    }
-}
+/// Makes the answer to a process that wants to join as some rank after all these ranks have joined.
+pub(crate) type LateAnswer = fn(&[Peer], usize) -> Vec<u8>;
 
 impl Service {
-    pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, peers, settings, watch, acceptor, controls, late_answer } = start;
+    /// The service of a rank that has joined its `peers`. On rank 0, `late_answer` is for a process that
+    /// wants to join after all ranks have joined.
+    pub(crate) fn start(
+        settings: ServiceSettings,
+        (rank, peers): (usize, Vec<Peer>),
+        (watch, acceptor): (Watch, Acceptor),
+        controls: BTreeMap<usize, ControlConnection>,
+        late_answer: Option<LateAnswer>,
+    ) -> io::Result<Self> {
         let hosts = number_hosts(&peers);
         let shared = Arc::new(ServiceContext::new(rank, peers, settings)?);
         let service_thread =
@@ -364,16 +353,7 @@ impl Drop for Service {
 
 /// Numbers the hosts in the order of their first ranks.
 fn number_hosts(peers: &[Peer]) -> Vec<usize> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut hosts = Vec::with_capacity(peers.len());
-    for peer in peers {
-        let at = names.iter().position(|name| *name == peer.host).unwrap_or_else(|| {
-            names.push(&peer.host);
-            names.len() - 1
-        });
-        hosts.push(at);
-    }
-    hosts
+    labels::numbers(peers.iter().map(|peer| &peer.host))
 }
 
 #[cfg(test)]

@@ -173,11 +173,8 @@ impl ServiceContext {
     /// Records a failure that all other ranks know, or will hear of from the neighbours of this
     /// rank.
     pub(crate) fn learn_told(&self, cause: &Cause) {
-        self.update(|state| {
-            state.learn(cause);
-            state.telling = false;
-        });
-        self.alarm.raise();
+        self.learn(cause);
+        self.update(|state| state.telling = false);
     }
 
     /// Records a failure that ranks tell one another. Without rank 0 no rank knows which of two

@@ -6,11 +6,12 @@ mod processes;
 
 use super::coordinator::{Coordinator, Notices};
 use super::direct::Callers;
-use super::message::{ControlRequest, MAX_MESSAGE, Notice, StatusQuestion, decode};
+use super::message::{ControlRequest, MAX_MESSAGE, Notice, StatusQuestion};
 use super::state::ServiceContext;
 use super::{
     ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, LateAnswer, SILENCE_LIMIT,
 };
+use crate::wire::decode;
 use crate::world::calls::GroupStatus;
 use maypole_transports::watch::Watch;
 use processes::watch_processes;
@@ -264,10 +265,10 @@ impl ServiceThread {
 
     fn take(&mut self, rank: usize, bytes: &[u8]) -> Option<()> {
         if let Some(root) = &mut self.root {
-            let out = root.request(rank, decode(bytes)?, Instant::now());
+            let out = root.request(rank, decode(bytes).ok()?, Instant::now());
             self.tell(out);
         } else {
-            self.hear(decode(bytes)?);
+            self.hear(decode(bytes).ok()?);
         }
         Some(())
     }

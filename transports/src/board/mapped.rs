@@ -58,7 +58,7 @@ impl Geometry {
 
 /// The words of a board in shared memory.
 #[derive(Debug)]
-pub(super) struct MappedWords {
+pub struct MappedWords {
     pub(super) start: NonNull<u8>,
     pub(super) geometry: Geometry,
 }
@@ -100,6 +100,10 @@ impl MappedWords {
 
 impl BoardWords for MappedWords {
     type Word = AtomicU64;
+    #[inline(always)]
+    fn ranks(&self) -> usize {
+        self.geometry.ranks
+    }
     fn lines(&self) -> usize {
         lines_of(self.geometry.ranks)
     }

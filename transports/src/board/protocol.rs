@@ -44,6 +44,8 @@ impl SharedWord for AtomicU64 {
 pub trait BoardWords {
     /// A shared word.
     type Word: SharedWord;
+    /// How many ranks share the board.
+    fn ranks(&self) -> usize;
     /// The lines of each rank: a power of two, at most [`MOST_LINES`].
     fn lines(&self) -> usize;
     /// One more than the position of the publication in line `line` of `rank`; 0 if there was
@@ -101,6 +103,12 @@ impl<W: BoardWords> BoardProtocol<W> {
         }
     }
 
+    #[inline(always)]
+    pub(super) fn check_peer(&self, peer: usize) {
+        let ranks = self.words.ranks();
+        assert!(peer < ranks, "local rank {peer} is not on a board of {ranks} ranks");
+    }
+
     /// Returns true if the slots of `out` are free: every reader has consumed what they held.
     #[inline(always)]
     pub fn writable(&self, out: Publication) -> bool {
@@ -139,8 +147,12 @@ impl<W: BoardWords> BoardProtocol<W> {
     ///
     /// # Errors
     /// [`Mismatch`] if its line holds something else.
+    ///
+    /// # Panics
+    /// If `from.peer` is not on the board.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
+        self.check_peer(from.peer);
         let sequence = self.words.sequence(from.peer, self.line(from.position)).acquire();
         if sequence <= from.position {
             return Ok(false);
@@ -156,14 +168,22 @@ impl<W: BoardWords> BoardProtocol<W> {
     /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
     /// publication or a later one. A wait that has become slow asks this, to see which call the
     /// peer is in.
+    ///
+    /// # Panics
+    /// If `peer` is not on the board.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
+        self.check_peer(peer);
         let sequence = self.words.sequence(peer, self.line(position)).acquire();
         (sequence > position).then(|| self.words.fingerprint(peer, self.line(position)).relaxed())
     }
 
     /// Tells `peer` that this rank has consumed all of its publications below `position`.
+    ///
+    /// # Panics
+    /// If `peer` is not on the board.
     #[inline(always)]
     pub fn consume(&self, peer: usize, position: u64) {
+        self.check_peer(peer);
         self.words.consumed(self.me, peer).release(position);
     }
 

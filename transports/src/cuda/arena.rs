@@ -57,18 +57,6 @@ pub struct Offer {
     handle: [u8; 64],
 }
 
-impl Offer {
-    /// The bytes to be passed on.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        bytemuck::bytes_of(self).to_vec()
-    }
-
-    /// Reads an offer; `None` if `bytes` has another length.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytemuck::try_pod_read_unaligned(bytes).ok()
-    }
-}
-
 /// Memory by GPU and address.
 type Arenas = HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>;
 
@@ -86,7 +74,7 @@ impl MailboxMemory {
     pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
         let context = stream.context();
         let memory = Arc::new(DeviceMemory::new(stream, bytes)?);
-        let uuid = context.uuid().map_err(|error| CudaError::new("naming a GPU", error))?;
+        let uuid = context.uuid().map_err(CudaError::of("naming a GPU"))?;
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
         let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };

@@ -1,16 +1,17 @@
 //! One rank's mailboxes and those of the others, and the launch of programs over them.
 
 use super::arena::Reached;
+use super::code::ProgramCall;
 use super::copies;
 use super::error::DeviceError;
-use super::launch::{DeviceCall, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
+use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
 use super::layout::Shapes;
 use super::lent_memory::LentMemory;
 use super::locals::Locals;
 use super::order::{CallStream, WorkOrder};
 use super::words::ReportWords;
-use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
-use maypole_kernels::cuda::{CudaError, WALK_THREADS};
+use cudarc::driver::CudaFunction;
+use maypole_kernels::cuda::WALK_THREADS;
 use std::sync::Arc;
 
 /// One rank's view of the mailboxes of a group on GPUs.
@@ -91,7 +92,7 @@ impl DeviceBoard {
         &mut self,
         on: &CallStream<'_>,
         kernel: &CudaFunction,
-        calls: &[DeviceCall<'_>],
+        calls: &[ProgramCall<'_>],
     ) -> Result<(), DeviceError> {
         assert!((1..=MOST_LAUNCHES).contains(&calls.len()), "a launch has 1 to 16 calls");
         let lanes = self.shapes.of(calls[0].room).lanes;
@@ -100,41 +101,39 @@ impl DeviceBoard {
         for (launch, call) in launches.of.iter_mut().zip(calls) {
             *launch = self.describe(call)?;
         }
-        let grid = (lanes * calls.len() as u32, 1, 1);
-        let config =
-            LaunchConfig { grid_dim: grid, block_dim: (WALK_THREADS, 1, 1), shared_mem_bytes: 0 };
+        let grid = (lanes * calls.len() as u32, WALK_THREADS);
         // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
         // loaded, and `describe` checks that their buffers are long enough.
-        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launches).launch(config) };
-        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
-        Ok(())
+        unsafe { launch::start(on, kernel, grid, &launches) }
     }
 
-    fn describe(&self, call: &DeviceCall<'_>) -> Result<KernelLaunch, DeviceError> {
-        let shape = self.shapes.of(call.room);
-        let parts = self.locals.parts[self.shapes.index(call.room, self.others.len())];
-        let needs = call.code.needs;
+    fn describe(
+        &self,
+        ProgramCall { room, code, scratch, call }: &ProgramCall<'_>,
+    ) -> Result<KernelLaunch, DeviceError> {
+        let shape = self.shapes.of(*room);
+        let parts = self.locals.parts[self.shapes.index(*room, self.others.len())];
+        let (needs, header) = (code.needs, &code.header);
         let enough = needs.input <= call.input.bytes()
             && needs.output <= call.output.bytes()
-            && needs.scratch <= call.scratch.bytes()
+            && needs.scratch <= scratch.bytes()
             && needs.publication <= shape.bytes as u64;
-        if !enough || call.code.header.ranks as usize != parts.members {
+        if !enough || header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
             return Err(DeviceError::Program(why));
         }
         let local = self.locals.memory.address();
-        let header = &call.code.header;
         let tells_late =
             shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
         Ok(KernelLaunch {
-            program: call.code.address,
+            program: code.address,
             mailboxes: local + parts.mailboxes as u64,
             ours: parts.ours,
             published: local + parts.published as u64,
             audiences: local + parts.audiences as u64,
             input: call.input.address(),
             output: call.output.address(),
-            scratch: call.scratch.address(),
+            scratch: scratch.address(),
             abort: self.words.abort_address(),
             report: self.words.report_address(),
             gone: self.words.gone_address(),
@@ -148,7 +147,7 @@ impl DeviceBoard {
             ranks: header.ranks,
             me: header.me,
             element: header.element,
-            other: call.room.other().map_or(EACH, |rank| rank as u32),
+            other: room.other().map_or(EACH, |rank| rank as u32),
             tells_late: u32::from(tells_late),
             number: call.number,
         })

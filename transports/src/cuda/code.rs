@@ -1,6 +1,9 @@
 //! Programs in the memory of a GPU.
 
+use super::copies;
 use super::error::DeviceError;
+use super::launch::{DeviceCall, Lent};
+use super::layout::Room;
 use super::memory::DeviceMemory;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -16,6 +19,19 @@ pub struct DeviceCode {
     pub(super) address: CUdeviceptr,
     pub(super) needs: BufferNeeds,
     pub(super) header: PackedProgram,
+}
+
+/// A call that runs a program.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramCall<'a> {
+    /// The mailboxes that it uses.
+    pub room: Room,
+    /// The program.
+    pub code: &'a DeviceCode,
+    /// Its working memory.
+    pub scratch: Lent<'a>,
+    /// The rest.
+    pub call: DeviceCall<'a>,
 }
 
 #[derive(Debug)]
@@ -76,7 +92,8 @@ impl CodeShelf {
         let place = CodePlace::OfShelf { shelf: self.clone(), at };
         let memory = &self.0.memory;
         DeviceCode::placed(bytes, || {
-            memory.write_later(&self.0.stream, at, bytes)?;
+            let to = at as u64..(at + bytes.len()) as u64;
+            copies::write_later(&self.0.stream, memory.lend().slice(to), bytes)?;
             Ok((place, memory.address() + at as u64))
         })
     }
@@ -91,8 +108,7 @@ impl DeviceCode {
     pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
         Self::placed(bytes, || {
             let copied = stream.clone_htod(bytes);
-            let copied =
-                copied.map_err(|error| CudaError::new("copying a program to a GPU", error))?;
+            let copied = copied.map_err(CudaError::of("copying a program to a GPU"))?;
             // Every launch is on the same stream, behind the copy, so there is no event to wait for.
             let address = copied.device_ptr(stream).0;
             Ok((CodePlace::Own { _bytes: copied }, address))

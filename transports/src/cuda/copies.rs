@@ -37,7 +37,7 @@ pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<(), Dev
             on.stream().cu_stream(),
         )
     };
-    copied.map_err(|error| CudaError::new("copying on a GPU", error).into())
+    Ok(copied.map_err(CudaError::of("copying on a GPU"))?)
 }
 
 /// Copies `from` to the host, when all earlier work of the stream is done. Waits for that.
@@ -53,7 +53,7 @@ pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>, DeviceError>
     let copied =
         unsafe { result::memcpy_dtoh_async(&mut bytes, from.address(), stream.cu_stream()) };
     let done = copied.and_then(|()| stream.synchronize());
-    done.map_err(|error| CudaError::new("copying from a GPU", error))?;
+    done.map_err(CudaError::of("copying from a GPU"))?;
     Ok(bytes)
 }
 
@@ -65,15 +65,24 @@ pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>, DeviceError>
 /// # Panics
 /// If the lengths differ.
 pub fn write(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<(), DeviceError> {
+    write_later(stream, to, bytes)?;
+    Ok(stream.synchronize().map_err(CudaError::of("copying to a GPU"))?)
+}
+
+/// As [`write`], and does not wait.
+pub(super) fn write_later(
+    stream: &CudaStream,
+    to: Lent<'_>,
+    bytes: &[u8],
+) -> Result<(), DeviceError> {
     assert_eq!(to.bytes(), bytes.len() as u64, "as many bytes are copied as there are");
     if bytes.is_empty() {
         return Ok(());
     }
-    // SAFETY: the memory is lent and as long; the source lives until the stream is
-    // synchronized.
+    // SAFETY: the memory is lent and as long. The driver has read the source when the call returns,
+    // because it is memory of the host that is not pinned.
     let copied = unsafe { result::memcpy_htod_async(to.address(), bytes, stream.cu_stream()) };
-    let done = copied.and_then(|()| stream.synchronize());
-    Ok(done.map_err(|error| CudaError::new("copying to a GPU", error))?)
+    Ok(copied.map_err(CudaError::of("copying to a GPU"))?)
 }
 
 /// Divides the elements of `data` by `by`, when all earlier work of the stream is done.

@@ -3,13 +3,15 @@
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, SyncOnDrop,
+    CudaFunction, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr,
+    DeviceSlice, LaunchConfig, PushKernelArg, SyncOnDrop,
 };
+use maypole_kernels::cuda::CudaError;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::code::DeviceCode;
-use super::layout::Room;
+use super::error::DeviceError;
+use super::order::CallStream;
 
 /// How a publication says that it has arrived.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -152,16 +154,10 @@ pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
 /// One call of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCall<'a> {
-    /// The mailboxes that it uses.
-    pub room: Room,
-    /// The program.
-    pub code: &'a DeviceCode,
     /// What it reads.
     pub input: Lent<'a>,
     /// What it writes.
     pub output: Lent<'a>,
-    /// Its working memory.
-    pub scratch: Lent<'a>,
     /// A hash of all that the ranks must agree on.
     pub fingerprint: u32,
     /// Nanoseconds after which a wait gives up.
@@ -227,6 +223,25 @@ pub(super) struct Launches {
 
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
 unsafe impl DeviceRepr for Launches {}
+
+/// Starts `blocks` blocks of `kernel`, of `threads` threads each.
+///
+/// # Safety
+/// The kernel takes a `T` by value, and whatever memory `launch` names is as long as it says until the
+/// kernel has ended.
+pub(super) unsafe fn start<T: DeviceRepr>(
+    on: &CallStream<'_>,
+    kernel: &CudaFunction,
+    (blocks, threads): (u32, u32),
+    launch: &T,
+) -> Result<(), DeviceError> {
+    let (grid_dim, block_dim) = ((blocks, 1, 1), (threads, 1, 1));
+    let config = LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 };
+    // SAFETY: the caller vouches for what the kernel takes.
+    let started = unsafe { on.stream().launch_builder(kernel).arg(launch).launch(config) };
+    started.map_err(CudaError::of("starting a kernel on a GPU"))?;
+    Ok(())
+}
 
 impl Protocol {
     pub(super) fn number(self) -> u32 {

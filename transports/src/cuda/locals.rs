@@ -1,6 +1,7 @@
 //! What a rank's kernels alone read and write.
 
 use super::arena::Reached;
+use super::copies;
 use super::error::DeviceError;
 use super::launch::Mailbox;
 use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
@@ -81,51 +82,43 @@ impl Locals {
         let direct_counts = take(lanes.unwrap_or(0) * size_of::<u64>());
         let failed = others[me].address() + board.layout.failed as u64;
         let memory = DeviceMemory::new(board.stream, end)?;
-        let short = board.layout.short.map(|lines| {
-            let mut short = ShortLaunch {
-                counts: memory.address() + counts as u64,
-                abort: board.words.abort_address(),
-                report: board.words.report_address(),
-                gone: board.words.gone_address(),
-                failed,
-                ranks: others.len() as u32,
-                me: me as u32,
-                ..ShortLaunch::default()
-            };
-            let announced = board.layout.announced();
-            for (rank, other) in others.iter().enumerate() {
-                short.lines[rank] = other.address() + lines as u64;
-                short.announced[rank] = other.address() + announced as u64;
-            }
-            short
+        let at = |offset: usize| {
+            let mut all = [0; MOST_SHORT_RANKS];
+            let places = others.iter().map(|other| other.address() + offset as u64);
+            all.iter_mut().zip(places).for_each(|(place, address)| *place = address);
+            all
+        };
+        let short = board.layout.short.map(|lines| ShortLaunch {
+            lines: at(lines),
+            announced: at(board.layout.announced()),
+            counts: memory.address() + counts as u64,
+            abort: board.words.abort_address(),
+            report: board.words.report_address(),
+            gone: board.words.gone_address(),
+            failed,
+            ranks: others.len() as u32,
+            me: me as u32,
+            ..ShortLaunch::default()
         });
-        let direct = short.filter(|_| reads_directly).map(|short| {
-            let at = |offset: usize| {
-                let mut all = [0; MOST_SHORT_RANKS];
-                let places = others.iter().map(|other| other.address() + offset as u64);
-                all.iter_mut().zip(places).for_each(|(place, address)| *place = address);
-                all
-            };
-            DirectLaunch {
-                words: at(board.layout.direct),
-                announced: short.announced,
-                fails: at(board.layout.failed),
-                counts: memory.address() + direct_counts as u64,
-                abort: short.abort,
-                report: short.report,
-                gone: short.gone,
-                failed,
-                ranks: short.ranks,
-                me: short.me,
-                ..DirectLaunch::default()
-            }
+        let direct = short.filter(|_| reads_directly).map(|short| DirectLaunch {
+            words: at(board.layout.direct),
+            announced: short.announced,
+            fails: at(board.layout.failed),
+            counts: memory.address() + direct_counts as u64,
+            abort: short.abort,
+            report: short.report,
+            gone: short.gone,
+            failed,
+            ranks: short.ranks,
+            me: short.me,
+            ..DirectLaunch::default()
         });
         let mut bytes = vec![0; end];
         for (local, table) in parts.iter().zip(&tables) {
             let table = bytemuck::cast_slice(table);
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
-        memory.write(board.stream, 0, &bytes)?;
+        copies::write(board.stream, memory.lend(), &bytes)?;
         Ok(Self { memory, parts, failed, short, direct })
     }
 }

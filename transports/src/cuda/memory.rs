@@ -1,8 +1,9 @@
 //! Memory of a GPU that others may reach: not from a pool.
 
 use super::error::DeviceError;
+use super::launch::Lent;
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaStream, result};
 use maypole_kernels::cuda::CudaError;
 use std::sync::Arc;
 
@@ -33,38 +34,9 @@ impl DeviceMemory {
         self.address
     }
 
-    /// Copies `bytes` to `offset`, and waits for that.
-    ///
-    /// # Panics
-    /// If they do not fit.
-    pub(super) fn write(
-        &self,
-        stream: &CudaStream,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        self.write_later(stream, offset, bytes)?;
-        let done: Result<(), DriverError> = stream.synchronize();
-        done.map_err(|error| CudaError::new("copying to a GPU", error).into())
-    }
-
-    /// Copies `bytes` to `offset`, when all earlier work of `stream` is done. Does not wait.
-    ///
-    /// # Panics
-    /// If they do not fit.
-    pub(super) fn write_later(
-        &self,
-        stream: &CudaStream,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        let fits = offset <= self.bytes && bytes.len() <= self.bytes - offset;
-        assert!(fits, "the memory is as long");
-        let address = self.address + offset as u64;
-        // SAFETY: the range is in our memory. The driver has read the source when the call returns,
-        // because it is memory of the host that is not pinned.
-        let copied = unsafe { result::memcpy_htod_async(address, bytes, stream.cu_stream()) };
-        copied.map_err(|error| CudaError::new("copying to a GPU", error).into())
+    /// All of its bytes.
+    pub(super) fn lend(&self) -> Lent<'_> {
+        Lent::of_owner(self.address, self.bytes as u64)
     }
 }
 

@@ -27,7 +27,7 @@ mod workspace;
 
 pub use arena::{Offer, ProcessName};
 pub use board::DeviceBoard;
-pub use code::{CodeShelf, DeviceCode};
+pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
 pub use error::DeviceError;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
@@ -36,6 +36,6 @@ pub use lent_memory::{LentMemory, free_what_was_left};
 pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
-pub use short_and_direct::{DirectDeviceCall, DirectKind, ShortDeviceCall};
+pub use short_and_direct::DirectKind;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

@@ -72,7 +72,7 @@ impl WorkOrder {
     pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self, DeviceError> {
         let event = || {
             let made = home.context().new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING));
-            made.map_err(|error| CudaError::new("making an event", error))
+            made.map_err(CudaError::of("making an event"))
         };
         let (last, in_graph) = (event()?, event()?);
         Ok(Self { home: Arc::clone(home), last, in_graph, graph: None, is_home: true })
@@ -130,8 +130,7 @@ impl WorkOrder {
     /// Waits until all work of the rank is done.
     pub(super) fn drain(&self) -> Result<(), DeviceError> {
         let _beside = BesideCapture::begin();
-        let done = self.last.synchronize();
-        done.map_err(|error| CudaError::new("waiting for the work of a GPU", error).into())
+        Ok(self.last.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))?)
     }
 
     /// True if all work of the rank is done, or has failed.
@@ -151,7 +150,7 @@ impl WorkOrder {
         // SAFETY: both live, and belong to one context.
         let waits =
             unsafe { result::stream::wait_event(on.stream.cu_stream(), event.cu_event(), flags) };
-        waits.map_err(|error| CudaError::new("waiting for an event", error).into())
+        Ok(waits.map_err(CudaError::of("waiting for an event"))?)
     }
 }
 
@@ -228,8 +227,7 @@ pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>, DeviceE
     if let Some(known) = known.into_iter().find(|it| it.context().cu_ctx() == context.cu_ctx()) {
         return Ok(known);
     }
-    let made = context.new_stream();
-    let made = made.map_err(|error| CudaError::new("making a stream", error))?;
+    let made = context.new_stream().map_err(CudaError::of("making a stream"))?;
     streams.retain(|it| it.strong_count() > 0);
     streams.push(Arc::downgrade(&made));
     Ok(made)

@@ -1,27 +1,8 @@
 //! The arguments of the kernels that need no program: the structs of `kernels/cuda/program.h`.
 
-use super::launch::Lent;
 use super::layout::{MOST_SHORT_RANKS, SHORT_BLOCKS, SHORT_THREADS};
 use cudarc::driver::DeviceRepr;
 use cudarc::driver::sys::CUdeviceptr;
-
-/// A call of one rank that has no program, because every rank reads what every rank has.
-#[derive(Clone, Copy, Debug)]
-pub struct ShortDeviceCall<'a> {
-    /// What it reads: so few bytes that the board [makes short calls](super::DeviceBoard::makes_short_calls) of them,
-    /// equally many on all ranks.
-    pub input: Lent<'a>,
-    /// What it writes: as many bytes, or those of all ranks.
-    pub output: Lent<'a>,
-    /// The result is what all ranks have, side by side, instead of the combination.
-    pub gathers: bool,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub fingerprint: u32,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub patience: u64,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub number: u32,
-}
 
 /// Most bytes of a rank in a short call.
 pub(super) const MOST_SHORT_BYTES: usize = SHORT_BLOCKS * SHORT_THREADS * 8;
@@ -62,23 +43,6 @@ pub enum DirectKind {
     ReduceScatter,
     /// Every rank gets the input of this one.
     Broadcast(usize),
-}
-
-/// A long call of ranks that share one GPU and one process, which read the buffers of one another.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectDeviceCall<'a> {
-    /// What it does.
-    pub kind: DirectKind,
-    /// What it reads, also on the other ranks.
-    pub input: Lent<'a>,
-    /// What it writes. The other ranks read it.
-    pub output: Lent<'a>,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub fingerprint: u32,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub patience: u64,
-    /// As in [`DeviceCall`](super::DeviceCall).
-    pub number: u32,
 }
 
 /// `DirectLaunch` of `program.h`.

@@ -2,13 +2,12 @@
 
 use super::board::DeviceBoard;
 use super::error::DeviceError;
+use super::launch::{DeviceCall, start};
 use super::layout::SHORT_THREADS;
 use super::order::CallStream;
-use super::short_and_direct::{
-    DirectDeviceCall, DirectKind, DirectLaunch, MOST_SHORT_BYTES, ShortDeviceCall, ShortLaunch,
-};
-use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
-use maypole_kernels::cuda::{CudaError, WALK_THREADS};
+use super::short_and_direct::{DirectKind, DirectLaunch, MOST_SHORT_BYTES, ShortLaunch};
+use cudarc::driver::CudaFunction;
+use maypole_kernels::cuda::WALK_THREADS;
 
 /// The least bytes of a direct call for which one more lane pays.
 const BYTES_OF_DIRECT_LANE: u64 = 8 << 10;
@@ -19,7 +18,10 @@ impl DeviceBoard {
         self.locals.short.is_some() && bytes <= MOST_SHORT_BYTES
     }
 
-    /// Starts a short call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    /// Starts a short call, as [`launch`](Self::launch) starts others: of so few bytes that the board
+    /// [makes short calls](Self::makes_short_calls) of them, equally many on all ranks. With `gathers` the
+    /// result is what all ranks have, side by side, instead of the combination. All ranks do so for the same
+    /// calls.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
@@ -31,12 +33,13 @@ impl DeviceBoard {
         &mut self,
         on: &CallStream<'_>,
         kernel: &CudaFunction,
-        call: &ShortDeviceCall<'_>,
+        call: &DeviceCall<'_>,
+        gathers: bool,
     ) -> Result<(), DeviceError> {
         let bytes = call.input.bytes();
         assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
         let common = self.locals.short.expect("the group makes short calls");
-        let blocks = if call.gathers { u64::from(common.ranks) } else { 1 };
+        let blocks = if gathers { u64::from(common.ranks) } else { 1 };
         if call.output.bytes() < bytes * blocks {
             let why = format!("{} bytes of output are too few", call.output.bytes());
             return Err(DeviceError::Program(why));
@@ -48,21 +51,14 @@ impl DeviceBoard {
             bytes: bytes as u32,
             fingerprint: call.fingerprint,
             number: call.number,
-            gathers: u32::from(call.gathers),
+            gathers: u32::from(gathers),
             ..common
         };
         let lines = bytes.div_ceil(8).max(1) as u32;
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
         let blocks = lines.div_ceil(SHORT_THREADS as u32);
-        let config = LaunchConfig {
-            grid_dim: (blocks, 1, 1),
-            block_dim: (threads, 1, 1),
-            shared_mem_bytes: 0,
-        };
         // SAFETY: the kernel takes `ShortLaunch` by value; the buffers are as long as it says.
-        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
-        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
-        Ok(())
+        unsafe { start(on, kernel, (blocks, threads), &launch) }
     }
 
     /// True if ranks of the group read one another's buffers in [direct](Self::launch_direct) calls.
@@ -70,7 +66,8 @@ impl DeviceBoard {
         self.locals.direct.is_some()
     }
 
-    /// Starts a direct call, as [`launch`](Self::launch) starts others. All ranks do so for the same calls.
+    /// Starts a direct call, as [`launch`](Self::launch) starts others: a long one of ranks that share one GPU
+    /// and one process, which read the input of one another, and the output. All ranks do so for the same calls.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if a buffer is too short; [`DeviceError::Driver`] if the driver refuses the
@@ -82,23 +79,24 @@ impl DeviceBoard {
         &mut self,
         on: &CallStream<'_>,
         kernel: &CudaFunction,
-        call: &DirectDeviceCall<'_>,
+        call: &DeviceCall<'_>,
+        kind: DirectKind,
     ) -> Result<(), DeviceError> {
         let common = self.locals.direct.expect("the group makes direct calls");
         let (input, output) = (call.input.bytes(), call.output.bytes());
         let ranks = u64::from(common.ranks);
         let is_me = |root: usize| root == common.me as usize;
-        let (bytes, enough) = match call.kind {
+        let (bytes, enough) = match kind {
             DirectKind::AllReduce => (input, output >= input),
             DirectKind::AllGather => (input, output >= input * ranks),
             DirectKind::ReduceScatter => (output, input >= output * ranks),
             DirectKind::Broadcast(root) => (output, !is_me(root) || input >= output),
         };
         if !enough {
-            let why = format!("{input} and {output} bytes are too few for {:?}", call.kind);
+            let why = format!("{input} and {output} bytes are too few for {kind:?}");
             return Err(DeviceError::Program(why));
         }
-        let root = if let DirectKind::Broadcast(root) = call.kind { root as u32 } else { 0 };
+        let root = if let DirectKind::Broadcast(root) = kind { root as u32 } else { 0 };
         let launch = DirectLaunch {
             input: call.input.address(),
             output: call.output.address(),
@@ -106,22 +104,15 @@ impl DeviceBoard {
             bytes,
             fingerprint: call.fingerprint,
             number: call.number,
-            kind: call.kind.number(),
+            kind: kind.number(),
             root,
             ..common
         };
         let most = self.shapes.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1);
         // A lane costs as much as it moves within a microsecond.
         let lanes = (bytes / BYTES_OF_DIRECT_LANE).clamp(1, u64::from(most)) as u32;
-        let config = LaunchConfig {
-            grid_dim: (lanes, 1, 1),
-            block_dim: (WALK_THREADS, 1, 1),
-            shared_mem_bytes: 0,
-        };
         // SAFETY: the kernel takes `DirectLaunch` by value; the buffers are as long as it says, and those
         // of the other ranks, which are threads of this process, stay until this rank has ended the call.
-        let launched = unsafe { on.stream().launch_builder(kernel).arg(&launch).launch(config) };
-        launched.map_err(|error| CudaError::new("starting a kernel on a GPU", error))?;
-        Ok(())
+        unsafe { start(on, kernel, (lanes, WALK_THREADS), &launch) }
     }
 }

@@ -22,7 +22,6 @@ pub struct Report {
 
 /// What a kernel found that gave up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
 pub enum Reason {
     /// The host asked for it.
     Aborted,

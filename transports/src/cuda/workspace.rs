@@ -29,10 +29,8 @@ impl DeviceScratch {
         if has >= bytes {
             return Ok(());
         }
-        let grown = self
-            .stream
-            .alloc_zeros::<u8>(bytes.next_power_of_two())
-            .map_err(|error| CudaError::new(format!("allocating {bytes} bytes"), error))?;
+        let grown = self.stream.alloc_zeros::<u8>(bytes.next_power_of_two());
+        let grown = grown.map_err(CudaError::of(format!("allocating {bytes} bytes")))?;
         // All users are ordered behind the allocation, so there is no event of its own to wait for.
         let address = grown.device_ptr(&self.stream).0;
         self.memory = Some((grown, address));

@@ -51,7 +51,7 @@ impl UnconnectedVerbs {
     /// What the peer needs to connect to this end.
     pub fn endpoint(&self) -> VerbsEndpoint {
         let ring = self.rings.address();
-        VerbsEndpoint { pair: self.pair.address(), ring, key: self.rings.remote_key() }
+        VerbsEndpoint::new(self.pair.address(), ring, self.rings.remote_key())
     }
 
     /// Connects to the end at `peer`, which connects to this one. Neither may send before both

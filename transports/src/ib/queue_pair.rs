@@ -7,6 +7,7 @@ use super::abi::{
 };
 use super::adapter::VerbsAdapter;
 use super::error::VerbsError;
+use bytemuck::{Pod, Zeroable};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,13 +21,14 @@ pub(super) const BATCH: usize = 16;
 const INLINE: [u32; 4] = [128, 64, 32, 0];
 
 /// What the peer needs to know of a queue pair and its memory.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct QueuePairAddress {
+    pub(super) gid: [u8; 16],
     pub(super) number: u32,
     pub(super) first_packet: u32,
     pub(super) lid: u16,
-    pub(super) mtu_code: u8,
-    pub(super) gid: [u8; 16],
+    pub(super) mtu_code: u16,
 }
 
 /// A write to the peer's memory, and a number that comes with it.
@@ -205,7 +207,7 @@ impl QueuePair {
             number: unsafe { self.pair.as_ref().qp_num },
             first_packet: self.first_packet,
             lid: adapter.port.lid,
-            mtu_code: adapter.port.mtu_code as u8,
+            mtu_code: adapter.port.mtu_code as u16,
             gid: adapter.gid.bytes,
         }
     }

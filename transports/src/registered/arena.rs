@@ -3,13 +3,14 @@
 use super::buffer::RegisteredBuffer;
 use super::ranges::{FreeRanges, TakenRange};
 use crate::fork::OwnerProcess;
+use crate::shm::map_part;
 use bytemuck::{NoUninit, Zeroable};
 use maypole_kernels::View;
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, munmap};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,7 +85,8 @@ impl ArenaMemory {
             return Ok(Self::empty());
         }
         let file = file.try_clone_to_owned()?;
-        let start = map_part(&file, std::ptr::null_mut(), offset, len, MapFlags::SHARED)?;
+        // SAFETY: a fresh mapping replaces nothing.
+        let start = unsafe { map_part(&file, null_mut(), offset, len, MapFlags::SHARED)? };
         Ok(Self::of(Some(file), offset, start, len))
     }
 
@@ -168,7 +170,8 @@ impl ArenaMemory {
         // SAFETY: within this mapping.
         let start = unsafe { self.start.add(first) }.as_ptr();
         let flags = MapFlags::PRIVATE.union(MapFlags::FIXED);
-        map_part(file, start.cast(), self.offset + first, len, flags)?;
+        // SAFETY: pages of this mapping are replaced by pages of the same content.
+        unsafe { map_part(file, start.cast(), self.offset + first, len, flags)? };
         for page in (first..first + len).step_by(PAGE) {
             let own = page.max(offset);
             // SAFETY: a byte of `view`, which the caller's call has for itself.
@@ -179,23 +182,6 @@ impl ArenaMemory {
         }
         Ok(())
     }
-}
-
-/// Maps a part of a segment's memory, at `at` if the flags say so.
-fn map_part(
-    file: &OwnedFd,
-    at: *mut std::ffi::c_void,
-    offset: usize,
-    len: usize,
-    flags: MapFlags,
-) -> io::Result<NonNull<u8>> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the mapping is fresh, or it replaces pages of an arena by pages of the same content;
-    // the memory is sealed against shrinking, so its pages cannot go away.
-    let start = unsafe { mmap(at, len, access, flags, file, offset as u64)? };
-    // SAFETY: the range was just mapped; the advice changes nothing in this process.
-    unsafe { madvise(start, len, Advice::LinuxDontFork)? };
-    Ok(NonNull::new(start.cast()).expect("mmap does not map page zero"))
 }
 
 impl Drop for ArenaMemory {

@@ -134,7 +134,7 @@ fn a_preamble_has_its_fields_and_nothing_else() {
     // Magic and version, job, purpose, two words of the group, lane, initiator, responder.
     assert_eq!(PREAMBLE, 8 + 8 + 1 + 2 * 8 + 4 + 4 + 4);
     assert_eq!(&encoded[..7], b"maypole");
-    assert_eq!(encoded[8..16], job_hash("j"));
+    assert_eq!(encoded[8..16], job_hash("j").to_le_bytes());
     assert_eq!(encoded[16], 3);
     assert_eq!(encoded[17..33], [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(encoded[33..], [13, 12, 11, 10, 14, 0, 0, 0, 0, 0, 0, 15]);

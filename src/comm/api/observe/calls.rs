@@ -95,6 +95,6 @@ impl Communicator {
     /// });
     /// ```
     pub fn set_program_memory(&mut self, bytes: usize) {
-        self.engine.change(move |engine| engine.settings_mut().limit_programs(Some(bytes)));
+        self.engine.change(move |engine| engine.settings_mut().program_limit = Some(bytes));
     }
 }

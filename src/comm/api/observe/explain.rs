@@ -61,14 +61,8 @@ impl Communicator {
         kind: DataType,
     ) -> Result<Algorithm> {
         let engine = self.engine.get();
-        let call = CollectiveCall {
-            collective,
-            kind,
-            op: Reduction::NONE,
-            count: CallCount::Even(count),
-            deterministic: engine.settings().is_deterministic_for(collective),
-            in_place: false,
-        };
+        let (settings, operands) = (engine.settings(), (kind, CallCount::Even(count)));
+        let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
         Ok(engine.plan(call)?.algorithm)
     }
 }

@@ -96,18 +96,12 @@ impl Communicator {
     /// before this exchange and written after it.
     fn exchange_clocks(&mut self, can_record: bool) -> Result<Vec<Option<ClockReading>>> {
         let mine = can_record.then(ClockReading::now);
-        let engine = self.engine.get_mut();
-        let blobs = engine.exchange(named_call("trace()"), to_bytes(mine.as_ref()))?;
-        let reading = |(rank, blob): (usize, &Vec<u8>)| {
-            from_bytes(blob).map_err(|why| format!("rank {rank} sent no clock reading: {why}"))
-        };
-        let readings: std::result::Result<_, _> = blobs.iter().enumerate().map(reading).collect();
-        readings.map_err(|why| engine.unconnected("trace()".to_owned(), why))
+        self.engine.get_mut().tell_all(named_call("trace()"), &mine)
     }
 }
 
 /// The reading of a rank's clock when recording begins.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Deserialize, Serialize)]
 struct ClockReading {
     /// The boot id. Ranks with equal boot ids read one clock, and most likely write to one file
     /// system.
@@ -119,41 +113,5 @@ impl ClockReading {
     fn now() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self { boot, nanoseconds: monotonic_ns() }
-    }
-}
-
-fn to_bytes(reading: Option<&ClockReading>) -> Vec<u8> {
-    postcard::to_stdvec(&reading).expect("a number and a string can be serialized")
-}
-
-/// # Errors
-/// What is wrong with `bytes`.
-fn from_bytes(bytes: &[u8]) -> std::result::Result<Option<ClockReading>, String> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((reading, [])) => Ok(reading),
-        Ok(_) => Err(format!("{} bytes are not a clock reading", bytes.len())),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn readings_are_read_back() {
-        for reading in [None, Some(ClockReading::now())] {
-            assert_eq!(from_bytes(&to_bytes(reading.as_ref())), Ok(reading));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn other_bytes_are_an_error_or_a_reading(bytes: Vec<u8>) {
-            if let Ok(reading) = from_bytes(&bytes) {
-                prop_assert_eq!(from_bytes(&to_bytes(reading.as_ref())), Ok(reading));
-            }
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! The answering end of questions: connections by which peers ask this rank.
 
 use super::{ConnectionKey, DataConnection, PeerAnswer, PeerQuestion, VerbsMeeting};
-use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
+use crate::wire::decode;
+use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::state::ServiceContext;
 use crate::world::service::{Authenticated, CALLER, Cause, ControlConnection};
 use maypole_transports::watch::Watch;
@@ -131,12 +132,12 @@ impl Caller {
     /// Answers a message of the peer.
     fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
         if let Some(meeting) = &mut self.meeting {
-            let (answer, made) = meeting.hear(decode(bytes)?, &shared.settings.verbs);
+            let (answer, made) = meeting.hear(decode(bytes).ok()?, &shared.settings.verbs);
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }
         // A process that wanted to join asks differently, and has its answer already.
-        match decode(bytes)? {
+        match decode(bytes).ok()? {
             PeerQuestion::Status(group) => {
                 self.control.push(&PeerAnswer::Status(Box::new(shared.status(Some(group)))));
                 None

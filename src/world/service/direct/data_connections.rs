@@ -3,7 +3,7 @@
 
 use super::data_link::{DataConnection, DataPath};
 use super::verbs::{AttemptError, VERBS_LANE, meet};
-use crate::world::service::{DialedLink, GroupId, Service, ServiceError};
+use crate::world::service::{DialedLink, GroupId, Service, ServiceError, binding};
 use maypole_transports::AnyStream;
 use maypole_transports::secure::Binding;
 use std::time::{Duration, Instant};
@@ -109,13 +109,9 @@ impl Service {
         lane: u32,
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
-        let binding = Binding {
-            purpose: self.shared.data_purpose(),
-            group: group.words(),
-            lane: if path == DataPath::Verbs { lane | VERBS_LANE } else { lane },
-            initiator: self.rank() as u32,
-            responder: peer as u32,
-        };
+        let lane = if path == DataPath::Verbs { lane | VERBS_LANE } else { lane };
+        let (purpose, ranks) = (self.shared.data_purpose(), [self.rank(), peer]);
+        let binding = binding(purpose, (group, lane), ranks);
         loop {
             let until = deadline.min(Instant::now() + ATTEMPT);
             match self.attempt(peer, &binding, until) {

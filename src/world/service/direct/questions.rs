@@ -6,8 +6,8 @@ use crate::world::calls::RankStatus;
 use crate::world::service::connection::{DialedLink, is_timeout};
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::state::ServiceContext;
-use crate::world::service::{AskError, Cause, Diagnosis, GroupId, Service};
-use maypole_transports::secure::{Binding, Purpose, SecureError};
+use crate::world::service::{AskError, Cause, Diagnosis, GroupId, Service, binding};
+use maypole_transports::secure::{Purpose, SecureError};
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -103,13 +103,7 @@ impl ServiceContext {
         let Some(there) = self.peers.get(peer) else {
             return Err(io::Error::from(ErrorKind::NotFound).into());
         };
-        let binding = Binding {
-            purpose: Purpose::Question,
-            group: [0; 2],
-            lane: 0,
-            initiator: self.rank as u32,
-            responder: peer as u32,
-        };
+        let binding = binding(Purpose::Question, (GroupId::WORLD, 0), [self.rank, peer]);
         let secret = &self.settings.secret;
         let silence = self.settings.timeout;
         let mut link = DialedLink::dial(there.listen, silence, (secret, &binding), until)?;

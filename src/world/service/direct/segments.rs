@@ -2,9 +2,9 @@
 //! the others over a Unix socket.
 
 use crate::world::service::message::ExchangePurpose;
-use crate::world::service::{GroupId, Service, ServiceError};
+use crate::world::service::{GroupId, Service, ServiceError, binding};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Purpose, initiate, respond};
+use maypole_transports::secure::{Purpose, initiate, respond};
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
 use maypole_transports::sockets::{connect_abstract, listen_abstract, same_user};
 use maypole_transports::watch::Watch;
@@ -118,9 +118,9 @@ impl Service {
             return Err(failed("the process belongs to another user"));
         }
         let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-        let (binding, _) = respond(&mut timed, &self.shared.settings.secret).map_err(failed)?;
-        let receiver = binding.initiator as usize;
-        if binding != self.segment_binding(group, receiver, self.rank()) {
+        let (proved, _) = respond(&mut timed, &self.shared.settings.secret).map_err(failed)?;
+        let receiver = proved.initiator as usize;
+        if proved != binding(Purpose::Segment, (group, 0), [receiver, self.rank()]) {
             return Err(failed("the connection is for something else"));
         }
         send_segment(timed.socket, segment).map_err(failed)?;
@@ -152,7 +152,7 @@ impl Service {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-            let binding = self.segment_binding(group, self.rank(), maker);
+            let binding = binding(Purpose::Segment, (group, 0), [self.rank(), maker]);
             initiate(&mut timed, &self.shared.settings.secret, &binding)
                 .map_err(io::Error::other)?;
             let segment = receive_segment(timed.socket, bytes)?;
@@ -160,15 +160,5 @@ impl Service {
             Ok(segment)
         };
         receive().map_err(|error| self.blame(maker, failed(error)))
-    }
-
-    fn segment_binding(&self, group: GroupId, receiver: usize, maker: usize) -> Binding {
-        Binding {
-            purpose: Purpose::Segment,
-            group: group.words(),
-            lane: 0,
-            initiator: receiver as u32,
-            responder: maker as u32,
-        }
     }
 }

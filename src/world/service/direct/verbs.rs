@@ -133,7 +133,7 @@ pub(super) fn meet(
         link.send(&message, until)?;
         Ok(link.receive(MAX_JOIN_MESSAGE, until)?)
     };
-    let theirs = match ask(VerbsMessage::Endpoint(end.endpoint().to_bytes().to_vec()))? {
+    let theirs = match ask(VerbsMessage::Endpoint(end.endpoint().to_bytes()))? {
         VerbsMessage::Endpoint(theirs) => theirs,
         VerbsMessage::Refused(why) => return Err(refused(format!("rank {peer}: {why}"))),
         VerbsMessage::Ready => return Err(SecureError::UnknownProtocol.into()),
@@ -192,7 +192,7 @@ fn connect(theirs: &[u8], access: &VerbsAccess) -> Result<(ConnectedVerbs, Vec<u
     let make = || {
         let theirs = VerbsEndpoint::from_bytes(theirs)?;
         let end = UnconnectedVerbs::new(&adapter)?;
-        let ours = end.endpoint().to_bytes().to_vec();
+        let ours = end.endpoint().to_bytes();
         Ok((end.connect(&theirs)?, ours))
     };
     make().map_err(|error: maypole_transports::ib::VerbsError| error.to_string())

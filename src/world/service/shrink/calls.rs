@@ -2,7 +2,7 @@
 //! them for its calling thread, or answers them if this rank has decided or left already.
 
 use super::agreement::{LeaderMessage, Proposal};
-use crate::world::service::message::encode;
+use crate::wire::encode;
 use crate::world::service::{Authenticated, ControlConnection, GroupId};
 use maypole_transports::watch::Waker;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -3,7 +3,7 @@
 use super::agreement::{AgreedWorld, Attendee};
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
-use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, number_hosts};
+use crate::world::service::{Acceptor, ControlConnection, Service, number_hosts};
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
@@ -84,17 +84,13 @@ impl GrownWorld {
 impl ServiceBase {
     /// A listener for a new world, where this rank listens already.
     pub(super) fn listen_again(&self) -> io::Result<TcpListener> {
-        let mut address = self.own.listen;
-        let ports = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
-        let mut last = io::ErrorKind::InvalidInput.into();
-        for port in ports {
-            address.set_port(port);
-            match TcpListener::bind(address) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let ports: Vec<u16> = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
+        let at = |port: &u16| {
+            let mut address = self.own.listen;
+            address.set_port(*port);
+            address
+        };
+        TcpListener::bind(&ports.iter().map(at).collect::<Vec<_>>()[..])
     }
 }
 
@@ -113,16 +109,8 @@ impl ServiceSettings {
         self.secret.session = world.session;
         let watch = Watch::new()?;
         let acceptor = Acceptor::new(listener, self.secret.clone(), rank, &watch)?;
-        let (peers, settings, late_answer) = (world.peers(), self, None);
-        Service::start(ServiceStart {
-            rank,
-            peers,
-            settings,
-            watch,
-            acceptor,
-            controls,
-            late_answer,
-        })
+        let ranks = (rank, world.peers());
+        Service::start(self, ranks, (watch, acceptor), controls, None)
     }
 }
 

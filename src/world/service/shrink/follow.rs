@@ -4,7 +4,7 @@ use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
 use super::{Member, UnreachableSince};
 use crate::world::service::message::MAX_MESSAGE;
-use crate::world::service::{DialedLink, SILENCE_LIMIT, is_timeout};
+use crate::world::service::{DialedLink, SILENCE_LIMIT, binding, is_timeout};
 use maypole_transports::secure::{Binding, Purpose, SecureError};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -120,13 +120,7 @@ impl Member<'_> {
     }
 
     pub(super) fn binding(&self, responder: usize, lane: u32) -> Binding {
-        Binding {
-            purpose: Purpose::Shrink,
-            group: self.group.words(),
-            lane,
-            initiator: self.rank() as u32,
-            responder: responder as u32,
-        }
+        binding(Purpose::Shrink, (self.group, lane), [self.rank(), responder])
     }
 
     /// Says hello, and does what the leader says.

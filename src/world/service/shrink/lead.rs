@@ -4,7 +4,8 @@
 use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
 use super::probe::{Probe, ProbeResult};
 use super::{Agreed, Member, WHAT};
-use crate::world::service::message::{MAX_MESSAGE, decode};
+use crate::wire::decode;
+use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{ControlConnection, SILENCE_LIMIT, ServiceError};
 use maypole_transports::random;
 use maypole_transports::watch::{Waker, Watch};
@@ -197,14 +198,14 @@ impl<'a> Leader<'a> {
         let (messages, ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             match decode(&bytes) {
-                Some(FollowerMessage::Hello { own, prepared, patience }) => {
+                Ok(FollowerMessage::Hello { own, prepared, patience }) => {
                     self.agreement.hello(rank, *own, prepared);
                     let until = Instant::now().checked_add(patience);
                     self.until = until.map_or(self.until, |until| until.min(self.until));
                     self.drop_probe(rank);
                 }
-                Some(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),
-                None => return self.drop_follower(rank),
+                Ok(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),
+                Err(_) => return self.drop_follower(rank),
             }
         }
         if ended.is_some() {

@@ -4,8 +4,9 @@
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;
 use super::{Member, UnreachableSince, follow};
+use crate::wire::decode;
 use crate::world::service::ControlConnection;
-use crate::world::service::message::{MAX_MESSAGE, decode};
+use crate::world::service::message::MAX_MESSAGE;
 use maypole_transports::secure::{Initiator, SecureError, UnacceptedChannel};
 use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
@@ -135,7 +136,7 @@ impl Probe {
                 }
                 ProbeStage::Open(control) => {
                     let (messages, ended) = control.read(MAX_MESSAGE);
-                    let answer = messages.first().and_then(|bytes| decode(bytes));
+                    let answer = messages.first().and_then(|bytes| decode(bytes).ok());
                     if let Some(answer) = answer {
                         return Ok(Some(ProbeResult::Answer(answer)));
                     }

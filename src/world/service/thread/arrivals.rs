@@ -55,8 +55,8 @@ impl ServiceThread {
 
     /// Answers a process that wants to join after all ranks have joined.
     fn turn_away(&mut self, rank: usize, call: Authenticated) {
-        if let Some(answer) = &self.late_answer {
-            let answer = (answer.0)(rank);
+        if let Some(answer) = self.late_answer {
+            let answer = answer(&self.shared.peers, rank);
             self.callers.dismiss(call, &answer, &self.watch);
         }
     }
