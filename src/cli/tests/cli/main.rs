@@ -3,6 +3,8 @@
 #[path = "../../../../tests/common/blocks.rs"]
 mod blocks;
 mod book;
+#[path = "../../../../tests/common/browser.rs"]
+mod browser;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
