@@ -154,7 +154,7 @@ fn pages_load_nothing_and_are_small() {
     let page = folder.path().join("plan.html");
     for (options, most) in [
         ("--ranks 4", 30_000),
-        ("--ranks 16 --micros 64", 200_000),
+        ("--ranks 16 --micros 48", 200_000),
         ("--mesh dp=4,pp=8,cp=2,tp=4", 50_000),
     ] {
         let text = planned(options, &page);

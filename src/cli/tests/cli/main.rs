@@ -14,6 +14,7 @@ mod gpu_prices;
 mod learning;
 mod limits;
 mod measuring;
+mod msccl;
 mod outputs;
 #[cfg(feature = "cuda")]
 mod perf_cuda;
@@ -31,7 +32,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
@@ -47,6 +48,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "offset",
     "op",
     "path",
+    "predicted_us",
     "ranks",
     "reuses_buffers",
     "root",
