@@ -56,16 +56,21 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Exercise>> {
 
 /// The comments of a file, and the head of its function.
 fn task(text: &str) -> String {
-    let comment = |line: &str| {
-        let line = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))?;
-        Some(line.strip_prefix(' ').unwrap_or(line).to_owned())
+    let comments = |mark: &str| {
+        let comment = |line: &str| {
+            let comment = line.strip_prefix(mark)?;
+            Some(comment.strip_prefix(' ').unwrap_or(comment).to_owned())
+        };
+        text.lines().filter_map(comment).collect::<Vec<String>>().join("\n")
     };
-    let mut lines: Vec<String> = text.lines().filter_map(comment).collect();
-    let function = text.lines().skip_while(|line| !line.starts_with("pub fn"));
-    let head = function.take_while(|line| !line.contains(BLANK)).map(str::to_owned);
-    lines.push(String::new());
-    lines.extend(head);
-    lines.join("\n")
+    let mut head = Vec::new();
+    for line in text.lines().skip_while(|line| !line.starts_with("pub fn")) {
+        head.push(line);
+        if line.ends_with('{') {
+            break;
+        }
+    }
+    [comments("//!"), comments("///"), head.join("\n")].join("\n\n")
 }
 
 /// What the tests have said.
