@@ -16,21 +16,27 @@
 //! programs that run in the same seconds alike. So every round runs every library, and the order is
 //! reversed from round to round. The result of a point is the median over rounds of the best peer's
 //! time divided by maypole's time: above 1, maypole is faster than all peers. Points below 0.9 get
-//! more rounds.
+//! more rounds. Every time is a median, of the samples of a program and then of the rounds.
+//!
+//! A virtual machine's cores may come nearer to one another or go apart, and then every library takes
+//! another time. So a barrier between two ranks is timed before and after each round, and a round in
+//! which it changed is measured again.
 //!
 //! `--record FILE` keeps what was measured: the same command, started again, measures only what the
 //! file lacks.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use programs::{Programs, Selection};
+use programs::{Programs, Selection, Times};
 use record::Record;
+use state::MachineState;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
 mod programs;
 mod record;
+mod state;
 #[path = "../../src/cli/statistics.rs"]
 mod statistics;
 mod summary;
@@ -137,6 +143,8 @@ impl std::fmt::Display for Group {
 const OURS: &str = "maypole";
 /// The ratio below which a point gets more rounds.
 const SLOW: f64 = 0.9;
+/// How often a round is measured in which the machine changes, before it is kept as it is.
+const ATTEMPTS: usize = 4;
 
 fn main() -> Result<ExitCode> {
     let args = PeersArgs::parse();
@@ -159,7 +167,7 @@ fn main() -> Result<ExitCode> {
             eprintln!("{group}: below {SLOW}: {} at {:?} bytes", slow.collectives[0], slow.sizes);
             args.measure(&programs, &mut record, group, &slow, args.rounds..args.slow_rounds)?;
         }
-        println!("{}", summary::group_table(&record, group, &args.names));
+        println!("{}{}", record.states(group), summary::group_table(&record, group, &args.names));
     }
     println!("{}", summary::totals(&record, &args.groups, SLOW));
     println!("{}", summary::markdown(&record, &args.groups, &args.collectives, &args.sizes));
@@ -209,27 +217,54 @@ impl PeersArgs {
         rounds: std::ops::Range<usize>,
     ) -> Result<()> {
         for round in rounds {
-            let mut libraries = self.libraries(group);
-            if round % 2 == 1 {
-                libraries.reverse();
+            let all = self.libraries(group);
+            let has = |library: &&str| record.has(group, round, library, &selection.collectives[0]);
+            if all.iter().all(has) {
+                continue;
             }
-            for library in libraries {
-                if record.has(group, round, library, &selection.collectives[0]) {
-                    continue;
-                }
-                eprintln!("{group}, round {}: {library}", round + 1);
-                let taken = if library == OURS {
-                    programs.ours(group, selection)
-                } else {
-                    programs.peer(library, group, selection)
-                };
-                match taken {
-                    Ok(taken) => record.add(group, round, library, &taken)?,
-                    Err(error) if library == OURS => return Err(error),
-                    Err(error) => eprintln!("SKIPPED in this round: {library}: {error:#}"),
+            for attempt in 1..=ATTEMPTS {
+                let before = programs.barrier()?;
+                let taken = self.round(programs, group, selection, round)?;
+                let state = MachineState { before, after: programs.barrier()? };
+                eprintln!("{group}, round {}: {state}", round + 1);
+                if state.is_steady() || attempt == ATTEMPTS {
+                    for (library, times) in taken {
+                        record.add(group, round, library, &times)?;
+                    }
+                    record.add_state(group, round, state)?;
+                    break;
                 }
             }
         }
         Ok(())
+    }
+
+    /// What each library takes in one round.
+    fn round(
+        &self,
+        programs: &Programs,
+        group: &Group,
+        selection: &Selection,
+        round: usize,
+    ) -> Result<Vec<(&str, Times)>> {
+        let mut libraries = self.libraries(group);
+        if round % 2 == 1 {
+            libraries.reverse();
+        }
+        let mut all = Vec::new();
+        for library in libraries {
+            eprintln!("{group}, round {}: {library}", round + 1);
+            let taken = if library == OURS {
+                programs.ours(group, selection)
+            } else {
+                programs.peer(library, group, selection)
+            };
+            match taken {
+                Ok(taken) => all.push((library, taken)),
+                Err(error) if library == OURS => return Err(error),
+                Err(error) => eprintln!("SKIPPED in this round: {library}: {error:#}"),
+            }
+        }
+        Ok(all)
     }
 }

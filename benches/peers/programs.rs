@@ -33,6 +33,14 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
+    /// Microseconds of a barrier between two ranks.
+    pub(crate) fn barrier(&self) -> Result<f64> {
+        let mut command = Command::new(&self.maypole);
+        command.args(["perf", "barrier", "-n", "2", "--transport", "shm", "--json", "-"]);
+        let objects = lines(command.args(["--budget", &self.budget.to_string()]))?;
+        objects[0]["time_us"]["p50"].as_f64().context("a barrier without a time")
+    }
+
     pub(crate) fn ours(&self, group: &Group, selection: &Selection) -> Result<Times> {
         let mut command = Command::new(&self.maypole);
         command.arg("perf").args(&selection.collectives);

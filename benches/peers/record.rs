@@ -1,6 +1,7 @@
 //! All measurements of a run, in memory and, on request, in a file with a JSON object a line.
 
 use crate::programs::{PeerPoint, Times};
+use crate::state::MachineState;
 use crate::{Group, OURS, statistics};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use std::path::Path;
 /// Times by group, round and library.
 pub(crate) struct Record {
     times: BTreeMap<(String, usize, String), Times>,
+    /// By group and round, in the order in which they were measured.
+    states: Vec<(String, usize, MachineState)>,
     file: Option<File>,
 }
 
@@ -30,7 +33,7 @@ impl Record {
     ///
     /// If the file was measured with other settings, or cannot be read or written.
     pub(crate) fn open(path: Option<&Path>, settings: &str) -> Result<Self> {
-        let mut record = Self { times: BTreeMap::new(), file: None };
+        let mut record = Self { times: BTreeMap::new(), states: Vec::new(), file: None };
         let Some(path) = path else { return Ok(record) };
         let name = format!("--record {}", path.display());
         let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
@@ -63,6 +66,11 @@ impl Record {
         let text = |key: &str| Some(object.get(key)?.as_str()?.to_owned());
         let number = |key: &str| object.get(key)?.as_u64();
         let group = text("group").context("no group")?;
+        if let (Some(before), Some(after)) = (object["before"].as_f64(), object["after"].as_f64()) {
+            let round = number("round").context("no round")? as usize;
+            self.states.push((group, round, MachineState { before, after }));
+            return Ok(());
+        }
         let library = text("library").context("no library")?;
         let round = number("round").context("no round")? as usize;
         let point =
@@ -98,6 +106,41 @@ impl Record {
         let key = (group.to_string(), round, library.to_owned());
         self.times.entry(key).or_default().extend(times.clone());
         Ok(())
+    }
+
+    /// Adds how long a barrier took before and after a round.
+    pub(crate) fn add_state(
+        &mut self,
+        group: &Group,
+        round: usize,
+        state: MachineState,
+    ) -> Result<()> {
+        if let Some(file) = &mut self.file {
+            let MachineState { before, after } = state;
+            let line = json!({
+                "group": group.to_string(), "round": round, "before": before, "after": after,
+            });
+            writeln!(file, "{line}").context("cannot write --record")?;
+        }
+        self.states.push((group.to_string(), round, state));
+        Ok(())
+    }
+
+    /// A line for the states of the machine in the rounds of `group`.
+    pub(crate) fn states(&self, group: &Group) -> String {
+        let name = group.to_string();
+        let of_group = self.states.iter().filter(|state| state.0 == name);
+        let rounds: Vec<String> = of_group
+            .map(|(_, round, state)| {
+                let MachineState { before, after } = state;
+                let changed = if state.is_steady() { "" } else { ", changed" };
+                format!("{}: {before:.3}/{after:.3}{changed}", round + 1)
+            })
+            .collect();
+        format!(
+            "# {group}: microseconds of a barrier before/after each round: {}\n",
+            rounds.join("  ")
+        )
     }
 
     /// The points that maypole has measured in `group`.

@@ -2,7 +2,7 @@
 //! table of the README.
 
 use crate::programs::{PeerPoint, Selection};
-use crate::record::Record;
+use crate::record::{Ratios, Record};
 use crate::{Group, OURS};
 use std::fmt::Write;
 
@@ -88,8 +88,8 @@ fn mean(ratios: &[f64], bar: f64) -> String {
     format!("{mean:.2} over {} points: {ahead} at 1 or more, {behind} below {bar}", ratios.len())
 }
 
-/// A Markdown table: a row for each group and collective; in each cell the microseconds of a call
-/// and, in brackets, the ratio.
+/// A Markdown table: a row for each group and collective; in each cell the median microseconds of a call
+/// and, in brackets, the median ratio with the least and the greatest one of a round.
 pub(crate) fn markdown(
     record: &Record,
     groups: &[Group],
@@ -106,7 +106,10 @@ pub(crate) fn markdown(
             for size in sizes {
                 let point = (collective.clone(), *size);
                 let cell = match (record.time(group, OURS, &point), record.ratios(group, &point)) {
-                    (Some(us), Some(ratios)) => format!("{} ({:.2})", short(us), ratios.median),
+                    (Some(us), Some(it)) => {
+                        let Ratios { median, least, most, .. } = it;
+                        format!("{} ({median:.2}; {least:.2} to {most:.2})", short(us))
+                    }
                     (Some(us), None) => short(us),
                     _ => "-".to_owned(),
                 };
@@ -135,7 +138,7 @@ fn size_name(bytes: u64) -> String {
     }
 }
 
-/// The processor, its cores and the system.
+/// The processor, its cores and the system; the day, and the commit of the source.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -147,5 +150,14 @@ fn machine() -> String {
     let model = field("model name").unwrap_or_else(|| "unknown processor".to_owned());
     let number = field("model\t").unwrap_or_default();
     let system = read("/proc/sys/kernel/osrelease");
-    format!("{cores} cores, {model} (model {number}), Linux {}", system.trim())
+    let output = |program: &str, arguments: &[&str]| {
+        let output = std::process::Command::new(program).args(arguments).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let day = output("date", &["-u", "+%F"]).unwrap_or_default();
+    let commit = output("git", &["describe", "--always", "--dirty"]).unwrap_or_default();
+    format!(
+        "{cores} cores, {model} (model {number}), Linux {}; {day}, commit {commit}",
+        system.trim()
+    )
 }

@@ -79,12 +79,29 @@ struct Peer {
     u64 done;
 };
 
+// Of a step: where the sources of its fold lie, where its result goes, and what is told behind it.
+struct StepData {
+    const u8* from[MOST_SOURCES];
+    u64 number[MOST_SOURCES];
+    // What the writer of each source is told.
+    u64 credits[MOST_SOURCES];
+    u8* into;
+    u8* slot;
+    // Why a wait of the step is given up, by `report_of`. Movers write it before a barrier and read it
+    // behind it.
+    u64 waits;
+    // The same for posters. Movers may write `waits` of a later step while they look.
+    bool gives_up;
+};
+
 // What one lane knows while it walks. Barriers order what its threads read and write here.
 struct Lane {
     Launch launch;
     const Program* program;
     u32 lane;
     u32 lanes;
+    // The first so many threads move bytes.
+    u32 movers;
     // The number of earlier calls.
     u64 calls;
     // Marks what this call publishes, by `mark_of`.
@@ -96,17 +113,10 @@ struct Lane {
     // the mailboxes has not ended.
     u64 failed;
     bool overlaps;
-    // Why the lane gives up, by `report_of`. Threads write `waits` before a barrier and `lines` after it,
-    // while others may still read `waits`.
-    u64 waits;
-    u64 lines;
-    // Of the fold that runs: where its sources lie, and where its result goes.
-    const u8* from[MOST_SOURCES];
-    u64 number[MOST_SOURCES];
-    // What the writer of each source is told.
-    u64 credits[MOST_SOURCES];
-    u8* into;
-    u8* slot;
+    // Why the lane gives up, by `report_of`.
+    u64 report;
+    // Of two steps in a row: some threads are in the next one already.
+    StepData data[2];
 };
 
 // Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
@@ -201,10 +211,8 @@ DEVICE u64 report_of(const Lane& self, u32 peer, u32 status) {
     return (u64)self.launch.number << 32 | rank_of(self, peer) << 16 | status;
 }
 
-// A wait looks at more than what it awaits each so many looks. The emulator does so more often.
-#ifndef LOOKS
-#define LOOKS 1024
-#endif
+// A wait looks at more than what it awaits each so many looks.
+enum { LOOKS = 1024 };
 
 // What a wait for `peer` does between two looks. Zero, or a report of why the wait is given up.
 struct Patience {
@@ -239,26 +247,26 @@ template <class L> DEVICE void give_up(const L& launch, u64 report) {
 }
 
 // Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
-DEVICE u64 await(Lane& self, const u64* counter, u64 target, u32 peer) {
+DEVICE u64 await(const Lane& self, StepData& data, const u64* counter, u64 target, u32 peer) {
     Patience patience = {peer, 0, 0, false};
     for (;;) {
         u64 value = load_acquire(counter);
         if (value >= target) return value;
         u64 report = patience.look(self);
         if (report != OK) {
-            self.waits = report;
+            data.waits = report;
             return value;
         }
     }
 }
 
 // Waits until publication `position` of `peer` is in its slot. Another call's may be there instead.
-DEVICE void await_arrival(Lane& self, u64 position, u32 peer) {
+DEVICE void await_arrival(const Lane& self, StepData& data, u64 position, u32 peer) {
     u64 target = arrival_of(self, position);
     const u64* arrived = self.launch.ours.arrived + arrived_of(self, peer, position);
-    u64 value = await(self, arrived, target >> MARK_LOG << MARK_LOG, peer);
+    u64 value = await(self, data, arrived, target >> MARK_LOG << MARK_LOG, peer);
     bool has_come = value >> MARK_LOG >= target >> MARK_LOG;
-    if (has_come && value != target) self.waits = report_of(self, peer, MISMATCH);
+    if (has_come && value != target) data.waits = report_of(self, peer, MISMATCH);
 }
 
 // ---- What a fold needs
@@ -268,46 +276,58 @@ DEVICE u8* memory(const Launch& launch, u32 place) {
 }
 
 // Says where source `at` lies, and waits for it.
-DEVICE void await_source(Lane& self, const Source& source, u32 at, u32 k, Range mine) {
+DEVICE void await_source(const Lane& self, StepData& data, const Source& source, u32 at, u32 k,
+                         Range mine) {
     const Launch& launch = self.launch;
     if (source.place != BOARD) {
         Range range = window(source.extent, launch.element, k);
-        self.from[at] = memory(launch, source.place) + range.start + mine.start;
-        self.number[at] = 0;
+        data.from[at] = memory(launch, source.place) + range.start + mine.start;
+        data.number[at] = 0;
         return;
     }
     const Peer& peer = self.peers[source.peer];
     u64 position = peer.before
         + number(self.program, source.peer, source.publication, source.stage, k);
-    self.from[at] = slot_of(self, peer.mailbox, position);
-    self.number[at] = position + 1;
-    if (launch.protocol == SIMPLE) await_arrival(self, position, source.peer);
+    data.from[at] = slot_of(self, peer.mailbox, position);
+    data.number[at] = position + 1;
+    if (launch.protocol == SIMPLE) await_arrival(self, data, position, source.peer);
 }
 
 // Waits until `reader` is done with what lies in the slot of publication `position`.
-DEVICE void await_room(Lane& self, u64 position, u32 reader) {
+DEVICE void await_room(Lane& self, StepData& data, u64 position, u32 reader) {
     u32 slots = self.launch.slots;
     bool reads = self.audiences[position & (slots - 1)] >> reader & 1;
     u64 done = position + 1 > slots ? position + 1 - slots : 0;
     if (!reads || self.peers[reader].seen >= done) return;
     const u64* consumed = self.launch.ours.consumed + counter_of(reader, self.lane, self.lanes);
-    self.peers[reader].seen = await(self, consumed, done, reader);
+    self.peers[reader].seen = await(self, data, consumed, done, reader);
 }
 
-// Each thread awaits one source, or one reader of the slot, of window `k` of the fold.
-DEVICE void prepare(Lane& self, const Fold& fold, const Source* sources, u32 k, Range mine,
-                    u64 position) {
-    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
-        await_source(self, sources[at], at, k, mine);
+// Window `k` of a fold, whose publication has number `position`.
+struct Step {
+    const Fold* fold;
+    const Source* sources;
+    // Of the call.
+    u32 nth;
+    u32 k;
+    u64 position;
+};
+
+// Each mover awaits one source, or one reader of the slot, of a step, of which this lane does the part
+// `mine`.
+DEVICE void prepare(Lane& self, StepData& data, const Step& step, Range mine) {
+    const Fold& fold = *step.fold;
+    for (u32 at = threadIdx.x; at < fold.count; at += self.movers) {
+        await_source(self, data, step.sources[at], at, step.k, mine);
     }
     for (u32 reader = threadIdx.x; reader < self.launch.ranks && fold.audience;
-         reader += blockDim.x) {
-        await_room(self, position, reader);
+         reader += self.movers) {
+        await_room(self, data, step.position, reader);
     }
     if (threadIdx.x == 0) {
-        Range range = window(fold.extent, self.launch.element, k);
+        Range range = window(fold.extent, self.launch.element, step.k);
         bool stores = fold.into != NOWHERE;
-        self.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
-        self.slot = fold.audience ? slot_of(self, self.launch.ours, position) : 0;
+        data.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
+        data.slot = fold.audience ? slot_of(self, self.launch.ours, step.position) : 0;
     }
 }

@@ -18,6 +18,22 @@ struct alignas(16) Sixteen {
 #define UNROLL _Pragma("unroll")
 #define PAUSE() do {} while (0)
 
+// Threads that post (`step.h`). The barriers below count warps, so it is a whole one.
+enum { POSTERS = 32 };
+
+// Waits at a barrier until `threads` threads of the block are or have been there. Whoever waited sees what
+// all of them did before.
+DEVICE void wait_at(u32 barrier, u32 threads) {
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+
+// As `wait_at`, without waiting, and without seeing anything.
+DEVICE void arrive_at(u32 barrier, u32 threads) {
+    __syncwarp();
+    asm volatile("bar.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+
 DEVICE u64 load_acquire(const u64* from) {
     u64 value;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");

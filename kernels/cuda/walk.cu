@@ -20,108 +20,7 @@
 // on a CPU (`emulated/`).
 
 #include "direct.h"
-
-// ---- After a fold
-
-// The number of publications of the writer of source `at` that we are done with; zero if another source
-// of the fold tells more about that writer, or if the source is no publication.
-DEVICE u64 credit(const Lane& self, const Fold& fold, const Source* sources, u32 at) {
-    if (sources[at].place != BOARD) return 0;
-    for (u32 other = 0; other < fold.count; other++) {
-        bool is_alike = sources[other].place == BOARD && sources[other].peer == sources[at].peer;
-        bool is_later = self.number[other] > self.number[at]
-            || (self.number[other] == self.number[at] && other > at);
-        if (is_alike && is_later) return 0;
-    }
-    return self.number[at];
-}
-
-// Tells the readers of the publication, and the writers of the sources. All threads of the block are
-// done with both.
-DEVICE void tell(Lane& self, const Fold& fold, const Source* sources, u64 position) {
-    const Launch& launch = self.launch;
-    u64 mine = counter_of(launch.me, self.lane, self.lanes);
-    u64 arrived = arrived_of(self, launch.me, position);
-    for (u32 reader = threadIdx.x; reader < launch.ranks; reader += blockDim.x) {
-        if (launch.protocol == SIMPLE && fold.audience >> reader & 1) {
-            release();
-            publish(self.peers[reader].mailbox.arrived + arrived, arrival_of(self, position));
-        }
-    }
-    if (threadIdx.x == 0 && fold.audience) {
-        self.audiences[position & (launch.slots - 1)] = fold.audience;
-    }
-    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
-        u64 done = self.credits[at];
-        if (done == 0) continue;
-        Peer& writer = self.peers[sources[at].peer];
-        if (launch.tells_late) {
-            writer.done = done;
-        } else {
-            release();
-            publish(writer.mailbox.consumed + mine, done);
-        }
-    }
-}
-
-// ---- The walk
-
-// Does what the fold asks for with this lane's part of a window, `mine` of `whole`. All threads of the
-// block have seen that its sources are there, or read them as they come.
-template <class T, class Op>
-DEVICE u64 carry_out(const Lane& self, const Fold& fold, const Source* sources, Range whole,
-                     Range mine, u32 flag) {
-    if (whole.bytes > 0 || self.launch.protocol == SIMPLE) {
-        return execute<T, Op>(self, fold, sources, mine.bytes, flag);
-    }
-    bool is_first = self.lane == 0 && threadIdx.x == 0;
-    return is_first ? pass_empty_line(self, fold, sources, flag) : (u64)OK;
-}
-
-// Executes window `k` of a fold, whose publication has number `position`.
-template <class T, class Op>
-DEVICE bool step(Lane& self, const Fold& fold, u32 k, u64 position) {
-    const Source* sources = list<Source>(self.program, self.program->sources) + fold.first;
-    Range whole = window(fold.extent, self.launch.element, k);
-    Range mine = part(whole.bytes, self.lanes, self.lane);
-    prepare(self, fold, sources, k, mine, position);
-    __syncthreads();
-    if (self.waits != OK) return false;
-    if (fold.audience && self.launch.protocol == LOW_LATENCY
-        && begins_half(position, self.launch.slots)) {
-        wipe(self);
-        __syncthreads();
-    }
-    u32 flag = flag_of(self.mark, position);
-    u64 report = carry_out<T, Op>(self, fold, sources, whole, mine, flag);
-    if (report != OK) self.lines = report;
-    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
-        self.credits[at] = credit(self, fold, sources, at);
-    }
-    __syncthreads();
-    if (self.lines != OK) return false;
-    tell(self, fold, sources, position);
-    return true;
-}
-
-// Executes all windows of all folds in the order of their clocks: window k at clock k + stage.
-template <class T, class Op> DEVICE bool run(Lane& self) {
-    const Program* program = self.program;
-    const Fold* folds = list<Fold>(program, program->folds);
-    const u32* first_of = list<u32>(program, program->first_of);
-    u32 windows = program->windows;
-    u32 stages = program->stages;
-    u64 position = self.peers[self.launch.me].before;
-    for (u32 clock = 0; stages > 0 && clock + 1 < windows + stages; clock++) {
-        u32 oldest = clock + 1 > windows ? clock + 1 - windows : 0;
-        u32 newest = clock < stages - 1 ? clock : stages - 1;
-        for (u32 at = first_of[oldest]; at < first_of[newest + 1]; at++) {
-            if (!step<T, Op>(self, folds[at], clock - folds[at].stage, position)) return false;
-            position += folds[at].audience != 0;
-        }
-    }
-    return true;
-}
+#include "step.h"
 
 // The counts of a lane: by rank, then of calls, then the lock.
 DEVICE u64* counts_of(const Launch& launch, u32 lane) {
@@ -145,8 +44,10 @@ DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
         self.launch = launch;
         self.lane = lane;
         self.lanes = lanes;
-        self.waits = OK;
-        self.lines = OK;
+        self.movers = blockDim.x - (launch.protocol == SIMPLE ? POSTERS : 0);
+        self.report = OK;
+        self.data[0].waits = OK;
+        self.data[1].waits = OK;
         self.program = launch.bytes <= SHORT_PROGRAM ? (const Program*)copy : launch.program;
     }
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
@@ -196,7 +97,7 @@ DEVICE void count(Lane& self) {
         const Peer& peer = self.peers[rank];
         counts[rank] = peer.before + (u64)numberings[rank].folds * numberings[rank].windows;
         if (self.lane == 0 && is_other_call(self, rank)) {
-            self.lines = report_of(self, rank, MISMATCH);
+            self.report = report_of(self, rank, MISMATCH);
         }
     }
     u64* audiences = launch.audiences + (u64)self.lane * launch.slots;
@@ -247,11 +148,10 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
     __syncthreads();
     if (is_done) count(self);
     __syncthreads();
-    u64 report = self.waits != OK ? self.waits : self.lines;
-    if (report == OK) {
+    if (self.report == OK) {
         leave(self);
     } else if (threadIdx.x == 0) {
-        give_up(self, report);
+        give_up(self, self.report);
     }
 }
 

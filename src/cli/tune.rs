@@ -4,8 +4,9 @@
 //! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m *
 //! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
 //! takes `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the
-//! lines give alpha, beta and gamma. Last, each rank in turn lets the kernel copy the other one's
-//! private memory.
+//! lines give alpha, beta and gamma. Then each rank in turn lets the kernel copy the other one's
+//! private memory. Last, calls are timed by the measured costs and by the built-in ones, and rows by
+//! which they are not faster are not saved.
 
 use crate::output::{self, OutputError};
 use crate::{run, sizes};
@@ -21,6 +22,8 @@ use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+mod verdict;
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.
 ///
@@ -100,13 +103,12 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     let Some((table, error)) = settled(&mut world, args.samples)? else {
         return Ok(ExitCode::SUCCESS);
     };
+    if !agreed(&mut world, args.judge(&table, error))? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (table, why) = verdict::better_rows(&mut world, &table)?;
     if let (0, Some(location)) = (launched.rank, location) {
-        let percent = (error * 100.0).round();
-        ensure!(
-            error <= TOLERANCE || args.force,
-            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the \
-             host is idle, or use --force"
-        );
+        output::print(why)?;
         let path = location.store(&table).context("cannot save the table")?;
         output::print_line(format_args!("saved in {}", path.display()))?;
     }
@@ -114,6 +116,20 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
 }
 
 impl TuneArgs {
+    /// Refuses a table that fits badly, if it is to be saved, and one that no machine has.
+    fn judge(&self, table: &CostTable, error: f64) -> Result<()> {
+        table.check().context(
+            "the measured costs are of no machine, so nothing is saved; repeat when the host is idle",
+        )?;
+        let percent = (error * 100.0).round();
+        ensure!(
+            error <= TOLERANCE || self.force || self.dry_run,
+            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the \
+             host is idle, or use --force"
+        );
+        Ok(())
+    }
+
     /// Where the table is saved; `None` with `--dry-run`.
     fn location(&self) -> Option<TableLocation> {
         let named = self.output.clone().map(TableLocation::File);
@@ -144,10 +160,11 @@ fn settled(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
         let Some((table, error)) = measure(world, samples)? else { return Ok(None) };
         attempts += 1;
         // Rank 0's error decides, so that both ranks stop together.
-        let mut errors = [error];
-        world.broadcast(&mut errors, 0)?;
-        if errors[0] <= TOLERANCE || attempts == ATTEMPTS {
-            return Ok(Some((table, errors[0])));
+        let mut verdict = [error, f64::from(u8::from(table.check().is_ok()))];
+        world.broadcast(&mut verdict, 0)?;
+        let [error, is_sound] = verdict;
+        if (error <= TOLERANCE && is_sound > 0.0) || attempts == ATTEMPTS {
+            return Ok(Some((table, error)));
         }
     }
 }

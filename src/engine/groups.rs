@@ -22,6 +22,12 @@ impl Engine {
         self
     }
 
+    /// Prices the calls that follow by `costs`. All calls are prepared anew.
+    pub(crate) fn set_costs(&mut self, costs: CostTable) {
+        self.conditions.costs = costs;
+        self.calls.clear(self.executor.locals());
+    }
+
     /// The engine of this rank in the group of the ranks `members`, which was split off last and is
     /// joined by `boards` and `links`. It inherits the settings and the timeout.
     pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {

@@ -78,14 +78,45 @@ impl CostTable {
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
     /// share a core: a message waits until its receiver runs.
     pub fn board(&self, bytes: usize, crowding: usize) -> LinkCost {
-        let costs = match SlotClass::holding(bytes) {
+        let mut link = self.of_slot(bytes).shared(&BOARD);
+        link.latency += self.switch * (crowding.max(1) - 1) as u64;
+        link
+    }
+
+    fn of_slot(&self, bytes: usize) -> Costs {
+        match SlotClass::holding(bytes) {
             Some(SlotClass::Tiny) => self.tiny,
             Some(SlotClass::Short | SlotClass::Small) => self.small,
             Some(SlotClass::Chunk) | None => self.chunk,
+        }
+    }
+
+    /// Checks that a message over a board does not cost much less than a shorter one does. No machine
+    /// has such costs; ranks that wait for a core while they are measured find them.
+    ///
+    /// ```
+    /// use maypole::tuner::{CostTable, Costs};
+    /// assert_eq!(CostTable::BUILT_IN.check(), Ok(()));
+    /// let tiny = Costs { alpha: 57_800_000, beta: 0, gamma: 0 };
+    /// let error = CostTable { tiny, ..CostTable::BUILT_IN }.check().unwrap_err();
+    /// assert!(error.to_string().contains("a message of 48 bytes costs 57.8 us"));
+    /// ```
+    ///
+    /// # Errors
+    /// [`TableError::Falls`]
+    pub fn check(&self) -> Result<(), TableError> {
+        const SIZES: [usize; 4] = [48, 256, 16 << 10, 32 << 10];
+        let cost = |bytes: usize| {
+            let Costs { alpha, beta, .. } = self.of_slot(bytes);
+            alpha + beta * bytes as u64 / 1024
         };
-        let mut link = costs.shared(&BOARD);
-        link.latency += self.switch * (crowding.max(1) - 1) as u64;
-        link
+        for (short, long) in SIZES.into_iter().zip(SIZES.into_iter().skip(1)) {
+            let costs = [cost(short), cost(long)];
+            if costs[1] * 3 < costs[0] * 2 {
+                return Err(TableError::Falls { bytes: [short, long], picoseconds: costs });
+            }
+        }
+        Ok(())
     }
 
     /// The costs of a link by registered memory: a line says that bytes are ready, and they are read
@@ -203,6 +234,17 @@ pub enum TableError {
     /// A line is missing.
     #[error("it has no line '{0}'")]
     Missing(&'static str),
+    /// A long message costs much less than a short one.
+    #[error(
+        "a message of {} bytes costs {} us and one of {} bytes only {} us",
+        bytes[0], picoseconds[0] as f64 / 1e6, bytes[1], picoseconds[1] as f64 / 1e6
+    )]
+    Falls {
+        /// Of the two messages.
+        bytes: [usize; 2],
+        /// What each costs.
+        picoseconds: [u64; 2],
+    },
 }
 
 impl FromStr for CostTable {

@@ -36,7 +36,25 @@ pub enum TableFileError {
         /// The error in its text.
         source: TableError,
     },
+    /// The table in the cache directory was measured on another machine, as when machines share home
+    /// directories.
+    #[error(
+        "{} was measured on '{measured}', and this is '{here}'; run 'maypole tune' here, or name the \
+         file in MAYPOLE_TUNE to use it all the same",
+        path.display()
+    )]
+    OtherMachine {
+        /// Which file.
+        path: PathBuf,
+        /// The machine that it states.
+        measured: String,
+        /// This machine.
+        here: String,
+    },
 }
+
+/// Begins the line that names the machine of a table: a comment, which a table may lack.
+const MACHINE: &str = "# measured on ";
 
 /// Which table `MAYPOLE_TUNE` asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -78,13 +96,15 @@ impl TableLocation {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`TableFileError`] if a file that was named is not there, or if any file cannot be read or
-    /// is damaged. Without a file in the cache directory, the built-in table is loaded.
+    /// [`TableFileError`] if a file that was named is not there, or if any file cannot be read, is
+    /// damaged, or has costs that [no machine has](CostTable::check). Without a file in the cache
+    /// directory, the built-in table is loaded. A file there must be of this machine; one that was
+    /// named may be of any.
     pub fn load(&self) -> Result<CostTable, TableFileError> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
-            Self::File(path) => read(path),
-            Self::Cache(Some(path)) => match read(path) {
+            Self::File(path) => Ok(read(path)?.0),
+            Self::Cache(Some(path)) => match read_own(path) {
                 Err(TableFileError::Io { source, .. })
                     if source.kind() == io::ErrorKind::NotFound =>
                 {
@@ -132,7 +152,7 @@ impl TableLocation {
     pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
         let path = self.file()?;
         only_a_file(path)?;
-        write(path, &table.to_string())
+        write(path, &format!("{table}{MACHINE}{}\n", machine()))
             .map_err(|source| TableFileError::Io { path: path.to_owned(), source })?;
         Ok(path)
     }
@@ -159,7 +179,28 @@ fn only_a_file(path: &Path) -> Result<(), TableFileError> {
     }
 }
 
-fn read(path: &Path) -> Result<CostTable, TableFileError> {
+/// This machine, in a few words: its processor and how many there are.
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let count = text.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{count} x {}", model.map_or("a processor without a name", |(_, name)| name.trim()))
+}
+
+/// Reads a table that must be of this machine, or name none.
+fn read_own(path: &Path) -> Result<CostTable, TableFileError> {
+    let (table, measured) = read(path)?;
+    let here = machine();
+    match measured.filter(|measured| *measured != here) {
+        None => Ok(table),
+        Some(measured) => {
+            Err(TableFileError::OtherMachine { path: path.to_owned(), measured, here })
+        }
+    }
+}
+
+/// Reads a table, and the machine that it was measured on if it says so.
+fn read(path: &Path) -> Result<(CostTable, Option<String>), TableFileError> {
     only_a_file(path)?;
     let path = path.to_owned();
     let mut bytes = Vec::new();
@@ -167,9 +208,15 @@ fn read(path: &Path) -> Result<CostTable, TableFileError> {
     let most = LONGEST as u64 + 1;
     match fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
         Err(source) => Err(TableFileError::Io { path, source }),
-        Ok(_) => String::from_utf8_lossy(&bytes)
-            .parse()
-            .map_err(|source| TableFileError::Damaged { path, source }),
+        Ok(_) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
+            let table = text.parse::<CostTable>().and_then(|table| table.check().map(|()| table));
+            match table {
+                Ok(table) => Ok((table, machine.map(str::to_owned))),
+                Err(source) => Err(TableFileError::Damaged { path, source }),
+            }
+        }
     }
 }
 
@@ -245,6 +292,42 @@ mod tests {
             fs::read_dir(path.parent().unwrap()).unwrap().count(),
             1,
             "nothing is left beside it"
+        );
+    }
+
+    /// Home directories may be shared by machines of several kinds.
+    #[test]
+    fn a_table_of_another_machine_is_used_only_if_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("costs");
+        let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
+        let (cache, named) =
+            (TableLocation::Cache(Some(path.clone())), TableLocation::File(path.clone()));
+        cache.store(&table).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&machine(), "96 x some other processor")).unwrap();
+        let error = cache.load().unwrap_err().to_string();
+        assert!(
+            error.contains("'96 x some other processor'") && error.contains(&machine()),
+            "{error}"
+        );
+        assert_eq!(named.load().unwrap(), table);
+        fs::write(&path, table.to_string()).unwrap();
+        assert_eq!(cache.load().unwrap(), table, "tables of earlier versions name no machine");
+    }
+
+    #[test]
+    fn costs_that_no_machine_has_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("costs");
+        let small = crate::tuner::Costs { alpha: 130_000, beta: 0, gamma: 0 };
+        let tiny = crate::tuner::Costs { alpha: 57_800_000, ..small };
+        let table = CostTable { tiny, small, ..CostTable::BUILT_IN };
+        fs::write(&path, table.to_string()).unwrap();
+        let error = TableLocation::File(path).load().unwrap_err().to_string();
+        assert!(
+            error.contains("48 bytes costs 57.8 us and one of 256 bytes only 0.13 us"),
+            "{error}"
         );
     }
 

@@ -74,7 +74,7 @@ fn driver(class: Class, world: usize, rng: &mut SeededRng) -> Driver {
     Driver {
         devices: if is_crowded { 1 } else { of(&[1, 1, 2, 4]) },
         processors: if is_crowded { few * world } else { of(&[16, 32, 132]) },
-        threads: of(&[1, 3, 4, 4]),
+        threads: of(&[2, 3, 4, 4]),
         delay: of(&[0, 0, 0, 30, 200]),
         has_peers: needs_gpu(class) || of(&[0, 1, 2, 3, 4, 5, 6, 7]) > 0,
         fails: None,

@@ -3,7 +3,7 @@
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::engine::limits::TimeLimits;
-use crate::tuner::{Plan, PlanOverride};
+use crate::tuner::{CostTable, Plan, PlanOverride};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -28,6 +28,22 @@ impl Communicator {
         self.engine.change(move |engine| {
             engine.settings_mut().set_plan(plan);
         });
+    }
+
+    /// Prices the calls that follow by other costs than those of rank 0's table: to compare tables. All
+    /// ranks must set the same, or their calls do not match. Groups that are split off later inherit it.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp, tuner::CostTable};
+    /// Communicator::run_local(2, |mut comm| {
+    ///     comm.set_costs(CostTable { switch: 0, ..CostTable::BUILT_IN });
+    ///     comm.all_reduce(&mut [1f32; 9], ReduceOp::Sum).unwrap();
+    ///     assert_eq!(comm.costs().switch, 0);
+    /// });
+    /// ```
+    pub fn set_costs(&mut self, costs: CostTable) {
+        self.conditions.costs = costs;
+        self.engine.change(move |engine| engine.set_costs(costs));
     }
 
     /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0

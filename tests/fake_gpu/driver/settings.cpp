@@ -3,7 +3,7 @@
 //   FAKE_CUDA_DEVICES     how many devices there are (2)
 //   FAKE_CUDA_PROCESSORS  multiprocessors of a device (16)
 //   FAKE_CUDA_MEMORY      bytes of a device (1 GiB)
-//   FAKE_CUDA_THREADS     most threads of a block that really run (4)
+//   FAKE_CUDA_THREADS     most threads of a block that really run, at least 2: one posts (4)
 //   FAKE_CUDA_VERSION     the version of CUDA that the driver is for (12080)
 //   FAKE_CUDA_POOLS       0: devices have no memory pools
 //   FAKE_CUDA_NO_PEERS    "all", or pairs of devices, "0-1,0-2", that do not reach each other

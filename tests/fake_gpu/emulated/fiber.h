@@ -14,11 +14,19 @@ constexpr size_t SHARED = 64 << 10;
 
 struct Fiber;
 
+// A barrier of a block.
+struct Barrier {
+    // Fibers that are there, and how often the barrier has opened.
+    unsigned arrived = 0;
+    uint64_t opened = 0;
+};
+
 struct Block {
     std::vector<Fiber*> fibers;
     std::unique_ptr<uint64_t[]> shared{new uint64_t[SHARED / 8]()};
     unsigned alive = 0;
-    unsigned waiting = 0;
+    // The first one is that of all fibers.
+    Barrier barriers[BARRIERS];
     // Of so many turns the block takes one: blocks of a GPU do not keep pace with each other.
     unsigned slowness = 1;
 };
@@ -45,6 +53,10 @@ struct Fiber {
     Place place;
     Block* block;
     State state = State::Ready;
+    // Where it waits, if it does.
+    unsigned barrier = 0;
+    // By barrier: how often it had opened when the fiber was there last, counted from one.
+    uint64_t last_at[BARRIERS] = {};
     Stack stack;
 };
 

@@ -1,11 +1,14 @@
 #include "fiber.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 namespace fibers {
 namespace {
 
 constexpr size_t STACK = 64 << 10;
+constexpr int MISUSED_BARRIER = 7;
 
 thread_local Scheduler* active_scheduler = nullptr;
 thread_local uint64_t turn_count = 0;
@@ -17,11 +20,41 @@ void leave(Event event) {
     if (_setjmp(scheduler.active->point) == 0) _longjmp(scheduler.point, 1);
 }
 
-void open_barrier(Block& block) {
-    block.waiting = 0;
+// A mistake of the kernel that a GPU would not report.
+[[noreturn]] void complain(const char* what, unsigned barrier) {
+    fprintf(stderr, "%s barrier %u\n", what, barrier);
+    _Exit(MISUSED_BARRIER);
+}
+
+void open_barrier(Block& block, unsigned number) {
+    Barrier& barrier = block.barriers[number];
+    barrier.arrived = 0;
+    barrier.opened += 1;
     for (Fiber* fiber : block.fibers) {
-        if (fiber->state == State::AtBarrier) fiber->state = State::Ready;
+        bool is_there = fiber->state == State::AtBarrier && fiber->barrier == number;
+        if (is_there) fiber->state = State::Ready;
     }
+}
+
+// The active fiber is at a barrier for so many. True if it was the last one.
+bool come_to(unsigned number, unsigned fibers) {
+    Fiber& fiber = *active_scheduler->active;
+    Barrier& barrier = fiber.block->barriers[number];
+    if (fiber.last_at[number] == barrier.opened + 1) complain("a thread is twice at", number);
+    fiber.last_at[number] = barrier.opened + 1;
+    barrier.arrived += 1;
+    if (barrier.arrived != fibers) return false;
+    open_barrier(*fiber.block, number);
+    return true;
+}
+
+void wait_in(unsigned number, unsigned fibers) {
+    if (!come_to(number, fibers)) {
+        Fiber& fiber = *active_scheduler->active;
+        fiber.state = State::AtBarrier;
+        fiber.barrier = number;
+    }
+    leave(Event::Progress);
 }
 
 void entry() {
@@ -30,7 +63,10 @@ void entry() {
     fiber.state = State::Ended;
     Block& block = *fiber.block;
     block.alive -= 1;
-    if (block.alive > 0 && block.waiting == block.alive) open_barrier(block);
+    if (block.alive > 0 && block.barriers[0].arrived == block.alive) open_barrier(block, 0);
+    for (unsigned number = 1; number < BARRIERS && block.alive == 0; number++) {
+        if (block.barriers[number].arrived > 0) complain("a block ends with threads at", number);
+    }
     leave(Event::Progress);
 }
 
@@ -91,16 +127,13 @@ void Scheduler::resume(Fiber& fiber) {
 
 const Place& current() { return active_scheduler->active->place; }
 
-void await_block() {
-    Fiber& fiber = *active_scheduler->active;
-    Block& block = *fiber.block;
-    block.waiting += 1;
-    if (block.waiting == block.alive) {
-        open_barrier(block);
-    } else {
-        fiber.state = State::AtBarrier;
-    }
-    leave(Event::Progress);
+void await_block() { wait_in(0, active_scheduler->active->block->alive); }
+
+void await_some(unsigned barrier, unsigned fibers) { wait_in(barrier, fibers); }
+
+void arrive(unsigned barrier, unsigned fibers) {
+    come_to(barrier, fibers);
+    give_way();
 }
 
 void* shared_memory(size_t bytes) {

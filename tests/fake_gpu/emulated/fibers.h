@@ -26,6 +26,12 @@ const Place& current();
 // The barrier of a block.
 void await_block();
 
+// Other barriers of a block, numbered from one, for so many of its fibers: those that wait there, and
+// those that only arrive.
+constexpr unsigned BARRIERS = 16;
+void await_some(unsigned barrier, unsigned fibers);
+void arrive(unsigned barrier, unsigned fibers);
+
 // What all fibers of the block share, zeroed at first.
 void* shared_memory(size_t bytes);
 

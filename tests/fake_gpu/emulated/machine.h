@@ -19,6 +19,12 @@
 #define PAUSE() fibers::pause()
 #define BY_VALUE const
 
+// A warp of the emulator is one thread.
+enum { POSTERS = 1 };
+
+DEVICE void wait_at(u32 barrier, u32 threads) { fibers::await_some(barrier, threads); }
+DEVICE void arrive_at(u32 barrier, u32 threads) { fibers::arrive(barrier, threads); }
+
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 
 // True from a release on until the next counter is published: ThreadSanitizer knows no fences.

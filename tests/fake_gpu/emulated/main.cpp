@@ -15,7 +15,8 @@
 // ended, and the memory.
 //
 // Exit codes: 0; 2 the input is wrong; 3 all threads waited for one another; 4 a rank gave up; 5 a rank
-// ended a barrier before another one began it; 6 a rank does not say why it gave up first.
+// ended a barrier before another one began it; 6 a rank does not say why it gave up first; 7 the threads of
+// a block do not meet at a barrier as it asks.
 
 #define EMULATED
 #include "walk.cu"
@@ -263,7 +264,7 @@ int main() {
     u64 failed = read_number();
     u64 asked = read_number();
     u64 asked_after = read_number();
-    if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads == 0) return 2;
+    if (!kernel || ranks == 0 || ranks > MOST_LAUNCHES || lanes == 0 || threads <= POSTERS) return 2;
     if (slots == 0 || slots > MOST_SLOTS) return 2;
     if (at_once && calls * ranks > MOST_LAUNCHES) return 2;
 

@@ -2,6 +2,7 @@
 // the kernel's own counters and barriers, and which are not.
 #include "fibers.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -22,6 +23,9 @@ constexpr int DEADLOCK = 3;
 
 struct Block {
     pthread_barrier_t barrier;
+    // By other barrier: threads that were ever there. Whoever only arrives there must not be ordered behind
+    // those that came before it, so there is no lock.
+    std::atomic<uint64_t> arrived[BARRIERS] = {};
     std::unique_ptr<uint64_t[]> shared{new uint64_t[SHARED / 8]()};
 
     explicit Block(unsigned threads) { pthread_barrier_init(&barrier, nullptr, threads); }
@@ -68,6 +72,17 @@ class Watch {
 const Place& current() { return active->place; }
 
 void await_block() { pthread_barrier_wait(&active->block->barrier); }
+
+void await_some(unsigned barrier, unsigned fibers) {
+    std::atomic<uint64_t>& arrived = active->block->arrived[barrier];
+    uint64_t before = arrived.fetch_add(1, std::memory_order_release);
+    uint64_t all = (before / fibers + 1) * fibers;
+    while (arrived.load(std::memory_order_acquire) < all) sched_yield();
+}
+
+void arrive(unsigned barrier, unsigned) {
+    active->block->arrived[barrier].fetch_add(1, std::memory_order_release);
+}
 
 void* shared_memory(size_t bytes) {
     if (bytes > SHARED) __builtin_trap();

@@ -55,6 +55,22 @@ fn unequal_messages(salt: u64) -> Vec<Case> {
     vec![Case { slots: long.slots, ..of(20, 0) }, long]
 }
 
+/// Sums of many windows, which pass through few slots.
+fn long_sums(salt: u64) -> Vec<Case> {
+    (0..2).map(|nth| case(Algorithm::Ring, Collective::AllReduce, 1500, salt * 10 + nth)).collect()
+}
+
+pub(crate) const MANY_STEPS: Scenario = Scenario {
+    name: "the host of a rank asks it to give up in one of many steps",
+    cases: long_sums,
+    disturbance: |seed| Disturbance {
+        asked: Some((seed as usize % 2, seed * 97 % 2000)),
+        ..Disturbance::default()
+    },
+    statuses: &[ABORTED],
+    may_succeed: true,
+};
+
 pub(crate) const FAILURE: Scenario = Scenario {
     name: "the host of a rank asks it to give up a call, behind which it has another one",
     cases: sums,
@@ -151,6 +167,11 @@ impl Scenario {
 #[test]
 fn a_call_behind_one_that_failed_is_never_summed_emulated() {
     FAILURE.check();
+}
+
+#[test]
+fn a_call_that_ends_in_one_of_many_steps_says_so_emulated() {
+    MANY_STEPS.check();
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub(crate) enum Failure {
     PassedBarrier,
     /// A rank does not say why it gave up first.
     CauseLost,
+    /// Threads of a block do not meet at a barrier as it asks.
+    MisusedBarrier,
 }
 
 impl Failure {
@@ -168,6 +170,7 @@ impl Emulator {
             Some(4) => {}
             Some(5) => return Err(Failure::PassedBarrier),
             Some(6) => return Err(Failure::CauseLost),
+            Some(7) => return Err(Failure::MisusedBarrier),
             Some(RACE) => {
                 return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
             }

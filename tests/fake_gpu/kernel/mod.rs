@@ -21,7 +21,7 @@ use maypole_kernels::{BinaryOp, DataType, packed};
 const MISMATCH: u16 = 3;
 
 const GRIDS: [Grid; 3] =
-    [Grid { lanes: 1, threads: 3 }, Grid { lanes: 2, threads: 2 }, Grid { lanes: 3, threads: 1 }];
+    [Grid { lanes: 1, threads: 4 }, Grid { lanes: 2, threads: 3 }, Grid { lanes: 3, threads: 2 }];
 
 /// The emulator, unless there is no C++ compiler.
 fn emulator() -> Option<&'static Emulator> {

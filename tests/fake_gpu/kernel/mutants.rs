@@ -2,7 +2,9 @@
 //! failure that the kernel itself does not have.
 
 use super::case::Case;
-use super::disturbed::{BARRIERS, CROSSED, FAILURE, OVERLAPPING, REFUSED, Scenario, UNEQUAL};
+use super::disturbed::{
+    BARRIERS, CROSSED, FAILURE, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
+};
 use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use crate::skip;
 use maypole::algorithms::Algorithm;
@@ -52,6 +54,9 @@ pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
     (PERIOD - (long - slots), (0..=2 * (between + 1)).map(|nth| of(nth, count(nth))).collect())
 }
 
+/// Where the movers of a lane move the bytes of a step.
+const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes, 0);";
+
 /// True if some seed shows the mistake in one of its runs.
 fn is_caught(
     emulator: &Emulator,
@@ -69,11 +74,12 @@ fn is_caught(
 }
 
 fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
-    let runs = |seed| {
-        let cases = sensitive_cases(seed);
-        cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
-    };
-    check_in(runs, name, from, to, protocol);
+    check_in(sensitive_runs, name, &[(from, to)], protocol);
+}
+
+fn sensitive_runs(seed: u64) -> Vec<(u64, Vec<Case>)> {
+    let cases = sensitive_cases(seed);
+    cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
 }
 
 /// An emulator of the kernel with each text replaced by another one. `None` if there is no compiler.
@@ -98,10 +104,13 @@ fn with_mistake(name: &str, edits: &[(&str, &str)]) -> Option<Emulator> {
 fn check_scenario(scenario: &Scenario, name: &str, edits: &[(&str, &str)], protocol: Protocol) {
     let Some(emulator) = with_mistake(name, edits) else { return };
     let failure = scenario.first_failure(&emulator, protocol, 0..40);
-    use Failure::{CauseLost, Deadlock, PassedBarrier, Wrong};
+    use Failure::{CauseLost, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
     let is_caught = matches!(
         failure,
-        Some((_, Ok(()) | Err(CauseLost | Deadlock | PassedBarrier | Wrong { .. })))
+        Some((
+            _,
+            Ok(()) | Err(CauseLost | Deadlock | MisusedBarrier | PassedBarrier | Wrong { .. })
+        ))
     );
     assert!(is_caught, "{failure:?}: {name}, when {}", scenario.name);
 }
@@ -109,11 +118,10 @@ fn check_scenario(scenario: &Scenario, name: &str, edits: &[(&str, &str)], proto
 fn check_in(
     runs_of: impl Fn(u64) -> Vec<(u64, Vec<Case>)>,
     name: &str,
-    from: &str,
-    to: &str,
+    edits: &[(&str, &str)],
     protocol: Protocol,
 ) {
-    let Some(emulator) = with_mistake(name, &[(from, to)]) else { return };
+    let Some(emulator) = with_mistake(name, edits) else { return };
     assert!(is_caught(&emulator, protocol, runs_of), "nothing noticed: {name}");
 }
 
@@ -121,7 +129,7 @@ fn check_in(
 fn data_read_before_it_arrives_is_caught_emulated() {
     check(
         "a reader that does not wait for the publication",
-        "    u64 value = await(self, arrived, target >> MARK_LOG << MARK_LOG, peer);",
+        "    u64 value = await(self, data, arrived, target >> MARK_LOG << MARK_LOG, peer);",
         "    u64 value = load_acquire(arrived);",
         Protocol::Simple,
     );
@@ -131,13 +139,14 @@ fn data_read_before_it_arrives_is_caught_emulated() {
 fn a_counter_ahead_of_its_data_is_caught_emulated() {
     check(
         "a publication that is announced before it is written",
-        "    u64 report = carry_out<T, Op>(",
-        "    for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
-            if (fold.audience >> reader & 1) publish(
-                self.peers[reader].mailbox.arrived + arrived_of(self, self.launch.me, position),
-                arrival_of(self, position));
+        MOVE,
+        "for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
+            if (step.fold->audience >> reader & 1) publish(
+                self.peers[reader].mailbox.arrived
+                    + arrived_of(self, self.launch.me, step.position),
+                arrival_of(self, step.position));
         }
-        u64 report = carry_out<T, Op>(",
+        execute<T, Op>(self, data, step, mine.bytes, 0);",
         Protocol::Simple,
     );
 }
@@ -166,8 +175,10 @@ fn half_of_a_line_is_caught_emulated() {
 fn sources_in_another_order_are_caught_emulated() {
     check(
         "sources from the last to the first",
-        "report = read<T>(self, sources[nth], nth, at, count, next);",
-        "report = read<T>(self, sources[fold.count - nth], fold.count - nth, at, count, next);",
+        "report = read<T>(self, data, sources[nth], nth, at, count, next);",
+        "nth = step.fold->count - nth;
+            report = read<T>(self, data, sources[nth], nth, at, count, next);
+            nth = step.fold->count - nth;",
         Protocol::Simple,
     );
 }
@@ -186,8 +197,8 @@ fn lanes_without_pieces_of_their_own_are_caught_emulated() {
 fn whole_packs_in_another_order_are_caught_emulated() {
     check(
         "sources from the last to the first, sixteen bytes at a time",
-        "next[row].bits = *(const Sixteen*)(self.from[nth] + at + row * step);",
-        "next[row].bits = *(const Sixteen*)(self.from[count - nth] + at + row * step);",
+        "next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);",
+        "next[row].bits = *(const Sixteen*)(data.from[count - nth] + at + row * step);",
         Protocol::Simple,
     );
 }
@@ -196,7 +207,7 @@ fn whole_packs_in_another_order_are_caught_emulated() {
 fn credits_told_before_the_call_ends_are_needed_emulated() {
     check(
         "writers that are told at the end, though they wait for a slot before",
-        "if (launch.tells_late) {",
+        "if (self.launch.tells_late) {",
         "if (true) {",
         Protocol::Simple,
     );
@@ -217,9 +228,9 @@ fn old_flags_that_look_new_are_caught_emulated() {
     let protocol = Protocol::LowLatency;
     let runs = |seed| vec![calls_when_flags_repeat(seed)];
     let name = "flags that are not wiped before they repeat";
-    check_in(runs, name, "        wipe(self);", "", protocol);
+    check_in(runs, name, &[("wipe(self, data);", "")], protocol);
     let name = "flags that are wiped when a reader may look for them already";
-    check_in(runs, name, "(FLAG_LOG - 1);", "FLAG_LOG;", protocol);
+    check_in(runs, name, &[("(FLAG_LOG - 1);", "FLAG_LOG;")], protocol);
 }
 
 const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
@@ -305,8 +316,7 @@ fn a_cause_that_is_overwritten_is_caught_emulated() {
 #[test]
 fn a_barrier_that_orders_nothing_is_caught_emulated() {
     let name = "an empty publication that is not awaited";
-    let edit =
-        ("if (whole.bytes > 0 || self.launch.protocol == SIMPLE) {", "if (whole.bytes + 1 > 0) {");
+    let edit = ("if (parts.whole.bytes > 0) return", "if (parts.whole.bytes + 1 > 0) return");
     check_scenario(&BARRIERS, name, &[edit], Protocol::LowLatency);
     let name = "a counter that is not awaited";
     let edit =
@@ -318,14 +328,45 @@ fn a_barrier_that_orders_nothing_is_caught_emulated() {
 fn a_credit_given_before_the_copy_is_caught_emulated() {
     check(
         "a writer that is told before its publication was read",
-        "    u64 report = carry_out<T, Op>(",
-        "    for (u32 at = threadIdx.x; at < fold.count; at += blockDim.x) {
-            if (sources[at].place == BOARD) publish(
-                self.peers[sources[at].peer].mailbox.consumed
+        MOVE,
+        "for (u32 at = threadIdx.x; at < step.fold->count; at += self.movers) {
+            if (step.sources[at].place == BOARD) publish(
+                self.peers[step.sources[at].peer].mailbox.consumed
                     + counter_of(self.launch.me, self.lane, self.lanes),
-                self.number[at]);
+                data.number[at]);
         }
-        u64 report = carry_out<T, Op>(",
+        execute<T, Op>(self, data, step, mine.bytes, 0);",
         Protocol::Simple,
     );
+}
+
+#[test]
+fn posters_and_movers_that_do_not_wait_are_caught_emulated() {
+    let wait = "wait_at(DONE + parity(last.nth), blockDim.x);";
+    let pass = "arrive_at(DONE + parity(last.nth), blockDim.x);";
+    check("a post before the bytes are moved", wait, pass, Protocol::Simple);
+    let name = "a step that writes over what the step before the last one left to post";
+    let edits = [
+        ("wait_at(READY + parity(step.nth), blockDim.x);", "wait_at(READY, self.movers);"),
+        ("arrive_at(READY + parity(step.nth), blockDim.x);", ""),
+    ];
+    check_in(sensitive_runs, name, &edits, Protocol::Simple);
+    let name = "steps that have the same places for what they know";
+    let edits = [
+        ("data = self.data[parity(step.nth)];", "data = self.data[0];"),
+        ("data = self.data[parity(last.nth)];", "data = self.data[0];"),
+    ];
+    check_in(sensitive_runs, name, &edits, Protocol::Simple);
+}
+
+#[test]
+fn barriers_that_are_left_half_full_are_caught_emulated() {
+    let name = "a step that is given up where posters have been at the next barrier";
+    let edit = ("        leave_barriers(self, step.nth + 1);\n", "");
+    check_scenario(&MANY_STEPS, name, &[edit], Protocol::Simple);
+    let name = "posters that look at the waits of a later step";
+    let late = "for (int i = 0; i < 4000; i++) PAUSE();
+        if (data.waits != OK) return false;";
+    let edit = ("if (data.gives_up) return false;", late);
+    check_scenario(&MANY_STEPS, name, &[edit], Protocol::Simple);
 }

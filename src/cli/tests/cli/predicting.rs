@@ -144,13 +144,24 @@ fn costs_are_tuned_kept_and_used() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let file = folder.path().join("maypole/costs");
-    let (code, shown, complaint) = run("tune --samples 3 --force");
+    let tune = || run("tune --samples 3 --force");
+    let (mut code, mut shown, mut complaint) = tune();
     if complaint.contains("need two cores") {
         skip::skipped("it needs two cores");
         return;
     }
+    // Costs that no machine has are refused, and a busy one may measure some.
+    for _ in 0..5 {
+        if complaint.contains("of no machine") {
+            (code, shown, complaint) = tune();
+        }
+    }
     assert_eq!(code, Some(0), "{complaint}");
     assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
+    for transport in ["shm", "tcp"] {
+        let verdict = format!("# {transport}: time by the built-in costs / by measured rows");
+        assert!(shown.contains(&verdict), "{shown}");
+    }
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 2\n"));
     // A message costs 9 us and a byte nothing, so the algorithm with one hop is best at every size.
     let costs = "maypole costs 2\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\n\
