@@ -15,6 +15,9 @@ use tempfile::TempDir;
 /// How long an answer may take on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// The exit code of a shell that finds no program of a name.
+const NO_PROGRAM: i32 = 127;
+
 /// Where a test says that it needs a browser.
 pub(crate) const MISSING: &str = "chromium is not installed (apt-get install chromium)";
 
@@ -33,7 +36,7 @@ impl Browser {
     /// Starts Chromium with one empty page; `None` if there is no Chromium.
     pub(crate) fn start() -> Option<Self> {
         let profile = tempfile::tempdir().expect("a folder for the profile");
-        // 127: there is no such program. Commands come by descriptor 3, answers go to 4.
+        // Commands come by descriptor 3, answers go to 4.
         let script =
             "command -v chromium >/dev/null || exit 127; exec chromium \"$@\" 3<&0 4>&1 1>&2";
         let mut child = Command::new("sh")
@@ -56,7 +59,14 @@ impl Browser {
             asked: 0,
             _profile: profile,
         };
-        let page = browser.try_call("Target.createTarget", json!({ "url": "about:blank" }))?;
+        let page = browser.try_call("Target.createTarget", json!({ "url": "about:blank" }));
+        let Some(page) = page else {
+            // Nothing happens to a program that has ended.
+            let _ = browser.child.kill();
+            let status = browser.child.wait().expect("it was started");
+            assert_eq!(status.code(), Some(NO_PROGRAM), "chromium does not answer: {status}");
+            return None;
+        };
         let page = json!({ "targetId": page["targetId"], "flatten": true });
         let session = browser.call("Target.attachToTarget", page);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
