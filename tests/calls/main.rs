@@ -1,5 +1,7 @@
 //! What calls compute, between threads and between processes, over every kind of link.
 
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

@@ -22,13 +22,32 @@ pub(crate) fn skipped(reason: impl Display) {
     }
 }
 
+/// True if this run leaves out nothing: the environment variable `TESTS` is `all`.
+#[allow(dead_code, reason = "most programs leave nothing out")]
+pub(crate) fn runs_all() -> bool {
+    std::env::var_os("TESTS").is_some_and(|which| which == "all")
+}
+
 /// True if the calling test, which takes minutes, is left out: it says so, and how to run it. The
 /// environment variable `TESTS=all` runs such tests too.
 #[allow(dead_code, reason = "most programs have no such test")]
 pub(crate) fn takes_minutes() -> bool {
-    let left_out = std::env::var_os("TESTS").is_none_or(|which| which != "all");
+    let left_out = !runs_all();
     if left_out {
         skipped("it takes minutes; TESTS=all runs it, and so does .ci/run --all");
     }
     left_out
+}
+
+/// The cases of this run: every `nth` of `cases`, and all of them where `TESTS=all`. The number in the
+/// environment variable `TEST_TURN`, 0 by default, says which case is the first. `.ci/run` takes it from
+/// the commit, so that commits one after the other have run every case.
+#[allow(dead_code, reason = "most programs have few cases")]
+pub(crate) fn every_nth<T>(nth: usize, cases: impl IntoIterator<Item = T>) -> Vec<T> {
+    if runs_all() {
+        return cases.into_iter().collect();
+    }
+    let turn = std::env::var("TEST_TURN").map_or(0, |turn| turn.parse().expect("it is a number"));
+    let first: usize = turn;
+    cases.into_iter().skip(first % nth).step_by(nth).collect()
 }

@@ -5,7 +5,7 @@ use maypole::lower::DeviceProgram;
 use maypole::schedule::collective::Collective;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
@@ -80,11 +80,36 @@ pub(crate) struct Emulator {
     folder: TempDir,
 }
 
-/// What chooses the thread that is next.
-const FIBERS: [&str; 2] = ["emulated/fibers.cpp", "emulated/exact.cpp"];
+const COMPILER: [&str; 7] =
+    ["c++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"];
 const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
 /// The exit code of a program in which ThreadSanitizer has seen a race.
 const RACE: i32 = 66;
+
+/// What chooses the thread that is next, as an object: no edit of the kernel changes it, so it is compiled
+/// once. `None` if there is no compiler.
+pub(crate) fn fibers() -> Option<&'static str> {
+    static OBJECT: OnceLock<Option<(TempDir, String)>> = OnceLock::new();
+    let compile = || {
+        let folder = tempfile::tempdir().unwrap();
+        let object = folder.path().join("fibers.o").to_str().unwrap().to_owned();
+        let both = ["fibers.cpp", "exact.cpp"].map(|name| sources().join(name));
+        let mut compiler = Command::new(COMPILER[0]);
+        // Linked to one object, which is compiled from both files.
+        compiler.args(&COMPILER[1..]).args(["-r", "-nostdlib", "-o", &object]).args(both);
+        check_compiled(&compiler.output().ok()?);
+        Some((folder, object))
+    };
+    OBJECT.get_or_init(compile).as_ref().map(|(_, object)| object.as_str())
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_gpu/emulated")
+}
+
+fn check_compiled(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
 
 /// True if the compiler has ThreadSanitizer, and what it makes runs on this machine.
 fn has_thread_sanitizer() -> bool {
@@ -114,12 +139,12 @@ impl Emulator {
     /// The kernel for all types and operations. `None` if there is no compiler.
     pub(crate) fn whole() -> Option<&'static Self> {
         static WHOLE: OnceLock<Option<Emulator>> = OnceLock::new();
-        WHOLE.get_or_init(|| Self::compile(&FIBERS, |text| text)).as_ref()
+        WHOLE.get_or_init(|| Self::compile(&[fibers()?], |text| text)).as_ref()
     }
 
     /// Sums of f32 alone, with `edit` applied to the files of the kernel.
     pub(crate) fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
-        Self::compile(&[&["-DONE_KERNEL"], &FIBERS[..]].concat(), edit)
+        Self::compile(&["-DONE_KERNEL", fibers()?], edit)
     }
 
     /// As [`edited`](Self::edited), with an OS thread for each thread of the GPU, watched by
@@ -194,15 +219,15 @@ pub(crate) fn compile_program(
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     copy_folder(&root.join("kernels/cuda"), folder.path(), &edit);
-    copy_folder(&root.join("tests/fake_gpu/emulated"), &folder.path().join("emulated"), &edit);
-    let compiled = Command::new("c++")
-        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"])
+    copy_folder(&sources(), &folder.path().join("emulated"), &edit);
+    let compiled = Command::new(COMPILER[0])
+        .args(&COMPILER[1..])
         .args(options)
         .args(["-I.", main, "-o", "emulator"])
         .current_dir(folder.path())
         .output()
         .ok()?;
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    check_compiled(&compiled);
     Some(folder)
 }
 

@@ -1,7 +1,7 @@
 //! Calls without programs, emulated: their results are right in every order of events, calls that do not
 //! match are noticed, and mistakes planted in the text of the kernel are caught.
 
-use super::emulator::compile_program;
+use super::emulator::{compile_program, fibers};
 use crate::skip;
 use std::process::Command;
 
@@ -22,7 +22,7 @@ impl Calls {
     fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
         // Few threads, and flags that repeat soon.
         let small = |text: String| edit(text).replace("SHORT_THREADS = 512", "SHORT_THREADS = 6");
-        let options = ["-DFLAG_LOG=5", "emulated/fibers.cpp", "emulated/exact.cpp"];
+        let options = ["-DFLAG_LOG=5", fibers()?];
         compile_program("emulated/without_program.cpp", &options, small).map(Self)
     }
 

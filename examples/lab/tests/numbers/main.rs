@@ -6,6 +6,8 @@ use maypole_trainer_kernels::counting::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
 #[path = "../support/mod.rs"]
 mod support;
 
