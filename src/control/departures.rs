@@ -7,8 +7,8 @@
 
 use maypole_transports::turns::{self, ThreadEnd};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder, JoinHandle, ThreadId};
 
 /// The open communicators of one rank in one world, and its threads that still leave groups.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ pub(crate) struct LeavingThread {
     thread: JoinHandle<()>,
     /// The end of the thread, if it takes turns.
     end: Option<Box<dyn ThreadEnd>>,
+    /// The thread that runs a request now, behind which this one leaves.
+    behind: Option<Arc<Mutex<Option<ThreadId>>>>,
 }
 
 impl Departures {
@@ -53,8 +55,8 @@ impl Departures {
             }
             std::mem::take(&mut state.leaving)
         };
-        // A request may own the last communicator. Its thread cannot wait for itself.
-        let others = leaving.into_iter().filter(|it| !it.is_this_thread());
+        // A request may own the last communicator. The thread that runs it cannot wait for itself.
+        let others = leaving.into_iter().filter(|it| !it.awaits_this_thread());
         others.for_each(LeavingThread::join);
     }
 
@@ -77,12 +79,20 @@ impl LeavingThread {
             let _turn = turns.map(|thread| thread.enter());
             body();
         })?;
-        Ok(Self { thread, end })
+        Ok(Self { thread, end, behind: None })
     }
 
-    /// True on the thread itself.
-    pub(crate) fn is_this_thread(&self) -> bool {
-        self.thread.thread().id() == thread::current().id()
+    /// This thread, which leaves behind the requests that `runner` runs.
+    pub(crate) fn behind(self, runner: Arc<Mutex<Option<ThreadId>>>) -> Self {
+        Self { behind: Some(runner), ..self }
+    }
+
+    /// True on the thread itself, and on the one that runs a request before it leaves.
+    fn awaits_this_thread(&self) -> bool {
+        let here = thread::current().id();
+        let runner =
+            self.behind.as_ref().map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
+        self.thread.thread().id() == here || runner.is_some_and(|runner| *runner == Some(here))
     }
 
     /// Waits for the end of the thread. Panics of its requests were caught there.

@@ -2,11 +2,11 @@
 //! it.
 //!
 //! An engine runs one operation at a time. A blocking call uses the engine on its caller's thread.
-//! Requests are run by a thread of the communicator's own: the engine is sent to that thread, which
-//! sends the engine back once its queue is empty. The two threads never share the engine, so
-//! nothing is locked, and a blocking call only checks whether the engine is here. A caller that
-//! needs the engine while it is away waits for its return. That costs no time: a blocking call
-//! after requests must wait for the requests anyway.
+//! Requests are run elsewhere: the engine is lent to their queue, where a thread of the communicator's
+//! own, or one that waits for a request, runs them. A blocking call only checks whether the engine is
+//! here, so nothing is locked. If it is away, the caller runs the requests that nobody has begun, waits
+//! for those that somebody runs, and takes it back. That costs no time: a blocking call after requests
+//! must wait for the requests anyway.
 //!
 //! Messages need no engine: see [`Messages`].
 
@@ -176,9 +176,9 @@ impl<C: EngineBorrower> EngineHandle<C> {
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
-    /// True on the thread that runs requests, while it runs one.
+    /// True on the thread that runs a request.
     pub(crate) fn runs_on_this_thread(&self) -> bool {
-        self.progress.as_ref().is_some_and(Progress::is_this_thread)
+        self.progress.as_ref().is_some_and(Progress::runs_on_this_thread)
     }
 
     /// If requests are in flight, lets their thread leave the group after them, and returns true.

@@ -1,4 +1,5 @@
-//! The thread that runs a communicator's requests, in the order in which they were started.
+//! Runs a communicator's requests, in the order in which they were started: on a thread of their own, or
+//! on that of a program that waits for one of them.
 
 use crate::control::Control;
 use crate::control::departures::LeavingThread;
@@ -6,12 +7,14 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::world::RankSentence;
 use crate::world::service::{Cause, CauseKind};
+use maypole_transports::Alarm;
 use maypole_transports::turns::{self, DeadlinePassed};
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
@@ -45,76 +48,189 @@ pub(crate) trait EngineBorrower: Send + 'static {
 }
 
 /// What the thread is told to do.
-enum ProgressCommand<C> {
-    /// Use this engine from now on.
-    Take(Box<Engine>),
-    Run(RequestJob<'static, C>),
-    /// Give the engine back.
+enum ProgressCommand {
+    /// Look after the jobs.
+    Look,
+    /// Give the engine back, after all jobs.
     GiveBack,
-    /// Leave the group and end.
+    /// Leave the group, after all jobs, and end.
     Leave,
 }
 
-/// The thread, and the channels to it and from it.
+/// How long a job may lie before the thread runs it, and between two looks of the thread. A program that
+/// waits for a request runs it sooner, without a change of threads.
+const NAP: Duration = Duration::from_micros(100);
+/// How many looks without a job the thread takes before it sleeps until it is woken.
+const LOOKS: u32 = 20;
+
+/// The jobs that are not over, and the communicator that runs them: on the thread of requests, or on that
+/// of a program that waits.
+struct Jobs<C> {
+    /// Has the engine while there are jobs. Locked by the thread that runs them.
+    comm: Mutex<C>,
+    queue: Mutex<VecDeque<RequestJob<'static, C>>>,
+    /// How many were queued and how many were taken from the queue, ever.
+    queued: AtomicUsize,
+    taken: AtomicUsize,
+    /// How many are not over.
+    in_flight: AtomicUsize,
+    /// The thread of requests looks at the queue now and then.
+    is_looked_after: AtomicBool,
+    /// The thread that runs jobs.
+    runner: Arc<Mutex<Option<ThreadId>>>,
+}
+
+/// Runs jobs on the calling thread.
+pub(crate) trait RunsJobs: Send + Sync {
+    /// Runs the jobs in their order until `is_done`, if no thread runs them.
+    fn run_until(&self, is_done: &mut dyn FnMut() -> bool);
+}
+
+impl<C: EngineBorrower> Jobs<C> {
+    fn new(comm: C) -> Self {
+        Self {
+            comm: Mutex::new(comm),
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            is_looked_after: AtomicBool::new(false),
+            runner: Arc::default(),
+        }
+    }
+
+    fn add(&self, job: RequestJob<'static, C>) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        lock(&self.queue).push_back(job);
+        self.queued.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many jobs of the first `queued` ones nobody has begun.
+    fn left_of(&self, queued: usize) -> usize {
+        queued.saturating_sub(self.taken.load(Ordering::SeqCst))
+    }
+
+    fn has_left(&self) -> bool {
+        self.left_of(self.queued.load(Ordering::SeqCst)) > 0
+    }
+
+    fn run(&self, comm: &mut C, is_done: &mut dyn FnMut() -> bool) {
+        *lock(&self.runner) = Some(thread::current().id());
+        while !is_done() {
+            let Some(job) = lock(&self.queue).pop_front() else { break };
+            self.taken.fetch_add(1, Ordering::SeqCst);
+            job(comm);
+            self.in_flight.fetch_sub(1, Ordering::Release);
+        }
+        *lock(&self.runner) = None;
+    }
+
+    /// Runs all jobs. Waits for a thread that runs some.
+    fn run_all(&self, background: bool) -> MutexGuard<'_, C> {
+        let free = || match self.comm.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            free => Some(free.unwrap_or_else(|_| lock(&self.comm))),
+        };
+        let mut comm = match turns::wait(None, free) {
+            Some(Ok(comm)) => comm,
+            _ => lock(&self.comm),
+        };
+        if self.has_left() {
+            comm.set_background(background);
+            self.run(&mut comm, &mut || false);
+        }
+        comm
+    }
+}
+
+impl<C: EngineBorrower> RunsJobs for Jobs<C> {
+    fn run_until(&self, is_done: &mut dyn FnMut() -> bool) {
+        // In a simulation, the thread of requests has its turns.
+        if turns::current().is_some() || !self.has_left() {
+            return;
+        }
+        let Ok(mut comm) = self.comm.try_lock() else { return };
+        if self.has_left() {
+            comm.set_background(false);
+            self.run(&mut comm, is_done);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Jobs catch panics, so what a lock guards is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that runs requests, the channels to it and from it, and the jobs.
 pub(crate) struct Progress<C> {
-    commands: Sender<ProgressCommand<C>>,
+    jobs: Arc<Jobs<C>>,
+    commands: Sender<ProgressCommand>,
     engines: Receiver<Box<Engine>>,
     thread: LeavingThread,
-    /// How many jobs are not over.
-    in_flight: Arc<AtomicUsize>,
     control: Arc<dyn Control>,
     rank: usize,
 }
 
 impl<C: EngineBorrower> Progress<C> {
-    /// Starts the thread. Its jobs are given `comm`, once `comm` has the engine.
+    /// Starts the thread. Jobs are given `comm`, once `comm` has the engine.
     pub(crate) fn start(comm: C, control: Arc<dyn Control>, rank: usize) -> io::Result<Self> {
         let (commands, received) = channel();
         let (give_back, engines) = channel();
-        let in_flight = Arc::new(AtomicUsize::new(0));
-        let unfinished = Arc::clone(&in_flight);
+        let jobs = Arc::new(Jobs::new(comm));
+        let (shared, alarm) = (Arc::clone(&jobs), control.alarm());
         let name = format!("maypole-{rank}-run");
-        let thread =
-            LeavingThread::start(name, move || serve(comm, &unfinished, received, give_back))?;
-        Ok(Self { commands, engines, thread, in_flight, control, rank })
+        let thread = LeavingThread::start(name, move || serve(shared, alarm, received, give_back))?;
+        Ok(Self { jobs, commands, engines, thread, control, rank })
     }
 
     pub(crate) fn lend(&self, engine: Box<Engine>) {
-        self.tell(ProgressCommand::Take(engine));
+        lock(&self.jobs.comm).put(engine);
     }
 
-    /// Queues `job`. The engine must have been lent.
+    /// Queues `job`. The engine must have been lent. The thread runs it soon, if nobody who waits for a
+    /// request does.
     pub(crate) fn run(&self, job: RequestJob<'static, C>) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.tell(ProgressCommand::Run(job));
+        self.jobs.add(job);
+        if !self.jobs.is_looked_after.swap(true, Ordering::SeqCst) {
+            self.tell(ProgressCommand::Look);
+        }
     }
 
-    /// True on the thread itself.
-    pub(crate) fn is_this_thread(&self) -> bool {
-        self.thread.is_this_thread()
+    /// What a program that waits for a job runs jobs with.
+    pub(crate) fn jobs(&self) -> Weak<dyn RunsJobs> {
+        let jobs: Weak<Jobs<C>> = Arc::downgrade(&self.jobs);
+        jobs
+    }
+
+    /// True on the thread that runs a job.
+    pub(crate) fn runs_on_this_thread(&self) -> bool {
+        *lock(&self.jobs.runner) == Some(thread::current().id())
     }
 
     /// True while a job is running or queued.
     pub(crate) fn is_busy(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) > 0
+        self.jobs.in_flight.load(Ordering::Acquire) > 0
     }
 
-    /// Lets the thread leave the group after all jobs. It has the engine.
+    /// Lets the thread leave the group after all jobs. The engine was lent.
     pub(crate) fn leave(self) -> LeavingThread {
         self.tell(ProgressCommand::Leave);
-        self.thread
+        self.thread.behind(Arc::clone(&self.jobs.runner))
     }
 
-    fn tell(&self, command: ProgressCommand<C>) {
+    fn tell(&self, command: ProgressCommand) {
         self.commands.send(command).expect("the thread outlives its communicator");
     }
 
-    /// Waits for all jobs so far, each of which has its deadline, and takes the engine back.
+    /// Runs all jobs that nobody has begun, waits for those that somebody runs, each of which has its
+    /// deadline, and takes the engine back.
     pub(crate) fn recall(&self) -> Box<Engine> {
-        self.tell(ProgressCommand::GiveBack);
         let alarm = self.control.alarm();
         let _wait = alarm.begin_foreground_wait();
-        receive(&self.engines).expect("the thread outlives its communicator")
+        let mut comm = self.jobs.run_all(false);
+        comm.set_background(false);
+        comm.take()
     }
 
     /// Ends the thread, after all jobs, and returns the engine if it was lent. A rank that is
@@ -205,27 +321,58 @@ pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutErro
 
 /// Owns its channels, so that they close within the turns of a thread that takes them.
 fn serve<C: EngineBorrower>(
-    mut comm: C,
-    in_flight: &AtomicUsize,
-    commands: Receiver<ProgressCommand<C>>,
+    jobs: Arc<Jobs<C>>,
+    alarm: Arc<Alarm>,
+    commands: Receiver<ProgressCommand>,
     give_back: Sender<Box<Engine>>,
 ) {
-    while let Some(command) = receive(&commands) {
-        match command {
-            ProgressCommand::Take(engine) => {
-                comm.put(engine);
-                comm.set_background(true);
-            }
-            ProgressCommand::Run(job) => {
-                job(&mut comm);
-                in_flight.fetch_sub(1, Ordering::Release);
-            }
+    let mut next = receive(&commands);
+    while let Some(command) = next {
+        next = match command {
+            ProgressCommand::Look => look_after(&jobs, &alarm, &commands),
             ProgressCommand::GiveBack => {
+                let mut comm = jobs.run_all(true);
                 comm.set_background(false);
                 // The receiver is gone if its thread panicked and waited in vain.
                 let _ = give_back.send(comm.take());
+                receive(&commands)
             }
-            ProgressCommand::Leave => return comm.depart(),
+            ProgressCommand::Leave => return jobs.run_all(true).depart(),
+        }
+    }
+}
+
+/// Runs jobs that nobody else runs in time, until there were none for some looks. Returns the next command.
+fn look_after<C: EngineBorrower>(
+    jobs: &Jobs<C>,
+    alarm: &Alarm,
+    commands: &Receiver<ProgressCommand>,
+) -> Option<ProgressCommand> {
+    let mut idle = 0;
+    loop {
+        let queued = jobs.queued.load(Ordering::SeqCst);
+        let takes_turns = turns::current().is_some();
+        let is_urgent = jobs.left_of(queued) > 0 && (takes_turns || alarm.has_foreground_wait());
+        if !is_urgent && !takes_turns {
+            match commands.recv_timeout(NAP) {
+                Ok(ProgressCommand::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(command) => return Some(command),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        if jobs.left_of(queued) > 0 {
+            drop(jobs.run_all(true));
+            idle = 0;
+            continue;
+        }
+        idle = if jobs.has_left() { 0 } else { idle + 1 };
+        if idle == LOOKS || (takes_turns && idle > 0) {
+            jobs.is_looked_after.store(false, Ordering::SeqCst);
+            // A job that was queued before the line above has woken nobody.
+            if !jobs.has_left() || jobs.is_looked_after.swap(true, Ordering::SeqCst) {
+                return receive(commands);
+            }
+            idle = 0;
         }
     }
 }

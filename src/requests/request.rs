@@ -3,12 +3,14 @@
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::progress::{EngineBorrower, RequestJob, RequestOutcome, poll, receive};
+use crate::requests::progress::{
+    EngineBorrower, RequestJob, RequestOutcome, RunsJobs, poll, receive,
+};
 use maypole_transports::{Alarm, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, Weak};
 
 /// An operation under way, which owns its buffers until it is done.
 ///
@@ -23,6 +25,8 @@ pub struct Request<B> {
     alarm: Arc<Alarm>,
     /// What a thread that waits for a message drives meanwhile.
     messages: Option<Arc<Messages>>,
+    /// What a thread that waits for another operation runs it with.
+    jobs: Option<Weak<dyn RunsJobs>>,
     /// The process whose thread runs the operation.
     owner: OwnerProcess,
     rank: usize,
@@ -39,6 +43,7 @@ impl<B> Request<B> {
             done: None,
             alarm: Arc::clone(&engine.alarm),
             messages: Some(Arc::clone(&engine.messages)),
+            jobs: None,
             owner: OwnerProcess::current(),
             rank: engine.rank,
         }
@@ -66,7 +71,20 @@ impl<B> Request<B> {
         self.done.is_some()
     }
 
-    /// Waits until the operation is over and gives its buffers back.
+    /// Lets a thread that waits run the operation, with `jobs`.
+    pub(crate) fn run_with(&mut self, jobs: Weak<dyn RunsJobs>) {
+        self.jobs = Some(jobs);
+    }
+
+    /// Lets requests wait for other ranks as eagerly as calls do, from now on, as
+    /// [`Communicator::wait_eagerly`](crate::Communicator::wait_eagerly) does: for a program that learns in
+    /// another way than by [`wait`](Self::wait) that this one is over.
+    pub fn wait_eagerly(&self) {
+        self.alarm.stay_eager();
+    }
+
+    /// Waits until the operation is over and gives its buffers back. If nobody has begun it, it runs on the
+    /// calling thread, after the requests before it.
     ///
     /// # Errors
     /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
@@ -78,6 +96,9 @@ impl<B> Request<B> {
     pub fn wait(mut self) -> Result<B> {
         if !self.owner.is_current() {
             return Err(Error::Forked { rank: self.rank });
+        }
+        if let Some(jobs) = self.jobs.take().and_then(|jobs| jobs.upgrade()) {
+            jobs.run_until(&mut || self.test());
         }
         let _wait = self.alarm.begin_foreground_wait();
         let messages = self.messages.take();
@@ -151,7 +172,14 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
     };
     let owner = OwnerProcess::current();
-    let request =
-        Request { outcome: Some(outcome), done: None, alarm, messages: None, owner, rank };
+    let request = Request {
+        outcome: Some(outcome),
+        done: None,
+        alarm,
+        messages: None,
+        jobs: None,
+        owner,
+        rank,
+    };
     (Box::new(job), request)
 }

@@ -3,8 +3,8 @@
 use super::{LIMIT, start_sum};
 use crate::spawn::World;
 use maypole::{Communicator, Error, Local, ReduceOp};
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A limit far below the deadlines of the calls.
@@ -148,6 +148,26 @@ fn requests_of_a_process_that_returns_complete() {
 
 /// Ranks 1 and 3 wait for room that ranks 0 and 2 would have to make, and each is the only reader of
 /// what the other one publishes next. Where that happens depends on which slots come next.
+/// The thread that leaves the group afterwards waits for the one that runs the request, which must not wait
+/// for it.
+#[test]
+fn a_request_may_drop_its_communicator_whichever_thread_runs_it() {
+    for _ in 0..20 {
+        Local::new(2).timeout(LIMIT).run(|comm| {
+            let shared = Arc::new(Mutex::new(Some(comm)));
+            let owner = Arc::clone(&shared);
+            let sum = move |comm: &mut Communicator, data: &mut Vec<u32>| {
+                let own = owner.lock().unwrap().take();
+                comm.all_reduce(&mut *data, ReduceOp::Sum)?;
+                drop(own);
+                Ok(())
+            };
+            let request = shared.lock().unwrap().as_mut().unwrap().start(vec![1; 10], sum);
+            assert_eq!(request.wait().unwrap(), [2; 10]);
+        });
+    }
+}
+
 #[test]
 fn readers_that_have_left_are_found_by_writers_for_other_readers() {
     for (rounds, len) in (1..24).flat_map(|rounds| [(rounds, 8), (rounds, 200), (rounds, 900)]) {

@@ -48,6 +48,25 @@ fn overlaps(mut comm: Communicator, mut other: Communicator) {
     }
 }
 
+/// Nobody begins a request within a tenth of a millisecond but the thread that waits for it.
+#[test]
+fn a_thread_that_waits_at_once_runs_its_request() {
+    let here = Local::new(2).timeout(LIMIT).run(|mut comm| {
+        let (tell, told) = channel();
+        for _ in 0..200 {
+            let tell = tell.clone();
+            let request = comm.start([1u32], move |comm, data| {
+                tell.send(std::thread::current().id()).unwrap();
+                comm.all_reduce(data, ReduceOp::Sum)
+            });
+            assert_eq!(request.wait().unwrap(), [2]);
+        }
+        let here = std::thread::current().id();
+        told.try_iter().filter(|runner| *runner == here).count()
+    });
+    assert!(here.iter().all(|times| *times > 0), "of 200 requests, here ran: {here:?}");
+}
+
 fn duplicated(mut comm: Communicator) {
     let other = comm.duplicate().unwrap();
     overlaps(comm, other);

@@ -25,15 +25,6 @@ pub(crate) fn _call(
     on.shared.with(py, |comm| unsafe { call.run(comm) })
 }
 
-/// Lets requests wait eagerly: nobody says when a program waits for a future of PyTorch.
-#[pyfunction]
-pub(crate) fn _wait_eagerly(py: Python<'_>, on: &Communicator) -> PyResult<()> {
-    on.shared.with(py, |comm| {
-        comm.wait_eagerly();
-        Ok(())
-    })
-}
-
 /// Starts calls on addresses, one after the other, as one request, which keeps `kept`. Then calls
 /// `done` with None or the exception, on a thread of the library.
 #[expect(clippy::type_complexity, reason = "Python passes tuples")]

@@ -27,7 +27,6 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shared::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
-    module.add_function(wrap_pyfunction!(addresses::_wait_eagerly, module)?)?;
     module.add_function(wrap_pyfunction!(messages::_start_message, module)?)?;
     Ok(())
 }

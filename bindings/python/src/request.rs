@@ -44,6 +44,12 @@ impl Request {
         over.map(drop).map_err(|error| py.check_signals().err().unwrap_or_else(|| raise(&error)))
     }
 
+    /// Lets requests wait eagerly: nobody says when a program waits for a future of PyTorch.
+    fn _wait_eagerly(&self) {
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        request.as_ref().map(maypole::Request::wait_eagerly);
+    }
+
     /// True once the call is over, also if it failed or was waited for.
     fn test(&self) -> bool {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);

@@ -86,8 +86,21 @@ class MaypoleWork(_EndingWork):
         self._request = None
         self._over = over
 
+    def _listen(self, listener):
+        self._wait_eagerly()
+        super()._listen(listener)
+
+    def get_future(self):
+        self._wait_eagerly()
+        return super().get_future()
+
+    def _wait_eagerly(self):
+        """Nobody says when a program waits for a future. The request begins at once, on another thread."""
+        if not self._over and self._request is not None:
+            self._request._wait_eagerly()
+
     def _done(self, error):
-        """Called on the communicator's thread."""
+        """Called on the thread that runs the request: the communicator's, or one that waits."""
         self._end(explained(error) if error is not None else copied(self._afterwards))
 
     def wait(self, timeout=timedelta(0)):

@@ -34,7 +34,6 @@ class MaypoleBackend(Collectives, _Backend):
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         self._options = _Backend.Options("maypole", timeout)
         self._comm = join(store, rank, world, timeout)
-        _maypole._wait_eagerly(self._comm)
         self._sequence = 0
         self._barriers = 0
         self._batch = None
@@ -139,6 +138,8 @@ class MaypoleBackend(Collectives, _Backend):
                 whole._done(error)
 
             self._start(calls, whole, done)
+            # Each work has a future of its own, and none of them has a request.
+            whole._request._wait_eagerly()
             works.append(whole)
         if not works:
             return hand_out(MaypoleWork([], over=True))

@@ -37,9 +37,10 @@ impl Communicator {
     /// once. `call` makes one call or several. Five collectives have a shorter form, such as
     /// [`start_all_reduce`](Self::start_all_reduce).
     ///
-    /// Requests run one after the other, in the order in which they were started, on a thread that
-    /// the communicator starts at the first one; all ranks start them in the same order. A blocking
-    /// call first waits until the queue is empty, then runs on its caller's thread. If a request
+    /// Requests run one after the other, in the order in which they were started: on a thread that
+    /// the communicator starts at the first one, which begins a tenth of a millisecond after a start, or
+    /// on that of a caller of [`Request::wait`] that comes sooner. All ranks start them in the same order.
+    /// A blocking call first waits until the queue is empty, then runs on its caller's thread. If a request
     /// fails, the communicator has failed, so all later requests fail, too. In a world of one
     /// rank, `call` runs at once.
     ///
@@ -69,8 +70,11 @@ impl Communicator {
         buffers: B,
         call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let (job, request) = task(Arc::clone(&self.engine.alarm), self.rank(), buffers, call);
+        let (job, mut request) = task(Arc::clone(&self.engine.alarm), self.rank(), buffers, call);
         self.queue(job);
+        if self.engine.has_progress() && !self.engine.is_forked() {
+            request.run_with(self.engine.progress().jobs());
+        }
         request
     }
 
@@ -80,7 +84,7 @@ impl Communicator {
     /// Where ranks have few cores, the thread of the requests sleeps while it waits for other ranks,
     /// because the program computes meanwhile; [`Request::wait`] wakes it. A program that learns in
     /// another way that a request is done, as by a channel that `call` sends to, wakes nothing: each of
-    /// the request's waits then takes up to 0.4 ms. It calls this method.
+    /// the request's waits then takes up to 0.4 ms, and it begins later. It calls this method.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
