@@ -32,7 +32,11 @@ pub use explanation::{DevicePrices, Explanation, MeasuredTime};
 pub use fit::{LinearFit, fit_line};
 pub use gpus::{DeviceQuestion, schedules};
 pub use pairs::{PairGroup, pair_groups};
+pub use price::price_of_schedules;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
+
+/// Most bytes of a window of schedules that a user brings: what a slot of a board holds.
+pub const OWN_WINDOW: usize = 32 << 10;
 
 /// How a call is run; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -17,11 +17,13 @@
 use super::candidates::{longest_chunk, rows};
 use super::gpus::schedules;
 use super::shape::WorldShape;
-use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
+use super::{Candidate, CandidateVerdict, CostTable, OWN_WINDOW, Plan, Question};
 use crate::algorithms::Algorithm;
+use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::simulate::{MachineModel, RunTime, Simulation};
+use crate::schedule::walk::Stuck;
 use maypole_transports::board::{CHUNK, SlotClass};
 use maypole_transports::{HEAD, LONGEST_AHEAD};
 
@@ -45,7 +47,7 @@ pub(super) fn priced(
     let mut pricer: Option<Pricer<'_>> = None;
     let price = |plan: Plan| {
         // Rows of one algorithm follow one another and share its simulation.
-        if pricer.as_ref().is_none_or(|pricer| pricer.algorithm() != plan.algorithm) {
+        if !pricer.as_ref().is_some_and(|pricer| pricer.is_of(plan.algorithm)) {
             pricer = Some(Pricer::new(question, plan.algorithm, table));
         }
         pricer.as_ref().expect("just made").candidate(plan)
@@ -58,10 +60,41 @@ pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -
     Pricer::new(question, plan.algorithm, table).candidate(plan)
 }
 
+/// The price of a call by `schedules`, one for each rank, as that of a candidate is found: nanoseconds
+/// that one more call adds to a row of calls. Windows have at most [`OWN_WINDOW`] bytes.
+///
+/// # Errors
+/// [`Stuck`] if the steps cannot all be taken.
+///
+/// # Panics
+/// If there is not one schedule for each rank of the question.
+pub fn price_of_schedules(
+    question: &Question<'_>,
+    schedules: &[Schedule],
+    table: &CostTable,
+) -> Result<u64, Stuck> {
+    assert_eq!(schedules.len(), question.world(), "one schedule for each rank");
+    let shape = WorldShape::new(question);
+    let simulation = Simulation::new(schedules)?;
+    let busiest_kib = shape.busiest_link(schedules);
+    let pricer = Pricer {
+        question,
+        algorithm: None,
+        table,
+        longest: question.bytes.div_ceil(schedules[0].chunks.max(1)),
+        access: None,
+        own: false,
+        halvings: 0,
+        worlds: vec![PricedWorld { shape, simulation, busiest_kib }],
+    };
+    Ok(pricer.nanoseconds(OWN_WINDOW).1)
+}
+
 /// Prices the rows of one algorithm.
 pub(super) struct Pricer<'a> {
     question: &'a Question<'a>,
-    algorithm: Algorithm,
+    /// `None` prices schedules that a user brings.
+    algorithm: Option<Algorithm>,
     table: &'a CostTable,
     longest: usize,
     /// How ranks reach one another's buffers; `None` if bytes go through slots and streams.
@@ -99,7 +132,7 @@ impl<'a> Pricer<'a> {
         });
         Self {
             question,
-            algorithm,
+            algorithm: Some(algorithm),
             table,
             longest: longest_chunk(question, algorithm),
             access: None,
@@ -122,13 +155,19 @@ impl<'a> Pricer<'a> {
         Self { own: !matches!(self.question.collective, Collective::Broadcast { .. }), ..self }
     }
 
-    pub(super) fn algorithm(&self) -> Algorithm {
-        self.algorithm
+    fn is_of(&self, algorithm: Algorithm) -> bool {
+        self.algorithm == Some(algorithm)
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
+        let (windows, predicted_ns) = self.nanoseconds(plan.window);
+        Candidate { plan, windows, predicted_ns, verdict: CandidateVerdict::Slower }
+    }
+
+    /// How many windows of at most `window` bytes there are, and the price.
+    fn nanoseconds(&self, window: usize) -> (usize, u64) {
         let in_slots = self.question.boards.is_shared() && self.access.is_none();
-        let limit = if in_slots { plan.window.min(CHUNK) } else { plan.window };
+        let limit = if in_slots { window.min(CHUNK) } else { window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
         let prices: Vec<u64> =
@@ -137,12 +176,7 @@ impl<'a> Pricer<'a> {
             [small, middle, large] => grown(small, middle, large, self.halvings),
             _ => prices[0],
         };
-        Candidate {
-            plan,
-            windows,
-            predicted_ns: picoseconds.div_ceil(1000),
-            verdict: CandidateVerdict::Slower,
-        }
+        (windows, picoseconds.div_ceil(1000))
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk, at least those of the busiest link.

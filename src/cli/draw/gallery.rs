@@ -5,12 +5,13 @@ use crate::progress::Progress;
 use crate::{names, output};
 use anyhow::{Context, Result, ensure};
 use maypole::schedule::collective::Collective;
+use maypole::schedule::draw::page::MOST_RANKS;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Writes the pages of `ranks` ranks, and the page that lists them.
 pub(super) fn write(folder: &Path, root: usize, ranks: usize) -> Result<ExitCode> {
-    let most = page::MOST_RANKS;
+    let most = MOST_RANKS;
     ensure!(
         ranks <= most,
         "-n {ranks}: a page of --gallery shows at most {most} ranks side by side"

@@ -10,9 +10,9 @@ use crate::{names, output, simulate, sizes};
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::draw::page::{MOST_BYTES, MOST_RANKS};
 use maypole::schedule::draw::{self, values};
-use maypole::schedule::simulate::{Cost, Ports, timeline};
-use maypole::schedule::trace::Trace;
+use maypole::schedule::simulate::{Cost, Ports, step_ends, timeline};
 use maypole::schedule::{Layout, Schedule};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -79,8 +79,9 @@ pub(crate) struct DrawArgs {
     )]
     gallery: Option<PathBuf>,
 
-    /// With --html, show also when each rank sends, receives and combines on the simulator's clocks,
-    /// in windows. The costs are those of `maypole simulate` unless options say otherwise.
+    /// With --html, step also through the simulator's clocks: when each rank sends, receives and
+    /// combines, and what each window of a chunk holds at that time. The costs are those of
+    /// `maypole simulate` unless options say otherwise.
     #[arg(long, requires = "html")]
     clock: bool,
 
@@ -159,14 +160,14 @@ impl DrawArgs {
     /// The page to step through.
     fn page(&self, named: &NamedSchedules) -> Result<String> {
         let schedules = &named.schedules;
-        let (ranks, most) = (schedules.len(), page::MOST_RANKS);
+        let (ranks, most) = (schedules.len(), MOST_RANKS);
         ensure!(
             ranks <= most,
             "-n {ranks}: a page of --html shows at most {most} ranks side by side"
         );
-        let clock = self.clock.then(|| self.clocks.trace(schedules)).transpose()?;
+        let clock = self.clock.then(|| self.clocks.clock(schedules)).transpose()?;
         let page = page::page(named.collective, &named.title(), schedules, clock.as_ref());
-        let (bytes, most) = (page.len(), page::MOST_BYTES);
+        let (bytes, most) = (page.len(), MOST_BYTES);
         ensure!(
             bytes <= most,
             "the page would have {bytes} bytes of at most {most}; ask for fewer ranks or --windows"
@@ -176,20 +177,22 @@ impl DrawArgs {
 }
 
 impl ClockArgs {
-    /// The timeline of `schedules`, and what it is of.
-    fn trace(&self, schedules: &[Schedule]) -> Result<(Trace, String)> {
+    /// What happens on the clocks of `schedules`.
+    fn clock(&self, schedules: &[Schedule]) -> Result<page::Clock> {
         let Self { bytes, windows, alpha, beta, gamma } = *self;
         let layout = Layout::even(bytes, schedules[0].chunks);
         let cost = Cost { alpha, beta, gamma, ports: Ports::Single };
-        let timeline = timeline(schedules, &layout, 1, usize::from(windows), cost);
-        let (estimate, trace) = timeline.context("the schedules cannot be simulated")?;
+        let stuck = "the schedules cannot be simulated";
+        let (estimate, trace) =
+            timeline(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
+        let ends = step_ends(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
         let end = estimate.seconds * 1e6;
         let size = sizes::name(bytes);
         let told = format!(
             "{size} in {windows} windows, alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} \
              s/byte: {end:.1} us."
         );
-        Ok((trace, told))
+        Ok(page::Clock { trace, ends, told })
     }
 }
 

@@ -1,16 +1,15 @@
 //! The page to step through: a schedule as one HTML file that loads nothing.
 //!
-//! The file has the steps of all ranks as data, and a script that runs them as the law says. A test
-//! opens pages in a browser and compares what each chunk holds with a walk of the same schedules.
+//! The file has the steps of all ranks as data, and a script that runs them as the law says: round by
+//! round, or by the simulator's clocks. A test opens pages in a browser and compares what each chunk
+//! holds with a walk of the same schedules.
 
 use maypole::schedule::collective::{Collective, HeldChunks};
-use maypole::schedule::draw::{self, writer::escaped};
-use maypole::schedule::trace::{Fact, Trace};
+use maypole::schedule::draw::{self, page::SteppedPage};
+use maypole::schedule::trace::{Fact, Slice, SliceKind, Trace};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Schedule, Span, Step};
 use serde_json::{Value, json};
-
-const TEMPLATE: &str = include_str!("page.html");
 
 /// The page that lists the pages of a gallery.
 pub(super) const INDEX: &str = r#"<!doctype html>
@@ -37,31 +36,39 @@ SECTIONS</main>
 </html>
 "#;
 
-/// The most ranks that stand side by side on a page.
-pub(super) const MOST_RANKS: usize = 16;
+/// When things happen on the simulator's clocks.
+pub(super) struct Clock {
+    /// The activities of ports.
+    pub(super) trace: Trace,
+    /// By rank, step and window: the second at which the step has ended.
+    pub(super) ends: Vec<Vec<Vec<f64>>>,
+    /// What is simulated, in words.
+    pub(super) told: String,
+}
 
-/// The most bytes of a page.
-pub(super) const MOST_BYTES: usize = 200_000;
-
-/// The page of `schedules`, which do `collective`, with a timeline if there is one: a trace, and
-/// what it is of.
+/// The page of `schedules`, which do `collective`, with the simulator's clocks if there are any.
 pub(super) fn page(
     collective: Collective,
     title: &str,
     schedules: &[Schedule],
-    clock: Option<&(Trace, String)>,
+    clock: Option<&Clock>,
 ) -> String {
     let data = json!({
         "summary": summary(schedules),
         "reduces": collective.reduces() || collective == Collective::Barrier,
         "chunks": schedules[0].chunks,
         "held": held(collective, schedules),
-        "steps": steps(schedules),
-        "clock": clock.map(|(trace, told)| clock_data(trace, told)),
+        "steps": steps(schedules, clock),
+        "clock": clock.map(clock_data),
     });
-    // A script ends at `</`, also within a text.
-    let data = data.to_string().replace("</", "<\\/");
-    TEMPLATE.replace("TITLE", &escaped(title)).replacen("DATA", &data, 1)
+    let page = SteppedPage {
+        title,
+        style: include_str!("steps.css"),
+        body: include_str!("steps.html"),
+        script: include_str!("steps.js"),
+        data: &data,
+    };
+    page.to_string()
 }
 
 fn summary(schedules: &[Schedule]) -> String {
@@ -83,8 +90,9 @@ fn held(collective: Collective, schedules: &[Schedule]) -> Vec<Value> {
     (0..schedules.len()).map(of).collect()
 }
 
-/// By rank: its steps, each with its round and, for a receive, the rank and the step that sent.
-fn steps(schedules: &[Schedule]) -> Vec<Vec<Value>> {
+/// By rank: its steps, each with its round and, for a receive, the step that sent. A step
+/// that writes has the nanoseconds at which its windows end, if there are clocks.
+fn steps(schedules: &[Schedule], clock: Option<&Clock>) -> Vec<Vec<Value>> {
     let rounds = draw::rounds(schedules);
     let mut senders = Senders { of: schedules.iter().map(|_| Vec::new()).collect() };
     // What gets stuck is drawn as far as it comes.
@@ -92,7 +100,11 @@ fn steps(schedules: &[Schedule]) -> Vec<Vec<Value>> {
     let step = |rank: usize, nth: usize, step: Step| {
         let round = rounds[rank][nth]?;
         let sender = senders.of[rank].iter().find(|(receive, _)| *receive == nth);
-        Some(step_data(step, round, sender.map(|(_, sender)| *sender)))
+        let mut data = step_data(step, round, sender.map(|(_, (_, sent))| *sent));
+        if let Some(clock) = clock.filter(|_| step.writes().is_some()) {
+            data["ends"] = since_before(&clock.ends[rank][nth]);
+        }
+        Some(data)
     };
     let of = |(rank, schedule): (usize, &Schedule)| {
         let steps = schedule.steps.iter().enumerate();
@@ -101,7 +113,8 @@ fn steps(schedules: &[Schedule]) -> Vec<Vec<Value>> {
     schedules.iter().enumerate().map(of).collect()
 }
 
-fn step_data(step: Step, round: usize, message: Option<(usize, usize)>) -> Value {
+/// A step; `sent` is the step of the peer's that sends what a receive takes.
+fn step_data(step: Step, round: usize, sent: Option<usize>) -> Value {
     let name = |span: Span| span.to_string();
     match step {
         Step::Send { from, to } => {
@@ -111,7 +124,7 @@ fn step_data(step: Step, round: usize, message: Option<(usize, usize)>) -> Value
             let reduces = matches!(step, Step::RecvReduce { .. });
             let kind = if reduces { "recv_reduce" } else { "recv" };
             let into = name(into);
-            json!({ "kind": kind, "round": round, "into": into, "peer": from, "message": message })
+            json!({ "kind": kind, "round": round, "into": into, "peer": from, "sent": sent })
         }
         Step::Copy { from, into } | Step::Reduce { from, into } => {
             let kind = if matches!(step, Step::Copy { .. }) { "copy" } else { "reduce" };
@@ -147,21 +160,41 @@ impl Meaning for Senders {
     fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
 }
 
-/// Lanes, and slices as [lane, start, end, peer, window, name] in nanoseconds.
-fn clock_data(trace: &Trace, told: &str) -> Value {
-    let number = |facts: &[(&str, Fact)], name: &str| {
-        let fact = facts.iter().find(|(known, _)| *known == name);
-        fact.map_or(0, |(_, fact)| if let Fact::Number(number) = fact { *number } else { 0 })
-    };
-    let lanes = trace.lanes.iter().map(|lane| {
+/// Nanoseconds, each since the one before; numbers are few bytes so.
+fn since_before(seconds: &[f64]) -> Value {
+    let times: Vec<i64> = seconds.iter().map(|time| (time * 1e9).round() as i64).collect();
+    let before = std::iter::once(&0).chain(&times);
+    times.iter().zip(before).map(|(time, before)| time - before).collect()
+}
+
+/// The lanes, each with its slices as [nanoseconds since the slice before, nanoseconds, window, step].
+/// The step of a message is that of its sender, whose rank is a fifth number where a message arrives.
+fn clock_data(Clock { trace, told, ends }: &Clock) -> Value {
+    let mut slices = vec![Vec::new(); trace.lanes.len()];
+    let mut until = vec![0; trace.lanes.len()];
+    let mut sorted: Vec<&Slice> = trace.slices.iter().collect();
+    sorted.sort_by_key(|slice| (slice.start, slice.end));
+    for slice in sorted {
+        let since = slice.start - until[slice.lane];
+        let [peer, window, step] = ["peer", "window", "step"].map(|name| number(slice, name));
+        let mut told = vec![since, slice.end - slice.start, window, step];
+        if slice.kind == SliceKind::Receive {
+            told.push(peer);
+        }
+        slices[slice.lane].push(told);
+        until[slice.lane] = slice.end;
+    }
+    let lanes = trace.lanes.iter().zip(slices).map(|(lane, slices)| {
         let rank: usize = lane.owner.trim_start_matches("rank ").parse().unwrap_or(0);
-        json!({ "name": format!("{} {}", lane.owner, lane.part), "rank": rank })
+        let name = format!("{} {}", lane.owner, lane.part);
+        json!({ "name": name, "part": lane.part, "rank": rank, "slices": slices })
     });
-    let slices = trace.slices.iter().map(|slice| {
-        let (peer, window) = (number(&slice.facts, "peer"), number(&slice.facts, "window"));
-        json!([slice.lane, slice.start, slice.end, peer, window, slice.name])
-    });
-    let end = trace.slices.iter().map(|slice| slice.end).max().unwrap_or(1);
-    let (lanes, slices): (Vec<Value>, Vec<Value>) = (lanes.collect(), slices.collect());
-    json!({ "lanes": lanes, "slices": slices, "end": end, "told": told })
+    let windows = ends.iter().flatten().map(Vec::len).max().unwrap_or(1);
+    let end = until.iter().max().copied().unwrap_or(1);
+    json!({ "lanes": lanes.collect::<Value>(), "end": end, "windows": windows, "told": told })
+}
+
+fn number(slice: &Slice, name: &str) -> u64 {
+    let fact = slice.facts.iter().find(|(known, _)| *known == name);
+    fact.map_or(0, |(_, fact)| if let Fact::Number(number) = fact { *number } else { 0 })
 }

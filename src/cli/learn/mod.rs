@@ -1,5 +1,6 @@
 //! `maypole learn`: exercises that check themselves.
 
+mod blanks;
 mod exercise;
 mod real;
 
@@ -14,31 +15,25 @@ use std::time::{Duration, SystemTime};
 const NOT_YET: u8 = 1;
 /// How often a file is looked at that is watched.
 const LOOK: Duration = Duration::from_millis(300);
-/// The exercises of the trainer, which are Rust: a name of a test each, and what it is about.
-const TRAINER: [(&str, &str); 8] = [
-    ("data_parallel", "the sum of gradients"),
-    ("zero", "an optimizer in parts"),
-    ("tensor", "two matrices, cut so that one sum is enough"),
-    ("pipeline", "one forward, one backward"),
-    ("context", "a softmax whose keys arrive in blocks"),
-    ("experts", "tokens to their experts, and back"),
-    ("averaging", "an average of weights"),
-    ("unequal", "the weight of a token where ranks have unequal rows"),
-];
-
 /// Do exercises that check themselves.
 ///
-/// Each is a file with a blank to fill or a mistake to find. What is filled in is proved, drawn,
-/// counted and run between threads; where it is wrong, the checker says at which rank, step and
-/// chunk. Without a NAME, the first exercise that is not done is next.
+/// Each is a file with a blank to fill or a mistake to find. The first ones are schedules: what is
+/// filled in is proved, drawn, counted and run between threads; where it is wrong, the checker says
+/// at which rank, step and chunk. The others are functions in Rust, one for each axis of the trainer:
+/// cargo compiles what is filled in, and a test trains with it. Without a NAME, the first exercise
+/// that is not done is next.
 #[derive(clap::Args)]
 pub(crate) struct LearnArgs {
-    /// The exercise to check, by the beginning of its name, such as 03 or 03_swap.
+    /// The exercise to check, by the beginning of its name, such as 03, 03_swap or tensor.
     name: Option<String>,
 
-    /// The folder of the exercises.
+    /// The folder of the schedules.
     #[arg(long, value_name = "DIR", default_value = "examples/book/exercises")]
     dir: PathBuf,
+
+    /// The folder of the functions in Rust, for tests of this command.
+    #[arg(long, hide = true, default_value = "examples/lab/tests/exercises/blanks")]
+    blanks: PathBuf,
 
     /// Check again whenever a file changes, until all are done or Ctrl-C is pressed.
     #[arg(short, long)]
@@ -62,8 +57,8 @@ pub(crate) fn main(args: LearnArgs) -> Result<ExitCode> {
 }
 
 impl LearnArgs {
-    /// The files that are asked for, in the order of their names.
-    fn files(&self) -> Result<Vec<PathBuf>> {
+    /// The files of schedules that are asked for, in the order of their names.
+    fn schedules(&self) -> Result<Vec<PathBuf>> {
         let dir = self.dir.display();
         let listed = std::fs::read_dir(&self.dir).with_context(|| {
             format!("cannot read the folder --dir {dir}; run this at the top of the repository")
@@ -72,34 +67,53 @@ impl LearnArgs {
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<std::io::Result<Vec<PathBuf>>>()?;
         let wanted = |path: &PathBuf| {
-            let begins = |name: &String| stem(path).starts_with(name.as_str());
-            path.extension().is_some_and(|kind| kind == "toml")
-                && self.name.as_ref().is_none_or(begins)
+            let is_schedule = path.extension().is_some_and(|kind| kind == "toml");
+            is_schedule && stem(path).starts_with(self.begins())
         };
         files.retain(wanted);
         files.sort();
-        let name = self.name.as_deref().unwrap_or("");
-        ensure!(!files.is_empty(), "{dir} has no exercise whose name begins with {name:?}");
         Ok(files)
+    }
+
+    fn begins(&self) -> &str {
+        self.name.as_deref().unwrap_or("")
+    }
+
+    fn blanks(&self) -> Vec<PathBuf> {
+        blanks::files(&self.blanks, self.begins())
     }
 
     /// When the files were last changed.
     fn changed(&self) -> Result<Vec<SystemTime>> {
-        let time = |path: &PathBuf| Ok(std::fs::metadata(path)?.modified()?);
-        self.files()?.iter().map(time).collect()
+        let time = |path: &PathBuf| {
+            let changed = std::fs::metadata(path).and_then(|found| found.modified());
+            changed.with_context(|| format!("cannot read {}", path.display()))
+        };
+        self.schedules()?.iter().chain(&self.blanks()).map(time).collect()
     }
 
     /// Shows what is done, and the first exercise that is not. True if all are done.
     fn show(&self) -> Result<bool> {
-        let files = self.files()?;
-        for path in &files {
-            let exercise = Exercise::read(path)?;
-            if !show(path, &exercise, files.len() == 1)? {
+        let (schedules, blanks) = (self.schedules()?, self.blanks());
+        let name = self.begins();
+        let asked = schedules.len() + blanks.len();
+        ensure!(
+            asked > 0,
+            "{} has no exercise whose name begins with {name:?}",
+            self.dir.display()
+        );
+        for path in &schedules {
+            if !show(path, &Exercise::read(path)?, asked == 1)? {
+                return Ok(false);
+            }
+        }
+        for (path, exercise) in blanks.iter().zip(blanks::read(&blanks)?) {
+            if !show(path, &exercise, asked == 1)? {
                 return Ok(false);
             }
         }
         if self.name.is_none() {
-            output::print(afterwards())?;
+            output::print_line("\nAll are done.")?;
         }
         Ok(true)
     }
@@ -119,7 +133,12 @@ fn show(path: &Path, exercise: &Exercise, is_alone: bool) -> Result<bool> {
         }
         Progress::Done(_) => output::print_line(format_args!("{name}: done"))?,
         Progress::Open => {
-            let what = "Put steps, each in quotes, or a number in the place of \"???\".";
+            let what = match path.extension().is_some_and(|kind| kind == "rs") {
+                true => {
+                    "Write its body in the place of todo!(...). Checking it builds a test program."
+                }
+                false => "Put steps, each in quotes, or a number in the place of \"???\".",
+            };
             output::print_line(format_args!("{head}\n{what}"))?;
         }
         Progress::Wrong(picture, why) => {
@@ -127,17 +146,4 @@ fn show(path: &Path, exercise: &Exercise, is_alone: bool) -> Result<bool> {
         }
     }
     Ok(matches!(exercise.progress, Progress::Done(_)))
-}
-
-/// What comes after the last exercise.
-fn afterwards() -> String {
-    let mut text = "\nAll are done. The exercises of the trainer are functions in Rust, in \
-                    examples/lab/tests/exercises/blanks:\n"
-        .to_owned();
-    for (name, about) in TRAINER {
-        text += &format!(
-            "  cargo test -p maypole-lab --test exercises -- --ignored {name}   # {about}\n"
-        );
-    }
-    text
 }

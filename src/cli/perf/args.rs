@@ -59,6 +59,16 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) algorithm: Vec<Selected<Option<Algorithm>>>,
 
+    /// Measure the schedules of FILE, which `maypole draw --schedule` reads too, instead of the
+    /// library's. They are proved first. Below each row stands the price that the tuner would give
+    /// them, and the algorithm that it would choose.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["collectives", "algorithm", "root", "registered", "report"]
+    )]
+    pub(crate) schedule: Option<PathBuf>,
+
     /// Combine floats in the order of the ranks, as MAYPOLE_DETERMINISTIC=1 does.
     #[arg(long, conflicts_with = "algorithm")]
     pub(crate) deterministic: bool,

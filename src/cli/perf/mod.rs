@@ -41,13 +41,12 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&crate::variable)?.launch;
     let alone = launched.launcher == Launcher::Alone;
+    let asked = if alone || args.threads { args.ranks()? } else { launched.world };
     ensure!(
-        !args.threads || args.ranks() <= MOST_THREADS,
-        "-n {}: --threads starts at most {MOST_THREADS} ranks in this process",
-        args.ranks()
+        !args.threads || asked <= MOST_THREADS,
+        "-n {asked}: --threads starts at most {MOST_THREADS} ranks in this process"
     );
-    let settings =
-        args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
+    let settings = args.settings(asked)?;
     let local = if alone || args.threads { Some(settings.world) } else { launched.local_world };
     memory::check(&settings.benchmark, local.unwrap_or(1))?;
     if alone || args.threads {

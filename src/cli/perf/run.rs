@@ -55,8 +55,14 @@ pub(crate) fn run(
     perf_run.say(|mapping| {
         let machine = machine::describe(mapping);
         let offset = settings.benchmark.parameters.offset;
-        let offset = buffer::describe(settings.registered, settings.reuse_buffers, offset);
-        [machine, encryption::describe(encryption), offset, table::head()].join("\n")
+        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, offset);
+        if let Some(own) = &settings.own {
+            let title = own.title();
+            buffers += &format!(
+                "\n# own: {title}; each call also compares them with those that it has proved"
+            );
+        }
+        [machine, encryption::describe(encryption), buffers, table::head()].join("\n")
     });
     if let Some(report) = &mut perf_run.report {
         report.describe(|| machine::facts(&perf_run.mapping, &costs, encryption));
@@ -199,12 +205,22 @@ impl PerfRun<'_> {
             reuses_buffers: self.settings.reuse_buffers,
             point,
             algorithm,
+            is_own: false,
             prediction,
             out_of_place,
             in_place,
         };
+        let own = self.settings.own.as_deref().map(|own| own.schedules.as_slice());
         if let Some(report) = &self.report {
-            if report.has_report() {
+            if let Some(schedules) = own {
+                row.is_own = true;
+                row.prediction = TunerPrediction::of_schedules(
+                    &sampler.comm,
+                    point.collective,
+                    row.bytes(),
+                    schedules,
+                );
+            } else if report.has_report() {
                 row.prediction = TunerPrediction::of(
                     &sampler.comm,
                     point.collective,
@@ -216,7 +232,7 @@ impl PerfRun<'_> {
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }
         for place in point.placements() {
-            let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?;
+            let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?.by(own);
             #[cfg(feature = "cuda")]
             if let Some(gpu) = &sampler.gpu {
                 work = work.on_device(gpu, parameters.kind)?;

@@ -2,12 +2,16 @@
 
 use super::args::{PerfArgs, Selected, TransportSelection};
 use super::benchmark::{Benchmark, CallParameters};
+use crate::schedules::{NamedSchedules, in_words};
 use crate::{names, sizes};
 use anyhow::{Result, bail, ensure};
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
+use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::verify;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The settings for a world of known size. No two of them contradict each other.
@@ -15,6 +19,8 @@ use std::time::Duration;
 pub(crate) struct PerfSettings {
     pub(crate) world: usize,
     pub(crate) benchmark: Benchmark,
+    /// The schedules of a file, which are measured instead of the library's.
+    pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
     pub(crate) deterministic: bool,
     /// The buffers are registered memory.
@@ -45,8 +51,14 @@ const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {
     /// How many ranks to start where no launcher has started this process as one.
-    pub(crate) fn ranks(&self) -> usize {
-        self.ranks.unwrap_or(DEFAULT_RANKS)
+    ///
+    /// # Errors
+    ///
+    /// If the file of `--schedule` cannot be read.
+    pub(crate) fn ranks(&self) -> Result<usize> {
+        let own = self.schedule.as_deref().map(NamedSchedules::of_file).transpose()?;
+        let default = own.map_or(DEFAULT_RANKS, |own| own.schedules.len());
+        Ok(self.ranks.unwrap_or(default))
     }
 
     /// The settings for a world of `world` ranks.
@@ -70,8 +82,11 @@ impl PerfArgs {
             self.op,
             self.kind.name()
         );
+        let own = self.own(world)?.map(Arc::new);
         let benchmark = Benchmark {
-            collectives: self.collectives(),
+            collectives: own
+                .as_ref()
+                .map_or_else(|| self.collectives(), |own| vec![own.collective]),
             algorithms: self.algorithms(),
             sizes: self.sizes()?,
             parameters: CallParameters {
@@ -87,6 +102,7 @@ impl PerfArgs {
         Ok(PerfSettings {
             world,
             benchmark,
+            own,
             transport: self.transport(world)?,
             deterministic: self.deterministic,
             registered: self.registered,
@@ -101,6 +117,26 @@ impl PerfArgs {
             bind: self.bind,
             sabotage: self.sabotage,
         })
+    }
+
+    /// The schedules of `--schedule`, proved.
+    fn own(&self, world: usize) -> Result<Option<NamedSchedules>> {
+        let Some(path) = &self.schedule else { return Ok(None) };
+        let own = NamedSchedules::of_file(path)?;
+        let (name, ranks) = (path.display(), own.schedules.len());
+        ensure!(
+            ranks == world,
+            "--schedule {name} has the steps of {ranks} ranks, and there are {world}: start {ranks}"
+        );
+        #[cfg(feature = "cuda")]
+        ensure!(
+            self.transport != TransportSelection::Cuda,
+            "--schedule: calls on GPUs run the library's schedules alone; use another --transport"
+        );
+        if let Err(flaw) = verify(own.collective, &own.schedules, Placement::Apart) {
+            bail!("--schedule {name} has a flaw: {}", in_words(&flaw, &own.schedules));
+        }
+        Ok(Some(own))
     }
 
     /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
@@ -248,7 +284,7 @@ mod tests {
     fn settings(line: &str) -> Result<PerfSettings> {
         let words = std::iter::once("perf").chain(line.split_whitespace());
         let args = CommandLine::try_parse_from(words)?.args;
-        args.settings(args.ranks())
+        args.settings(args.ranks()?)
     }
 
     fn sizes(line: &str) -> Vec<usize> {

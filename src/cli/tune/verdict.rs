@@ -34,14 +34,14 @@ const CALLS: [(&str, Call); 6] = [
 ];
 
 /// Some rows of a measured table, and the built-in ones otherwise.
-struct Rows {
+struct TableRows {
     name: &'static str,
     table: CostTable,
 }
 
 /// How calls by some rows compare with calls by the built-in costs.
 struct Ratios<'a> {
-    rows: &'a Rows,
+    rows: &'a TableRows,
     /// The geometric mean of the time by the built-in costs divided by that by the rows.
     mean: f64,
     /// The calls that are clearly slower.
@@ -58,11 +58,11 @@ pub(super) fn better_rows(
     let CostTable { tiny, small, chunk, copy, tcp, .. } = *measured;
     let slots = CostTable { tiny, small, chunk, ..BUILT_IN };
     let boards = [
-        Rows { name: "slots and copies", table: CostTable { copy, ..slots } },
-        Rows { name: "slots", table: slots },
-        Rows { name: "copies", table: CostTable { copy, ..BUILT_IN } },
+        TableRows { name: "slots and copies", table: CostTable { copy, ..slots } },
+        TableRows { name: "slots", table: slots },
+        TableRows { name: "copies", table: CostTable { copy, ..BUILT_IN } },
     ];
-    let streams = [Rows { name: "tcp", table: CostTable { tcp, ..BUILT_IN } }];
+    let streams = [TableRows { name: "tcp", table: CostTable { tcp, ..BUILT_IN } }];
     let mut text = String::new();
     let CostTable { tiny, small, chunk, copy, .. } =
         decided(world, Transport::Shm, &boards, &mut text)?;
@@ -74,7 +74,7 @@ pub(super) fn better_rows(
 fn decided(
     world: &mut Communicator,
     transport: Transport,
-    all: &[Rows],
+    all: &[TableRows],
     text: &mut String,
 ) -> Result<CostTable> {
     let mut groups = Vec::new();
@@ -123,7 +123,7 @@ fn tell(transport: Transport, ratios: &[Ratios<'_>], best: Option<&Ratios<'_>>, 
 
 /// Times all calls by each group in turn. The first group has the built-in costs, the others those of
 /// `all`.
-fn compared<'a>(groups: &mut [Communicator], all: &'a [Rows]) -> Result<Vec<Ratios<'a>>> {
+fn compared<'a>(groups: &mut [Communicator], all: &'a [TableRows]) -> Result<Vec<Ratios<'a>>> {
     let mut ratios: Vec<_> =
         all.iter().map(|rows| Ratios { rows, mean: 0.0, slower: Vec::new() }).collect();
     for (name, call) in CALLS {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn rows_that_make_no_call_faster_are_not_kept() {
         let rows = ["slots and copies", "slots", "copies"]
-            .map(|name| Rows { name, table: CostTable::BUILT_IN });
+            .map(|name| TableRows { name, table: CostTable::BUILT_IN });
         let best = |means: [f64; 3]| {
             let ratios: Vec<Ratios<'_>> = rows
                 .iter()
@@ -190,7 +190,7 @@ mod tests {
     /// The tables have the same costs, so no call is clearly slower in all rounds of both.
     #[test]
     fn every_call_is_timed_by_every_table() {
-        let rows = [Rows { name: "the same", table: CostTable::BUILT_IN }];
+        let rows = [TableRows { name: "the same", table: CostTable::BUILT_IN }];
         let compared = Communicator::run_local(2, |mut comm| {
             let mut groups = [0, 1].map(|_| comm.split(Some(0), 0).unwrap().unwrap());
             let ratios = compared(&mut groups, &rows).unwrap();

@@ -10,11 +10,9 @@ use crate::error::Result;
 use crate::schedule::collective::Collective;
 use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Placement, Schedule, Span, Step};
+use crate::tuner::OWN_WINDOW;
 use maypole_kernels::mix;
 use std::sync::Arc;
-
-/// Most bytes of a window: what a slot of a board holds.
-const WINDOW: usize = 32 << 10;
 
 /// What is known of the schedules of all ranks that were proved.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +93,9 @@ impl Engine {
         hash: u64,
     ) -> Result<usize> {
         let world = self.boards.world();
-        let fingerprint = call.fingerprint_by(hash, WINDOW, world, self.calls.counts());
+        let fingerprint = call.fingerprint_by(hash, OWN_WINDOW, world, self.calls.counts());
         let source = ProgramSource::User(hash);
-        let label = LoweringLabel { algorithm: "own", window: WINDOW, fingerprint, source };
+        let label = LoweringLabel { algorithm: "own", window: OWN_WINDOW, fingerprint, source };
         self.prepare_by(call, schedules, label)
     }
 }

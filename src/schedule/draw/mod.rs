@@ -30,6 +30,7 @@
 //! ```
 
 mod cell;
+pub mod page;
 mod svg;
 pub mod values;
 pub mod writer;

@@ -40,7 +40,7 @@ mod turns;
 
 pub use machine::{LinkCost, MachineModel, MemoryRates, RunTime};
 pub use simulation::Simulation;
-pub use timeline::timeline;
+pub use timeline::{step_ends, timeline};
 
 pub use crate::schedule::conflict::StepOrder;
 
@@ -156,7 +156,7 @@ pub fn simulate_in(
     check(schedules, layout, windows);
     let graph = ConflictGraph::new(order, schedules)?;
     let sizes = Sizes { layout, element_bytes, windows };
-    Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run().0)
+    Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run().estimate)
 }
 
 fn check(schedules: &[Schedule], layout: &Layout, windows: usize) {
@@ -206,6 +206,8 @@ struct Clocks<'a> {
     /// them.
     waits: Vec<u32>,
     ready: Vec<f64>,
+    /// By window and node: when it has ended.
+    ended: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,
     /// Nodes that have ended and whose successors do not know it yet, each with its end.
     news: Vec<(usize, f64)>,
@@ -239,6 +241,7 @@ impl<'a> Clocks<'a> {
             cost,
             waits,
             ready: vec![0.0; instances],
+            ended: vec![0.0; instances],
             events: BinaryHeap::new(),
             news: Vec::new(),
             out: vec![0.0; world],
@@ -250,7 +253,8 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    fn run(mut self) -> (Estimate, Vec<TimedActivity>) {
+    /// Runs all nodes to their ends.
+    fn run(mut self) -> Self {
         for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
             self.start(id);
         }
@@ -268,7 +272,7 @@ impl<'a> Clocks<'a> {
             "what is walked in proof order completes"
         );
         self.estimate.seconds = self.estimate.finish.iter().copied().fold(0.0, f64::max);
-        (self.estimate, self.moments.unwrap_or_default())
+        self
     }
 
     /// All nodes that `id` waited for have ended. A node without port and arithmetic ends at once.
@@ -358,6 +362,7 @@ impl<'a> Clocks<'a> {
     fn spread(&mut self) {
         let nodes = self.graph.nodes.len();
         while let Some((id, time)) = self.news.pop() {
+            self.ended[id] = time;
             let window = id / nodes;
             let node = id % nodes;
             for next in self.graph.within.of(node).iter().map(|next| *next as usize) {

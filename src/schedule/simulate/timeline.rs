@@ -86,8 +86,44 @@ pub fn timeline(
     let sizes = Sizes { layout, element_bytes, windows };
     let mut clocks = Clocks::new(&graph, sizes, cost, schedules.len());
     clocks.moments = Some(Vec::new());
-    let (estimate, moments) = clocks.run();
-    Ok((estimate, traced(moments)))
+    let clocks = clocks.run();
+    Ok((clocks.estimate, traced(clocks.moments.unwrap_or_default())))
+}
+
+/// By rank, step and window: the second at which [`simulate`](super::simulate) has the step ended. A
+/// send ends when its receiver has all bytes.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
+/// use maypole::schedule::simulate::{Cost, Ports, step_ends};
+/// let chain = Algorithm::Ring.schedules(Collective::Broadcast { root: 0 }, 3).unwrap();
+/// let cost = Cost { alpha: 0.0, beta: 1.0, gamma: 0.0, ports: Ports::Single };
+/// let ends = step_ends(&chain, &Layout::even(8, 1), 1, 2, cost).unwrap();
+/// // Rank 1 receives four bytes in each window, and passes them on while the next window arrives.
+/// assert_eq!(ends[1], [vec![4.0, 8.0], vec![8.0, 12.0]]);
+/// ```
+///
+/// # Errors
+/// As [`simulate`](super::simulate).
+///
+/// # Panics
+/// As [`simulate`](super::simulate).
+pub fn step_ends(
+    schedules: &[Schedule],
+    layout: &Layout,
+    element_bytes: usize,
+    windows: usize,
+    cost: Cost,
+) -> Result<Vec<Vec<Vec<f64>>>, Stuck> {
+    super::check(schedules, layout, windows);
+    let graph = ConflictGraph::new(StepOrder::Conflict, schedules)?;
+    let sizes = Sizes { layout, element_bytes, windows };
+    let clocks = Clocks::new(&graph, sizes, cost, schedules.len()).run();
+    let of_node = |node: &usize| {
+        let ends = clocks.ended.iter().skip(*node).step_by(graph.nodes.len());
+        ends.copied().collect()
+    };
+    Ok(graph.node_of.iter().map(|nodes| nodes.iter().map(of_node).collect()).collect())
 }
 
 impl Clocks<'_> {

@@ -19,12 +19,16 @@ pub type Expert = fn(usize, f64) -> f64;
 /// Sends tokens to the ranks of their experts, and returns the results.
 type ThroughExperts = fn(&RankGroup, &[f64], &[usize], Expert) -> Result<Vec<f64>>;
 
+/// Turns the vectors at an end of a region into those that the next layer needs.
+pub type RegionAnswer = fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>;
+
 /// The functions that learners write, one for each chapter.
 #[derive(Clone, Copy)]
 pub struct Answers {
     pub data_parallel: fn(&RankGroup, &mut [f64]) -> Result<()>,
     pub zero: fn(&RankGroup, &mut [f64], &mut [f64], Update<'_>) -> Result<()>,
-    pub tensor: fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>,
+    pub tensor: RegionAnswer,
+    pub sequence: RegionAnswer,
     pub pipeline: fn(usize, usize, usize) -> Vec<StagePass>,
     pub context: fn(&mut OnlineSoftmax, &[f64], &[f64]),
     pub experts: ThroughExperts,
@@ -38,6 +42,7 @@ impl Answers {
             data_parallel: solutions::data_parallel::sum_gradients,
             zero: solutions::zero::update_own_part,
             tensor: solutions::tensor::region,
+            sequence: solutions::sequence::region,
             pipeline: solutions::pipeline::one_forward_one_backward,
             context: solutions::context::add_block,
             experts: solutions::experts::through_experts,
@@ -52,6 +57,7 @@ impl Answers {
             "data_parallel" => Self { data_parallel: blanks::data_parallel::sum_gradients, ..self },
             "zero" => Self { zero: blanks::zero::update_own_part, ..self },
             "tensor" => Self { tensor: blanks::tensor::region, ..self },
+            "sequence" => Self { sequence: blanks::sequence::region, ..self },
             "pipeline" => Self { pipeline: blanks::pipeline::one_forward_one_backward, ..self },
             "context" => Self { context: blanks::context::add_block, ..self },
             "experts" => Self { experts: blanks::experts::through_experts, ..self },

@@ -1,7 +1,7 @@
 //! The tests of the chapters. Where possible, the answer is put into the trainer, and the training
 //! is compared with that of one process.
 
-use crate::answers::Answers;
+use crate::answers::{Answers, RegionAnswer};
 use crate::support::{Recipe, alone, mesh, small, train, train_by};
 use maypole::{Communicator, Result};
 use maypole_lab::averaging::apart::{AveragedStore, AveragingRule};
@@ -27,10 +27,11 @@ type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
 type ChapterTest = fn(&Answers);
 
 /// The chapters and their tests.
-pub const CHAPTERS: [(&str, ChapterTest); 8] = [
+pub const CHAPTERS: [(&str, ChapterTest); 9] = [
     ("data_parallel", data_parallel),
     ("zero", zero),
     ("tensor", tensor),
+    ("sequence", sequence),
     ("pipeline", pipeline),
     ("context", context),
     ("experts", experts),
@@ -149,31 +150,62 @@ pub fn zero(answers: &Answers) {
 /// A region whose ends are the answer.
 struct AnsweredRegion {
     group: RankGroup,
-    end: fn(&RankGroup, RegionEnd, Vec<f64>) -> Result<Vec<f64>>,
+    answer: RegionAnswer,
+    /// Outside the region each rank has its part of the tokens.
+    sequence: bool,
+}
+
+impl AnsweredRegion {
+    fn end(&self, end: RegionEnd, x: Vec<f64>) -> Result<Vec<f64>> {
+        let before = (self.group.payload(), x.len());
+        let next = (self.answer)(&self.group, end, x)?;
+        if self.sequence {
+            let (sent, all) = (self.group.payload() - before.0, before.1.max(next.len()) as u64);
+            // A reduce-scatter or an all-gather of two ranks sends half of the numbers, an
+            // all-reduce all of them.
+            assert!(sent <= 6 * all, "{end:?}: {sent} bytes were sent for {all} numbers");
+        }
+        Ok(next)
+    }
 }
 
 impl ParallelRegion<f64> for AnsweredRegion {
     fn enter(&mut self, x: Vec<f64>) -> Result<Vec<f64>> {
-        (self.end)(&self.group, RegionEnd::Enter, x)
+        self.end(RegionEnd::Enter, x)
     }
 
     fn leave(&mut self, x: Vec<f64>) -> Result<Vec<f64>> {
-        (self.end)(&self.group, RegionEnd::Leave, x)
+        self.end(RegionEnd::Leave, x)
     }
 
     fn enter_backward(&mut self, dx: Vec<f64>) -> Result<Vec<f64>> {
-        (self.end)(&self.group, RegionEnd::EnterBackward, dx)
+        self.end(RegionEnd::EnterBackward, dx)
     }
 
     fn leave_backward(&mut self, dx: Vec<f64>) -> Result<Vec<f64>> {
-        (self.end)(&self.group, RegionEnd::LeaveBackward, dx)
+        self.end(RegionEnd::LeaveBackward, dx)
+    }
+
+    fn tokens(&self, all: usize) -> Range<usize> {
+        if self.sequence { self.group.shard().range(all) } else { 0..all }
     }
 }
 
 pub fn tensor(answers: &Answers) {
     compare(&mesh("tp=2"), |trainer| {
         let group = trainer.groups.tp.clone();
-        trainer.parts.model.axes.region = Box::new(AnsweredRegion { group, end: answers.tensor });
+        let answer = answers.tensor;
+        trainer.parts.model.axes.region =
+            Box::new(AnsweredRegion { group, answer, sequence: false });
+    });
+}
+
+pub fn sequence(answers: &Answers) {
+    compare(&Parallelism { sequence: true, ..mesh("tp=2") }, |trainer| {
+        let group = trainer.groups.tp.clone();
+        let answer = answers.sequence;
+        trainer.parts.model.axes.region =
+            Box::new(AnsweredRegion { group, answer, sequence: true });
     });
 }
 

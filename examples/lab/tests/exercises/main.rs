@@ -44,7 +44,7 @@ macro_rules! exercises {
     };
 }
 
-exercises!(data_parallel, zero, tensor, pipeline, context, experts, averaging, unequal);
+exercises!(data_parallel, zero, tensor, sequence, pipeline, context, experts, averaging, unequal);
 
 /// A test that passes without the answer, or fails for want of another answer, tells a learner
 /// nothing.

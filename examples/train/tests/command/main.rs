@@ -6,6 +6,8 @@ mod files;
 #[path = "../../../../tests/common/blocks.rs"]
 mod blocks;
 mod book;
+#[path = "../../../../tests/common/browser.rs"]
+mod browser;
 mod clock;
 mod export;
 mod growth;
@@ -16,5 +18,8 @@ mod refusals;
 mod restarts;
 mod resuming;
 mod search;
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
+mod stepping;
 mod streaming;
 mod usage;

@@ -35,7 +35,7 @@ pub(crate) trait DeviceWork {
 
     /// Makes the calls. Between the two readings of the clock there are only calls, and the wait until
     /// they are done.
-    fn run(&mut self, what: &CallKind, batch: &CallBatch) -> Result<Times>;
+    fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times>;
 
     /// Copies the buffers of the results back.
     fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()>;
@@ -127,7 +127,7 @@ impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T
         copied.map_err(|error| self.failed(error))
     }
 
-    fn run(&mut self, what: &CallKind, batch: &CallBatch) -> Result<Times> {
+    fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times> {
         let start = monotonic_ns();
         for index in 0..batch.calls {
             let number = batch.before + index + 1;
@@ -154,7 +154,7 @@ impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T
 
 fn call<T>(
     comm: &Comm,
-    what: &CallKind,
+    what: &CallKind<'_>,
     input: &DeviceBuffer<T>,
     output: &mut DeviceBuffer<T>,
 ) -> Result<()>

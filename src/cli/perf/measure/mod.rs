@@ -255,7 +255,7 @@ impl<'a> Sampler<'a> {
             self.comm.barrier()?;
         }
         let times = self.run(work, &batch)?;
-        let ran = self.last_call();
+        let ran = self.last_call(work);
         self.comm.barrier()?;
         let wrong = if has_new_inputs { self.wrong(work, &batch)? } else { 0 };
         Ok(BatchResult { ran, ..self.share(times, calls, wrong)? })
@@ -280,7 +280,11 @@ impl<'a> Sampler<'a> {
     }
 
     /// How the last call ran.
-    fn last_call(&self) -> Option<(&'static str, CallPath)> {
+    fn last_call(&self, work: &Workload<'_>) -> Option<(&'static str, CallPath)> {
+        if work.is_own() {
+            // The library keeps no note of such a call, and runs it through slots and streams.
+            return Some(("own", CallPath::Staged));
+        }
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &self.gpu {
             return gpu.last_algorithm().map(|last| (last.name(), CallPath::Staged));

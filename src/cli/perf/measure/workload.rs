@@ -6,6 +6,7 @@ use crate::perf::check::oracle::{Oracle, POISON};
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device::{self, DeviceWork};
 use bytemuck::Pod;
+use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
 use maypole::{Arena, Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
@@ -21,6 +22,8 @@ pub(crate) struct Workload<'a> {
     rank: usize,
     size: usize,
     op: ReduceOp,
+    /// The schedules of all ranks that are run instead of the library's.
+    own: Option<&'a [Schedule]>,
     run: BatchFunction,
     /// The elements of the whole that this rank's input holds, that its output holds, and that a
     /// buffer holds.
@@ -105,14 +108,16 @@ pub(crate) struct CallBatch {
 /// Nanoseconds of the machine's clock at the start and at the end.
 pub(crate) type Times = (u64, u64);
 type BatchFunction =
-    fn(&mut Communicator, &CallKind, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
+    fn(&mut Communicator, &CallKind<'_>, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
 
 /// The function of the communicator to call.
 #[derive(Clone, Copy)]
-pub(crate) struct CallKind {
+pub(crate) struct CallKind<'a> {
     pub(crate) collective: Collective,
     pub(crate) place: BufferPlacement,
     pub(crate) op: ReduceOp,
+    /// The schedules of all ranks, if the call is to run them.
+    pub(crate) own: Option<&'a [Schedule]>,
 }
 
 impl<'a> Workload<'a> {
@@ -147,6 +152,7 @@ impl<'a> Workload<'a> {
             rank,
             size,
             op: parameters.op,
+            own: None,
             run,
             input_range: ranges.input,
             output_range: ranges.output,
@@ -155,6 +161,16 @@ impl<'a> Workload<'a> {
             #[cfg(feature = "cuda")]
             device: None,
         })
+    }
+
+    /// The same workload by the schedules of all ranks, if there are any.
+    pub(crate) fn by(self, own: Option<&'a [Schedule]>) -> Self {
+        Self { own, ..self }
+    }
+
+    /// True if the schedules of a user are run.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// The same workload on the GPU of `comm`.
@@ -228,7 +244,8 @@ impl<'a> Workload<'a> {
 
     /// Makes the calls and times them. The algorithm must be set on the communicator.
     pub(crate) fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
-        let what = CallKind { collective: self.point.collective, place: self.place, op: self.op };
+        let collective = self.point.collective;
+        let what = CallKind { collective, place: self.place, op: self.op, own: self.own };
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
             return device.run(&what, batch);
@@ -285,7 +302,7 @@ where
 /// Makes the calls. Between the two readings of the clock there are only calls.
 fn run<T: Element + Pod>(
     comm: &mut Communicator,
-    what: &CallKind,
+    what: &CallKind<'_>,
     buffers: &mut WorkloadBuffers,
     batch: &CallBatch,
 ) -> Result<Times> {
@@ -306,11 +323,18 @@ fn run<T: Element + Pod>(
 #[inline]
 fn call<T: Element>(
     comm: &mut Communicator,
-    what: &CallKind,
+    what: &CallKind<'_>,
     input: &[T],
     output: &mut [T],
 ) -> Result<()> {
     let op = what.op;
+    if let Some(schedules) = what.own {
+        let schedule = |rank: usize| schedules[rank].clone();
+        return match what.place {
+            BufferPlacement::OutOfPlace => comm.run(schedule, what.collective, (input, output), op),
+            BufferPlacement::InPlace => comm.run(schedule, what.collective, output, op),
+        };
+    }
     match (what.collective, what.place) {
         (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
         (Collective::Reduce { root }, BufferPlacement::OutOfPlace) => {

@@ -41,6 +41,7 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         },
         "algbw_GBps": bandwidths.algorithm,
         "busbw_GBps": bandwidths.bus,
+        "predicted_us": row.prediction.map(|prediction| prediction.us),
         "wrong": measured.wrong,
         "iterations": measured.calls,
     })

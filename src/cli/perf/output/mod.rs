@@ -135,6 +135,9 @@ impl<'a> PerfOutput<'a> {
             self.section = section;
         }
         self.say(&table::line(row));
+        if let Some(line) = table::prediction(row) {
+            self.say(&line);
+        }
         self.totals.add(row);
         if let Some(report) = &mut self.report {
             report.add(row);

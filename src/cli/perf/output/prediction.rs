@@ -2,8 +2,9 @@
 
 use maypole::Communicator;
 use maypole::algorithms::Algorithm;
+use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
-use maypole::tuner::{CandidateVerdict, PlanOverride, Question, choose};
+use maypole::tuner::{CandidateVerdict, PlanOverride, Question, choose, price_of_schedules};
 
 /// The tuner's prediction for one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,13 +24,7 @@ impl TunerPrediction {
         bytes: usize,
         algorithm: Algorithm,
     ) -> Option<Self> {
-        let question = Question {
-            collective,
-            boards: comm.boards(),
-            bytes,
-            crowding: comm.crowding(),
-            gpus: None,
-        };
+        let question = question(comm, collective, bytes);
         let asked = choose(&question, Some(PlanOverride::from(algorithm)), &comm.costs()).ok()?;
         let chosen = asked
             .candidates
@@ -41,10 +36,47 @@ impl TunerPrediction {
     }
 }
 
+impl TunerPrediction {
+    /// Predicts for `schedules` of a user, one for each rank, by the same costs.
+    pub(crate) fn of_schedules(
+        comm: &Communicator,
+        collective: Collective,
+        bytes: usize,
+        schedules: &[Schedule],
+    ) -> Option<Self> {
+        let question = question(comm, collective, bytes);
+        let priced = price_of_schedules(&question, schedules, &comm.costs()).ok()?;
+        let choice = choose(&question, None, &comm.costs()).ok()?.plan.algorithm;
+        Some(Self { us: priced as f64 / 1e3, choice })
+    }
+}
+
+fn question(comm: &Communicator, collective: Collective, bytes: usize) -> Question<'_> {
+    let (boards, crowding) = (comm.boards(), comm.crowding());
+    Question { collective, boards, bytes, crowding, gpus: None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use maypole::DataType;
+
+    /// The library's own schedules cost as much in a file.
+    #[test]
+    fn schedules_of_a_file_are_priced_as_those_of_the_table() {
+        let comm = Communicator::local(4).remove(0);
+        let collective = Collective::AllReduce;
+        for algorithm in [Algorithm::Ring, Algorithm::TwoShot] {
+            let schedules = algorithm.schedules(collective, 4).unwrap();
+            let priced = |bytes| {
+                TunerPrediction::of_schedules(&comm, collective, bytes, &schedules).unwrap().us
+            };
+            let table =
+                |bytes| TunerPrediction::of(&comm, collective, bytes, algorithm).unwrap().us;
+            assert_eq!(priced(4096), table(4096), "{algorithm}");
+            assert!(priced(1 << 22) > 10.0 * priced(4096));
+        }
+    }
 
     #[test]
     fn the_choice_is_the_communicators() {

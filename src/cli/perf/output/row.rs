@@ -23,7 +23,9 @@ pub(crate) struct PerfRow {
     pub(crate) point: BenchmarkPoint,
     /// The algorithm that runs on private memory.
     pub(crate) algorithm: Algorithm,
-    /// The tuner's prediction; on rank 0 only, and only for a report.
+    /// The schedules of a file ran, and none of the library's.
+    pub(crate) is_own: bool,
+    /// The tuner's prediction; on rank 0 only, and only for a report or the schedules of a file.
     pub(crate) prediction: Option<TunerPrediction>,
     pub(crate) out_of_place: Option<Measurement>,
     pub(crate) in_place: Option<Measurement>,
@@ -124,6 +126,7 @@ pub(crate) mod tests {
                 count: 1 << 18,
             },
             algorithm: Algorithm::TwoShot,
+            is_own: false,
             prediction: None,
             out_of_place: Some(measured(0)),
             in_place: Some(measured(3)),

@@ -69,6 +69,17 @@ pub(crate) fn line(row: &PerfRow) -> String {
     )
 }
 
+/// The line below a row of schedules of a file: what the tuner says of them.
+pub(crate) fn prediction(row: &PerfRow) -> Option<String> {
+    let predicted = row.prediction.filter(|_| row.is_own)?;
+    let us = time(Some(predicted.us));
+    Some(format!(
+        "#  predicted: {} us; the tuner would choose {}",
+        us.trim_start(),
+        predicted.choice
+    ))
+}
+
 fn figures(row: &PerfRow, measured: Option<Measurement>) -> String {
     let Some(measured) = measured else {
         return format!("{:>9} {:>8} {:>8} {:>7}", "-", "-", "-", "-");

@@ -3,6 +3,8 @@
 #[path = "../../../../tests/common/blocks.rs"]
 mod blocks;
 mod book;
+#[path = "../../../../tests/common/browser.rs"]
+mod browser;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
@@ -12,6 +14,7 @@ mod gpu_prices;
 mod learning;
 mod limits;
 mod measuring;
+mod msccl;
 mod outputs;
 #[cfg(feature = "cuda")]
 mod perf_cuda;
@@ -29,7 +32,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
@@ -45,6 +48,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "offset",
     "op",
     "path",
+    "predicted_us",
     "ranks",
     "reuses_buffers",
     "root",

@@ -86,3 +86,47 @@ fn errors_of_a_file_say_where() {
     let (said, _) = star("verify all-reduce --schedule FILE", "\n", "\n");
     assert!(said.contains("cannot be used with"), "{said}");
 }
+
+/// The schedules of a file run between processes and threads, and all results are right.
+#[test]
+fn schedules_of_a_file_are_measured_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for call in
+        ["all-reduce -a ring -n 3", "broadcast -a tree -n 3 --root 1", "gather -n 3 --root 2"]
+    {
+        let file = folder.path().join("own.toml");
+        printed(&format!("draw {call} --save {}", file.display()));
+        let line = format!("perf --schedule {} --threads --budget 2 --json -", file.display());
+        let all = super::objects(&printed(&format!("{line} --sizes 8,100K")));
+        assert!(all.len() >= 4, "{call}");
+        for object in all {
+            assert_eq!((&object["wrong"], &object["ranks"]), (&0.into(), &3.into()), "{call}");
+            assert_eq!(object["algorithm"], "own");
+            assert!(object["predicted_us"].as_f64().is_some_and(|us| us > 0.0), "{object}");
+            assert!(
+                call.starts_with(object["collective"].as_str().unwrap().split('_').next().unwrap())
+            );
+        }
+    }
+    let (table, code) =
+        star("perf --schedule FILE --sizes 8 --budget 2 --transport shm", "\n", "\n");
+    assert_eq!(code, Some(0), "{table}");
+    assert!(table.contains("# own: all-reduce by star.toml, 2 ranks"), "{table}");
+    assert!(
+        table.contains("#  predicted: ") && table.contains("the tuner would choose "),
+        "{table}"
+    );
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_ranks_start() {
+    let (said, code) = star("perf --schedule FILE", ", \"send out0 to 1\"", "");
+    assert!(said.contains("star.toml has a flaw: stuck: rank 1"), "{said}");
+    assert_eq!(code, Some(2));
+    let (said, _) = star("perf --schedule FILE -n 3", "\n", "\n");
+    assert!(said.contains("has the steps of 2 ranks, and there are 3: start 2"), "{said}");
+    let (said, _) = star("perf barrier --schedule FILE", "\n", "\n");
+    assert!(said.contains("cannot be used with"), "{said}");
+    let (said, _) = star("perf --schedule FILE.no", "\n", "\n");
+    assert!(said.contains("cannot read --schedule"), "{said}");
+}

@@ -1,14 +1,15 @@
-//! Pages to step through show what a walk of the same schedules says, as a browser runs them.
+//! Pages to step through show what a walk of the same schedules says, as a browser runs them, and obey
+//! keys.
 
+use super::browser::{self, Browser, compare_keys};
 use super::{printed, run, skip::skipped, text};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
+use maypole::schedule::simulate::{Cost, Ports, step_ends};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, draw, input};
+use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, draw, input};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
 /// The step that wrote a span, and what the span holds from then on.
 type Write = (usize, Vec<Symbol>);
@@ -58,8 +59,8 @@ impl Meaning for Written {
     }
 }
 
-/// The contents after every round, as a page prints them: before the call, after round 0, ...
-fn walked(collective: Collective, schedules: &[Schedule]) -> Value {
+/// What the walk of `schedules` writes, in the order of the steps.
+fn written(collective: Collective, schedules: &[Schedule]) -> Written {
     let mut written = Written { spans: BTreeMap::new() };
     for (rank, schedule) in schedules.iter().enumerate() {
         for chunk in 0..schedule.chunks {
@@ -70,52 +71,45 @@ fn walked(collective: Collective, schedules: &[Schedule]) -> Value {
         }
     }
     walk(schedules, Placement::Apart, &mut written).expect("it is proved");
-    let rounds = draw::rounds(schedules);
-    let last = rounds.iter().flatten().flatten().max().map_or(0, |last| last + 1);
-    let state = |done: usize| {
-        let mut ranks = vec![serde_json::Map::new(); schedules.len()];
-        for ((rank, span), writes) in &written.spans {
-            let is_input = span.buffer == maypole::schedule::Buffer::Input;
-            let is_done = |step: usize| is_input || rounds[*rank][step].is_some_and(|at| at < done);
+    written
+}
+
+impl Written {
+    /// What all ranks hold when the steps are over that `is_over` says, by rank and step.
+    fn state(&self, ranks: usize, is_over: impl Fn(usize, usize) -> bool) -> Value {
+        let mut state = vec![serde_json::Map::new(); ranks];
+        for ((rank, span), writes) in &self.spans {
+            let is_done = |step: usize| span.buffer == Buffer::Input || is_over(*rank, step);
             let Some((_, symbols)) = writes.iter().rfind(|(step, _)| is_done(*step)) else {
                 continue;
             };
             let pairs: Vec<_> = symbols.iter().map(|one| json!([one.rank, one.chunk])).collect();
-            ranks[*rank].insert(span.to_string(), pairs.into());
+            state[*rank].insert(span.to_string(), pairs.into());
         }
-        Value::from_iter(ranks)
+        Value::from_iter(state)
+    }
+}
+
+/// The contents after every round: before the call, after round 0, ...
+fn after_rounds(collective: Collective, schedules: &[Schedule]) -> Value {
+    let written = written(collective, schedules);
+    let rounds = draw::rounds(schedules);
+    let last = rounds.iter().flatten().flatten().max().map_or(0, |last| last + 1);
+    let state = |done: usize| {
+        written.state(schedules.len(), |rank, step| rounds[rank][step].is_some_and(|at| at < done))
     };
     Value::from_iter((0..=last).map(state))
 }
 
-/// What Chromium shows of a page; `None` where there is no Chromium.
-fn browsed(page: &Path, place: &str) -> Option<String> {
-    let profile = page.with_extension("profile");
-    let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"];
-    let output = Command::new("timeout")
-        .args(["60", "chromium"])
-        .args(options)
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}#{place}", page.display()))
-        .output()
-        .expect("timeout starts");
-    // 127: there is no such program.
-    if output.status.code() == Some(127) {
-        return None;
-    }
-    assert!(output.status.success(), "{}: {}", page.display(), text(&output.stderr));
-    Some(text(&output.stdout))
-}
-
-/// The text of the element `id` of a page.
-fn shown<'a>(dom: &'a str, id: &str) -> &'a str {
-    let (_, rest) = dom.split_once(&format!("id=\"{id}\"")).expect("the page has the element");
-    rest.split_once('>').and_then(|(_, rest)| rest.split('<').next()).unwrap_or_default()
-}
+/// JavaScript: the contents of one window of all chunks at a step of the page.
+const CONTENTS: &str = "const contents = (step, window) => data.steps.map((_, rank) => \
+    Object.fromEntries(chunksOf(rank).map(name => [name, mode.windows(rank, name, step)[window]])\
+    .filter(([, held]) => held)));";
 
 #[test]
 fn a_browser_shows_what_a_walk_of_the_schedules_says() {
     let folder = tempfile::tempdir().unwrap();
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
     for algorithm in Algorithm::ALL {
         let collective = algorithm.collectives()[0].with_root(1);
         let ranks = if algorithm == Algorithm::HalvingDoubling { 8 } else { 5 };
@@ -123,26 +117,120 @@ fn a_browser_shows_what_a_walk_of_the_schedules_says() {
         let page = folder.path().join(format!("{algorithm}.html"));
         let (name, file) = (collective.option_name(), page.display());
         printed(&format!("draw {name} -a {algorithm} -n {ranks} --root 1 --html {file}"));
-        let Some(dom) = browsed(&page, "states") else {
-            return skipped("chromium is not installed (apt-get install chromium)");
-        };
-        let states: Value = serde_json::from_str(shown(&dom, "states")).expect("states are JSON");
-        assert_eq!(states, walked(collective, &schedules), "{algorithm}, {name}");
+        browser.open(&page, "", &[]);
+        browser.value(CONTENTS);
+        let states = "[...Array(view.last + 2).keys()].map(nth => contents(nth - 1, 0))";
+        let states = browser.value(states);
+        assert_eq!(states, after_rounds(collective, &schedules), "{algorithm}, {name}");
+    }
+}
+
+/// At every moment of the clocks, each window of each chunk holds what the steps have written that
+/// have ended until then.
+#[test]
+fn the_clocks_show_what_each_window_of_a_chunk_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
+    for (name, algorithm, ranks, windows) in
+        [("broadcast", "ring", 4, 4), ("all-reduce", "tree", 5, 3), ("all-to-all", "bruck", 4, 2)]
+    {
+        let page = folder.path().join(format!("{name}.html"));
+        let call = format!("draw {name} -a {algorithm} -n {ranks} --clock --windows {windows}");
+        printed(&format!("{call} --bytes 4000 --gamma 1e-9 --html {}", page.display()));
+        let collective: Collective = name.parse().unwrap();
+        let schedules =
+            algorithm.parse::<Algorithm>().unwrap().schedules(collective, ranks).unwrap();
+        let cost = Cost { alpha: 20e-6, beta: 0.8e-9, gamma: 1e-9, ports: Ports::Single };
+        let layout = Layout::even(4000, schedules[0].chunks);
+        let ends = step_ends(&schedules, &layout, 1, windows, cost).unwrap();
+        let written = written(collective, &schedules);
+        browser.open(&page, "", &[]);
+        browser.value(CONTENTS);
+        browser.value(
+            "$('mode').selectedIndex = 1; $('mode').onchange(); document.activeElement.blur()",
+        );
+        let moments = browser.value("mode.moments");
+        let moments: Vec<u64> = serde_json::from_value(moments).unwrap();
+        assert!(moments.len() > windows && browser.value("view.last + 1") == moments.len());
+        for (step, moment) in moments.iter().enumerate() {
+            let held = browser.value(&format!(
+                "[...Array({windows}).keys()].map(window => contents({step}, window))"
+            ));
+            let at = |window: usize| {
+                let is_over = |rank: usize, step: usize| {
+                    (ends[rank][step][window] * 1e9).round() as u64 <= *moment
+                };
+                written.state(ranks, is_over)
+            };
+            assert_eq!(held, Value::from_iter((0..windows).map(at)), "{call} at {moment} ns");
+        }
+        browser.press("End");
+        let state = written.state(ranks, |_, _| true);
+        assert_eq!(browser.value("contents(now, 0)"), state, "{call}");
+        assert!(browser.text("told").contains("0 messages are under way"), "{call}");
     }
 }
 
 #[test]
-fn a_page_says_in_words_what_happens_in_a_round() {
+fn a_page_says_in_words_what_happens() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("tree.html");
     printed(&format!("draw all-reduce -a tree -n 4 --clock --html {}", page.display()));
-    let Some(dom) = browsed(&page, "1") else {
-        return skipped("chromium is not installed (apt-get install chromium)");
-    };
-    assert_eq!(shown(&dom, "where"), "Round 1 of 4");
-    assert_eq!(shown(&dom, "told"), "Round 1: 1 message leaves; waiting: rank 0, rank 2, rank 3.");
-    assert!(dom.contains("waits for rank 1") && dom.contains("ports are busy"));
-    assert!(dom.contains("aria-label=\"in0: holds 2\""), "a chunk has words for screen readers");
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
+    browser.open(&page, "#1", &[]);
+    assert_eq!(browser.text("where"), "Round 1 of 4");
+    assert_eq!(browser.text("told"), "Round 1: 1 message leaves; waiting: rank 0, rank 2, rank 3.");
+    assert!(browser.text("stage").contains("waits for rank 1"));
+    let label = |name: &str| format!("boxes[2].{name}.getAttribute('aria-label')");
+    assert_eq!(browser.value(&label("in0")), "in0: holds 2", "words for screen readers");
+    // Of four windows of rank 1's output the first is complete, and the others are on their way.
+    browser.value("$('mode').selectedIndex = 1; $('mode').onchange()");
+    browser.wait_until("(go(now + 1), stage[1].textContent.includes('1/4')) || now === view.last");
+    let label = browser.value("boxes[1].out0.getAttribute('aria-label')");
+    let label = label.as_str().unwrap();
+    assert!(label.starts_with("out0: window 0 holds ") && label.contains("window 3"), "{label}");
+    assert!(browser.text("told").contains("ports are busy"));
+}
+
+/// The keys that the page names, pressed; they belong to a slider or a list while that has the focus.
+#[test]
+fn keys_step_play_and_jump() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("ring.html");
+    printed(&format!("draw all-reduce -a ring -n 4 --clock --html {}", page.display()));
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
+    browser.open(&page, "", &[("prefers-reduced-motion", "reduce")]);
+    compare_keys(&mut browser, 6);
+    browser.value("$('which').focus()");
+    browser.press("End");
+    assert_eq!(browser.text("where"), "Before the call", "a list has its keys to itself");
+    browser.value("document.activeElement.blur()");
+    browser.value("$('mode').selectedIndex = 1; $('mode').onchange()");
+    let last = browser.value("view.last").as_i64().unwrap();
+    browser.press("End");
+    browser.press("ArrowLeft");
+    assert_eq!(browser.value("now"), last - 1);
+    browser.press("Home");
+    assert_eq!(browser.text("where").split(" of").next(), Some("0.00 us"));
+}
+
+/// Colours follow the reader's, and dots move only where motion is welcome.
+#[test]
+fn pages_follow_the_colours_and_the_motion_that_readers_want() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("shot.html");
+    printed(&format!("draw all-reduce -a one-shot -n 3 --html {}", page.display()));
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
+    let mut backs = Vec::new();
+    for (colours, motion, moving) in [("light", "no-preference", 6), ("dark", "reduce", 0)] {
+        let media = [("prefers-color-scheme", colours), ("prefers-reduced-motion", motion)];
+        browser.open(&page, "#0", &media);
+        assert_eq!(browser.value("document.getAnimations().length"), moving, "{motion}");
+        backs.push(browser.value("getComputedStyle(document.body).backgroundColor"));
+        let part = "[...document.querySelectorAll('.bar i[style]')].every(i => i.offsetWidth > 20)";
+        assert_eq!(browser.value(part), true, "bars can be seen");
+    }
+    assert_eq!(backs, ["rgb(255, 255, 255)", "rgb(21, 25, 28)"]);
 }
 
 #[test]
@@ -150,6 +238,7 @@ fn pages_load_nothing_and_are_small() {
     for (line, most) in [
         ("draw all-reduce -a ring -n 4 --html -", 40_000),
         ("draw all-to-all -a bruck -n 16 --clock --html -", 200_000),
+        ("draw all-reduce -a ring -n 16 --clock --html -", 200_000),
         ("draw all-reduce -a two-shot -n 16 --html -", 200_000),
     ] {
         let page = printed(line);

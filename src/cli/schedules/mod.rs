@@ -1,5 +1,9 @@
 //! Schedules on the command line: of an algorithm by its name, or of a file.
 
+mod msccl;
+mod order;
+mod room;
+
 use crate::{names, output};
 use anyhow::{Context, Result, bail};
 use maypole::algorithms::Algorithm;
@@ -10,6 +14,7 @@ use maypole::schedule::verify::Flaw;
 use std::path::{Path, PathBuf};
 
 /// The schedules of a command, and what they are.
+#[derive(Clone, Debug)]
 pub(crate) struct NamedSchedules {
     pub(crate) collective: Collective,
     /// The name of an algorithm or of a file.
@@ -22,7 +27,8 @@ pub(crate) struct NamedSchedules {
 pub(crate) struct ScheduleArgs {
     /// Take the schedules of all ranks from FILE instead: TOML, or JSON if its name ends so. It has
     /// `collective`, `root` if there is one, `chunks`, and `ranks`: a list of steps for each rank, such
-    /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0".
+    /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0". A file
+    /// whose name ends in .xml is an algorithm of MSCCL.
     #[arg(
         long,
         value_name = "FILE",
@@ -50,10 +56,7 @@ impl NamedSchedules {
         let name = path.display();
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read --schedule {name}"))?;
-        let file: ScheduleFile = match is_json(path) {
-            true => serde_json::from_str(&text).with_context(|| format!("--schedule {name}"))?,
-            false => toml::from_str(&text).with_context(|| format!("--schedule {name}"))?,
-        };
+        let file = parsed(path, &text).with_context(|| format!("--schedule {name}"))?;
         let by = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { collective: file.collective(), by, schedules: file.schedules().to_vec() })
     }
@@ -67,7 +70,7 @@ impl NamedSchedules {
     /// Writes them to a file that `of_file` reads.
     pub(crate) fn save(self, option: &str, path: &Path) -> Result<()> {
         let file = ScheduleFile::new(self.collective, self.schedules);
-        let text = match is_json(path) {
+        let text = match ends_in(path, "json") {
             true => serde_json::to_string_pretty(&file)?,
             false => toml::to_string_pretty(&file)?,
         };
@@ -86,6 +89,14 @@ pub(crate) fn in_words(flaw: &Flaw, schedules: &[Schedule]) -> String {
     text
 }
 
-fn is_json(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "json")
+fn parsed(path: &Path, text: &str) -> Result<ScheduleFile> {
+    if ends_in(path, "xml") {
+        let algo = msccl::read(text)?;
+        return Ok(ScheduleFile::new(algo.collective, order::schedules(&algo)?));
+    }
+    Ok(if ends_in(path, "json") { serde_json::from_str(text)? } else { toml::from_str(text)? })
+}
+
+fn ends_in(path: &Path, kind: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == kind)
 }
