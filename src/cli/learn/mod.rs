@@ -87,7 +87,9 @@ impl LearnArgs {
     fn changed(&self) -> Result<Vec<SystemTime>> {
         let time = |path: &PathBuf| {
             let changed = std::fs::metadata(path).and_then(|found| found.modified());
-            changed.with_context(|| format!("cannot read {}", path.display()))
+            changed.with_context(|| {
+                format!("cannot read {}; run this at the top of the repository", path.display())
+            })
         };
         self.schedules()?.iter().chain(&self.blanks()).map(time).collect()
     }

@@ -15,7 +15,7 @@ const PRINTING: &[&str] = &[
     "draw broadcast --save -",
     "draw broadcast --values",
     "verify broadcast",
-    "learn --dir ../../examples/book/solutions",
+    "learn --dir ../../examples/book/solutions --blanks ../../examples/lab/tests/exercises/blanks",
     "simulate all-reduce",
     "simulate all-reduce --json",
     "simulate all-reduce --timeline",
