@@ -58,8 +58,9 @@ enum ProgressCommand {
 }
 
 /// How long a job may lie before the thread runs it, and between two looks of the thread. A program that
-/// waits for a request runs it sooner, without a change of threads.
-const NAP: Duration = Duration::from_micros(100);
+/// waits for a request runs it sooner, without a change of threads. The longer one is for a program that
+/// does so again and again: each look takes the core from a rank.
+const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_micros(1600)];
 /// How many looks without a job the thread takes before it sleeps until it is woken.
 const LOOKS: u32 = 20;
 
@@ -349,12 +350,14 @@ fn look_after<C: EngineBorrower>(
     commands: &Receiver<ProgressCommand>,
 ) -> Option<ProgressCommand> {
     let mut idle = 0;
+    let mut nap = NAPS[0];
     loop {
         let queued = jobs.queued.load(Ordering::SeqCst);
+        let left = jobs.left_of(queued);
         let takes_turns = turns::current().is_some();
-        let is_urgent = jobs.left_of(queued) > 0 && (takes_turns || alarm.has_foreground_wait());
+        let is_urgent = left > 0 && (takes_turns || alarm.has_foreground_wait());
         if !is_urgent && !takes_turns {
-            match commands.recv_timeout(NAP) {
+            match commands.recv_timeout(nap) {
                 Ok(ProgressCommand::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -362,10 +365,15 @@ fn look_after<C: EngineBorrower>(
         }
         if jobs.left_of(queued) > 0 {
             drop(jobs.run_all(true));
-            idle = 0;
+            (idle, nap) = (0, NAPS[0]);
             continue;
         }
-        idle = if jobs.has_left() { 0 } else { idle + 1 };
+        // Others have run what was there, or was queued meanwhile.
+        let others_run = left > 0 || jobs.queued.load(Ordering::SeqCst) > queued;
+        if others_run && !jobs.has_left() {
+            nap = (nap * 2).min(NAPS[1]);
+        }
+        idle = if others_run || jobs.has_left() { 0 } else { idle + 1 };
         if idle == LOOKS || (takes_turns && idle > 0) {
             jobs.is_looked_after.store(false, Ordering::SeqCst);
             // A job that was queued before the line above has woken nobody.

@@ -38,8 +38,9 @@ impl Communicator {
     /// [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// Requests run one after the other, in the order in which they were started: on a thread that
-    /// the communicator starts at the first one, which begins a tenth of a millisecond after a start, or
-    /// on that of a caller of [`Request::wait`] that comes sooner. All ranks start them in the same order.
+    /// the communicator starts at the first one, which begins a tenth of a millisecond after a start (one or
+    /// two milliseconds, where earlier ones were waited for at once), or on that of a caller of
+    /// [`Request::wait`] that comes sooner. All ranks start them in the same order.
     /// A blocking call first waits until the queue is empty, then runs on its caller's thread. If a request
     /// fails, the communicator has failed, so all later requests fail, too. In a world of one
     /// rank, `call` runs at once.
