@@ -129,8 +129,9 @@ impl<C: EngineBorrower> Jobs<C> {
     /// Runs all jobs. Waits for a thread that runs some.
     fn run_all(&self, background: bool) -> MutexGuard<'_, C> {
         let free = || match self.comm.try_lock() {
+            Ok(comm) => Some(comm),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
-            free => Some(free.unwrap_or_else(|_| lock(&self.comm))),
         };
         let mut comm = match turns::wait(None, free) {
             Some(Ok(comm)) => comm,
