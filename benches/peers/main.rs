@@ -22,10 +22,14 @@
 //! another time. So a barrier between two ranks is timed before and after each round, and a round in
 //! which it changed is measured again.
 //!
+//! `--busy 2` keeps two processes computing beside the ranks, as a compiler or a data loader would. The
+//! barriers tell nothing then, and no round is measured again.
+//!
 //! `--record FILE` keeps what was measured: the same command, started again, measures only what the
 //! file lacks.
 
 use anyhow::{Context, Result, ensure};
+use busy::BusyProcesses;
 use clap::Parser;
 use programs::{Programs, Selection, Times};
 use record::Record;
@@ -34,6 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+mod busy;
 mod programs;
 mod record;
 mod state;
@@ -89,6 +94,10 @@ struct PeersArgs {
     /// buffers.
     #[arg(long)]
     registered: bool,
+
+    /// The number of processes that compute without end beside the ranks.
+    #[arg(long, default_value_t = 0)]
+    busy: usize,
 
     /// Milliseconds of sampling at each point.
     #[arg(long, default_value_t = 50)]
@@ -147,6 +156,7 @@ const SLOW: f64 = 0.9;
 const ATTEMPTS: usize = 4;
 
 fn main() -> Result<ExitCode> {
+    busy::compute_if_asked();
     let args = PeersArgs::parse();
     let folder = args.peers.clone().or_else(|| std::env::var_os("PEERS").map(PathBuf::from));
     let Some(peers) = folder.filter(|folder| folder.join("peers.sh").is_file()) else {
@@ -161,6 +171,7 @@ fn main() -> Result<ExitCode> {
     let selection = Selection { collectives: args.collectives.clone(), sizes: args.sizes.clone() };
     let mut record = Record::open(args.record.as_deref(), &args.settings())?;
     let programs = args.programs(peers);
+    let _busy = BusyProcesses::start(args.busy)?;
     for group in &args.groups {
         args.measure(&programs, &mut record, group, &selection, 0..args.rounds)?;
         for slow in summary::slow_points(&record, group, SLOW) {
@@ -189,8 +200,9 @@ impl PeersArgs {
     /// The options that a record must have been measured with, in a line.
     fn settings(&self) -> String {
         let memory = if self.registered { ", registered" } else { "" };
+        let busy = if self.busy > 0 { format!(", busy {}", self.busy) } else { String::new() };
         format!(
-            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}",
+            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}{busy}",
             self.collectives.join(","),
             self.sizes,
             self.offset,
@@ -227,7 +239,7 @@ impl PeersArgs {
                 let taken = self.round(programs, group, selection, round)?;
                 let state = MachineState { before, after: programs.barrier()? };
                 eprintln!("{group}, round {}: {state}", round + 1);
-                if state.is_steady() || attempt == ATTEMPTS {
+                if state.is_steady() || self.busy > 0 || attempt == ATTEMPTS {
                     for (library, times) in taken {
                         record.add(group, round, library, &times)?;
                     }

@@ -129,10 +129,11 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let (explanation, stores) = args.measure(collective)?;
     let is_first = launched.rank == 0;
     let code = show(&explanation, is_first)?;
-    if is_first && stores.ordinary + stores.past_caches > 0 {
+    if is_first && stores != StoreCounts::default() {
         output::print_line(format_args!(
-            "of the publications in large slots, rank 0 stored {} by ordinary stores and {} past the caches",
-            stores.ordinary, stores.past_caches
+            "of the publications in large slots, rank 0 stored {} by ordinary stores, {} past the \
+             caches and {} in a deep ring",
+            stores.ordinary, stores.past_caches, stores.deep_ring
         ))?;
     }
     Ok(code)

@@ -141,7 +141,7 @@ impl Control for ProcessControl {
 
     fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError> {
         let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
-        let bytes = Board::bytes(locals.len());
+        let bytes = Board::deep_bytes(locals.len());
         self.await_next(WaitTarget::MissingMembers);
         let segment = self.service.share(self.group, &world, bytes, deadline);
         Ok(Board::new(segment.map_err(|error| self.error(error))?, locals.len(), me))

@@ -31,7 +31,7 @@ impl Engine {
             let locals = self.boards.locals(self.rank);
             let me = self.boards.index(self.rank);
             let board = self.health.control().board(&locals, me, deadline)?;
-            self.executor.share(board, locals, me);
+            self.executor.share(board, locals, me, self.allows_deep_ring());
             self.connected = true;
         }
         let peers = program.streams.iter().map(|link| link.peer as usize);
@@ -59,7 +59,7 @@ impl Engine {
     fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let more = self.registered(peers.iter().copied());
-        let held = self.held() + board_share(self.boards.locals(self.rank).len());
+        let held = self.held() + self.board_share();
         if more == 0 || held + more <= limit {
             return Ok(());
         }
@@ -88,12 +88,28 @@ impl Engine {
     /// Bytes of shared and registered memory that collectives leave to messages between two ranks.
     pub(crate) fn memory_for_messages(&self) -> usize {
         let Some(limit) = self.settings.memory_limit else { return usize::MAX };
-        let share = board_share(self.boards.locals(self.rank).len());
-        limit.saturating_sub(share + self.held())
+        limit.saturating_sub(self.board_share() + self.held())
+    }
+
+    /// True if this rank's publications may fill a deep ring: that must leave half of what the user
+    /// allows.
+    fn allows_deep_ring(&self) -> bool {
+        let ranks = self.boards.locals(self.rank).len();
+        let deep = Board::deep_bytes(ranks).div_ceil(ranks);
+        self.settings.memory_limit.is_none_or(|limit| deep <= limit / 2)
+    }
+
+    /// Bytes of the board that count as this rank's.
+    fn board_share(&self) -> usize {
+        let ranks = self.boards.locals(self.rank).len();
+        match self.allows_deep_ring() {
+            true if ranks > 1 => Board::deep_bytes(ranks).div_ceil(ranks),
+            _ => board_share(ranks),
+        }
     }
 }
 
-/// Bytes of a board of `ranks` ranks that count as one rank's.
+/// Bytes of a board of `ranks` ranks that count as one rank's, without a deep ring.
 fn board_share(ranks: usize) -> usize {
     if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
 }
@@ -112,6 +128,8 @@ mod tests {
             let mib = board_share(ranks) as f64 / f64::from(1 << 20);
             let said = format!("{mib:.1} MiB for each of {ranks}");
             assert!(variable.meaning.contains(&said), "{said}: {}", variable.meaning);
+            let deep = Board::deep_bytes(ranks).div_ceil(ranks) as f64 / f64::from(1 << 20);
+            assert_eq!(format!("{deep:.1}"), "2.2");
         }
         assert!(variable.meaning.contains("Default: no limit."));
         let mut comm = Local::new(1).build().remove(0);

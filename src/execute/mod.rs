@@ -88,6 +88,10 @@ pub struct Executor {
     uncounted: Option<u64>,
     /// Publications go past the caches.
     past_slots: bool,
+    /// The mask of slots that publications use besides those of the program.
+    more_slots: u64,
+    /// All slots of a deep board may be used.
+    allows_deep_ring: bool,
     /// Where a combination lies that is only published past the caches.
     scratch: Region,
     store_counts: StoreCounts,
@@ -124,13 +128,17 @@ impl Executor {
             watcher,
             uncounted: None,
             past_slots: false,
+            more_slots: 0,
+            allows_deep_ring: false,
             scratch: Region::new(0),
             store_counts: StoreCounts::default(),
         }
     }
 
-    /// Gives the rank, which is `locals[me]`, the board that these ranks share.
-    pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize) {
+    /// Gives the rank, which is `locals[me]`, the board that these ranks share. If it `allows_deep_ring`,
+    /// large publications may use all slots of a deep board.
+    pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize, allows_deep_ring: bool) {
+        self.allows_deep_ring = allows_deep_ring;
         self.positions = vec![0; locals.len()];
         self.board = Some(board);
         self.locals = locals;

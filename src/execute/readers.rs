@@ -69,7 +69,11 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 room.then_some(Ok(()))
             }
         };
-        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
+        let has_streams = !self.program.streams.is_empty();
+        let sleep = |sleep: Sleep<'_>| match has_streams {
+            true => streams.borrow_mut().sleep(sleep),
+            false => board.sleep(sleep, || is_done(board)),
+        };
         match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
                 self.observer.awaited(|| Awaited::Room);

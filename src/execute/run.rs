@@ -144,7 +144,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     pub(super) fn publication(&self, fold: &Fold, len: usize) -> Publication {
         Publication {
             class: self.program.class,
-            mask: self.program.mask,
+            mask: self.program.mask | self.executor.more_slots,
             position: self.executor.positions[self.executor.me] + self.published,
             audience: fold.audience,
             fingerprint: self.program.fingerprint,
@@ -194,7 +194,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             }
             Err(mismatch) => Some(Err(other_call(mismatch.theirs))),
         };
-        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
+        let has_streams = !self.program.streams.is_empty();
+        let sleep = |sleep: Sleep<'_>| match has_streams {
+            // What wakes a board does not wake what waits for streams.
+            true => streams.borrow_mut().sleep(sleep),
+            false => board.sleep(sleep, || board.readable(expected) != Ok(false)),
+        };
         match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
@@ -363,7 +368,6 @@ pub(super) fn expected<const SIMPLE: bool>(
     };
     ExpectedPublication {
         class: program.class,
-        mask: program.mask,
         peer,
         position: positions[peer] + nth,
         fingerprint: program.fingerprint,

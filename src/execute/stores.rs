@@ -1,22 +1,22 @@
-//! How large publications are stored: by the kind of store with which a call takes less time here and
-//! now.
+//! How large publications are stored: in the way in which a call takes the least time here and now.
 //!
 //! # The problem
 //!
 //! A writer fills the same few slots again and again. Its readers have read them, so an ordinary store
 //! first takes the line back from another core. On some machines that goes at 2 GB/s, on others at 10.
 //! A store past the caches takes nothing back and runs at 30 GB/s there; but it goes to memory, from
-//! where the readers fetch it, and on other machines that is slower. A virtual machine that is moved
+//! where the readers fetch it, and on other machines that is slower. In a deep ring, the readers' caches
+//! have lost a slot before it is filled again; but the writer's have, too. A virtual machine that is moved
 //! changes from one to the other while it runs. And where all ranks write and read at once, they share
 //! the memory, so what one store takes alone says little of what a call takes.
 //!
 //! # The idea
 //!
-//! Bytes, plan and program are the same in either kind. So the first rank of a board measures whole
-//! calls of a program. Now and then it makes a *trial*: a few calls in the other kind, in all ranks, of
-//! which the last half is timed. It changes the kind where the median of three trials took less time, or
-//! one took far less. A word of the board tells the other ranks the kind of the program. A rank that reads
-//! it too early or too late stores a call in the other kind, which costs time and nothing else.
+//! Bytes, plan and program are the same in every [way](StoreWay). So the first rank of a board measures
+//! whole calls of a program. Now and then it makes a *trial*: a few calls in another way, in all ranks, of
+//! which the last half is timed. It changes the way where the median of three trials took less time, or
+//! one took far less. A word of the board tells the other ranks the way of the program. A rank that reads
+//! it too early or too late stores a call in another way, which costs time and nothing else.
 //!
 //! One call in fifty is one of a trial, or fewer. A trial comes early where calls have become much slower.
 
@@ -37,7 +37,7 @@ const CALLS_A_TRIAL: u32 = 50;
 const EARLY_TRIALS: u32 = 5;
 /// Publications from one call that is timed to the next, outside of trials.
 const WATCHED: u64 = 8;
-/// The other kind is chosen if calls take this part of the time, by the median of three trials.
+/// Another way is chosen if calls take this part of the time, by the median of three trials.
 const BETTER: f64 = 0.93;
 /// The same, by one trial.
 const MUCH_BETTER: f64 = 0.6;
@@ -46,6 +46,28 @@ const SLOWER: f64 = 1.5;
 /// Bytes that are combined before they are copied past the caches.
 const BLOCK: usize = 16 << 10;
 
+/// A way to store publications in the large slots of a rank.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum StoreWay {
+    /// By ordinary stores, in as many slots as the program needs.
+    #[default]
+    Ordinary,
+    /// By stores past the caches, in the same slots.
+    PastCaches,
+    /// By ordinary stores, in all slots of a deep board.
+    DeepRing,
+}
+
+impl StoreWay {
+    /// In the order in which they are tried.
+    const ALL: [Self; 3] = [Self::PastCaches, Self::Ordinary, Self::DeepRing];
+
+    /// The way that another rank has told on the board.
+    fn from_word(word: u8) -> Self {
+        Self::ALL.into_iter().find(|way| *way as u8 == word).unwrap_or_default()
+    }
+}
+
 /// The choice for one program, as the first rank of a board makes it. Empty for a program without large
 /// publications.
 #[derive(Debug)]
@@ -53,8 +75,9 @@ pub struct StoreChoice(Option<Box<RefCell<ChoiceState>>>);
 
 #[derive(Debug, Default)]
 struct ChoiceState {
-    /// Publications are stored past the caches.
-    past_caches: bool,
+    way: StoreWay,
+    /// The way of the last trial.
+    tried: StoreWay,
     /// Calls of a trial.
     length: u32,
     /// Calls from one that is timed to the next.
@@ -71,8 +94,8 @@ struct ChoiceState {
     until_trial: u32,
     /// Calls that have been made for those of trials.
     credit: u32,
-    /// How the calls of the last trials compare with those before, oldest first.
-    ratios: ArrayVec<f64, 3>,
+    /// How the calls of the last trials in each way compare with those before, oldest first.
+    ratios: [ArrayVec<f64, 3>; StoreWay::ALL.len()],
 }
 
 /// Publications in large slots of one rank, by how they were stored.
@@ -83,6 +106,8 @@ pub struct StoreCounts {
     pub ordinary: u64,
     /// Past the caches.
     pub past_caches: u64,
+    /// By ordinary stores in a deep ring of slots.
+    pub deep_ring: u64,
 }
 
 impl StoreCounts {
@@ -91,6 +116,7 @@ impl StoreCounts {
         Self {
             ordinary: self.ordinary - other.ordinary,
             past_caches: self.past_caches - other.past_caches,
+            deep_ring: self.deep_ring - other.deep_ring,
         }
     }
 }
@@ -130,22 +156,36 @@ impl StoreChoice {
 }
 
 impl ChoiceState {
-    /// A call begins. Returns whether it stores past the caches, and whether it is timed.
-    fn begin(&mut self) -> (bool, bool) {
+    /// A call begins. Returns how it stores, and whether it is timed.
+    fn begin(&mut self, has_deep_ring: bool) -> (StoreWay, bool) {
         let cost = self.length * CALLS_A_TRIAL;
         self.credit = (self.credit + 1).min(cost * EARLY_TRIALS);
         let is_due = self.until_trial == 0 || self.slower >= 2;
         if self.trial == 0 && is_due && self.watched.len() >= 2 && self.credit >= cost {
             self.credit -= cost;
             (self.trial, self.quickest) = (self.length, None);
+            self.tried = self.candidate(has_deep_ring);
         }
         if self.trial > 0 {
-            return (!self.past_caches, self.trial <= self.length.div_ceil(2));
+            return (self.tried, self.trial <= self.length.div_ceil(2));
         }
         self.until_trial = self.until_trial.saturating_sub(1);
         let is_watched = self.until_watched == 0;
         self.until_watched = if is_watched { self.every - 1 } else { self.until_watched - 1 };
-        (self.past_caches, is_watched)
+        (self.way, is_watched)
+    }
+
+    /// The way to try next: another one each time, but always the same one where calls have become
+    /// slower.
+    fn candidate(&self, has_deep_ring: bool) -> StoreWay {
+        let first = match self.slower {
+            0 | 1 => StoreWay::ALL.iter().position(|way| *way == self.tried).map_or(0, |at| at + 1),
+            _ => 0,
+        };
+        let mut ways = StoreWay::ALL.into_iter().cycle().skip(first);
+        let is_other =
+            |way: &StoreWay| *way != self.way && (has_deep_ring || *way != StoreWay::DeepRing);
+        ways.find(is_other).expect("there are two ways at least")
     }
 
     /// A call has ended, which took so long, if it was timed.
@@ -173,16 +213,17 @@ impl ChoiceState {
         };
         let (Some(before), Some(trial)) = (before, self.quickest) else { return };
         let ratio = trial.as_secs_f64() / before.as_secs_f64();
-        push(&mut self.ratios, ratio);
+        let ratios = &mut self.ratios[self.tried as usize];
+        push(ratios, ratio);
         self.slower = 0;
-        let mut sorted = self.ratios.clone();
+        let mut sorted = ratios.clone();
         sorted.sort_by(f64::total_cmp);
-        if ratio < MUCH_BETTER || sorted.get(2).is_some_and(|_| sorted[1] < BETTER) {
-            self.past_caches = !self.past_caches;
-            self.ratios.clear();
+        let known = ratios.is_full();
+        if ratio < MUCH_BETTER || known && sorted[1] < BETTER {
+            self.way = self.tried;
+            self.ratios.iter_mut().for_each(ArrayVec::clear);
             self.watched.clear();
         }
-        let known = self.ratios.is_full();
         self.until_trial = if known { 2 * self.length * CALLS_A_TRIAL } else { 4 * self.every };
     }
 }
@@ -196,7 +237,7 @@ fn push<T, const N: usize>(to: &mut ArrayVec<T, N>, value: T) {
 }
 
 impl Executor {
-    /// Executes `program` as [`run`](Self::run) does, in the kind of store that `choice` prefers.
+    /// Executes `program` as [`run`](Self::run) does, in the way of storing that `choice` prefers.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -214,23 +255,33 @@ impl Executor {
             return self.run(program, reducer, buffers);
         };
         let chosen = board.chosen(program.fingerprint);
-        let (past_caches, is_timed) =
-            if self.me == 0 { choice.borrow_mut().begin() } else { (chosen, false) };
-        if past_caches != chosen {
-            board.choose(program.fingerprint, past_caches);
-        }
-        if past_caches && self.scratch.is_empty() {
-            self.scratch = Region::new(BLOCK);
+        let deep = board.deep_mask();
+        let has_deep_ring = self.allows_deep_ring && deep > program.mask;
+        let (way, is_timed) = match self.me {
+            0 => choice.borrow_mut().begin(has_deep_ring),
+            _ => (StoreWay::from_word(chosen), false),
+        };
+        if way as u8 != chosen {
+            board.choose(program.fingerprint, way as u8);
         }
         let count = program.totals[self.me];
-        match past_caches {
-            true => self.store_counts.past_caches += count,
-            false => self.store_counts.ordinary += count,
+        match way {
+            StoreWay::PastCaches => {
+                if self.scratch.is_empty() {
+                    self.scratch = Region::new(BLOCK);
+                }
+                self.past_slots = true;
+                self.store_counts.past_caches += count;
+            }
+            StoreWay::DeepRing if has_deep_ring => {
+                self.more_slots = deep;
+                self.store_counts.deep_ring += count;
+            }
+            _ => self.store_counts.ordinary += count,
         }
-        self.past_slots = past_caches;
         let start = is_timed.then(Instant::now);
         let done = self.run(program, reducer, buffers);
-        self.past_slots = false;
+        (self.past_slots, self.more_slots) = (false, 0);
         if self.me == 0 {
             choice.borrow_mut().end(start.map(|start| start.elapsed()));
         }
@@ -274,42 +325,59 @@ pub(super) fn publish_past_caches(
 mod tests {
     use super::*;
 
-    /// What a call takes, in microseconds: by ordinary stores, and past the caches.
-    type Costs = [u64; 2];
+    use StoreWay::{DeepRing, Ordinary, PastCaches};
 
-    const NEAR: Costs = [90, 105];
-    const FAR: Costs = [300, 93];
+    /// What a call takes, in microseconds: by ordinary stores, past the caches, in a deep ring.
+    type Costs = [u64; 3];
 
-    /// One call, which takes `times` as long as on a quiet machine. Returns if it stored past the caches.
-    fn call(choice: &StoreChoice, costs: Costs, times: u64) -> bool {
+    const NEAR: Costs = [90, 105, 88];
+    const FAR: Costs = [300, 93, 250];
+    const DEEP: Costs = [90, 105, 70];
+
+    /// One call, which takes `times` as long as on a quiet machine. Returns how it stored.
+    fn call(choice: &StoreChoice, costs: Costs, times: u64) -> StoreWay {
         let state = choice.0.as_ref().unwrap();
-        let (past_caches, is_timed) = state.borrow_mut().begin();
-        let took = Duration::from_micros(costs[usize::from(past_caches)] * times);
+        let (way, is_timed) = state.borrow_mut().begin(true);
+        let took = Duration::from_micros(costs[way as usize] * times);
         state.borrow_mut().end(is_timed.then_some(took));
-        past_caches
+        way
     }
 
-    fn prefers(choice: &StoreChoice) -> bool {
-        choice.0.as_ref().is_some_and(|state| state.borrow().past_caches)
+    fn preferred(choice: &StoreChoice) -> StoreWay {
+        choice.0.as_ref().map_or(Ordinary, |state| state.borrow().way)
     }
 
-    /// The calls until the choice is for stores past the caches, or against them.
-    fn until(choice: &StoreChoice, costs: Costs, past_caches: bool, most: u32) -> Option<u32> {
+    /// The calls until the choice is for `way`.
+    fn until(choice: &StoreChoice, costs: Costs, way: StoreWay, most: u32) -> Option<u32> {
         (0..most).find(|_| {
             call(choice, costs, 1);
-            prefers(choice) == past_caches
+            preferred(choice) == way
         })
     }
 
     #[test]
-    fn the_quicker_kind_is_found_soon() {
+    fn the_quickest_way_is_found_soon() {
         for publications in [1, 2, 16, 64] {
             let calls = (200 / publications).max(8) as u32;
-            let choice = StoreChoice::of(publications);
-            assert!(until(&choice, FAR, true, calls).is_some(), "{publications}");
-            assert_eq!(until(&StoreChoice::of(publications), NEAR, true, 10_000), None);
-            let slightly = until(&StoreChoice::of(publications), [60, 47], true, 4 * calls);
+            let of = || StoreChoice::of(publications);
+            assert!(until(&of(), FAR, PastCaches, calls).is_some(), "{publications}");
+            assert_eq!(until(&of(), NEAR, PastCaches, 10_000), None);
+            assert_eq!(until(&of(), NEAR, DeepRing, 10_000), None);
+            let slightly = until(&of(), [60, 47, 60], PastCaches, 8 * calls);
             assert!(slightly.is_some(), "{publications}");
+            assert!(until(&of(), DEEP, DeepRing, 8 * calls).is_some(), "{publications}");
+        }
+    }
+
+    #[test]
+    fn a_board_without_a_deep_ring_has_two_ways() {
+        let choice = StoreChoice::of(16);
+        let state = choice.0.as_ref().unwrap();
+        for _ in 0..5000 {
+            let (way, is_timed) = state.borrow_mut().begin(false);
+            assert_ne!(way, DeepRing);
+            let took = Duration::from_micros(DEEP[way as usize]);
+            state.borrow_mut().end(is_timed.then_some(took));
         }
     }
 
@@ -317,23 +385,28 @@ mod tests {
     fn a_change_of_costs_is_noticed_within_a_hundred_publications() {
         for publications in [2, 16] {
             let choice = StoreChoice::of(publications);
-            assert_eq!(until(&choice, NEAR, true, 1000), None);
+            assert_eq!(until(&choice, NEAR, PastCaches, 1000), None);
             let calls = 100 / publications as u32;
-            assert!(until(&choice, FAR, true, calls).is_some(), "{publications}: cores move apart");
-            assert!(until(&choice, NEAR, false, 50 * calls).is_some(), "{publications}: and back");
+            let apart = until(&choice, FAR, PastCaches, calls);
+            assert!(apart.is_some(), "{publications}: cores move apart");
+            assert!(
+                until(&choice, NEAR, Ordinary, 80 * calls).is_some(),
+                "{publications}: and back"
+            );
             for _ in 0..5000 {
                 call(&choice, NEAR, 1);
             }
-            assert!(until(&choice, FAR, true, calls).is_some(), "{publications}: and apart again");
+            let again = until(&choice, FAR, PastCaches, calls);
+            assert!(again.is_some(), "{publications}: and apart again");
         }
     }
 
     #[test]
     fn trials_are_rare() {
-        for costs in [NEAR, FAR] {
+        for costs in [NEAR, FAR, DEEP] {
             let choice = StoreChoice::of(16);
             let trials =
-                (0..20_000).filter(|_| call(&choice, costs, 1) != prefers(&choice)).count();
+                (0..20_000).filter(|_| call(&choice, costs, 1) != preferred(&choice)).count();
             assert!((20..=420).contains(&trials), "{trials} of 20000 calls");
         }
     }
@@ -345,7 +418,7 @@ mod tests {
         for nth in 0..20_000_u32 {
             let times = if nth.wrapping_mul(0x9E37_79B1) >> 20 & 7 == 0 { 30 } else { 1 };
             call(&choice, NEAR, times);
-            wrong += u32::from(prefers(&choice));
+            wrong += u32::from(preferred(&choice) == PastCaches);
         }
         assert!(wrong < 1000, "{wrong} of 20000 calls");
     }

@@ -48,7 +48,7 @@ impl World {
                     .iter()
                     .position(|peer| *peer == rank)
                     .expect("a rank is on its own host");
-                executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me);
+                executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me, true);
             }
             executors.push(executor);
         }

@@ -155,7 +155,7 @@ fn publication(me: usize, position: u64, len: usize) -> (Publication, ExpectedPu
     let fingerprint = 1;
     (
         Publication { class, mask, position, audience, fingerprint, len },
-        ExpectedPublication { class, mask, peer: me, position, fingerprint, len },
+        ExpectedPublication { class, peer: me, position, fingerprint, len },
     )
 }
 

@@ -10,10 +10,13 @@
 //!
 //! ```text
 //! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
-//! line[0..lines][rank]       sequence | fingerprint | up to 48 bytes
+//! line[0..lines][rank]       sequence | fingerprint | up to 48 bytes, or the slot of the payload
 //! data[rank]                 64 short slots of 1 KiB | 8 small slots of 16 KiB
-//!                            | chunk slots of 32 KiB, two a rank
+//!                            | chunk slots of 32 KiB: two a rank, or 64 on a deep board
 //! ```
+//!
+//! Which slot of its ring a publication is stored in is the writer's own affair: the line tells it. So a
+//! writer may use more or fewer slots from one call to the next.
 //!
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
 //! knows the position of a publication before the call runs, because lowering sees the schedules
@@ -23,6 +26,7 @@
 //! 8-byte collective while its peer calls a megabyte one would look at a line that nobody writes.
 //! With one counter for all, the first line shows a foreign fingerprint, and that is an error.
 
+mod bell;
 mod mapped;
 mod protocol;
 mod slots;
@@ -32,7 +36,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE, SHORT_BYTES, SMALL_BYTES};
+use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE, PAYLOAD, SHORT_BYTES, SMALL_BYTES};
 pub use protocol::{BoardProtocol, BoardWords, SharedWord};
 use slots::chunk_slots;
 pub use slots::{
@@ -42,8 +46,6 @@ pub use slots::{
 
 /// The most ranks that share one board: an audience is a set of 64 bits.
 pub const MAX_RANKS: usize = 64;
-/// Offset of the payload in a line, behind sequence and fingerprint.
-const PAYLOAD: usize = 16;
 
 /// A publication of this rank.
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +64,19 @@ pub struct Publication {
     pub len: usize,
 }
 
+impl Publication {
+    /// The slot that holds it, in the ring of its class.
+    #[inline(always)]
+    fn slot(self) -> u64 {
+        self.position & self.mask
+    }
+}
+
 /// A publication of a peer that this rank awaits.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedPublication {
     /// Its class.
     pub class: SlotClass,
-    /// Slots of the class in use, less one.
-    pub mask: u64,
     /// The local rank that publishes it.
     pub peer: usize,
     /// Its number among the peer's publications.
@@ -116,7 +124,8 @@ unsafe impl BoardMemory for crate::shm::Segment {
 }
 
 /// One rank's view of the board of its host: the payloads, and the [protocol](BoardProtocol). After
-/// [`new`](Self::new), no method waits, allocates, locks or enters the kernel.
+/// [`new`](Self::new), no method waits, allocates, locks or enters the kernel, except to
+/// [sleep](Self::sleep) and to wake a rank that sleeps.
 ///
 /// # What the ranks of a board owe each other
 ///
@@ -151,11 +160,21 @@ impl Board {
     /// If `ranks` is zero or above [`MAX_RANKS`].
     pub const fn bytes(ranks: usize) -> usize {
         assert!(ranks > 0 && ranks <= MAX_RANKS, "a board serves 1 to 64 ranks");
-        Geometry::new(ranks).bytes()
+        Geometry::new(ranks, chunk_slots(ranks)).bytes()
     }
 
-    /// Returns the view that local rank `me` has of the board of `ranks` local ranks in `memory`.
-    /// Touches the slots of `me` first, so that their pages lie near its core.
+    /// Returns the bytes of a deep board of `ranks`, in which each has [`MOST_CHUNK_SLOTS`] chunk slots.
+    /// The slots that it has more than another board are not touched before they are used.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    pub const fn deep_bytes(ranks: usize) -> usize {
+        assert!(ranks > 0 && ranks <= MAX_RANKS, "a board serves 1 to 64 ranks");
+        Geometry::new(ranks, MOST_CHUNK_SLOTS).bytes()
+    }
+
+    /// Returns the view that local rank `me` has of the board of `ranks` local ranks in `memory`. The
+    /// board is deep if the memory has [`deep_bytes`](Self::deep_bytes). Touches the slots of `me` first, so that their pages lie near its core.
     ///
     /// # Panics
     /// If `memory` is smaller than [`Board::bytes`], `me` is not below `ranks`, or the board has
@@ -172,7 +191,9 @@ impl Board {
             (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
             "a board starts at a multiple of {LINE_STRIDE}"
         );
-        let shared = MappedWords { start, geometry: Geometry::new(ranks) };
+        let is_deep = len >= Self::deep_bytes(ranks);
+        let slots = if is_deep { MOST_CHUNK_SLOTS } else { chunk_slots(ranks) };
+        let shared = MappedWords { start, geometry: Geometry::new(ranks, slots) };
         let taken = shared.occupied(me).swap(1, Ordering::Relaxed);
         assert_eq!(taken, 0, "the board has a local rank {me} already");
         let board = Self { protocol: BoardProtocol::new(shared, me), _memory: Box::new(memory) };
@@ -180,15 +201,22 @@ impl Board {
         board
     }
 
-    /// Writes the data slots of this rank once, so that their pages are allocated near its core.
+    /// Writes the data slots of this rank once, so that their pages are allocated near its core. Those
+    /// that only a deep board has are left out.
     fn touch(&self) {
         let geometry = self.geometry();
+        let touched = Geometry::new(geometry.ranks, chunk_slots(geometry.ranks)).stride;
         let zeroes = [0; PAGE];
-        let mine = self.memory(geometry.slots(self.protocol.me), geometry.stride);
-        for at in (0..geometry.stride).step_by(PAGE) {
-            let len = PAGE.min(geometry.stride - at);
+        let mine = self.memory(geometry.slots(self.protocol.me), touched);
+        for at in (0..touched).step_by(PAGE) {
+            let len = PAGE.min(touched - at);
             mine.slice(at, len).fill_from(&zeroes[..len]);
         }
+    }
+
+    /// Returns the mask of a [`Publication`] that uses all chunk slots of this board.
+    pub fn deep_mask(&self) -> u64 {
+        self.geometry().chunk_slots as u64 - 1
     }
 
     fn geometry(&self) -> Geometry {
@@ -207,33 +235,24 @@ impl Board {
         self.geometry().ranks
     }
 
+    /// The payload of `rank` in slot `slot` of its ring, or in line `slot`.
     #[inline(always)]
-    fn payload(
-        &self,
-        rank: usize,
-        class: SlotClass,
-        position: u64,
-        mask: u64,
-        len: usize,
-    ) -> ViewMut<'_> {
+    fn payload(&self, rank: usize, class: SlotClass, slot: u64, len: usize) -> ViewMut<'_> {
         assert!(
             len <= class.bytes(),
             "a payload of {len} bytes does not fit into a slot of {} bytes",
             class.bytes()
         );
         let geometry = self.geometry();
-        // With a larger mask, the protocol would see two slots where the memory has one.
-        debug_assert!(mask < class.slots(geometry.ranks) as u64, "mask {mask} is too large");
-        let slot = (position & mask) as usize;
+        let slot = slot as usize;
         let at = match class {
             SlotClass::Tiny => {
-                let line = self.protocol.line(position);
-                geometry.lines + (line * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
+                geometry.lines + (slot * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
             }
             SlotClass::Short => geometry.slots(rank) + slot % SHORT_SLOTS * SHORT,
             SlotClass::Small => geometry.slots(rank) + SHORT_BYTES + slot % SMALL_SLOTS * SMALL,
             SlotClass::Chunk => {
-                let slot = slot % chunk_slots(geometry.ranks);
+                let slot = slot % geometry.chunk_slots;
                 geometry.slots(rank) + SHORT_BYTES + SMALL_BYTES + slot * CHUNK
             }
         };
@@ -246,21 +265,36 @@ impl Board {
     /// If the payload does not fit its class.
     #[inline(always)]
     pub fn slot(&self, out: Publication) -> ViewMut<'_> {
-        self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
+        let slot = match out.class {
+            SlotClass::Tiny => self.protocol.line(out.position) as u64,
+            class => {
+                // With a larger mask, the protocol would see two slots where the memory has one.
+                debug_assert!(
+                    out.mask < class.slots(self.ranks()) as u64 || out.mask <= self.deep_mask(),
+                    "{out:?}"
+                );
+                out.slot()
+            }
+        };
+        self.payload(self.protocol.me, out.class, slot, out.len)
     }
 
-    /// Tells the ranks of the board what one of them has chosen for the program with this
+    /// Tells the ranks of the board which of four ways one of them has chosen for the program with this
     /// `fingerprint`. Programs may share a word, of which the last one is told.
-    pub fn choose(&self, fingerprint: u64, choice: bool) {
-        let word = fingerprint & !1 | u64::from(choice);
+    ///
+    /// # Panics
+    /// If `way` is above 3.
+    pub fn choose(&self, fingerprint: u64, way: u8) {
+        assert!(way < 4, "way {way} of four");
+        let word = fingerprint & !3 | u64::from(way);
         self.protocol.words.choice(fingerprint).store(word, Ordering::Relaxed);
     }
 
-    /// Returns what was [chosen](Self::choose) last for the program with this `fingerprint`; false if
+    /// Returns what was [chosen](Self::choose) last for the program with this `fingerprint`; 0 if
     /// nothing is known of it.
-    pub fn chosen(&self, fingerprint: u64) -> bool {
+    pub fn chosen(&self, fingerprint: u64) -> u8 {
         let word = self.protocol.words.choice(fingerprint).load(Ordering::Relaxed);
-        word == fingerprint | 1
+        if word & !3 == fingerprint & !3 { word as u8 & 3 } else { 0 }
     }
 
     /// Lends the payload of the peer's publication in place, once it is
@@ -272,7 +306,11 @@ impl Board {
     #[inline(always)]
     pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
         self.protocol.check_peer(from.peer);
-        self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
+        let slot = match from.class {
+            SlotClass::Tiny => self.protocol.line(from.position) as u64,
+            _ => self.protocol.slot_of(from),
+        };
+        self.payload(from.peer, from.class, slot, from.len).as_view()
     }
 }
 

@@ -3,8 +3,10 @@
 //! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
 //! core. Then come polls with `pause`, then yields. Ranks that outnumber the cores yield at once,
 //! because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
-//! for short, bounded times. No thread has to wake it, so a publication needs neither a fence nor a
-//! check for sleepers. The alarm and the clock are read only once a wait is slow.
+//! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
+//! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
+//!
+//! A thread that shares its core with another program ([`crowd`]) sleeps after few polls.
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
@@ -12,16 +14,22 @@
 //! the background thread when the foreground thread waits for it. During that time the background
 //! thread waits as any other thread does.
 
+mod crowd;
+
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
 use crate::turns::{self, TurnTaking};
 use arrayvec::ArrayVec;
+use crowd::Yields;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
 const PAUSED_POLLS: u32 = 2000;
-/// Yields between two reads of the clock and the alarm.
+/// Polls with `pause` before a thread that shares its core sleeps: about as long as it takes to sleep and
+/// to be woken.
+const PAUSED_POLLS_IN_CROWD: u32 = 200;
+/// Yields between two reads of the alarm, and polls between two sleeps in a crowd.
 const YIELDS: u32 = 64;
 /// How long a wait yields before it sleeps.
 const YIELDING: Duration = Duration::from_millis(5);
@@ -66,6 +74,11 @@ pub struct Sleep<'a> {
 }
 
 impl Sleep<'_> {
+    /// Returns how long the sleep may be, or `None` on a background thread, which only its alarm wakes.
+    pub fn length(&self) -> Option<Duration> {
+        self.alarm.is_none().then_some(self.length)
+    }
+
     /// True if what comes from a peer ends the sleep early.
     pub fn heeds_interests(&self) -> bool {
         self.alarm.is_none()
@@ -180,7 +193,7 @@ impl Waiting {
                     return Ok(value);
                 }
             }
-            for _ in 0..PAUSED_POLLS {
+            for _ in 0..if crowd::is_here() { PAUSED_POLLS_IN_CROWD } else { PAUSED_POLLS } {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }
@@ -204,13 +217,20 @@ impl Waiting {
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
+        let mut yields = self.spins.then(Yields::begin);
         loop {
             let background = self.yields_core(alarm);
+            let mut crowded = self.spins && crowd::is_here();
             for _ in 0..if background { 0 } else { YIELDS } {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }
-                std::thread::yield_now();
+                match &mut yields {
+                    _ if crowded => {}
+                    // Threads that outnumber the cores always share them.
+                    None => std::thread::yield_now(),
+                    Some(yields) => crowded = yields.take(),
+                }
             }
             let now = Instant::now();
             let since = *since.get_or_insert(now);
@@ -220,7 +240,7 @@ impl Waiting {
             if background {
                 yielding_since = None;
                 sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm) });
-            } else if now - *yielding_since.get_or_insert(now) < YIELDING {
+            } else if !crowded && now - *yielding_since.get_or_insert(now) < YIELDING {
                 length = SHORTEST_SLEEP;
                 continue;
             } else {

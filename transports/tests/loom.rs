@@ -97,6 +97,7 @@ struct Memory {
     ranks: usize,
     sequences: Vec<LoomWord>,
     fingerprints: Vec<LoomWord>,
+    slots: Vec<LoomWord>,
     counters: Vec<LoomWord>,
     payloads: Vec<UnsafeCell<u64>>,
 }
@@ -111,16 +112,17 @@ impl Shared {
             ranks,
             sequences: lines(),
             fingerprints: lines(),
+            slots: lines(),
             counters: (0..ranks * ranks).map(|_| LoomWord::counter(mutant)).collect(),
             payloads: (0..ranks * USED_LINES).map(|_| UnsafeCell::new(0)).collect(),
         }))
     }
 
-    fn payload(&self, rank: usize, class: SlotClass, position: u64, mask: u64) -> &UnsafeCell<u64> {
-        let slot = if class == SlotClass::Tiny {
-            position as usize % self.lines()
-        } else {
-            (position & mask) as usize
+    /// The payload in this slot, or in the line of this position.
+    fn payload(&self, rank: usize, class: SlotClass, slot: u64) -> &UnsafeCell<u64> {
+        let slot = match class {
+            SlotClass::Tiny => slot as usize % self.lines(),
+            _ => slot as usize,
         };
         assert!(slot < USED_LINES);
         &self.0.payloads[rank * USED_LINES + slot]
@@ -142,6 +144,10 @@ impl BoardWords for Shared {
     fn fingerprint(&self, rank: usize, line: usize) -> &LoomWord {
         assert!(line < USED_LINES);
         &self.0.fingerprints[rank * USED_LINES + line]
+    }
+    fn slot(&self, rank: usize, line: usize) -> &LoomWord {
+        assert!(line < USED_LINES);
+        &self.0.slots[rank * USED_LINES + line]
     }
     fn consumed(&self, reader: usize, writer: usize) -> &LoomWord {
         &self.0.counters[reader * self.0.ranks + writer]
@@ -227,7 +233,8 @@ impl Rank {
         if self.mutant == Mutant::CommittedEarly {
             self.protocol.commit(out);
         }
-        let cell = self.shared.payload(self.me, self.class, out.position, self.mask);
+        let slot = if self.class == SlotClass::Tiny { !0 } else { self.mask };
+        let cell = self.shared.payload(self.me, self.class, out.position & slot);
         // SAFETY: loom checks that no other thread accesses the cell meanwhile.
         cell.with_mut(|at| unsafe { *at = content(self.me, out.position) });
         if self.mutant != Mutant::CommittedEarly {
@@ -250,22 +257,28 @@ impl Rank {
     }
 
     fn await_line(&self, peer: usize, position: u64) -> bool {
-        let fingerprint = fingerprint(position);
-        let from = ExpectedPublication {
-            class: self.class,
-            mask: self.mask,
-            peer,
-            position,
-            fingerprint,
-            len: 8,
-        };
+        let from = self.expected(peer, position);
         self.until(|| {
             self.protocol.readable(from).expect("a slot is used again before it was read")
         })
     }
 
+    fn expected(&self, peer: usize, position: u64) -> ExpectedPublication {
+        ExpectedPublication {
+            class: self.class,
+            peer,
+            position,
+            fingerprint: fingerprint(position),
+            len: 8,
+        }
+    }
+
     fn read(&self, peer: usize, position: u64) {
-        let cell = self.shared.payload(peer, self.class, position, self.mask);
+        let slot = match self.class {
+            SlotClass::Tiny => position,
+            _ => self.protocol.slot_of(self.expected(peer, position)),
+        };
+        let cell = self.shared.payload(peer, self.class, slot);
         // SAFETY: loom checks that no thread writes the cell meanwhile.
         let there = cell.with(|at| unsafe { *at });
         assert_eq!(there, content(peer, position), "the payload that was published");

@@ -4,13 +4,38 @@ Every rank of the run does the same. ``ranks`` is an object with ``barrier()``, 
 number of all ranks, and ``is_first``, true on one rank.
 """
 
+import argparse
+import contextlib
 import statistics
+import subprocess
+import sys
 import time
 
 # Seconds that one call is repeated for in one round.
 BUDGET = 0.05
 MOST_CALLS = 2000
 SIZES = (8, 4 << 10, 64 << 10, 1 << 20, 16 << 20)
+
+
+def options(description):
+    """The options of both benches."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=11, help="how often each library has its turn")
+    parser.add_argument("--most", type=int, default=max(SIZES), help="bytes of the longest buffer")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute without end beside the ranks")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def busy(processes):
+    """Meanwhile ``processes`` processes compute, as a compiler or a data loader would."""
+    # A rank that is killed closes the pipe, which ends them.
+    code = "import os, sys, threading as t; t.Thread(target=lambda: os._exit(len(sys.stdin.read()))).start()\nwhile 1: pass"
+    start = lambda: subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    with contextlib.ExitStack() as started:
+        for _ in range(processes):
+            started.callback(started.enter_context(start()).kill)
+        yield
 
 
 def seconds_a_call(call, times, ranks):
@@ -52,4 +77,4 @@ def row(call, size, ours, theirs):
     """A line of the table: medians over the rounds, and the median of the rounds' ratios."""
     ratio = statistics.median(their / our for our, their in zip(ours, theirs))
     ours, theirs = (f"{statistics.median(all) * 1e6:.1f}" for all in (ours, theirs))
-    print(f"| {call} | {size} | {ours} | {theirs} | {ratio:.1f} |", flush=True)
+    print(f"| {call} | {size} | {ours} | {theirs} | {ratio:.2f} |", flush=True)

@@ -2,12 +2,11 @@
 
     torchrun --nproc-per-node 2 gloo.py
     torchrun --nproc-per-node 4 gloo.py
+    torchrun --nproc-per-node 2 gloo.py --busy 2
 
-Prints medians and ratios of collectives, of the all-reduces of a token in a tensor-parallel decode, and of steps
-of DDP and FSDP2.
+Prints medians and ratios of collectives, of messages there and back, of the all-reduces of a token in a
+tensor-parallel decode, and of steps of DDP and FSDP2.
 """
-
-import argparse
 
 import torch
 import torch.distributed as dist
@@ -15,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from alternate import SIZES, compare, head, row
+from alternate import SIZES, busy, compare, head, options, row
 from torch_ranks import TorchRanks
 
 BACKENDS = ("maypole", "gloo")
@@ -35,7 +34,22 @@ def collectives(group, size, world):
         "reduce_scatter_single": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
         "all_to_all_single": lambda: dist.all_to_all_single(other, whole, group=group),
         "broadcast": lambda: dist.broadcast(whole, 0, group=group),
+        "all_reduce, wait": lambda: dist.all_reduce(whole, group=group, async_op=True).wait(),
+        "send and recv": lambda: there_and_back(whole, group),
     }
+
+
+def there_and_back(message, group):
+    """A message from each even rank to the next rank and back."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    peer = rank ^ 1
+    if peer >= world:
+        return
+    if rank < peer:
+        dist.send(message, peer, group=group)
+    dist.recv(message, peer, group=group)
+    if rank > peer:
+        dist.send(message, peer, group=group)
 
 
 def token(group, size):
@@ -100,20 +114,7 @@ class Table:
             row(name, size, *(seconds[backend] for backend in BACKENDS))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=11, help="how often each backend has its turn")
-    parser.add_argument("--most", type=int, default=max(SIZES), help="bytes of the longest buffer")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    ranks = TorchRanks()
-    world = dist.get_world_size()
-    table = Table({name: dist.new_group(backend=name) for name in BACKENDS}, options.rounds, ranks)
-    if ranks.is_first:
-        print(f"{world} ranks, medians of {options.rounds} rounds\n")
-        head(*BACKENDS)
-    sizes = [size for size in SIZES if size <= options.most]
+def measure(table, sizes, world):
     for name in collectives(None, 8, world):
         for size in sizes:
             table.add(name, size, lambda group: collectives(group, size, world)[name])
@@ -122,6 +123,20 @@ def main():
     parameters = sum(each.numel() * each.element_size() for each in network().parameters())
     table.add("step of DDP", parameters, ddp)
     table.add("step of FSDP2", parameters, fsdp)
+
+
+def main():
+    arguments = options(__doc__)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    ranks = TorchRanks()
+    world = dist.get_world_size()
+    table = Table({name: dist.new_group(backend=name) for name in BACKENDS}, arguments.rounds, ranks)
+    if ranks.is_first:
+        print(f"{world} ranks, medians of {arguments.rounds} rounds\n")
+        head(*BACKENDS)
+    with busy(arguments.busy if ranks.is_first else 0):
+        measure(table, [size for size in SIZES if size <= arguments.most], world)
     dist.destroy_process_group()
 
 

@@ -4,13 +4,11 @@
     mpirun -n 4 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 python open_mpi.py
 """
 
-import argparse
-
 import maypole
 import numpy as np
 from mpi4py import MPI
 
-from alternate import SIZES, compare, head, row
+from alternate import SIZES, busy, compare, head, options, row
 
 
 class MpiRanks:
@@ -44,19 +42,16 @@ def calls(comm, size):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=11, help="how often each library has its turn")
-    parser.add_argument("--most", type=int, default=max(SIZES), help="bytes of the longest buffer")
-    options = parser.parse_args()
+    arguments = options(__doc__)
     ranks = MpiRanks()
-    with maypole.Communicator() as comm:
+    with maypole.Communicator() as comm, busy(arguments.busy if ranks.is_first else 0):
         if ranks.is_first:
-            print(f"{comm.world} ranks, medians of {options.rounds} rounds, {MPI.Get_library_version().split(',')[0]}\n")
+            print(f"{comm.world} ranks, medians of {arguments.rounds} rounds, {MPI.Get_library_version().split(',')[0]}\n")
             head("maypole", "mpi4py")
         for name in calls(comm, 8):
-            for size in (size for size in SIZES if size <= options.most):
+            for size in (size for size in SIZES if size <= arguments.most):
                 ours, theirs = calls(comm, size)[name]
-                seconds = compare({"maypole": ours, "mpi4py": theirs}, options.rounds, ranks)
+                seconds = compare({"maypole": ours, "mpi4py": theirs}, arguments.rounds, ranks)
                 if ranks.is_first:
                     row(name, size, seconds["maypole"], seconds["mpi4py"])
 

@@ -19,6 +19,13 @@ def rows(*command):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+def assert_timed(table):
+    """Both times are there. Their ratio may be anything: whoever spins beside a compiler loses by 20."""
+    for row in table:
+        ours, theirs, ratio = map(float, row[2:])
+        assert ours > 0 and theirs > 0 and ratio >= 0, row
+
+
 def torchrun(*command):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     return rows(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *command)
@@ -31,11 +38,11 @@ def test_trampoline():
 
 
 def test_gloo():
-    said = torchrun("gloo.py", "--rounds", "1", "--most", "8")
+    said = torchrun("gloo.py", "--rounds", "1", "--most", "8", "--busy", "1")
     names = [row[0] for row in said]
     assert names[:2] == ["all_reduce", "all_gather_single"] and names[-2:] == ["step of DDP", "step of FSDP2"]
-    assert len(said) == 5 + 4 + 2
-    assert all(float(row[-1]) > 0 for row in said if row[-1])
+    assert len(said) == 7 + 4 + 2
+    assert_timed(row for row in said if row[-1])
 
 
 def test_open_mpi():
@@ -46,7 +53,7 @@ def test_open_mpi():
     root = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     said = rows(mpirun, "-n", "2", *root, sys.executable, "open_mpi.py", "--rounds", "1", "--most", "8")
     assert [row[0] for row in said] == ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
-    assert all(float(row[-1]) > 0 for row in said)
+    assert_timed(said)
 
 
 def test_benches_are_short():

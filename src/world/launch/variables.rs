@@ -157,7 +157,8 @@ pub const VARIABLES: &[Variable] = &[
         "MAYPOLE_MEMORY",
         "Most bytes of shared memory for boards and messages, and of memory registered for verbs, \
          that each communicator of this process may hold. Default: no limit. The board of a host's \
-         ranks takes 0.3 MiB for each of 2, 0.7 MiB for each of 8 and 2.2 MiB for each of 64.",
+         ranks takes 0.3 MiB for each of 2, 0.7 MiB for each of 8 and 2.2 MiB for each of 64; where \
+         large calls are quicker so, and half of the limit holds it, 2.2 MiB for each.",
     ),
     each(
         "MAYPOLE_PROGRAM_MEMORY",

@@ -1,13 +1,13 @@
 //! Where the parts of a board lie in shared memory, and its words there.
 
-use super::{
-    BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, chunk_slots, lines as lines_of,
-};
+use super::{BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, lines as lines_of};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
+/// Offset of the payload in a line, behind sequence and fingerprint.
+pub(super) const PAYLOAD: usize = 16;
 pub(super) const PAGE: usize = 4096;
 /// Words by which one rank tells the others how publications are stored.
 const CHOICES: usize = 64;
@@ -23,6 +23,10 @@ pub(super) struct Geometry {
     pub(super) occupied: usize,
     /// Offset of the words by which one rank tells the others how publications are stored.
     pub(super) choices: usize,
+    /// Offset of the set of ranks that sleep.
+    pub(super) sleepers: usize,
+    /// Offset of the words by which ranks are woken, one a rank.
+    pub(super) bells: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,
     /// Offset of the lines.
@@ -31,19 +35,23 @@ pub(super) struct Geometry {
     pub(super) data: usize,
     /// Bytes of the data slots of one rank.
     pub(super) stride: usize,
+    /// Chunk slots of each rank.
+    pub(super) chunk_slots: usize,
 }
 
 impl Geometry {
-    pub(super) const fn new(ranks: usize) -> Self {
+    pub(super) const fn new(ranks: usize, chunk_slots: usize) -> Self {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let occupied = ranks * row;
         let choices = occupied + row;
-        let lines = (choices + CHOICES * size_of::<u64>()).next_multiple_of(PAGE);
+        let sleepers = (choices + CHOICES * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
+        let bells = sleepers + LINE_STRIDE;
+        let lines = (bells + ranks * LINE_STRIDE).next_multiple_of(PAGE);
         let data = (lines + lines_of(ranks) * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
-        let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, occupied, choices, row, lines, data, stride }
+        let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots * CHUNK + 576;
+        Self { ranks, occupied, choices, sleepers, bells, row, lines, data, stride, chunk_slots }
     }
 
     /// Offset of the data slots of `rank`.
@@ -85,9 +93,23 @@ impl MappedWords {
 impl MappedWords {
     /// The word for the program with this fingerprint; others may share it.
     pub(super) fn choice(&self, fingerprint: u64) -> &AtomicU64 {
-        let at = fingerprint as usize / 2 % CHOICES;
+        let at = fingerprint as usize / 4 % CHOICES;
         // SAFETY: within the words that the geometry has for this.
         self.word(unsafe { self.start.add(self.geometry.choices + at * size_of::<u64>()) })
+    }
+
+    /// The ranks that sleep, one bit each.
+    #[inline(always)]
+    pub(super) fn sleepers(&self) -> &AtomicU64 {
+        // SAFETY: the word that the geometry has for this.
+        self.word(unsafe { self.start.add(self.geometry.sleepers) })
+    }
+
+    /// The word that changes when `rank` is woken.
+    pub(super) fn bell(&self, rank: usize) -> &AtomicU32 {
+        debug_assert!(rank < self.geometry.ranks);
+        // SAFETY: the geometry has a line for this for each rank, in memory that lives as long as `self`.
+        unsafe { self.start.add(self.geometry.bells + rank * LINE_STRIDE).cast().as_ref() }
     }
 
     /// Not zero once there is a board of `rank`.
@@ -115,6 +137,11 @@ impl BoardWords for MappedWords {
     fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
         // SAFETY: the second word of a line of 128 bytes.
         self.word(unsafe { self.line(rank, line).add(8) })
+    }
+    #[inline(always)]
+    fn slot(&self, rank: usize, line: usize) -> &AtomicU64 {
+        // SAFETY: the third word of a line of 128 bytes, where a payload begins that is in the line.
+        self.word(unsafe { self.line(rank, line).add(PAYLOAD) })
     }
     #[inline(always)]
     fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {

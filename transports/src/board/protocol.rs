@@ -53,6 +53,8 @@ pub trait BoardWords {
     fn sequence(&self, rank: usize, line: usize) -> &Self::Word;
     /// The fingerprint in line `line` of `rank`.
     fn fingerprint(&self, rank: usize, line: usize) -> &Self::Word;
+    /// The slot of the publication in line `line` of `rank`, if its payload is not in the line.
+    fn slot(&self, rank: usize, line: usize) -> &Self::Word;
     /// The position up to which `reader` has consumed the publications of `writer`.
     fn consumed(&self, reader: usize, writer: usize) -> &Self::Word;
 }
@@ -136,6 +138,9 @@ impl<W: BoardWords> BoardProtocol<W> {
     pub fn commit(&self, out: Publication) {
         let state = SlotState { audience: out.audience, end: out.position + 1 };
         self.words.fingerprint(self.me, self.line(out.position)).store(out.fingerprint);
+        if out.class != SlotClass::Tiny {
+            self.words.slot(self.me, self.line(out.position)).store(out.slot());
+        }
         self.words.sequence(self.me, self.line(out.position)).release(out.position + 1);
         self.own_line(out.position).set(state);
         if let Some(slot) = self.data_slot(out) {
@@ -163,6 +168,13 @@ impl<W: BoardWords> BoardProtocol<W> {
             return Err(Mismatch { peer: from.peer, theirs });
         }
         Ok(true)
+    }
+
+    /// Returns the slot in which the peer stored the payload of a publication that is
+    /// [`readable`](Self::readable), and that is not in its line.
+    #[inline(always)]
+    pub fn slot_of(&self, from: ExpectedPublication) -> u64 {
+        self.words.slot(from.peer, self.line(from.position)).relaxed()
     }
 
     /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
@@ -215,7 +227,7 @@ impl<W: BoardWords> BoardProtocol<W> {
 
     #[inline(always)]
     fn data_slot(&self, out: Publication) -> Option<&Cell<SlotState>> {
-        let slot = (out.position & out.mask) as usize;
+        let slot = out.slot() as usize;
         match out.class {
             SlotClass::Tiny => None,
             SlotClass::Short => Some(&self.short[slot % SHORT_SLOTS]),

@@ -15,7 +15,9 @@ pub const SMALL: usize = 16 << 10;
 pub const SMALL_SLOTS: usize = 8;
 /// Bytes of a chunk slot. Several fit into a core's second-level cache.
 pub const CHUNK: usize = 32 << 10;
-/// The most chunk slots of a rank.
+/// The most chunk slots of a rank, and as many as it has on a deep board: 2 MiB, which is more than the
+/// second-level cache of most cores holds. A slot that is filled again is no longer in the caches of its
+/// readers then, from which the line would have to be taken back.
 pub const MOST_CHUNK_SLOTS: usize = 64;
 
 /// Returns the lines of each of `ranks` ranks, a power of two. A rank is never more publications
@@ -62,7 +64,8 @@ impl SlotClass {
         }
     }
 
-    /// Returns the number of slots of this class that each of `ranks` has: a power of two.
+    /// Returns the number of slots of this class that each of `ranks` has: a power of two. On a deep
+    /// board there are more chunk slots.
     pub const fn slots(self, ranks: usize) -> usize {
         match self {
             Self::Tiny => lines(ranks),

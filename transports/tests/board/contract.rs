@@ -47,8 +47,8 @@ struct Published {
 
 impl Published {
     fn wanted(&self) -> ExpectedPublication {
-        let Publication { class, mask, position, fingerprint, len, .. } = self.out;
-        ExpectedPublication { class, mask, peer: self.writer, position, fingerprint, len }
+        let Publication { class, position, fingerprint, len, .. } = self.out;
+        ExpectedPublication { class, peer: self.writer, position, fingerprint, len }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -165,8 +165,8 @@ fn out(class: SlotClass, position: u64, audience: u64) -> Publication {
 }
 
 fn wanted(out: Publication, peer: usize) -> ExpectedPublication {
-    let Publication { class, mask, position, fingerprint, len, .. } = out;
-    ExpectedPublication { class, mask, peer, position, fingerprint, len }
+    let Publication { class, position, fingerprint, len, .. } = out;
+    ExpectedPublication { class, peer, position, fingerprint, len }
 }
 
 fn publish(board: &Board, out: Publication) {
