@@ -116,7 +116,7 @@ fn board_share(ranks: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::board_share;
+    use super::{Board, board_share};
     use crate::comm::join::local::Local;
     use crate::world::launch::VARIABLES;
 

@@ -34,7 +34,7 @@ const TRIAL: u64 = 16;
 /// Calls for each call of a trial, at least.
 const CALLS_A_TRIAL: u32 = 50;
 /// Trials that may be made early, one after the other.
-const EARLY_TRIALS: u32 = 5;
+const EARLY_TRIALS: u32 = 6;
 /// Publications from one call that is timed to the next, outside of trials.
 const WATCHED: u64 = 8;
 /// Another way is chosen if calls take this part of the time, by the median of three trials.
@@ -138,6 +138,7 @@ impl StoreChoice {
         let length = calls(TRIAL).max(2);
         Self(Some(Box::new(RefCell::new(ChoiceState {
             length,
+            tried: StoreWay::ALL[2],
             every: calls(WATCHED),
             credit: length * CALLS_A_TRIAL * EARLY_TRIALS,
             ..ChoiceState::default()
@@ -218,12 +219,14 @@ impl ChoiceState {
         self.slower = 0;
         let mut sorted = ratios.clone();
         sorted.sort_by(f64::total_cmp);
-        let known = ratios.is_full();
-        if ratio < MUCH_BETTER || known && sorted[1] < BETTER {
+        if ratio < MUCH_BETTER || sorted.get(2).is_some_and(|_| sorted[1] < BETTER) {
             self.way = self.tried;
             self.ratios.iter_mut().for_each(ArrayVec::clear);
             self.watched.clear();
         }
+        // A way that has never been tried is none of this board.
+        let is_known = |it: &ArrayVec<_, 3>| it.is_empty() || it.is_full();
+        let known = self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
         self.until_trial = if known { 2 * self.length * CALLS_A_TRIAL } else { 4 * self.every };
     }
 }

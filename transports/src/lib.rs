@@ -13,6 +13,7 @@ compile_error!("maypole needs Linux");
 pub mod affinity;
 pub mod alarm;
 mod any_stream;
+mod bell;
 pub mod board;
 pub mod clock;
 pub mod cores;

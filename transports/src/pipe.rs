@@ -1,9 +1,10 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
 //! One end mostly writes and the other mostly reads, so the ring of the other direction is small.
-//! The kernel takes no part in a transfer, so it wakes no process that waits for bytes. The death
+//! The kernel takes no part in a transfer. Each end wakes the other one if that sleeps. The death
 //! of a process does not end its streams: its peers learn of the death from the control plane.
 
+use crate::bell::Bell;
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
@@ -12,6 +13,7 @@ use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The most bytes in flight from the writing end to the reading end: few enough to stay in a core's
 /// cache.
@@ -19,13 +21,20 @@ const FORWARD_BYTES: usize = 128 << 10;
 /// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
 
-/// Says of each end whether it exists. It is the start of the segment, so that no segment ever has
-/// two ends of a kind, which would write to the same bytes.
+/// Says of each end whether it exists, and whether it sleeps. It is the start of the segment, so that no
+/// segment ever has two ends of a kind, which would write to the same bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct PipeEnds {
-    writer: AtomicU64,
-    reader: AtomicU64,
+    writer: PipeEnd,
+    reader: PipeEnd,
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct PipeEnd {
+    exists: AtomicU64,
+    bell: Bell,
 }
 
 /// Where a ring lies in the segment. Offsets are in bytes from the start of the segment.
@@ -74,6 +83,8 @@ pub struct Pipe {
     segment: Segment,
     outgoing: RingLayout,
     incoming: RingLayout,
+    /// Chooses this end and the other one.
+    ends: fn(&PipeEnds) -> (&PipeEnd, &PipeEnd),
 }
 
 impl Pipe {
@@ -85,7 +96,7 @@ impl Pipe {
     /// # Panics
     /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn writer(segment: Segment) -> Self {
-        Self::new(segment, |ends| &ends.writer, FORWARD, BACKWARD)
+        Self::new(segment, |ends| (&ends.writer, &ends.reader), FORWARD, BACKWARD)
     }
 
     /// Makes the end that mostly reads.
@@ -93,22 +104,48 @@ impl Pipe {
     /// # Panics
     /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn reader(segment: Segment) -> Self {
-        Self::new(segment, |ends| &ends.reader, BACKWARD, FORWARD)
+        Self::new(segment, |ends| (&ends.reader, &ends.writer), BACKWARD, FORWARD)
     }
 
     fn new(
         segment: Segment,
-        mine: impl Fn(&PipeEnds) -> &AtomicU64,
+        ends: fn(&PipeEnds) -> (&PipeEnd, &PipeEnd),
         outgoing: RingLayout,
         incoming: RingLayout,
     ) -> Self {
         assert_eq!(segment.len(), Self::BYTES, "the segment of a pipe must have Pipe::BYTES");
-        // SAFETY: the segment starts at a page and is longer than the ends, which are atomic
-        // integers alone; these bytes are never used as anything else.
-        let ends = unsafe { segment.start().cast::<PipeEnds>().as_ref() };
-        let taken = mine(ends).swap(1, Ordering::Relaxed);
+        let pipe = Self { segment, outgoing, incoming, ends };
+        let taken = pipe.both_ends().0.exists.swap(1, Ordering::Relaxed);
         assert_eq!(taken, 0, "the segment has this end of the pipe already");
-        Self { segment, outgoing, incoming }
+        pipe
+    }
+
+    /// This end and the other one.
+    #[inline]
+    fn both_ends(&self) -> (&PipeEnd, &PipeEnd) {
+        // SAFETY: the segment starts at a page and is longer than the ends, which are atomic integers
+        // alone; these bytes are never used as anything else.
+        (self.ends)(unsafe { self.segment.start().cast::<PipeEnds>().as_ref() })
+    }
+
+    /// Wakes the other end, if it sleeps and something has `moved`.
+    #[inline]
+    fn wake_if(&self, moved: Result<usize, Fault>) -> Result<usize, Fault> {
+        if matches!(moved, Ok(1..)) {
+            self.both_ends().1.bell.ring();
+        }
+        moved
+    }
+
+    /// Sleeps for `length`, or until the other end has sent something, if this one `receives`, or has
+    /// made room, if this one `sends`. Returns at once if that is so already.
+    pub fn sleep(&self, length: Duration, receives: bool, sends: bool) {
+        let (Ok(incoming), Ok(outgoing)) = (self.ring(self.incoming), self.ring(self.outgoing))
+        else {
+            return;
+        };
+        let is_over = || receives && incoming.has_bytes() || sends && outgoing.has_room();
+        self.both_ends().0.bell.sleep(length, is_over);
     }
 
     /// Either ring. In a forked child there is none, because a child does not inherit the memory.
@@ -138,6 +175,7 @@ impl Drop for Pipe {
         if let (Ok(outgoing), Ok(incoming)) = (self.ring(self.outgoing), self.ring(self.incoming)) {
             outgoing.end();
             incoming.abandon();
+            self.both_ends().1.bell.ring();
         }
     }
 }
@@ -145,7 +183,7 @@ impl Drop for Pipe {
 impl Stream for Pipe {
     #[inline]
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
-        self.ring(self.outgoing)?.put(unsent(head, body, skip))
+        self.wake_if(self.ring(self.outgoing)?.put(unsent(head, body, skip)))
     }
 
     #[inline]
@@ -155,12 +193,13 @@ impl Stream for Pipe {
         body: ViewMut<'_>,
         skip: usize,
     ) -> Result<usize, Fault> {
-        self.ring(self.incoming)?.take(unfilled(head, body, skip))
+        self.wake_if(self.ring(self.incoming)?.take(unfilled(head, body, skip)))
     }
 
     fn finish(&mut self) {
         if let Ok(outgoing) = self.ring(self.outgoing) {
             outgoing.end();
+            self.both_ends().1.bell.ring();
         }
     }
 }
@@ -168,6 +207,7 @@ impl Stream for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn same(segment: &Segment) -> Segment {
         Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), Pipe::BYTES).unwrap()
@@ -188,6 +228,57 @@ mod tests {
         let segment = Segment::create(Pipe::BYTES).unwrap();
         drop(Pipe::reader(same(&segment)));
         Pipe::reader(segment);
+    }
+
+    /// How long the reader sleeps, whose writer does `wakes` once it does.
+    fn slept(wakes: impl FnOnce(Pipe) + Send) -> Duration {
+        const LONG: Duration = Duration::from_secs(120);
+        let segment = Segment::create(Pipe::BYTES).unwrap();
+        let reader = Pipe::reader(same(&segment));
+        let writer = Pipe::writer(segment);
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                let start = Instant::now();
+                while !writer.both_ends().1.bell.is_asleep() {
+                    assert!(start.elapsed() < LONG, "the reader never sleeps");
+                    std::thread::yield_now();
+                }
+                wakes(writer);
+            });
+            let start = Instant::now();
+            reader.sleep(LONG, true, false);
+            start.elapsed()
+        })
+    }
+
+    #[test]
+    fn bytes_and_the_end_wake_a_reader() {
+        let soon = Duration::from_secs(60);
+        assert!(slept(|mut pipe| assert!(pipe.send(&[1; HEAD], View::EMPTY, 0).is_ok())) < soon);
+        assert!(slept(|mut pipe| pipe.finish()) < soon);
+        assert!(slept(drop) < soon);
+    }
+
+    #[test]
+    fn room_wakes_a_writer_and_what_is_there_needs_no_sleep() {
+        let segment = Segment::create(Pipe::BYTES).unwrap();
+        let mut reader = Pipe::reader(same(&segment));
+        let mut writer = Pipe::writer(segment);
+        let long = Duration::from_secs(120);
+        let start = Instant::now();
+        writer.sleep(long, false, true);
+        let body = vec![0; 2 * FORWARD_BYTES];
+        assert_eq!(writer.send(&[0; HEAD], View::of(&body), 0).unwrap(), FORWARD_BYTES);
+        reader.sleep(long, true, false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| writer.sleep(long, false, true));
+            while !reader.both_ends().1.bell.is_asleep() {
+                assert!(start.elapsed() < long, "the writer never sleeps");
+                std::thread::yield_now();
+            }
+            reader.receive(&mut [0; HEAD], ViewMut::EMPTY, 0).unwrap();
+        });
+        assert!(start.elapsed() < long / 2);
     }
 
     /// A child neither moves bytes nor ends the stream of its parent.

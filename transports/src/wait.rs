@@ -6,7 +6,7 @@
 //! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
 //! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
 //!
-//! A thread that shares its core with another program ([`crowd`]) sleeps after few polls.
+//! A thread that shares its core with another program ([`crowd`]) sleeps where others yield.
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
@@ -26,9 +26,6 @@ use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
 const PAUSED_POLLS: u32 = 2000;
-/// Polls with `pause` before a thread that shares its core sleeps: about as long as it takes to sleep and
-/// to be woken.
-const PAUSED_POLLS_IN_CROWD: u32 = 200;
 /// Yields between two reads of the alarm, and polls between two sleeps in a crowd.
 const YIELDS: u32 = 64;
 /// How long a wait yields before it sleeps.
@@ -74,6 +71,11 @@ pub struct Sleep<'a> {
 }
 
 impl Sleep<'_> {
+    #[cfg(test)]
+    pub(crate) fn of(length: Duration) -> Self {
+        Self { length, alarm: None }
+    }
+
     /// Returns how long the sleep may be, or `None` on a background thread, which only its alarm wakes.
     pub fn length(&self) -> Option<Duration> {
         self.alarm.is_none().then_some(self.length)
@@ -193,7 +195,7 @@ impl Waiting {
                     return Ok(value);
                 }
             }
-            for _ in 0..if crowd::is_here() { PAUSED_POLLS_IN_CROWD } else { PAUSED_POLLS } {
+            for _ in 0..PAUSED_POLLS {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }

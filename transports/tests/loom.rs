@@ -358,7 +358,7 @@ fn in_place(mutant: Mutant) {
     let owner = Rank::new(&shared, 0, SlotClass::Small, 0, mutant);
     owner.put(owner.out(0, 0b10));
     assert!(owner.until(|| owner.protocol.is_consumed(0b10, 1)));
-    let cell = owner.shared.payload(0, SlotClass::Small, 0, 0);
+    let cell = owner.shared.payload(0, SlotClass::Small, 0);
     // SAFETY: loom checks that no other thread accesses the cell meanwhile.
     cell.with_mut(|at| unsafe { *at = 0 });
     thread.join().expect("the reader ends");

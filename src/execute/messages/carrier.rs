@@ -1,8 +1,8 @@
 //! The stream under a link, and the shared memory that may later take its place.
 
 use crate::execute::AnyStream;
-use maypole_transports::Stream;
 use maypole_transports::poll::Interest;
+use maypole_transports::{Sleep, Stream};
 use std::os::fd::BorrowedFd;
 
 /// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at
@@ -69,6 +69,24 @@ impl Carrier {
     /// Asks for the event that ends a sleep. Returns false if something has come already.
     pub(super) fn prepare_to_sleep(&mut self) -> bool {
         self.stream.prepare_to_sleep()
+    }
+
+    /// Takes the `sleep` if all that it waits for goes through the pipe, which ends it early. Otherwise
+    /// gives it back.
+    pub(super) fn sleep_on_pipe<'a>(
+        &self,
+        (receives, sends): (bool, bool),
+        sleep: Sleep<'a>,
+    ) -> Option<Sleep<'a>> {
+        let is_only =
+            (!receives || self.receives_through_pipe) && (!sends || self.sends_through_pipe);
+        match (&self.pipe, sleep.length()) {
+            (Some(AnyStream::Pipe(pipe)), Some(length)) if is_only => {
+                pipe.sleep(length, receives, sends);
+                None
+            }
+            _ => Some(sleep),
+        }
     }
 
     /// Makes closing the link not wait for what was sent.

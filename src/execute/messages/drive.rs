@@ -148,6 +148,18 @@ impl MessageLinks {
         if heeds && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from)) {
             return;
         }
+        let left = match (targets, sources) {
+            ([to], []) => match &outgoing[*to] {
+                Some(link) => link.sleep_alone(sleep),
+                None => Some(sleep),
+            },
+            ([], [from]) => match incoming.get(*from) {
+                Some(Some(link)) => link.sleep_alone(sleep),
+                _ => Some(sleep),
+            },
+            _ => Some(sleep),
+        };
+        let Some(sleep) = left else { return };
         let targets = targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());
         let sources = sources.iter().filter_map(|from| incoming.get(*from)?.as_ref()?.interest());
         sleep.take(targets.chain(sources));

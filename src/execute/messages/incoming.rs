@@ -10,7 +10,7 @@ use crate::execute::AnyStream;
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Pipe};
+use maypole_transports::{Fault, HEAD, Pipe, Sleep};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -348,7 +348,21 @@ impl IncomingLink {
         if self.fault.is_some() {
             return None;
         }
-        self.carrier.interest(true, !self.replies.is_empty())
+        let (receives, sends) = self.awaits();
+        self.carrier.interest(receives, sends)
+    }
+
+    /// Takes the `sleep` if this link alone can end it. Otherwise gives it back.
+    pub(super) fn sleep_alone<'a>(&self, sleep: Sleep<'a>) -> Option<Sleep<'a>> {
+        match self.fault {
+            None => self.carrier.sleep_on_pipe(self.awaits(), sleep),
+            Some(_) => Some(sleep),
+        }
+    }
+
+    /// Whether the link waits for something to receive, and for room to send.
+    fn awaits(&self) -> (bool, bool) {
+        (true, !self.replies.is_empty())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Pipe, Stream};
+use maypole_transports::{Fault, HEAD, Pipe, Sleep, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -260,7 +260,21 @@ impl OutgoingLink {
         if self.fault.is_some() {
             return None;
         }
-        self.carrier.interest(self.needs_replies(), !self.queue.is_empty())
+        let (receives, sends) = self.awaits();
+        self.carrier.interest(receives, sends)
+    }
+
+    /// Takes the `sleep` if this link alone can end it. Otherwise gives it back.
+    pub(super) fn sleep_alone<'a>(&self, sleep: Sleep<'a>) -> Option<Sleep<'a>> {
+        match self.fault {
+            None => self.carrier.sleep_on_pipe(self.awaits(), sleep),
+            Some(_) => Some(sleep),
+        }
+    }
+
+    /// Whether the link waits for something to receive, and for room to send.
+    fn awaits(&self) -> (bool, bool) {
+        (self.needs_replies(), !self.queue.is_empty())
     }
 
     /// Reads replies that no batch will use any more. If they were left unread, closing the stream

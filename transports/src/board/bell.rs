@@ -1,15 +1,11 @@
 //! Sleeping until a rank of the board publishes or consumes something.
 //!
-//! A rank that is about to sleep says so, looks once more, and sleeps until its bell changes. A rank that
-//! has published or consumed looks whether one of those that it concerns sleeps, and rings. It looks
-//! without a fence, so it may miss a rank that has just said it; that one sleeps out its time, which is
-//! bounded. The word that says who sleeps seldom changes, so looking costs a read from the first cache.
+//! Each rank has a [bell](crate::bell). One word says which ranks sleep, so that a publication for many
+//! readers looks once.
 
 use super::{Board, Publication};
 use crate::wait::Sleep;
-use rustix::thread::futex;
 use std::sync::atomic::Ordering;
-use std::sync::atomic::fence;
 
 impl Board {
     /// Makes `out` readable, as [`BoardProtocol::commit`](super::BoardProtocol::commit) does, and wakes its
@@ -33,20 +29,13 @@ impl Board {
 
     /// Takes the `sleep`, unless `is_over`. It ends early once another rank publishes something for this
     /// one, or consumes what it has published.
-    pub fn sleep(&self, sleep: Sleep<'_>, is_over: impl Fn() -> bool) {
+    pub fn sleep(&self, sleep: Sleep<'_>, is_over: impl FnOnce() -> bool) {
         let Some(length) = sleep.length() else { return sleep.take(std::iter::empty()) };
+        let words = &self.protocol.words;
         let me = 1 << self.protocol.me;
-        let bell = self.protocol.words.bell(self.protocol.me);
-        let before = bell.load(Ordering::Acquire);
-        self.protocol.words.sleepers().fetch_or(me, Ordering::SeqCst);
-        // What others stored before they looked for sleepers is seen by `is_over`, or they see this rank.
-        fence(Ordering::SeqCst);
-        if !is_over() {
-            let timeout = length.try_into().ok();
-            // However the sleep ends, the caller polls again.
-            let _ = futex::wait(bell, futex::Flags::empty(), before, timeout.as_ref());
-        }
-        self.protocol.words.sleepers().fetch_and(!me, Ordering::Relaxed);
+        words.sleepers().fetch_or(me, Ordering::SeqCst);
+        words.bell(self.protocol.me).sleep(length, is_over);
+        words.sleepers().fetch_and(!me, Ordering::Relaxed);
     }
 
     /// Wakes those of `ranks`, one bit each, that sleep.
@@ -67,11 +56,72 @@ impl Board {
             let rank = ranks.trailing_zeros() as usize;
             ranks &= ranks - 1;
             if rank < self.ranks() {
-                let bell = self.protocol.words.bell(rank);
-                bell.fetch_add(1, Ordering::Release);
-                // A rank that died meanwhile is not there to be woken.
-                let _ = futex::wake(bell, futex::Flags::empty(), 1);
+                self.protocol.words.bell(rank).ring();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::SlotClass;
+    use maypole_kernels::SharedRegion;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(120);
+
+    fn boards() -> [Board; 2] {
+        let region = Arc::new(SharedRegion::new(Board::bytes(2)));
+        [0, 1].map(|me| Board::new(Arc::clone(&region), 2, me))
+    }
+
+    /// Rank 1 sleeps; rank 0 does `wakes` once it does. Returns how long the sleep was.
+    fn slept(wakes: impl FnOnce(&Board) + Send) -> Duration {
+        let [mine, theirs] = boards();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                let start = Instant::now();
+                while !mine.protocol.words.bell(1).is_asleep() {
+                    assert!(start.elapsed() < LONG, "rank 1 never sleeps");
+                    std::thread::yield_now();
+                }
+                wakes(&mine);
+            });
+            let start = Instant::now();
+            theirs.sleep(Sleep::of(LONG), || false);
+            assert_eq!(theirs.protocol.words.sleepers().load(Ordering::SeqCst), 0);
+            start.elapsed()
+        })
+    }
+
+    #[test]
+    fn a_publication_and_a_consumption_wake_whom_they_concern() {
+        let class = SlotClass::Tiny;
+        let out = |audience, position| Publication {
+            class,
+            mask: 0,
+            position,
+            audience,
+            fingerprint: 1,
+            len: 0,
+        };
+        assert!(slept(|board| board.commit(out(0b10, 0))) < LONG / 2);
+        assert!(slept(|board| board.consume(1, 1)) < LONG / 2);
+        let others_first = |board: &Board| {
+            board.commit(out(0b01, 0));
+            assert_ne!(board.protocol.words.sleepers().load(Ordering::SeqCst), 0, "not for rank 1");
+            board.commit(out(0b10, 1));
+        };
+        assert!(slept(others_first) < LONG / 2);
+    }
+
+    #[test]
+    fn what_is_over_needs_no_sleep() {
+        let [board, _] = boards();
+        let start = Instant::now();
+        board.sleep(Sleep::of(LONG), || true);
+        assert!(start.elapsed() < LONG / 2);
     }
 }

@@ -1,8 +1,9 @@
 //! Where the parts of a board lie in shared memory, and its words there.
 
 use super::{BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, lines as lines_of};
+use crate::bell::Bell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
@@ -106,9 +107,10 @@ impl MappedWords {
     }
 
     /// The word that changes when `rank` is woken.
-    pub(super) fn bell(&self, rank: usize) -> &AtomicU32 {
+    pub(super) fn bell(&self, rank: usize) -> &Bell {
         debug_assert!(rank < self.geometry.ranks);
-        // SAFETY: the geometry has a line for this for each rank, in memory that lives as long as `self`.
+        // SAFETY: the geometry has a line for this for each rank, in memory that lives as long as `self` and
+        // begins zeroed. A bell is an atomic integer in a line of 128 bytes.
         unsafe { self.start.add(self.geometry.bells + rank * LINE_STRIDE).cast().as_ref() }
     }
 

@@ -2,8 +2,7 @@
 //!
 //! A thread that yields on a core of its own goes on at once. Where another program computes, it gives
 //! that program a slice of time, which is milliseconds: thousands of short calls. There it is better to
-//! sleep until a peer wakes it, as soon as the peer does not answer at once: who sleeps keeps its claim to
-//! the core, and runs when it is woken.
+//! sleep until a peer wakes it: who sleeps keeps its claim to the core, and runs when it is woken.
 //!
 //! Each thread learns that by itself, from a yield that took long and in which the kernel did give the core
 //! away. It forgets it after a while, and tries again. The while grows from 10 ms to a second as long as

@@ -1,6 +1,6 @@
 //! The contract of the board, over memory that several threads share.
 
-use super::boards;
+use super::{boards, chunk_slots};
 use maypole_kernels::SharedRegion;
 use maypole_transports::Board;
 use maypole_transports::board::{
@@ -82,7 +82,12 @@ fn random_publications(ranks: usize, count: usize, random: &mut Random) -> Vec<P
         // A random set of the other ranks or, if it is empty, the next rank.
         let others = random.next() & ((1 << ranks) - 1) & !(1 << writer);
         let audience = if others == 0 { 1 << ((writer + 1) % ranks) } else { others };
-        let slots = class.slots(ranks) >> random.below(4);
+        let slots = match class {
+            SlotClass::Chunk => chunk_slots(ranks),
+            class => class.slots(ranks),
+        };
+        // A writer may use more or fewer slots from one publication to the next.
+        let slots = slots >> random.below(4);
         let position = positions[writer];
         positions[writer] += 1;
         let mask = slots.max(1) as u64 - 1;

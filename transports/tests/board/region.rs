@@ -2,7 +2,13 @@
 
 use maypole_kernels::SharedRegion;
 use maypole_transports::Board;
+use maypole_transports::board::SlotClass;
 use std::sync::Arc;
+
+/// Chunk slots of each of `ranks`.
+fn chunk_slots(ranks: usize) -> usize {
+    SlotClass::Chunk.slots(ranks)
+}
 
 /// Returns the view of one board that each rank has.
 fn boards(ranks: usize) -> Vec<Board> {
