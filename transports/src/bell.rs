@@ -5,11 +5,18 @@
 //! so; that one sleeps out its time, which is bounded. The word seldom changes, so looking costs a read
 //! from the first cache.
 
-use rustix::thread::futex;
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 const ASLEEP: u32 = 1;
+/// The most bells that a thread sleeps on.
+pub(crate) const MOST: usize = 64;
+/// How long a thread sleeps on several bells where the kernel (before Linux 5.16) cannot do that.
+const NAP: Duration = Duration::from_micros(50);
 
 /// The bell of one thread. Zero, as which it begins, is the state of a thread that is awake.
 #[derive(Debug, Default)]
@@ -20,15 +27,27 @@ impl Bell {
     /// Sleeps until it [rings](Self::ring), but no longer than `length`, unless what it waits for
     /// `is_over`.
     pub(crate) fn sleep(&self, length: Duration, is_over: impl FnOnce() -> bool) {
-        self.0.store(ASLEEP, Ordering::SeqCst);
+        Self::sleep_on(&[self], length, is_over);
+    }
+
+    /// Sleeps as [`sleep`](Self::sleep) does, until one of `bells` rings.
+    ///
+    /// # Panics
+    /// If there are more than [`MOST`].
+    pub(crate) fn sleep_on(bells: &[&Self], length: Duration, is_over: impl FnOnce() -> bool) {
+        bells.iter().for_each(|bell| bell.0.store(ASLEEP, Ordering::SeqCst));
         // What others stored before they looked is seen by `is_over`, or they see that this thread sleeps.
         fence(Ordering::SeqCst);
         if !is_over() {
-            let timeout = length.try_into().ok();
             // However the sleep ends, the caller polls again.
-            let _ = futex::wait(&self.0, futex::Flags::empty(), ASLEEP, timeout.as_ref());
+            if let [only] = bells {
+                let timeout = length.try_into().ok();
+                let _ = futex::wait(&only.0, futex::Flags::empty(), ASLEEP, timeout.as_ref());
+            } else {
+                wait_for_any(bells, length);
+            }
         }
-        self.0.store(0, Ordering::Relaxed);
+        bells.iter().for_each(|bell| bell.0.store(0, Ordering::Relaxed));
     }
 
     /// True if a thread sleeps, or is about to.
@@ -51,5 +70,24 @@ impl Bell {
         self.0.store(0, Ordering::Release);
         // A process that died meanwhile is not there to be woken.
         let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
+    }
+}
+
+/// Sleeps until one of `bells` rings.
+fn wait_for_any(bells: &[&Bell], length: Duration) {
+    let wait = |bell: &&Bell| {
+        let mut wait = Wait::new();
+        wait.val = u64::from(ASLEEP);
+        wait.uaddr = WaitPtr::new(bell.0.as_ptr().cast());
+        wait.flags = WaitFlags::SIZE_U32;
+        wait
+    };
+    let waits: ArrayVec<Wait, MOST> = bells.iter().map(wait).collect();
+    let end = Timespec::try_from(length)
+        .ok()
+        .and_then(|length| clock_gettime(ClockId::Monotonic).checked_add(length));
+    let waited = futex::waitv(&waits, WaitvFlags::empty(), end.as_ref(), ClockId::Monotonic);
+    if waited == Err(Errno::NOSYS) {
+        std::thread::sleep(length.min(NAP));
     }
 }

@@ -4,11 +4,12 @@
 //! The kernel takes no part in a transfer. Each end wakes the other one if that sleeps. The death
 //! of a process does not end its streams: its peers learn of the death from the control plane.
 
-use crate::bell::Bell;
+use crate::bell::{self, Bell};
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
 use crate::stream::{Fault, HEAD, Stream};
+use arrayvec::ArrayVec;
 use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::ptr::NonNull;
@@ -137,17 +138,6 @@ impl Pipe {
         moved
     }
 
-    /// Sleeps for `length`, or until the other end has sent something, if this one `receives`, or has
-    /// made room, if this one `sends`. Returns at once if that is so already.
-    pub fn sleep(&self, length: Duration, receives: bool, sends: bool) {
-        let (Ok(incoming), Ok(outgoing)) = (self.ring(self.incoming), self.ring(self.outgoing))
-        else {
-            return;
-        };
-        let is_over = || receives && incoming.has_bytes() || sends && outgoing.has_room();
-        self.both_ends().0.bell.sleep(length, is_over);
-    }
-
     /// Either ring. In a forked child there is none, because a child does not inherit the memory.
     #[inline]
     fn ring(&self, layout: RingLayout) -> Result<ByteRing<'_>, Fault> {
@@ -166,6 +156,40 @@ impl Pipe {
         // anything else.
         let counters = unsafe { start.cast::<RingCounters>().as_ref() };
         Ok(ByteRing { counters, bytes: all.slice(layout.bytes, layout.capacity) })
+    }
+}
+
+/// What an end of a pipe waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct PipeWait<'a> {
+    /// The end.
+    pub pipe: &'a Pipe,
+    /// Until there is something to receive.
+    pub receives: bool,
+    /// Until there is room to send.
+    pub sends: bool,
+}
+
+impl PipeWait<'_> {
+    /// The most waits of a [sleep](Self::sleep).
+    pub const MOST: usize = bell::MOST;
+
+    /// Sleeps until one of `waits` is over, but no longer than `length`.
+    ///
+    /// # Panics
+    /// If there are more than [`PipeWait::MOST`].
+    pub fn sleep(waits: &[PipeWait<'_>], length: Duration) {
+        if waits.iter().all(|wait| wait.pipe.segment.is_mapped()) {
+            let bells: ArrayVec<&Bell, { bell::MOST }> =
+                waits.iter().map(|wait| &wait.pipe.both_ends().0.bell).collect();
+            Bell::sleep_on(&bells, length, || waits.iter().any(PipeWait::is_over));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let Self { pipe, receives, sends } = *self;
+        receives && pipe.ring(pipe.incoming).is_ok_and(ByteRing::has_bytes)
+            || sends && pipe.ring(pipe.outgoing).is_ok_and(ByteRing::has_room)
     }
 }
 
@@ -230,6 +254,33 @@ mod tests {
         Pipe::reader(segment);
     }
 
+    fn sleep(pipe: &Pipe, length: Duration, receives: bool, sends: bool) {
+        PipeWait::sleep(&[PipeWait { pipe, receives, sends }], length);
+    }
+
+    #[test]
+    fn any_of_several_pipes_wakes() {
+        const LONG: Duration = Duration::from_secs(120);
+        for woken in 0..3 {
+            let segments: Vec<_> = (0..3).map(|_| Segment::create(Pipe::BYTES).unwrap()).collect();
+            let readers: Vec<_> = segments.iter().map(|it| Pipe::reader(same(it))).collect();
+            let mut writers: Vec<_> = segments.into_iter().map(Pipe::writer).collect();
+            let start = Instant::now();
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    while !writers[woken].both_ends().1.bell.is_asleep() {
+                        assert!(start.elapsed() < LONG, "the reader never sleeps");
+                        std::thread::yield_now();
+                    }
+                    writers[woken].send(&[1; HEAD], View::EMPTY, 0).unwrap();
+                });
+                let wait = |pipe| PipeWait { pipe, receives: true, sends: false };
+                PipeWait::sleep(&readers.iter().map(wait).collect::<Vec<_>>(), LONG);
+            });
+            assert!(start.elapsed() < LONG / 2);
+        }
+    }
+
     /// How long the reader sleeps, whose writer does `wakes` once it does.
     fn slept(wakes: impl FnOnce(Pipe) + Send) -> Duration {
         const LONG: Duration = Duration::from_secs(120);
@@ -246,7 +297,7 @@ mod tests {
                 wakes(writer);
             });
             let start = Instant::now();
-            reader.sleep(LONG, true, false);
+            sleep(&reader, LONG, true, false);
             start.elapsed()
         })
     }
@@ -266,12 +317,12 @@ mod tests {
         let mut writer = Pipe::writer(segment);
         let long = Duration::from_secs(120);
         let start = Instant::now();
-        writer.sleep(long, false, true);
+        sleep(&writer, long, false, true);
         let body = vec![0; 2 * FORWARD_BYTES];
         assert_eq!(writer.send(&[0; HEAD], View::of(&body), 0).unwrap(), FORWARD_BYTES);
-        reader.sleep(long, true, false);
+        sleep(&reader, long, true, false);
         std::thread::scope(|threads| {
-            threads.spawn(|| writer.sleep(long, false, true));
+            threads.spawn(|| sleep(&writer, long, false, true));
             while !reader.both_ends().1.bell.is_asleep() {
                 assert!(start.elapsed() < long, "the writer never sleeps");
                 std::thread::yield_now();

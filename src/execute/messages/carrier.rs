@@ -1,8 +1,9 @@
 //! The stream under a link, and the shared memory that may later take its place.
 
 use crate::execute::AnyStream;
+use maypole_transports::Stream;
+use maypole_transports::pipe::PipeWait;
 use maypole_transports::poll::Interest;
-use maypole_transports::{Sleep, Stream};
 use std::os::fd::BorrowedFd;
 
 /// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at
@@ -71,21 +72,13 @@ impl Carrier {
         self.stream.prepare_to_sleep()
     }
 
-    /// Takes the `sleep` if all that it waits for goes through the pipe, which ends it early. Otherwise
-    /// gives it back.
-    pub(super) fn sleep_on_pipe<'a>(
-        &self,
-        (receives, sends): (bool, bool),
-        sleep: Sleep<'a>,
-    ) -> Option<Sleep<'a>> {
+    /// What this end waits for, if all of that goes through the pipe.
+    pub(super) fn pipe_wait(&self, receives: bool, sends: bool) -> Option<PipeWait<'_>> {
         let is_only =
             (!receives || self.receives_through_pipe) && (!sends || self.sends_through_pipe);
-        match (&self.pipe, sleep.length()) {
-            (Some(AnyStream::Pipe(pipe)), Some(length)) if is_only => {
-                pipe.sleep(length, receives, sends);
-                None
-            }
-            _ => Some(sleep),
+        match &self.pipe {
+            Some(AnyStream::Pipe(pipe)) if is_only => Some(PipeWait { pipe, receives, sends }),
+            _ => None,
         }
     }
 

@@ -10,7 +10,9 @@ use super::requests::MessageRequests;
 use crate::execute::LinkError;
 use crate::execute::polling::PollCounter;
 use crate::execute::record::Recorder;
+use arrayvec::ArrayVec;
 use maypole_transports::Sleep;
+use maypole_transports::pipe::PipeWait;
 use std::cell::RefCell;
 
 /// The messages of a call, and of all requests, while they are driven.
@@ -148,18 +150,15 @@ impl MessageLinks {
         if heeds && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from)) {
             return;
         }
-        let left = match (targets, sources) {
-            ([to], []) => match &outgoing[*to] {
-                Some(link) => link.sleep_alone(sleep),
-                None => Some(sleep),
-            },
-            ([], [from]) => match incoming.get(*from) {
-                Some(Some(link)) => link.sleep_alone(sleep),
-                _ => Some(sleep),
-            },
-            _ => Some(sleep),
-        };
-        let Some(sleep) = left else { return };
+        let to = targets.iter().filter_map(|to| Some(outgoing[*to].as_ref()?.pipe_wait()));
+        let from =
+            sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.pipe_wait()));
+        // What wakes a pipe does not wake what waits for descriptors.
+        let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
+            to.chain(from).take(PipeWait::MOST).collect();
+        if let (Some(waits), Some(length)) = (waits.filter(|it| !it.is_empty()), sleep.length()) {
+            return PipeWait::sleep(&waits, length);
+        }
         let targets = targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());
         let sources = sources.iter().filter_map(|from| incoming.get(*from)?.as_ref()?.interest());
         sleep.take(targets.chain(sources));

@@ -9,8 +9,9 @@ use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_vio
 use crate::execute::AnyStream;
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::pipe::PipeWait;
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Pipe, Sleep};
+use maypole_transports::{Fault, HEAD, Pipe};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -352,12 +353,10 @@ impl IncomingLink {
         self.carrier.interest(receives, sends)
     }
 
-    /// Takes the `sleep` if this link alone can end it. Otherwise gives it back.
-    pub(super) fn sleep_alone<'a>(&self, sleep: Sleep<'a>) -> Option<Sleep<'a>> {
-        match self.fault {
-            None => self.carrier.sleep_on_pipe(self.awaits(), sleep),
-            Some(_) => Some(sleep),
-        }
+    /// What the link waits for, if all of that goes through shared memory.
+    pub(super) fn pipe_wait(&self) -> Option<PipeWait<'_>> {
+        let (receives, sends) = self.awaits();
+        self.carrier.pipe_wait(receives, sends).filter(|_| self.fault.is_none())
     }
 
     /// Whether the link waits for something to receive, and for room to send.

@@ -8,8 +8,9 @@ use super::{CREDIT, CREDIT_PER_MESSAGE, EAGER_LIMIT, protocol_violation};
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::pipe::PipeWait;
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Pipe, Sleep, Stream};
+use maypole_transports::{Fault, HEAD, Pipe, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -264,12 +265,10 @@ impl OutgoingLink {
         self.carrier.interest(receives, sends)
     }
 
-    /// Takes the `sleep` if this link alone can end it. Otherwise gives it back.
-    pub(super) fn sleep_alone<'a>(&self, sleep: Sleep<'a>) -> Option<Sleep<'a>> {
-        match self.fault {
-            None => self.carrier.sleep_on_pipe(self.awaits(), sleep),
-            Some(_) => Some(sleep),
-        }
+    /// What the link waits for, if all of that goes through shared memory.
+    pub(super) fn pipe_wait(&self) -> Option<PipeWait<'_>> {
+        let (receives, sends) = self.awaits();
+        self.carrier.pipe_wait(receives, sends).filter(|_| self.fault.is_none())
     }
 
     /// Whether the link waits for something to receive, and for room to send.
