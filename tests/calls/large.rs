@@ -1,6 +1,7 @@
 //! Calls whose buffers are too large for the caches, so that outputs are written past them.
 
-use maypole::{Communicator, ReduceOp};
+use crate::spawn::{World, say};
+use maypole::{Communicator, ReduceOp, StoreCounts};
 use maypole_kernels::mix;
 
 const WORLD: usize = 4;
@@ -51,29 +52,61 @@ fn every_element_arrives() {
     });
 }
 
+/// Makes calls so often that they are tried in every way of storing.
+fn repeat(comm: &mut Communicator) -> StoreCounts {
+    let (world, count) = (comm.world(), 96 << 10);
+    let mine = vector(comm.rank(), count);
+    let block = count / world;
+    for _ in 0..60 {
+        let mut sum = mine.clone();
+        comm.all_reduce(&mut sum, ReduceOp::Xor).unwrap();
+        let of_all = |at| (0..world).fold(0, |all, rank| all ^ value(rank, at));
+        assert!(sum.iter().enumerate().all(|(at, it)| *it == of_all(at)), "all-reduce");
+        let mut all = vec![0; block * world];
+        comm.all_gather((&mine[..block], &mut all)).unwrap();
+        let right = |at: usize| all[at] == value(at / block, at % block);
+        assert!((0..all.len()).all(right), "all-gather");
+        let mut data = mine.clone();
+        comm.broadcast(&mut data, world - 1).unwrap();
+        assert!((0..data.len()).all(|at| data[at] == value(world - 1, at)), "broadcast");
+    }
+    comm.counters().stores
+}
+
+/// Ranks that are processes have a deep board, unless it takes more than half of what the user allows.
+#[test]
+fn publications_in_a_deep_ring_have_the_same_elements() {
+    for (limit, is_deep) in [(None, true), (Some(8 << 20), true), (Some(4 << 20), false)] {
+        let mut world = World::new("stores", 3);
+        if let Some(limit) = limit {
+            world = world.set("MAYPOLE_MEMORY", limit);
+        }
+        let ended = world.start().succeed();
+        let told = ended.iter().flat_map(|process| process.said("deep"));
+        let deep: u64 = told.map(|it| it.parse::<u64>().unwrap()).sum();
+        assert_eq!(deep > 0, is_deep, "{limit:?}: {deep} publications");
+    }
+}
+
+pub(crate) fn rank_process(_: &str) {
+    let mut comm = Communicator::from_env().unwrap();
+    // On a busy machine the first trials may all be of another way.
+    for _ in 0..10 {
+        let mut deep = [repeat(&mut comm).deep_ring];
+        comm.all_reduce(&mut deep, ReduceOp::Sum).unwrap();
+        if deep[0] > 0 {
+            break;
+        }
+    }
+    say("deep", comm.counters().stores.deep_ring);
+    comm.close().unwrap();
+}
+
 /// Calls that are repeated make trials of stores past the caches.
 #[test]
 fn publications_past_the_caches_have_the_same_elements() {
     for world in [2, 3] {
-        let counts = Communicator::run_local(world, |mut comm| {
-            let count = 96 << 10;
-            let mine = vector(comm.rank(), count);
-            let block = count / world;
-            for _ in 0..60 {
-                let mut sum = mine.clone();
-                comm.all_reduce(&mut sum, ReduceOp::Xor).unwrap();
-                let of_all = |at| (0..world).fold(0, |all, rank| all ^ value(rank, at));
-                assert!(sum.iter().enumerate().all(|(at, it)| *it == of_all(at)), "all-reduce");
-                let mut all = vec![0; block * world];
-                comm.all_gather((&mine[..block], &mut all)).unwrap();
-                let right = |at: usize| all[at] == value(at / block, at % block);
-                assert!((0..all.len()).all(right), "all-gather");
-                let mut data = mine.clone();
-                comm.broadcast(&mut data, world - 1).unwrap();
-                assert!((0..data.len()).all(|at| data[at] == value(world - 1, at)), "broadcast");
-            }
-            comm.counters().stores
-        });
+        let counts = Communicator::run_local(world, |mut comm| repeat(&mut comm));
         let past_caches: u64 = counts.iter().map(|it| it.past_caches).sum();
         let ordinary: u64 = counts.iter().map(|it| it.ordinary).sum();
         assert!(past_caches > 100 && ordinary > 100, "{counts:?}");

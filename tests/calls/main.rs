@@ -20,4 +20,12 @@ mod values;
 
 use maypole_tests::{case, common};
 
-spawn::rank_processes!(collectives, counters, determinism, own_schedules, random_cases, values);
+spawn::rank_processes!(
+    collectives,
+    counters,
+    determinism,
+    large,
+    own_schedules,
+    random_cases,
+    values
+);
