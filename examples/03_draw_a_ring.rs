@@ -38,10 +38,10 @@ fn main() {
     let seven = Algorithm::Tree
         .schedules(Collective::AllReduce, 7)
         .expect("trees take any number of ranks");
-    let svg = draw::svg(&seven, "all-reduce by tree");
+    let svg = maypole_pictures::svg(&seven, "all-reduce by tree");
     assert!(svg.starts_with("<svg"));
     println!(
-        "draw::svg draws the same as an SVG figure: {} bytes for 7 ranks in a tree",
+        "maypole_pictures::svg draws the same as an SVG figure: {} bytes for 7 ranks in a tree",
         svg.len()
     );
 }

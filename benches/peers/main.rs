@@ -31,17 +31,19 @@
 use anyhow::{Context, Result, ensure};
 use busy::BusyProcesses;
 use clap::Parser;
+use distance::CoreDistance;
 use programs::{Programs, Selection, Times};
 use record::Record;
-use state::MachineState;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
 mod busy;
+#[path = "../../src/cli/perf/measure/distance.rs"]
+#[allow(dead_code, unused_imports, reason = "perf measures barriers by it, and tests it")]
+mod distance;
 mod programs;
 mod record;
-mod state;
 #[path = "../../src/cli/statistics.rs"]
 mod statistics;
 mod summary;
@@ -237,9 +239,9 @@ impl PeersArgs {
             for attempt in 1..=ATTEMPTS {
                 let before = programs.barrier()?;
                 let taken = self.round(programs, group, selection, round)?;
-                let state = MachineState { before, after: programs.barrier()? };
+                let state = CoreDistance { before, after: programs.barrier()? };
                 eprintln!("{group}, round {}: {state}", round + 1);
-                if state.is_steady() || self.busy > 0 || attempt == ATTEMPTS {
+                if !state.changed() || self.busy > 0 || attempt == ATTEMPTS {
                     for (library, times) in taken {
                         record.add(group, round, library, &times)?;
                     }

@@ -1,7 +1,7 @@
 //! All measurements of a run, in memory and, on request, in a file with a JSON object a line.
 
+use crate::distance::CoreDistance;
 use crate::programs::{PeerPoint, Times};
-use crate::state::MachineState;
 use crate::{Group, OURS, statistics};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use std::path::Path;
 pub(crate) struct Record {
     times: BTreeMap<(String, usize, String), Times>,
     /// By group and round, in the order in which they were measured.
-    states: Vec<(String, usize, MachineState)>,
+    states: Vec<(String, usize, CoreDistance)>,
     file: Option<File>,
 }
 
@@ -68,7 +68,7 @@ impl Record {
         let group = text("group").context("no group")?;
         if let (Some(before), Some(after)) = (object["before"].as_f64(), object["after"].as_f64()) {
             let round = number("round").context("no round")? as usize;
-            self.states.push((group, round, MachineState { before, after }));
+            self.states.push((group, round, CoreDistance { before, after }));
             return Ok(());
         }
         let library = text("library").context("no library")?;
@@ -113,10 +113,10 @@ impl Record {
         &mut self,
         group: &Group,
         round: usize,
-        state: MachineState,
+        state: CoreDistance,
     ) -> Result<()> {
         if let Some(file) = &mut self.file {
-            let MachineState { before, after } = state;
+            let CoreDistance { before, after } = state;
             let line = json!({
                 "group": group.to_string(), "round": round, "before": before, "after": after,
             });
@@ -132,8 +132,8 @@ impl Record {
         let of_group = self.states.iter().filter(|state| state.0 == name);
         let rounds: Vec<String> = of_group
             .map(|(_, round, state)| {
-                let MachineState { before, after } = state;
-                let changed = if state.is_steady() { "" } else { ", changed" };
+                let CoreDistance { before, after } = state;
+                let changed = if state.changed() { ", changed" } else { "" };
                 format!("{}: {before:.3}/{after:.3}{changed}", round + 1)
             })
             .collect();

@@ -11,9 +11,10 @@
 use crate::output::{self, OutputError};
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
+use fit::{LinearFit, fit_line};
 use maypole::algorithms::Algorithm;
 use maypole::tuner::saved::TableLocation;
-use maypole::tuner::{CostTable, Costs, LinearFit, Plan, fit_line};
+use maypole::tuner::{CostTable, Costs, Plan};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, Error, ReduceOp, Transport};
 use maypole_kernels::ViewMut;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+mod fit;
 mod verdict;
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.

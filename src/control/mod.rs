@@ -15,8 +15,8 @@ pub(crate) mod transport;
 use crate::control::departures::Departures;
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
+use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
-use crate::execute::{AnyStream, SlowWait};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::RankSentence;
@@ -26,7 +26,6 @@ use error::ControlError;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -51,7 +50,7 @@ pub(crate) struct SurvivingGroup {
 }
 
 /// One rank's handle on its group. Ranks are those of the group.
-pub(crate) trait Control: Connector + Send + Sync + Debug {
+pub(crate) trait Control: Connector {
     /// Raised when the group cannot go on.
     fn alarm(&self) -> Arc<Alarm>;
 
@@ -82,10 +81,6 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
 
     /// Returns the place in which this rank's calls record what they do.
     fn activity(&self) -> Arc<GroupActivity>;
-
-    /// Notes a wait that has become slow. Now and then compares the calls of the awaited rank with
-    /// those of this rank; if they do not match, the group fails.
-    fn note_wait(&self, wait: SlowWait);
 
     /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
     /// match, as far as they are known within a second.

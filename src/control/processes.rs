@@ -6,7 +6,7 @@ use crate::control::transport::Transport;
 use crate::control::transport::{NO_DEVICES, VerbsOffer};
 use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
-use crate::execute::{AnyStream, SlowWait};
+use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
@@ -93,6 +93,19 @@ impl ProcessControl {
     }
 }
 
+impl WaitWatcher for ProcessControl {
+    fn has_left(&self, peer: usize) -> bool {
+        if let Some(wait) = self.activity.pending_wait() {
+            self.ask_calls_if_due(wait.target, wait.step, wait.windows);
+        }
+        self.service.left(self.members[peer]).is_some() || self.activity.has_left(peer)
+    }
+
+    fn note_wait(&self, wait: SlowWait) {
+        self.ask_calls_if_due(WaitTarget::Rank(wait.peer), wait.step, wait.windows);
+    }
+}
+
 impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
         self.service
@@ -115,13 +128,6 @@ impl Connector for ProcessControl {
             _ => 0,
         }
     }
-
-    fn has_left(&self, peer: usize) -> bool {
-        if let Some(wait) = self.activity.pending_wait() {
-            self.ask_calls_if_due(wait.target, wait.step, wait.windows);
-        }
-        self.service.left(self.members[peer]).is_some() || self.activity.has_left(peer)
-    }
 }
 
 impl Control for ProcessControl {
@@ -140,11 +146,8 @@ impl Control for ProcessControl {
     }
 
     fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError> {
-        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
-        let bytes = Board::deep_bytes(locals.len());
-        self.await_next(WaitTarget::MissingMembers);
-        let segment = self.service.share(self.group, &world, bytes, deadline);
-        Ok(Board::new(segment.map_err(|error| self.error(error))?, locals.len(), me))
+        let segment = self.segment(locals, 0, Board::deep_bytes(locals.len()), deadline)?;
+        Ok(Board::new(segment, locals.len(), me))
     }
 
     fn segment(
@@ -169,10 +172,6 @@ impl Control for ProcessControl {
 
     fn activity(&self) -> Arc<GroupActivity> {
         Arc::clone(&self.activity)
-    }
-
-    fn note_wait(&self, wait: SlowWait) {
-        self.ask_calls_if_due(WaitTarget::Rank(wait.peer), wait.step, wait.windows);
     }
 
     fn compare(&self, peer: usize) -> Option<CallMismatch> {

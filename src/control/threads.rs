@@ -11,7 +11,7 @@ use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
 use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
 use crate::execute::messages::Connector;
-use crate::execute::{AnyStream, SlowWait};
+use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
@@ -125,6 +125,22 @@ struct ThreadControl {
     departures: Arc<Departures>,
 }
 
+impl WaitWatcher for ThreadControl {
+    fn has_left(&self, peer: usize) -> bool {
+        self.shared.state().left.contains(&(self.path.clone(), peer))
+    }
+
+    fn note_wait(&self, wait: SlowWait) {
+        let awaited = WaitTarget::Rank(wait.peer);
+        if self.activity.wait(awaited, wait.step, wait.windows, turns::now())
+            && let Some(found) = self.compare(wait.peer)
+        {
+            let me = self.members[self.me];
+            self.fail(Cause::mismatch(self.group, &self.members, me, found));
+        }
+    }
+}
+
 impl Connector for ThreadControl {
     fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
         let (mine, theirs) = self.pair(peer);
@@ -136,10 +152,6 @@ impl Connector for ThreadControl {
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
         self.shared.state().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default()
-    }
-
-    fn has_left(&self, peer: usize) -> bool {
-        self.shared.state().left.contains(&(self.path.clone(), peer))
     }
 }
 
@@ -164,18 +176,6 @@ impl ThreadControl {
 
     fn activity_of(&self, peer: usize) -> Option<Arc<GroupActivity>> {
         self.shared.state().activities.get(&(self.path.clone(), peer)).cloned()
-    }
-
-    /// Compares the calls of `peer` with those of this rank, if that is due. Fails the group if they
-    /// do not match.
-    fn check_calls(&self, wait: SlowWait) {
-        let awaited = WaitTarget::Rank(wait.peer);
-        if self.activity.wait(awaited, wait.step, wait.windows, turns::now())
-            && let Some(found) = self.compare(wait.peer)
-        {
-            let me = self.members[self.me];
-            self.fail(Cause::mismatch(self.group, &self.members, me, found));
-        }
     }
 
     /// What rank `rank` of the world does: see [`RankStatus::of`].
@@ -237,7 +237,7 @@ impl Control for ThreadControl {
         };
         let slow = || {
             if let Some(peer) = missing().first() {
-                self.check_calls(SlowWait { peer: *peer, step: 0, windows: (0, 1) });
+                self.note_wait(SlowWait { peer: *peer, step: 0, windows: (0, 1) });
             }
         };
         let blobs = self.shared.until(deadline, &self.members, ready, slow)?;
@@ -293,10 +293,6 @@ impl Control for ThreadControl {
 
     fn activity(&self) -> Arc<GroupActivity> {
         Arc::clone(&self.activity)
-    }
-
-    fn note_wait(&self, wait: SlowWait) {
-        self.check_calls(wait);
     }
 
     fn compare(&self, peer: usize) -> Option<CallMismatch> {

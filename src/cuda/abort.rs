@@ -2,22 +2,15 @@
 
 use super::comm::Comm;
 use maypole_transports::cuda::ReportWords;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
     words: Option<Arc<ReportWords>>,
     inner: crate::comm::AbortHandle,
     aborted: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for LocalAbortHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LocalAbortHandle {{ aborted: {:?} }}", self.aborted)
-    }
 }
 
 impl LocalAbortHandle {

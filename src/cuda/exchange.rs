@@ -120,7 +120,7 @@ impl DeviceRank {
             })
         });
         let engine = self.comm.engine.get_mut();
-        engine.end_message_on_device();
+        engine.health().end_message();
         done.map_err(|why| self.fail(&first(), why))
     }
 

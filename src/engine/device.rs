@@ -224,11 +224,6 @@ impl Engine {
         Ok(self.health.activity().number_message(text))
     }
 
-    /// Ends the message: its kernel is started.
-    pub(crate) fn end_message_on_device(&mut self) {
-        self.health.end_message();
-    }
-
     /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives
     /// it, which are the ranks 0 and 1 of a broadcast.
     pub(crate) fn lower_message(bytes: usize, slots: DeviceSlots, sends: bool) -> Program {

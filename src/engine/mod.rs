@@ -24,7 +24,6 @@ pub(crate) mod limits;
 pub(crate) mod observers;
 mod registered;
 pub(crate) mod settings;
-mod watcher;
 
 use crate::control::Control;
 use crate::element::Factor;
@@ -41,7 +40,6 @@ use crate::engine::limits::TimeLimits;
 use crate::engine::observers::Observers;
 use crate::engine::registered::Registrations;
 use crate::engine::settings::CallSettings;
-use crate::engine::watcher::GroupWatcher;
 use crate::error::Result;
 use crate::execute::{ExecuteError, Executor};
 use crate::schedule::collective::Collective;
@@ -92,11 +90,10 @@ impl Engine {
         conditions: RunConditions,
     ) -> Self {
         let waiting = conditions.waiting;
-        let watcher = Box::new(GroupWatcher(Arc::clone(&control)));
         Self {
             rank,
             limits: TimeLimits::new(waiting.timeout()),
-            executor: Executor::new(rank, waiting, control.alarm(), watcher),
+            executor: Executor::new(rank, waiting, control.alarm(), Arc::clone(&control) as _),
             health: Health::new(rank, owner, control),
             calls: PreparedCalls::new(boards.world()),
             registrations: Registrations::default(),

@@ -37,7 +37,7 @@ use run::{ProgramRun, expected};
 use std::sync::Arc;
 pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
-pub use watcher::{SlowWait, Unwatched, WaitWatcher};
+pub use watcher::{SlowWait, WaitWatcher};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as far as the
 /// collective allows.
@@ -72,6 +72,7 @@ impl<'a> Buffers<'a> {
 }
 
 /// One rank's means of executing programs: its board, its streams and its policy of waiting.
+#[derive(Debug)]
 pub struct Executor {
     board: Option<Board>,
     /// The rank of each local rank.
@@ -82,7 +83,7 @@ pub struct Executor {
     streams: PeerStreams,
     waiting: Waiting,
     alarm: Arc<Alarm>,
-    watcher: Box<dyn WaitWatcher>,
+    watcher: Arc<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
     /// consumed, but this rank's consumption counters do not say so yet.
     uncounted: Option<u64>,
@@ -97,25 +98,13 @@ pub struct Executor {
     store_counts: StoreCounts,
 }
 
-impl std::fmt::Debug for Executor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { board, locals, me, positions, streams, .. } = self;
-        f.debug_struct("Executor")
-            .field("me", &locals[*me])
-            .field("board", board)
-            .field("positions", positions)
-            .field("streams", streams)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Executor {
     /// Makes the executor of a rank that shares no board yet.
     pub fn new(
         rank: usize,
         waiting: Waiting,
         alarm: Arc<Alarm>,
-        watcher: Box<dyn WaitWatcher>,
+        watcher: Arc<dyn WaitWatcher>,
     ) -> Self {
         Self {
             board: None,

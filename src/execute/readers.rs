@@ -59,7 +59,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 // The slot does not tell which reader is late, so they are noted in turn.
                 let next = readers().cycle().nth(checks).expect("an audience has a member");
                 checks = (checks + 1) % MAX_RANKS;
-                watcher.note(SlowWait { peer: next, step: at, windows });
+                watcher.note_wait(SlowWait { peer: next, step: at, windows });
                 let gone = readers().find(|rank| watcher.has_left(*rank));
                 // All that a reader consumed before it left is visible by now, and another reader may be
                 // the one that is late.

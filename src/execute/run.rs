@@ -186,7 +186,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                     streams.borrow_mut().drive(buffers);
                 }
                 if polls.is_peer_check_due() {
-                    watcher.note(wait);
+                    watcher.note_wait(wait);
                     never_published(board, expected, base, || watcher.has_left(rank)).map(Err)
                 } else {
                     None
@@ -292,7 +292,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 None => {
                     polls.count();
                     if polls.is_peer_check_due() {
-                        watcher.note(wait);
+                        watcher.note_wait(wait);
                     }
                     let (rank, fault) = streams.take_fault()?;
                     Some(Err((rank, LinkError::Lost(fault))))

@@ -145,7 +145,7 @@ impl PeerStreams {
 #[cfg(test)]
 mod tests {
     use crate::algorithms::Algorithm;
-    use crate::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError, Unwatched};
+    use crate::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError};
     use crate::lower::{LoweringInput, Program, lower};
     use crate::schedule::collective::Collective;
     use crate::schedule::hosts::Boards;
@@ -182,7 +182,7 @@ mod tests {
         let program = gather();
         let waiting = Waiting::new(1, 1, TIMEOUT);
         let alarm = Arc::new(Alarm::default());
-        let mut executor = Executor::new(0, waiting, alarm, Box::new(Unwatched));
+        let mut executor = Executor::new(0, waiting, alarm, Arc::new(()));
         let mut peers: Vec<(usize, Mem)> = Vec::new();
         for peer in [1, 2] {
             let (here, there) = mem::pair(64);
@@ -226,7 +226,7 @@ mod tests {
         let program = lower(&input, rank, Placement::Apart).unwrap();
         let alarm = Arc::new(Alarm::default());
         let waiting = Waiting::new(world, 2, TIMEOUT);
-        let mut executor = Executor::new(rank, waiting, alarm, Box::new(Unwatched));
+        let mut executor = Executor::new(rank, waiting, alarm, Arc::new(()));
         for (peer, stream) in streams {
             executor.streams().insert(peer, AnyStream::Tcp(stream));
         }

@@ -14,28 +14,20 @@ pub struct SlowWait {
 }
 
 /// The control plane, as far as waits need it. Called only once a wait has become slow.
-pub trait WaitWatcher: Send + Sync {
+pub trait WaitWatcher: fmt::Debug + Send + Sync {
     /// Returns true if `rank` has left in order.
     fn has_left(&self, rank: usize) -> bool;
 
-    /// Notes a slow wait. Called again while the wait lasts.
-    fn note(&self, wait: SlowWait);
+    /// Notes a slow wait. Called again while the wait lasts. Now and then the calls of the awaited rank
+    /// are compared with those of this rank; if they do not match, the group fails.
+    fn note_wait(&self, wait: SlowWait);
 }
 
-impl fmt::Debug for dyn WaitWatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WaitWatcher")
-    }
-}
-
-/// The watcher of ranks that have no control plane: no rank leaves, and nothing is noted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
-
-impl WaitWatcher for Unwatched {
+/// Ranks that have no control plane: no rank leaves, and nothing is noted.
+impl WaitWatcher for () {
     fn has_left(&self, _: usize) -> bool {
         false
     }
 
-    fn note(&self, _: SlowWait) {}
+    fn note_wait(&self, _: SlowWait) {}
 }

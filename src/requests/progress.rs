@@ -73,8 +73,6 @@ struct Jobs<C> {
     /// How many were queued and how many were taken from the queue, ever.
     queued: AtomicUsize,
     taken: AtomicUsize,
-    /// How many are not over.
-    in_flight: AtomicUsize,
     /// The thread of requests looks at the queue now and then.
     is_looked_after: AtomicBool,
     /// The thread that runs jobs.
@@ -94,14 +92,12 @@ impl<C: EngineBorrower> Jobs<C> {
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
-            in_flight: AtomicUsize::new(0),
             is_looked_after: AtomicBool::new(false),
             runner: Arc::default(),
         }
     }
 
     fn add(&self, job: RequestJob<'static, C>) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
         lock(&self.queue).push_back(job);
         self.queued.fetch_add(1, Ordering::SeqCst);
     }
@@ -121,7 +117,6 @@ impl<C: EngineBorrower> Jobs<C> {
             let Some(job) = lock(&self.queue).pop_front() else { break };
             self.taken.fetch_add(1, Ordering::SeqCst);
             job(comm);
-            self.in_flight.fetch_sub(1, Ordering::Release);
         }
         *lock(&self.runner) = None;
     }
@@ -159,7 +154,7 @@ impl<C: EngineBorrower> RunsJobs for Jobs<C> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Jobs catch panics, so what a lock guards is whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -212,7 +207,7 @@ impl<C: EngineBorrower> Progress<C> {
 
     /// True while a job is running or queued.
     pub(crate) fn is_busy(&self) -> bool {
-        self.jobs.in_flight.load(Ordering::Acquire) > 0
+        self.jobs.has_left() || lock(&self.jobs.runner).is_some()
     }
 
     /// Lets the thread leave the group after all jobs. The engine was lent.

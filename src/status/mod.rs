@@ -21,12 +21,11 @@ pub(crate) use file::report_failure;
 use maypole_transports::OwnerProcess;
 #[doc(hidden)]
 pub use server::StatusMessage;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 /// Tells the status of a rank from any thread, also while a call of the rank blocks. See
 /// [`Communicator::status_handle`](crate::Communicator::status_handle).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StatusHandle {
     control: Weak<dyn Control>,
     owner: OwnerProcess,
@@ -42,11 +41,5 @@ impl StatusHandle {
         // A lock that another thread held during the fork stays locked in the child.
         let control = self.control.upgrade().filter(|_| self.owner.is_current())?;
         Some(control.status())
-    }
-}
-
-impl fmt::Debug for StatusHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusHandle").finish_non_exhaustive()
     }
 }

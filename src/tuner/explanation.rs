@@ -216,7 +216,8 @@ impl fmt::Display for Explanation {
         write!(f, " of {bytes} bytes on {world} ranks, ")?;
         match self.pair_groups.iter().any(|group| group.transport == TransportKind::CudaPeer) {
             true => writeln!(f, "on GPUs")?,
-            false => writeln!(f, "{}", Crowding(*crowding))?,
+            false if *crowding < 2 => writeln!(f, "each with a core of its own")?,
+            false => writeln!(f, "{crowding} to a core")?,
         }
         self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
         if let Some(DevicePrices { links, source, .. }) = &self.gpus {
@@ -352,17 +353,6 @@ fn reaching(
             writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
         }
         None => Ok(()),
-    }
-}
-
-struct Crowding(usize);
-
-impl fmt::Display for Crowding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 | 1 => f.write_str("each with a core of its own"),
-            many => write!(f, "{many} to a core"),
-        }
     }
 }
 

@@ -14,7 +14,6 @@
 mod candidates;
 mod costs;
 mod explanation;
-mod fit;
 mod gpus;
 mod pairs;
 mod price;
@@ -29,7 +28,6 @@ use crate::schedule::hosts::Boards;
 pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
 pub use explanation::{DevicePrices, Explanation, MeasuredTime};
-pub use fit::{LinearFit, fit_line};
 pub use gpus::{DeviceQuestion, schedules};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
@@ -163,9 +161,8 @@ pub fn choose(
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
     let mut candidates = price::priced(question, None, table);
     let plan = settle(&candidates, wanted);
-    let extra = plan_row(&candidates, plan).is_none();
-    if extra {
-        candidates.push(price::price_of(question, plan, table));
+    if candidates.iter().all(|one| one.plan != plan) {
+        candidates.push(price::Pricer::new(question, plan.algorithm, table).candidate(plan));
     }
     for candidate in &mut candidates {
         candidate.verdict = CandidateVerdict::of(candidate, plan, wanted);
@@ -236,8 +233,4 @@ fn settle(candidates: &[Candidate], wanted: Option<PlanOverride>) -> Plan {
         .filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
     let asked: Vec<Candidate> = asked.copied().collect();
     best(&asked).expect("every collective has an algorithm").plan
-}
-
-fn plan_row(candidates: &[Candidate], plan: Plan) -> Option<&Candidate> {
-    candidates.iter().find(|one| one.plan == plan)
 }

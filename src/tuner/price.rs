@@ -47,17 +47,12 @@ pub(super) fn priced(
     let mut pricer: Option<Pricer<'_>> = None;
     let price = |plan: Plan| {
         // Rows of one algorithm follow one another and share its simulation.
-        if !pricer.as_ref().is_some_and(|pricer| pricer.is_of(plan.algorithm)) {
+        if !pricer.as_ref().is_some_and(|pricer| pricer.algorithm == Some(plan.algorithm)) {
             pricer = Some(Pricer::new(question, plan.algorithm, table));
         }
         pricer.as_ref().expect("just made").candidate(plan)
     };
     rows(question, only).into_iter().map(price).collect()
-}
-
-/// One plan with its price.
-pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -> Candidate {
-    Pricer::new(question, plan.algorithm, table).candidate(plan)
 }
 
 /// The price of a call by `schedules`, one for each rank, as that of a candidate is found: nanoseconds
@@ -153,10 +148,6 @@ impl<'a> Pricer<'a> {
     pub(super) fn with_own_part(self) -> Self {
         // The buffer of a broadcast is input and output.
         Self { own: !matches!(self.question.collective, Collective::Broadcast { .. }), ..self }
-    }
-
-    fn is_of(&self, algorithm: Algorithm) -> bool {
-        self.algorithm == Some(algorithm)
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {

@@ -1,5 +1,6 @@
 //! The file of the measured costs: one small file in the user's cache directory.
 
+use crate::topology::detect::CpuInfo;
 use crate::tuner::costs::LONGEST;
 use crate::tuner::{CostTable, TableError};
 use std::ffi::OsString;
@@ -181,10 +182,9 @@ fn only_a_file(path: &Path) -> Result<(), TableFileError> {
 
 /// This machine, in a few words: its processor and how many there are.
 fn machine() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let count = text.lines().filter(|line| line.starts_with("processor")).count();
-    format!("{count} x {}", model.map_or("a processor without a name", |(_, name)| name.trim()))
+    let info = CpuInfo::read(Path::new("/"));
+    let name = info.name().unwrap_or_else(|| "a processor without a name".to_owned());
+    format!("{} x {name}", info.count())
 }
 
 /// Reads a table that must be of this machine, or name none.

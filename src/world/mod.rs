@@ -18,4 +18,13 @@ mod verbs;
 #[doc(hidden)]
 pub use sentence::RankSentence;
 pub(crate) use sentence::{group_name, rank_name};
+use std::collections::VecDeque;
 pub(crate) use verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
+
+/// Adds `item` to a queue that keeps the last `most` items.
+fn keep_last<T>(queue: &mut VecDeque<T>, most: usize, item: T) {
+    if queue.len() == most {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}

@@ -16,6 +16,7 @@ const CRATES: &[(&str, &str)] = &[
     ("examples/search/src", "maypole_search"),
     ("examples/train/src", "maypole_train"),
     ("src/cluster", "maypole_cluster"),
+    ("src/pictures", "maypole_pictures"),
     ("src/testing", "maypole_testing"),
     ("src", "maypole"),
 ];

@@ -13,7 +13,12 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
     ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),
     ("src", "kernels/src transports/src", "the library stands on transports and kernels alone"),
-    ("src/cluster", "src", "what is known of clusters stands on the library, and has no effects"),
+    ("src/pictures", "src", "a picture shows what the library made, and has no effects"),
+    (
+        "src/cluster",
+        "src src/pictures",
+        "what is known of clusters stands on the library, and has no effects",
+    ),
     (
         "src/testing",
         "kernels/src src transports/src",
@@ -36,17 +41,17 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "examples/lab/src",
-        "examples/trainer/src src",
+        "examples/trainer/src src src/pictures",
         "the trainer is examined by its public parts, and names none of those who do it",
     ),
     (
         "examples/planner/src",
-        "examples/trainer/src src src/cluster",
+        "examples/trainer/src src src/cluster src/pictures",
         "the planner is arithmetic; it starts no rank",
     ),
     (
         "examples/search/src",
-        "examples/trainer/src src",
+        "examples/trainer/src src src/pictures",
         "a search trains trials; nothing below it knows that it is one of many",
     ),
     ("src/{labels,wire}", "", "numbers of names, and bytes of plain data, whatever they say"),

@@ -2,7 +2,7 @@
 //! communicators.
 
 use maypole::Element;
-use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor, Unwatched};
+use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor};
 use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::hosts::Boards;
@@ -39,7 +39,7 @@ impl World {
                 UsableCores::count([&UsableCores::of_this_thread()]),
                 TIMEOUT,
             );
-            let mut executor = Executor::new(rank, waiting, Arc::clone(alarm), Box::new(Unwatched));
+            let mut executor = Executor::new(rank, waiting, Arc::clone(alarm), Arc::new(()));
             if locals.len() > 1 {
                 let region = boards
                     .entry(*host)

@@ -11,7 +11,7 @@ use maypole::schedule::hosts::{Boards, ReachedMemory};
 use maypole::schedule::{Layout, Placement};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, View, ViewMut};
 use maypole_transports::process_memory::MemoryBeacon;
-use maypole_transports::registered::{RegisteredBuffer, Registration, SharedRegistration, Ticket};
+use maypole_transports::registered::{RegisteredBuffer, Registration, Ticket};
 use maypole_transports::shm::Segment;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,7 +31,7 @@ struct RegisteredOperation {
 
 /// The memory of one rank.
 struct RankMemory {
-    registration: SharedRegistration,
+    registration: Registration,
     /// The input and the output; in place, the whole.
     buffers: Vec<RegisteredBuffer<f32>>,
     input: Option<Ticket>,
@@ -41,7 +41,7 @@ struct RankMemory {
 }
 
 impl RankMemory {
-    fn ticket(registration: &SharedRegistration, part: &[f32]) -> Option<Ticket> {
+    fn ticket(registration: &Registration, part: &[f32]) -> Option<Ticket> {
         let offset = registration.offset_of(View::of(part))?;
         Some(Ticket { registration: 0, offset, len: size_of_val(part) as u64 })
     }
@@ -142,11 +142,11 @@ impl RegisteredOperation {
     /// Registered buffers of all ranks, with their inputs.
     fn memory(&self, whole: &[Vec<f32>]) -> Vec<RankMemory> {
         let lengths = vec![ARENA; whole.len()];
-        let bytes = SharedRegistration::bytes(&lengths).unwrap();
+        let bytes = Registration::bytes(&lengths).unwrap();
         let segment = Segment::create(bytes).unwrap();
         let of_rank = |(me, whole): (usize, &Vec<f32>)| {
             let segment = Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), bytes);
-            let made = SharedRegistration::new(segment.unwrap(), &lengths, me);
+            let made = Registration::new(segment.unwrap(), &lengths, me);
             let (registration, arena) = made.unwrap();
             let brings = self.operation.brings(me);
             let holds = self.operation.holds(me);

@@ -1,4 +1,4 @@
-//! Traces of the simulator and of real runs show what happened.
+//! Traces of real runs show what happened.
 
 #[path = "../common/spawn.rs"]
 mod spawn;
@@ -8,6 +8,5 @@ mod broken;
 mod file;
 mod messages;
 mod recorded;
-mod simulated;
 
 spawn::rank_processes!(admitted, broken, messages, recorded);

@@ -1,7 +1,7 @@
 //! The trade-off as SVG: for each mesh the memory of its fullest rank and the time of a step.
 
 use crate::search::{Advice, PricedStrategy};
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;

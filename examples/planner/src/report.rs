@@ -96,8 +96,8 @@ fn row(nth: usize, way: &PricedStrategy) -> String {
     let share = way.price.parts().map(|(_, part)| 100.0 * part / seconds);
     let [compute, again, tp, cp, ep, stages, bubble, copies, update] = share;
     format!(
-        "{nth:>3} {seconds:>8.3} {:>4.1}% {:>6.1} | {compute:>7.1} {again:>5.1} {tp:>4.1} {cp:>4.1} \
-         {ep:>4.1} {stages:>6.1} {bubble:>6.1} {copies:>4.1} {update:>6.1}\n    {}\n",
+        "{nth:>3} {seconds:>8.3} {:>4.1}% {:>6.1} | {compute:>7.1} {again:>5.1} {tp:>4.1} \
+         {cp:>4.1} {ep:>4.1} {stages:>6.1} {bubble:>6.1} {copies:>4.1} {update:>6.1}\n    {}\n",
         100.0 * way.utilisation,
         way.bytes.total() / GB,
         way.strategy

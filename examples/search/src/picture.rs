@@ -3,7 +3,7 @@
 
 use crate::run::SearchJournal;
 use crate::table::{TrialRow, rows};
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 420.0;
@@ -113,8 +113,8 @@ const AXES: [&str; 6] = ["rate (log)", "warm-up", "width", "rows", "shape", "los
 pub fn coordinates(journal: &SearchJournal) -> String {
     let mut out = open(
         "settings of all trials, and the loss of each where it ended",
-        "one line a trial; blue: the best; brown: in the last rung; grey: in the first alone; without \
-         a loss: at the top",
+        "one line a trial; blue: the best; brown: in the last rung; grey: in the first alone; \
+         without a loss: at the top",
     );
     let order: Vec<TrialRow> = rows(journal).into_iter().take(MOST_TRIALS).collect();
     let all: Vec<[f64; 6]> = order.iter().map(|row| numbers(journal, row)).collect();

@@ -2,11 +2,11 @@
 
 use crate::output;
 use crate::output::files;
-use maypole::schedule::draw::page::{MOST_BYTES, MOST_RANKS};
 use maypole_lab::combine;
 use maypole_lab::replay::{TraceFigures, equal_stages, simulate};
 use maypole_lab::report::draw::{LEGEND, svg, text};
 use maypole_lab::report::page::{MOST_PLACES, TimedPlan, page};
+use maypole_pictures::page::{MOST_BYTES, MOST_RANKS};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use std::path::{Path, PathBuf};

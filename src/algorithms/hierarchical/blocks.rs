@@ -1,7 +1,8 @@
 //! Collectives of one block a rank. Across hosts, the blocks of a host travel together.
 
 use super::group::{ChunkMap, HostGroup};
-use crate::algorithms::compose::{Composer, WholeBuffer};
+use crate::algorithms::compose::Composer;
+use crate::algorithms::compose::WholeBuffer::{Input, Output};
 use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 
@@ -9,17 +10,11 @@ impl HostGroup {
     pub(super) fn gather(&self, root: usize) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(root);
-        let room = if self.rank == root { WholeBuffer::Output } else { whole.row() };
+        let room = if self.rank == root { Output } else { whole.row() };
         let local = Collective::Gather { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &self.own_blocks(), (WholeBuffer::Input, room))?;
+        self.within(&mut whole, local, &self.own_blocks(), (Input, room))?;
         let across = Collective::Gather { root: self.node_of(root) };
-        self.across(
-            &mut whole,
-            across,
-            &leaders,
-            &self.blocks_of_hosts(),
-            (room, WholeBuffer::Output),
-        )?;
+        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (room, Output))?;
         Some(whole.end())
     }
 
@@ -31,9 +26,9 @@ impl HostGroup {
             &mut whole,
             Collective::Gather { root: 0 },
             &self.own_blocks(),
-            (WholeBuffer::Input, WholeBuffer::Output),
+            (Input, Output),
         )?;
-        let rooms = (WholeBuffer::Output, WholeBuffer::Output);
+        let rooms = (Output, Output);
         self.across(&mut whole, Collective::AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
         self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, rooms)?;
         Some(whole.end())
@@ -43,17 +38,11 @@ impl HostGroup {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(root);
         // The root keeps the blocks of its host where they are.
-        let room = if self.rank == root { WholeBuffer::Input } else { whole.row() };
+        let room = if self.rank == root { Input } else { whole.row() };
         let across = Collective::Scatter { root: self.node_of(root) };
-        self.across(
-            &mut whole,
-            across,
-            &leaders,
-            &self.blocks_of_hosts(),
-            (WholeBuffer::Input, room),
-        )?;
+        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (Input, room))?;
         let local = Collective::Scatter { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &self.own_blocks(), (room, WholeBuffer::Output))?;
+        self.within(&mut whole, local, &self.own_blocks(), (room, Output))?;
         Some(whole.end())
     }
 
@@ -63,7 +52,7 @@ impl HostGroup {
         let all = ChunkMap::Vector((0..self.world()).collect());
         let sums = whole.row();
         let results = whole.row();
-        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, sums))?;
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Input, sums))?;
         self.across(
             &mut whole,
             Collective::ReduceScatter,
@@ -75,7 +64,7 @@ impl HostGroup {
             &mut whole,
             Collective::Scatter { root: 0 },
             &self.own_blocks(),
-            (results, WholeBuffer::Output),
+            (results, Output),
         )?;
         Some(whole.end())
     }

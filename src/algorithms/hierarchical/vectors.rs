@@ -1,7 +1,8 @@
 //! Collectives of whole vectors, which may be cut as the algorithms of the parts need it.
 
 use super::group::{ChunkMap, HostGroup};
-use crate::algorithms::compose::{Composer, WholeBuffer};
+use crate::algorithms::compose::Composer;
+use crate::algorithms::compose::WholeBuffer::{Input, Output};
 use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 
@@ -13,29 +14,18 @@ impl HostGroup {
         let sums = whole.row();
         let slice = |leader| ChunkMap::Vector((leader * pieces..(leader + 1) * pieces).collect());
         for root in 0..leaders {
-            self.within(
-                &mut whole,
-                Collective::Reduce { root },
-                &slice(root),
-                (WholeBuffer::Input, sums),
-            )?;
+            self.within(&mut whole, Collective::Reduce { root }, &slice(root), (Input, sums))?;
         }
         for leader in 0..leaders {
             let ranks: Vec<usize> = self.nodes.iter().map(|node| node[leader]).collect();
-            self.across(
-                &mut whole,
-                Collective::AllReduce,
-                &ranks,
-                &slice(leader),
-                (sums, WholeBuffer::Output),
-            )?;
+            self.across(&mut whole, Collective::AllReduce, &ranks, &slice(leader), (sums, Output))?;
         }
         for root in 0..leaders {
             self.within(
                 &mut whole,
                 Collective::Broadcast { root },
                 &slice(root),
-                (WholeBuffer::Output, WholeBuffer::Output),
+                (Output, Output),
             )?;
         }
         Some(whole.end())
@@ -47,9 +37,9 @@ impl HostGroup {
         let mut whole = Composer::new(pieces);
         let all = ChunkMap::Vector((0..pieces).collect());
         let leaders = self.leaders(root);
-        self.across(&mut whole, across, &leaders, &all, (WholeBuffer::Input, WholeBuffer::Output))?;
+        self.across(&mut whole, across, &leaders, &all, (Input, Output))?;
         let local = Collective::Broadcast { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &all, (WholeBuffer::Output, WholeBuffer::Output))?;
+        self.within(&mut whole, local, &all, (Output, Output))?;
         Some(whole.end())
     }
 
@@ -61,8 +51,8 @@ impl HostGroup {
         let leaders = self.leaders(root);
         let sums = whole.row();
         let local = Collective::Reduce { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &all, (WholeBuffer::Input, sums))?;
-        self.across(&mut whole, across, &leaders, &all, (sums, WholeBuffer::Output))?;
+        self.within(&mut whole, local, &all, (Input, sums))?;
+        self.across(&mut whole, across, &leaders, &all, (sums, Output))?;
         Some(whole.end())
     }
 
@@ -77,14 +67,9 @@ impl HostGroup {
         let all = ChunkMap::Vector((0..pieces).collect());
         let leaders = self.leaders(0);
         let heard = whole.row();
-        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, heard))?;
-        self.across(&mut whole, across, &leaders, &all, (heard, WholeBuffer::Output))?;
-        self.within(
-            &mut whole,
-            Collective::Broadcast { root: 0 },
-            &all,
-            (WholeBuffer::Output, WholeBuffer::Output),
-        )?;
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Input, heard))?;
+        self.across(&mut whole, across, &leaders, &all, (heard, Output))?;
+        self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, (Output, Output))?;
         Some(whole.end())
     }
 }

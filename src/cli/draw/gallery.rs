@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::{names, output};
 use anyhow::{Context, Result, ensure};
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw::page::MOST_RANKS;
+use maypole_pictures::page::MOST_RANKS;
 use std::path::Path;
 use std::process::ExitCode;
 

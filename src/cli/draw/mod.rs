@@ -10,10 +10,11 @@ use crate::{names, output, simulate, sizes};
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw::page::{MOST_BYTES, MOST_RANKS};
 use maypole::schedule::draw::{self, values};
-use maypole::schedule::simulate::{Cost, Ports, step_ends, timeline};
+use maypole::schedule::simulate::{Cost, Ports, activities};
 use maypole::schedule::{Layout, Schedule};
+use maypole_pictures::page::{MOST_BYTES, MOST_RANKS};
+use maypole_pictures::timeline;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -141,7 +142,11 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
         output::save("--html", path, args.page(&named)?)?;
     } else if let Some(path) = &args.svg {
         let name = names::dashed(named.collective);
-        output::save("--svg", path, draw::svg(&named.schedules, &format!("{name} by {by}")))?;
+        output::save(
+            "--svg",
+            path,
+            maypole_pictures::svg(&named.schedules, &format!("{name} by {by}")),
+        )?;
     } else if let Some(path) = &args.save {
         named.save("--save", path)?;
     } else {
@@ -183,16 +188,14 @@ impl ClockArgs {
         let layout = Layout::even(bytes, schedules[0].chunks);
         let cost = Cost { alpha, beta, gamma, ports: Ports::Single };
         let stuck = "the schedules cannot be simulated";
-        let (estimate, trace) =
-            timeline(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
-        let ends = step_ends(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
-        let end = estimate.seconds * 1e6;
+        let run = activities(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
+        let end = run.estimate.seconds * 1e6;
         let size = sizes::name(bytes);
         let told = format!(
             "{size} in {windows} windows, alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} \
              s/byte: {end:.1} us."
         );
-        Ok(page::Clock { trace, ends, told })
+        Ok(page::Clock { trace: timeline::trace(&run.activities), ends: run.ends, told })
     }
 }
 

@@ -5,10 +5,11 @@
 //! holds with a walk of the same schedules.
 
 use maypole::schedule::collective::{Collective, HeldChunks};
-use maypole::schedule::draw::{self, page::SteppedPage};
+use maypole::schedule::draw;
 use maypole::schedule::trace::{Fact, Slice, SliceKind, Trace};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Schedule, Span, Step};
+use maypole_pictures::page::SteppedPage;
 use serde_json::{Value, json};
 
 /// The page that lists the pages of a gallery.

@@ -4,7 +4,7 @@
 //! test there. All files that are filled in are compiled and tested together, so that a look at all
 //! exercises builds once.
 
-use super::exercise::{Exercise, Progress};
+use super::exercise::{Exercise, ExerciseProgress};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +48,8 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Exercise>> {
     let tested = if filled.is_empty() { None } else { Some(Tested::run(&filled)?) };
     let exercise = |(path, text): (&PathBuf, &String)| {
         let tested = tested.as_ref().filter(|_| !text.contains(BLANK));
-        let progress = tested.map_or(Progress::Open, |tested| tested.progress(&super::stem(path)));
+        let progress =
+            tested.map_or(ExerciseProgress::Open, |tested| tested.progress(&super::stem(path)));
         Exercise { task: task(text), progress }
     };
     Ok(files.iter().zip(&texts).map(exercise).collect())
@@ -101,19 +102,19 @@ impl Tested {
     }
 
     /// What was said of the test `name`.
-    fn progress(&self, name: &str) -> Progress {
+    fn progress(&self, name: &str) -> ExerciseProgress {
         if !self.printed.contains("test result: ") {
             let why = format!("it does not compile.\n\n{}", self.complaints.trim());
-            return Progress::Wrong(String::new(), why);
+            return ExerciseProgress::Wrong(String::new(), why);
         }
         let head = format!("---- {name} stdout ----");
         let Some((_, rest)) = self.printed.split_once(&head) else {
-            return Progress::Done("its test passes".to_owned());
+            return ExerciseProgress::Done("its test passes".to_owned());
         };
         let ends = ["\n---- ", "\nfailures:"].into_iter().filter_map(|end| rest.find(end));
         let said = &rest[..ends.min().unwrap_or(rest.len())];
         let is_noise = |line: &&str| line.starts_with("note: ") || line.trim().is_empty();
         let lines: Vec<&str> = said.lines().filter(|line| !is_noise(line)).collect();
-        Progress::Wrong(String::new(), lines.join("\n"))
+        ExerciseProgress::Wrong(String::new(), lines.join("\n"))
     }
 }

@@ -57,7 +57,7 @@ struct TaskOnly {
 
 /// How far an exercise is.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(super) enum ExerciseProgress {
     /// It is right; what is to be said of it.
     Done(String),
     /// Its blanks are open.
@@ -69,7 +69,7 @@ pub(super) enum Progress {
 /// An exercise as it stands in its file.
 pub(super) struct Exercise {
     pub(super) task: String,
-    pub(super) progress: Progress,
+    pub(super) progress: ExerciseProgress,
 }
 
 impl Exercise {
@@ -84,8 +84,8 @@ impl Exercise {
         // The task may speak of blanks.
         let is_open = text.replacen(&task, "", 1).contains(BLANK);
         let progress = match toml::from_str::<ExerciseFile>(&text) {
-            _ if is_open => Progress::Open,
-            Err(error) => Progress::Wrong(String::new(), error.to_string()),
+            _ if is_open => ExerciseProgress::Open,
+            Err(error) => ExerciseProgress::Wrong(String::new(), error.to_string()),
             Ok(file) => file.progress().with_context(|| format!("{name}"))?,
         };
         Ok(Self { task, progress })
@@ -93,7 +93,7 @@ impl Exercise {
 }
 
 impl ExerciseFile {
-    fn progress(&self) -> Result<Progress> {
+    fn progress(&self) -> Result<ExerciseProgress> {
         match (&self.schedule, &self.predict) {
             (Some(file), None) => Ok(self.want.progress(file)),
             (None, Some(prediction)) => prediction.progress(),
@@ -103,24 +103,24 @@ impl ExerciseFile {
 }
 
 impl Wanted {
-    fn progress(&self, file: &ScheduleFile) -> Progress {
+    fn progress(&self, file: &ScheduleFile) -> ExerciseProgress {
         let schedules = file.schedules();
         let picture = draw::text(schedules);
         if let Err(flaw) = verify(file.collective(), schedules, Placement::Apart) {
-            return Progress::Wrong(picture, in_words(&flaw, schedules));
+            return ExerciseProgress::Wrong(picture, in_words(&flaw, schedules));
         }
         let (rounds, sent) = (rounds(schedules), sent(schedules));
         if let Some(most) = self.rounds.filter(|most| rounds > *most) {
             let why = format!("it is right, and {rounds} messages follow one another, not {most}");
-            return Progress::Wrong(picture, why);
+            return ExerciseProgress::Wrong(picture, why);
         }
         if let Some(most) = self.sent.filter(|most| sent > *most) {
             let why = format!("it is right, and a rank sends {sent:.3} vectors, not {most}");
-            return Progress::Wrong(picture, why);
+            return ExerciseProgress::Wrong(picture, why);
         }
         match super::real::run(file) {
-            Err(why) => Progress::Wrong(picture, why),
-            Ok(ran) => Progress::Done(format!(
+            Err(why) => ExerciseProgress::Wrong(picture, why),
+            Ok(ran) => ExerciseProgress::Done(format!(
                 "{picture}\nproved; {rounds} messages follow one another, and the busiest rank sends \
                  {sent:.3} vectors; {ran}"
             )),
@@ -142,18 +142,18 @@ fn sent(schedules: &[Schedule]) -> f64 {
 }
 
 impl Prediction {
-    fn progress(&self) -> Result<Progress> {
+    fn progress(&self) -> Result<ExerciseProgress> {
         let seconds = self.seconds()?;
         let Ok(guess) = self.microseconds.parse::<f64>() else {
             let why = format!("{:?} is not a number of microseconds", self.microseconds);
-            return Ok(Progress::Wrong(String::new(), why));
+            return Ok(ExerciseProgress::Wrong(String::new(), why));
         };
         let (true_value, times) = (seconds * 1e6, guess / (seconds * 1e6));
         Ok(if (times - 1.0).abs() <= NEAR {
-            Progress::Done(format!("the simulator says {true_value:.2} microseconds"))
+            ExerciseProgress::Done(format!("the simulator says {true_value:.2} microseconds"))
         } else {
             let why = format!("{guess} microseconds are {times:.2} times what the simulator says");
-            Progress::Wrong(String::new(), why)
+            ExerciseProgress::Wrong(String::new(), why)
         })
     }
 

@@ -6,7 +6,7 @@ mod real;
 
 use crate::output;
 use anyhow::{Context, Result, ensure};
-use exercise::{Exercise, Progress};
+use exercise::{Exercise, ExerciseProgress};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -130,11 +130,11 @@ fn show(path: &Path, exercise: &Exercise, is_alone: bool) -> Result<bool> {
     let (name, task) = (stem(path), exercise.task.trim());
     let head = format!("{name}: not done yet, in {}\n\n{task}\n", path.display());
     match &exercise.progress {
-        Progress::Done(said) if is_alone => {
+        ExerciseProgress::Done(said) if is_alone => {
             output::print_line(format_args!("{name}: done\n\n{said}"))?
         }
-        Progress::Done(_) => output::print_line(format_args!("{name}: done"))?,
-        Progress::Open => {
+        ExerciseProgress::Done(_) => output::print_line(format_args!("{name}: done"))?,
+        ExerciseProgress::Open => {
             let what = match path.extension().is_some_and(|kind| kind == "rs") {
                 true => {
                     "Write its body in the place of todo!(...). Checking it builds a test program."
@@ -143,9 +143,9 @@ fn show(path: &Path, exercise: &Exercise, is_alone: bool) -> Result<bool> {
             };
             output::print_line(format_args!("{head}\n{what}"))?;
         }
-        Progress::Wrong(picture, why) => {
+        ExerciseProgress::Wrong(picture, why) => {
             output::print_line(format_args!("{head}\n{picture}\nNot right yet: {why}"))?;
         }
     }
-    Ok(matches!(exercise.progress, Progress::Done(_)))
+    Ok(matches!(exercise.progress, ExerciseProgress::Done(_)))
 }

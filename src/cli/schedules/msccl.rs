@@ -22,10 +22,10 @@ pub(super) struct Algo {
     pub(super) in_place: bool,
     /// The chunks of the whole.
     pub(super) chunks: usize,
-    pub(super) gpus: Vec<Gpu>,
+    pub(super) gpus: Vec<AlgoGpu>,
 }
 
-pub(super) struct Gpu {
+pub(super) struct AlgoGpu {
     pub(super) scratch: usize,
     pub(super) blocks: Vec<Block>,
 }
@@ -43,8 +43,8 @@ pub(super) struct Block {
 pub(super) struct BlockStep {
     pub(super) kind: Kind,
     /// The places that the kind needs.
-    pub(super) src: Option<Place>,
-    pub(super) dst: Option<Place>,
+    pub(super) src: Option<AlgoPlace>,
+    pub(super) dst: Option<AlgoPlace>,
     /// How many chunks in a row.
     pub(super) count: usize,
     /// The thread block, as its place in the list, and the step that must have been taken.
@@ -53,12 +53,12 @@ pub(super) struct BlockStep {
 
 /// A chunk of a buffer of a GPU: `i`, `o` or `s`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Place {
+pub(super) struct AlgoPlace {
     pub(super) buffer: char,
     pub(super) offset: usize,
 }
 
-impl Place {
+impl AlgoPlace {
     /// The chunk that lies `by` chunks behind.
     pub(super) fn shifted(self, by: usize) -> Self {
         Self { offset: self.offset + by, ..self }
@@ -141,9 +141,10 @@ pub(super) fn read(text: &str) -> Result<Algo> {
     let chunks = number(algo, "nchunksperloop")?;
     ensure!(
         (1..=MOST_GPUS).contains(&world) && (1..=MOST_CHUNKS).contains(&chunks),
-        "<algo> has {world} GPUs and {chunks} chunks; it needs 1 to {MOST_GPUS} and 1 to {MOST_CHUNKS}"
+        "<algo> has {world} GPUs and {chunks} chunks; it needs 1 to {MOST_GPUS} and 1 to \
+         {MOST_CHUNKS}"
     );
-    let mut gpus: Vec<Option<Gpu>> = (0..world).map(|_| None).collect();
+    let mut gpus: Vec<Option<AlgoGpu>> = (0..world).map(|_| None).collect();
     for node in children(algo, "gpu") {
         let id = number(node, "id")?;
         let place = gpus.get_mut(id).with_context(|| format!("gpu {id}: there are {world}"))?;
@@ -152,21 +153,21 @@ pub(super) fn read(text: &str) -> Result<Algo> {
     }
     let missing = |id: usize| format!("gpu {id} is missing among {world}");
     let gpus = gpus.into_iter().enumerate().map(|(id, gpu)| gpu.with_context(|| missing(id)));
-    let gpus = gpus.collect::<Result<Vec<Gpu>>>()?;
+    let gpus = gpus.collect::<Result<Vec<AlgoGpu>>>()?;
     let collective = collective(attribute(algo, "coll")?, &gpus)?;
     ensure!(
         !collective.is_blocked() || chunks == world,
-        "coll=\"{}\" with {chunks} chunks for {world} GPUs: a schedule has one chunk for each rank's \
-         block, so nchunksperloop must be {world}",
+        "coll=\"{}\" with {chunks} chunks for {world} GPUs: a schedule has one chunk for each \
+         rank's block, so nchunksperloop must be {world}",
         attribute(algo, "coll")?
     );
     Ok(Algo { collective, in_place: number(algo, "inplace")? == 1, chunks, gpus })
 }
 
-fn collective(name: &str, gpus: &[Gpu]) -> Result<Collective> {
+fn collective(name: &str, gpus: &[AlgoGpu]) -> Result<Collective> {
     let root = |of: &str, has: fn(Kind) -> bool| {
         let silent =
-            |gpu: &Gpu| !gpu.blocks.iter().any(|one| one.steps.iter().any(|s| has(s.kind)));
+            |gpu: &AlgoGpu| !gpu.blocks.iter().any(|one| one.steps.iter().any(|s| has(s.kind)));
         let roots: Vec<usize> = (0..gpus.len()).filter(|id| silent(&gpus[*id])).collect();
         match roots[..] {
             [root] => Ok(root),
@@ -183,13 +184,13 @@ fn collective(name: &str, gpus: &[Gpu]) -> Result<Collective> {
         "broadcast" => Collective::Broadcast { root: root("receives", Kind::receives)? },
         "reduce" => Collective::Reduce { root: root("sends", Kind::sends)? },
         _ => bail!(
-            "coll=\"{name}\" is none of allreduce, allgather, reducescatter, alltoall, broadcast and \
-             reduce"
+            "coll=\"{name}\" is none of allreduce, allgather, reducescatter, alltoall, broadcast \
+             and reduce"
         ),
     })
 }
 
-fn gpu(node: Node<'_, '_>, id: usize, world: usize) -> Result<Gpu> {
+fn gpu(node: Node<'_, '_>, id: usize, world: usize) -> Result<AlgoGpu> {
     let scratch = number(node, "s_chunks")?;
     ensure!(scratch <= MOST_CHUNKS, "s_chunks is {scratch} of at most {MOST_CHUNKS}");
     let nodes: Vec<Node<'_, '_>> = children(node, "tb").collect();
@@ -213,7 +214,7 @@ fn gpu(node: Node<'_, '_>, id: usize, world: usize) -> Result<Gpu> {
         Ok(block)
     };
     let named = |(node, tb)| block((node, tb)).with_context(|| format!("tb {tb}"));
-    Ok(Gpu { scratch, blocks: nodes.iter().zip(&ids).map(named).collect::<Result<_>>()? })
+    Ok(AlgoGpu { scratch, blocks: nodes.iter().zip(&ids).map(named).collect::<Result<_>>()? })
 }
 
 fn step(node: Node<'_, '_>, nth: usize, block: &Block, ids: &[usize]) -> Result<BlockStep> {
@@ -245,12 +246,12 @@ fn step(node: Node<'_, '_>, nth: usize, block: &Block, ids: &[usize]) -> Result<
     Ok(BlockStep { kind, src: src?, dst: dst?, count, after })
 }
 
-fn place(node: Node<'_, '_>, name: &str) -> Result<Place> {
+fn place(node: Node<'_, '_>, name: &str) -> Result<AlgoPlace> {
     let buffer = attribute(node, &format!("{name}buf"))?;
     let offset = number(node, &format!("{name}off"))?;
     let known = ["i", "o", "s"].contains(&buffer) && offset < MOST_CHUNKS;
     ensure!(known, "{name}buf=\"{buffer}\" {name}off=\"{offset}\" is no chunk of i, o or s");
-    Ok(Place { buffer: buffer.chars().next().expect("one of three letters"), offset })
+    Ok(AlgoPlace { buffer: buffer.chars().next().expect("one of three letters"), offset })
 }
 
 fn children<'a, 'd>(

@@ -6,14 +6,14 @@
 //! - Thread blocks have links of their own, one a channel; two ranks have one link. So messages of all
 //!   channels leave in the order in which they are taken.
 //! - In place, input and output are one memory, and a schedule never writes its input. So a chunk is
-//!   read from the input until it is written, and lives in the [`Room`] of its rank from then on.
+//!   read from the input until it is written, and lives in the [`AlgoBuffers`] of its rank from then on.
 //! - MSCCL's chunks are equally long. A chunk of scratch is as long as that of the whole which it holds.
 //!
 //! One is not: a link of MSCCL holds messages, ours hold nothing. A step that overwrites a chunk before
 //! its message was taken waits, and if all steps wait, that is an error.
 
-use super::msccl::{Algo, At, Block, BlockStep, Gpu, Kind};
-use super::room::Room;
+use super::msccl::{Algo, AlgoGpu, At, Block, BlockStep, Kind};
+use super::room::AlgoBuffers;
 use anyhow::{Result, bail, ensure};
 use maypole::schedule::{Schedule, Span, Step};
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ use std::fmt;
 /// sender and receiver disagree about a message, or if steps wait for one another; the message names
 /// GPU, thread block and step.
 pub(super) fn schedules(algo: &Algo) -> Result<Vec<Schedule>> {
-    let of_gpu = |(rank, gpu): (usize, &Gpu)| RankState {
+    let of_gpu = |(rank, gpu): (usize, &AlgoGpu)| OrderedRank {
         taken: vec![0; gpu.blocks.len()],
         posted: Vec::new(),
-        room: Room::new(algo, rank),
+        room: AlgoBuffers::new(algo, rank),
         log: Vec::new(),
     };
     let ranks = algo.gpus.iter().enumerate().map(of_gpu).collect();
@@ -41,29 +41,29 @@ pub(super) fn schedules(algo: &Algo) -> Result<Vec<Schedule>> {
 
 struct Run<'a> {
     algo: &'a Algo,
-    ranks: Vec<RankState<'a>>,
+    ranks: Vec<OrderedRank<'a>>,
     /// How many messages were sent.
     sent: usize,
     /// By link: its messages, in the order in which they are taken.
     order: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
-struct RankState<'a> {
+struct OrderedRank<'a> {
     /// By thread block: how many of its steps were taken.
     taken: Vec<usize>,
     /// Messages that were sent and not taken, in their order.
-    posted: Vec<Message>,
-    room: Room<'a>,
-    log: Vec<Entry>,
+    posted: Vec<AlgoMessage>,
+    room: AlgoBuffers<'a>,
+    log: Vec<LogEntry>,
 }
 
 /// What a rank has done.
-enum Entry {
+enum LogEntry {
     Step(Step),
     Sent { id: usize, to: usize, spans: Vec<Span> },
 }
 
-struct Message {
+struct AlgoMessage {
     id: usize,
     to: usize,
     channel: usize,
@@ -145,14 +145,14 @@ impl<'a> Run<'a> {
 
     /// The first message from one rank to another that was not taken, by its place in the list.
     fn message(&self, from: usize, to: usize, channel: usize) -> Option<usize> {
-        let is_it = |message: &Message| (message.to, message.channel) == (to, channel);
+        let is_it = |message: &AlgoMessage| (message.to, message.channel) == (to, channel);
         self.ranks[from].posted.iter().position(is_it)
     }
 
     fn take(&mut self, block: &Block, step: BlockStep, at: At) -> Result<()> {
         let mut results = Vec::new();
         let message = step.kind.receives().then(|| self.receive(block, at));
-        let RankState { room, log, .. } = &mut self.ranks[at.gpu];
+        let OrderedRank { room, log, .. } = &mut self.ranks[at.gpu];
         for nth in 0..step.count {
             let [src, dst] = [step.src, step.dst].map(|place| place.map(|one| one.shifted(nth)));
             let (steps, result) = match (&message, src, dst) {
@@ -164,15 +164,15 @@ impl<'a> Run<'a> {
                 (None, Some(src), Some(dst)) => room.reduce(at, src, dst)?,
                 (None, None, _) => continue,
             };
-            log.extend(steps.into_iter().map(Entry::Step));
+            log.extend(steps.into_iter().map(LogEntry::Step));
             results.push(result);
         }
         if step.kind.sends() {
             let (to, channel) = (block.send.expect("it was read so"), block.channel);
             let (id, spans) = (self.sent, results);
             self.sent += 1;
-            log.push(Entry::Sent { id, to, spans: spans.clone() });
-            self.ranks[at.gpu].posted.push(Message { id, to, channel, spans, at });
+            log.push(LogEntry::Sent { id, to, spans: spans.clone() });
+            self.ranks[at.gpu].posted.push(AlgoMessage { id, to, channel, spans, at });
         }
         Ok(())
     }
@@ -209,13 +209,13 @@ impl<'a> Run<'a> {
     /// The lists. A send stands where it was made, or behind sends that are taken before it.
     fn finish(self) -> Vec<Schedule> {
         let Self { algo, ranks, order, .. } = self;
-        let schedule = |(rank, state): (usize, RankState<'_>)| {
-            let mut links: BTreeMap<usize, Link> = BTreeMap::new();
+        let schedule = |(rank, state): (usize, OrderedRank<'_>)| {
+            let mut links: BTreeMap<usize, RankLink> = BTreeMap::new();
             let mut steps = Vec::new();
             for entry in state.log {
                 match entry {
-                    Entry::Step(step) => steps.push(step),
-                    Entry::Sent { id, to, spans } => {
+                    LogEntry::Step(step) => steps.push(step),
+                    LogEntry::Sent { id, to, spans } => {
                         let link = links.entry(to).or_default();
                         link.sent.insert(id, spans);
                         let order = &order[&(rank, to)];
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
 
 /// The messages to a rank that stand in no list yet, and how many do.
 #[derive(Default)]
-struct Link {
+struct RankLink {
     sent: BTreeMap<usize, Vec<Span>>,
     left: usize,
 }
@@ -249,8 +249,9 @@ impl fmt::Display for Wait {
             Self::Message { from } => write!(f, "no message of gpu {from} comes on its channel"),
             Self::Untaken { span, message, to } => write!(
                 f,
-                "it overwrites {span}, which {message} has sent and gpu {to} has not taken. Links of \
-                 MSCCL hold messages, and links of a schedule hold nothing: send a copy in scratch"
+                "it overwrites {span}, which {message} has sent and gpu {to} has not taken. Links \
+                 of MSCCL hold messages, and links of a schedule hold nothing: send a copy in \
+                 scratch"
             ),
         }
     }

@@ -1,13 +1,13 @@
 //! Where the chunks that an algorithm of MSCCL names lie in the buffers of a schedule.
 
-use super::msccl::{Algo, At, Place};
+use super::msccl::{Algo, AlgoPlace, At};
 use anyhow::{Context, Result, ensure};
 use maypole::schedule::collective::HeldChunks;
 use maypole::schedule::{Span, Step, input, output, scratch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The buffers of a rank.
-pub(super) struct Room<'a> {
+pub(super) struct AlgoBuffers<'a> {
     algo: &'a Algo,
     rank: usize,
     /// In place: the chunks that are no longer those of the input.
@@ -38,7 +38,7 @@ enum Target {
     Scratch(Content, usize),
 }
 
-impl<'a> Room<'a> {
+impl<'a> AlgoBuffers<'a> {
     pub(super) fn new(algo: &'a Algo, rank: usize) -> Self {
         Self {
             algo,
@@ -52,7 +52,7 @@ impl<'a> Room<'a> {
     }
 
     /// Where the chunk of `place` lies now.
-    pub(super) fn read(&self, at: At, place: Place) -> Result<Span> {
+    pub(super) fn read(&self, at: At, place: AlgoPlace) -> Result<Span> {
         if place.buffer == 's' {
             let offset = self.scratch(at, place)?;
             let span =
@@ -73,14 +73,14 @@ impl<'a> Room<'a> {
     }
 
     /// Where something as long as `source` would be written; `None` if nothing was there before.
-    pub(super) fn target(&self, at: At, place: Place, source: Span) -> Result<Option<Span>> {
+    pub(super) fn target(&self, at: At, place: AlgoPlace, source: Span) -> Result<Option<Span>> {
         Ok(match self.aim(at, place, source)? {
             Target::Output(chunk) => Some(output(chunk)),
             Target::Scratch(content, chunk) => self.places.get(&(content, chunk)).copied(),
         })
     }
 
-    fn aim(&self, at: At, place: Place, source: Span) -> Result<Target> {
+    fn aim(&self, at: At, place: AlgoPlace, source: Span) -> Result<Target> {
         if place.buffer == 's' {
             let class = source.chunk % self.algo.chunks;
             return Ok(Target::Scratch(Content::Named(self.scratch(at, place)?), class));
@@ -96,7 +96,7 @@ impl<'a> Room<'a> {
     }
 
     /// Makes `place` ready to be written with something as long as `source`.
-    fn open(&mut self, at: At, place: Place, source: Span) -> Result<Span> {
+    fn open(&mut self, at: At, place: AlgoPlace, source: Span) -> Result<Span> {
         Ok(match self.aim(at, place, source)? {
             Target::Output(chunk) => {
                 self.written.insert(chunk);
@@ -123,7 +123,12 @@ impl<'a> Room<'a> {
     }
 
     /// The steps of a copy, and where the chunk is then.
-    pub(super) fn copy(&mut self, at: At, src: Place, dst: Place) -> Result<(Vec<Step>, Span)> {
+    pub(super) fn copy(
+        &mut self,
+        at: At,
+        src: AlgoPlace,
+        dst: AlgoPlace,
+    ) -> Result<(Vec<Step>, Span)> {
         let from = self.read(at, src)?;
         let into = self.open(at, dst, from)?;
         let copy = (from != into).then_some(Step::Copy { from, into });
@@ -131,7 +136,12 @@ impl<'a> Room<'a> {
     }
 
     /// The steps of `dst = dst op src`.
-    pub(super) fn reduce(&mut self, at: At, src: Place, dst: Place) -> Result<(Vec<Step>, Span)> {
+    pub(super) fn reduce(
+        &mut self,
+        at: At,
+        src: AlgoPlace,
+        dst: AlgoPlace,
+    ) -> Result<(Vec<Step>, Span)> {
         let from = self.read(at, src)?;
         let (mut steps, into) = self.copy(at, dst, dst)?;
         steps.push(Step::Reduce { from, into });
@@ -144,8 +154,8 @@ impl<'a> Room<'a> {
         &mut self,
         at: At,
         (from, sent): (usize, Span),
-        src: Option<Place>,
-        dst: Option<Place>,
+        src: Option<AlgoPlace>,
+        dst: Option<AlgoPlace>,
     ) -> Result<(Vec<Step>, Span)> {
         let (mut steps, into) = match (src, dst) {
             (None, Some(dst)) => {
@@ -182,7 +192,7 @@ impl<'a> Room<'a> {
     }
 
     /// The offset of a chunk in scratch.
-    fn scratch(&self, at: At, place: Place) -> Result<usize> {
+    fn scratch(&self, at: At, place: AlgoPlace) -> Result<usize> {
         let all = self.algo.gpus[self.rank].scratch;
         let offset = place.offset;
         ensure!(offset < all, "{at} names chunk {offset} of {all} of its scratch (s_chunks)");
@@ -190,9 +200,9 @@ impl<'a> Room<'a> {
     }
 
     /// The number within the whole of a chunk of the input or the output.
-    fn chunk(&self, at: At, place: Place) -> Result<usize> {
+    fn chunk(&self, at: At, place: AlgoPlace) -> Result<usize> {
         let Algo { collective, chunks, in_place, .. } = *self.algo;
-        let Place { buffer, offset } = place;
+        let AlgoPlace { buffer, offset } = place;
         let held =
             if buffer == 'i' { collective.input(self.rank) } else { collective.output(self.rank) };
         // A rank's only chunk is the first of its buffer.

@@ -11,10 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Estimate, Ports, simulate, timeline};
+use maypole::schedule::simulate::{Cost, Estimate, Ports, activities, simulate};
 use maypole::schedule::trace::{self, Trace};
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Layout, Placement, Schedule};
+use maypole_pictures::{lanes, timeline};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -274,7 +275,8 @@ impl SimulateArgs {
     fn trace_of(&self, prediction: &SimulatedCost) -> Trace {
         let schedules = &prediction.of.schedules;
         let layout = self.layout(prediction.of.collective, schedules);
-        timeline(schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
+        let run = activities(schedules, &layout, 1, prediction.windows, self.cost());
+        timeline::trace(&run.expect(PROVED).activities)
     }
 
     fn cost(&self) -> Cost {
@@ -291,7 +293,7 @@ impl SimulateArgs {
 
     fn show(&self, trace: &Trace, of: &SimulatedCost) -> Result<()> {
         if self.timeline {
-            let lanes = trace::text(trace, COLUMNS);
+            let lanes = lanes::text(trace, COLUMNS);
             let windows = if of.windows == 1 {
                 "one window".to_owned()
             } else {

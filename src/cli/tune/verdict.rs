@@ -48,14 +48,14 @@ struct Ratios<'a> {
     slower: Vec<String>,
 }
 
-/// The table to save, and lines that say why. `measured` has rows for TCP and for boards. Collective:
-/// rank 0 decides.
+/// The table to save, and lines that say why. `measured` has rows for TCP and for boards, and for verbs
+/// where the ranks have them. Collective: rank 0 decides.
 pub(super) fn better_rows(
     world: &mut Communicator,
     measured: &CostTable,
 ) -> Result<(CostTable, String)> {
     const BUILT_IN: CostTable = CostTable::BUILT_IN;
-    let CostTable { tiny, small, chunk, copy, tcp, .. } = *measured;
+    let CostTable { tiny, small, chunk, copy, tcp, verbs, .. } = *measured;
     let slots = CostTable { tiny, small, chunk, ..BUILT_IN };
     let boards = [
         TableRows { name: "slots and copies", table: CostTable { copy, ..slots } },
@@ -63,11 +63,18 @@ pub(super) fn better_rows(
         TableRows { name: "copies", table: CostTable { copy, ..BUILT_IN } },
     ];
     let streams = [TableRows { name: "tcp", table: CostTable { tcp, ..BUILT_IN } }];
+    let adapters = [TableRows { name: "verbs", table: CostTable { verbs, ..BUILT_IN } }];
     let mut text = String::new();
     let CostTable { tiny, small, chunk, copy, .. } =
         decided(world, Transport::Shm, &boards, &mut text)?;
     let CostTable { tcp, .. } = decided(world, Transport::Tcp, &streams, &mut text)?;
-    Ok((CostTable { tiny, small, chunk, copy, tcp, ..*measured }, text))
+    let mut has_verbs = [u8::from(verbs != BUILT_IN.verbs)];
+    world.broadcast(&mut has_verbs, 0)?;
+    let CostTable { verbs, .. } = match has_verbs {
+        [0] => BUILT_IN,
+        _ => decided(world, Transport::Ib, &adapters, &mut text)?,
+    };
+    Ok((CostTable { tiny, small, chunk, copy, tcp, verbs, ..*measured }, text))
 }
 
 /// The best of `all` and the built-in table for calls over `transport`.

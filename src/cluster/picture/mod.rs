@@ -8,8 +8,8 @@ mod layout;
 mod rings;
 
 use layout::{BoxPosition, PictureLayout};
-use maypole::schedule::draw::writer::SvgWriter;
 use maypole::topology::model::graph::{Link, LinkKind, NodeKind, Topology};
+use maypole_pictures::writer::SvgWriter;
 
 /// Draws `topology`, at most four of its hosts, under `title`.
 ///

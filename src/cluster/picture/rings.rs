@@ -3,9 +3,9 @@
 
 use super::layout::PictureLayout;
 use crate::search::lanes::{Lane, lanes};
-use maypole::schedule::draw::writer::SvgWriter;
 use maypole::topology::model::class::PathClass;
 use maypole::topology::model::graph::{NodeKind, Topology};
+use maypole_pictures::writer::SvgWriter;
 use std::f64::consts::TAU;
 
 const COLOURS: [&str; 8] =

@@ -3,8 +3,6 @@
 use crate::comm::Communicator;
 use crate::engine::agree::named_call;
 use crate::error::Result;
-use crate::schedule::hosts::Boards;
-use crate::topology::StreamLinks;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,9 +24,7 @@ impl Communicator {
         let mut members: Vec<usize> =
             (0..self.world()).filter(|rank| choices[*rank].0 == color).collect();
         members.sort_by_key(|rank| choices[*rank].1);
-        let boards = self.boards().subset(&members);
-        let links = self.conditions.links.clone();
-        Ok(Some(self.subgroup(&members, boards, links)))
+        Ok(Some(self.subgroup(&members)))
     }
 
     /// Makes another communicator of the same ranks, as [`split`](Self::split) makes communicators.
@@ -50,15 +46,15 @@ impl Communicator {
     /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn duplicate(&mut self) -> Result<Self> {
         let members: Vec<usize> = (0..self.world()).collect();
-        let boards = self.boards().clone();
         self.agree("duplicate()")?;
-        let links = self.conditions.links.clone();
-        Ok(self.subgroup(&members, boards, links))
+        Ok(self.subgroup(&members))
     }
 
     /// The group of the ranks `members`, joined by `boards` and `links`. `agree` or `split` has just
     /// numbered it.
-    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {
+    fn subgroup(&self, members: &[usize]) -> Self {
+        let boards = self.boards().subset(members);
+        let links = self.conditions.links.clone();
         let engine = self.engine.get().subgroup(members, boards, links);
         Self::new(engine, self.hosts.subset(members))
     }

@@ -1,9 +1,9 @@
 //! The settings of a process that joins by its environment.
 
 use super::host_name;
-use crate::algorithms::Algorithm;
 use crate::control::transport::Transport;
 use crate::engine::Engine;
+use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::interface::InterfaceSelector;
@@ -24,16 +24,15 @@ pub(super) struct Environment {
     pub(super) status_socket: Option<String>,
     pub(super) trace: Option<String>,
     pub(super) log: Option<Level>,
-    algorithm: Option<Algorithm>,
-    deterministic: bool,
-    memory: Option<usize>,
-    program_memory: Option<usize>,
-    checks: bool,
+    settings: CallSettings,
     explains: bool,
     encrypts: bool,
     data_ports: Option<RangeInclusive<u16>>,
     verbs: VerbsSettings,
 }
+
+/// What is wrong with a text that is no number of bytes.
+const BYTES: &str = "is no number of bytes like 67108864";
 
 impl Environment {
     /// Reads all of them.
@@ -47,12 +46,15 @@ impl Environment {
             status_signal: named("MAYPOLE_STATUS_SIGNAL")?,
             status_socket: named("MAYPOLE_STATUS_SOCKET")?,
             trace: named("MAYPOLE_TRACE")?,
-            log: log_level("MAYPOLE_LOG")?,
-            algorithm: named("MAYPOLE_ALGORITHM")?,
-            deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
-            memory: bytes("MAYPOLE_MEMORY")?,
-            program_memory: bytes("MAYPOLE_PROGRAM_MEMORY")?,
-            checks: is_on("MAYPOLE_CHECK")?,
+            log: parsed("MAYPOLE_LOG", "is none of error, warn, info, debug, trace")?,
+            settings: CallSettings {
+                plan: None,
+                preferred: named("MAYPOLE_ALGORITHM")?,
+                deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
+                checked: is_on("MAYPOLE_CHECK")?,
+                memory_limit: parsed("MAYPOLE_MEMORY", BYTES)?,
+                program_limit: parsed("MAYPOLE_PROGRAM_MEMORY", BYTES)?,
+            },
             explains: is_on("MAYPOLE_EXPLAIN")?,
             encrypts: is_on("MAYPOLE_ENCRYPT")?,
             data_ports: ports("MAYPOLE_DATA_PORTS")?,
@@ -114,12 +116,7 @@ impl Environment {
 
     /// Sets what concerns the calls of the world's communicator.
     pub(super) fn apply(&self, engine: &mut Engine) {
-        let settings = engine.settings_mut();
-        settings.preferred = self.algorithm;
-        settings.memory_limit = self.memory;
-        settings.program_limit = self.program_memory;
-        settings.deterministic = self.deterministic;
-        engine.set_checked(self.checks);
+        *engine.settings_mut() = self.settings;
         if self.explains {
             engine.time();
         }
@@ -181,9 +178,9 @@ fn is_on(variable: &str) -> Result<bool> {
     Ok(switch?.unwrap_or(false))
 }
 
-fn bytes(variable: &str) -> Result<Option<usize>> {
-    let wrong = |text: &str| format!("'{text}' is no number of bytes like 67108864");
-    read(variable, |text| text.parse().map_err(|_| wrong(text)))
+/// What a variable's text says by the rules of its type; `flaw` completes the sentence about another text.
+fn parsed<T: FromStr>(variable: &str, flaw: &str) -> Result<Option<T>> {
+    read(variable, |text| text.parse().map_err(|_| format!("'{text}' {flaw}")))
 }
 
 /// Ports from the first to the last.
@@ -194,9 +191,4 @@ fn ports(variable: &str) -> Result<Option<RangeInclusive<u16>>> {
         let range = range.filter(|range| *range.start() > 0 && !range.is_empty());
         range.ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
     })
-}
-
-fn log_level(variable: &str) -> Result<Option<Level>> {
-    let wrong = |text: &str| format!("'{text}' is none of error, warn, info, debug, trace");
-    read(variable, |text| text.parse().map_err(|_| wrong(text)))
 }

@@ -2,7 +2,7 @@
 
 use super::{ThreadControl, WorldState};
 use crate::control::Control;
-use crate::execute::messages::Connector;
+use crate::execute::WaitWatcher;
 use crate::world::service::Cause;
 use maypole_transports::turns::{self, poll_until};
 use std::time::Duration;

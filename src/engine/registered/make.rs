@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::agree::named_call;
 use crate::error::Result;
-use maypole_transports::registered::{Arena, SharedRegistration};
+use maypole_transports::registered::{Arena, Registration};
 use serde::{Deserialize, Serialize};
 
 /// The request of one rank when all make a registration.
@@ -28,7 +28,7 @@ impl Engine {
         let lengths: Vec<usize> =
             requests.iter().map(|it| usize::try_from(it.bytes).unwrap_or(usize::MAX)).collect();
         let locals = self.boards.locals(self.rank);
-        let arena = match SharedRegistration::bytes(&lengths).filter(|bytes| *bytes > 0) {
+        let arena = match Registration::bytes(&lengths).filter(|bytes| *bytes > 0) {
             Some(all) if locals.len() == lengths.len() => {
                 self.map_shared(&locals, all, &lengths)?
             }
@@ -46,12 +46,12 @@ impl Engine {
         let deadline = self.limits.deadline();
         let segment = self.health.control().segment(locals, number, all, deadline);
         let made = segment.map_err(|error| error.to_string()).and_then(|segment| {
-            SharedRegistration::new(segment, lengths, self.rank).map_err(|error| error.to_string())
+            Registration::new(segment, lengths, self.rank).map_err(|error| error.to_string())
         });
         let all_made = self.tell_all(named_call("arena()"), &made.is_ok())?;
         match made {
             Ok((registration, arena)) if all_made.iter().all(|is_made| *is_made) => {
-                self.registrations.list.push((number, Box::new(registration)));
+                self.registrations.list.push((number, registration));
                 Ok(arena)
             }
             Ok(_) => Ok(Arena::empty()),

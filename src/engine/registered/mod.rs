@@ -22,7 +22,7 @@ use maypole_transports::registered::{Registration, Ticket};
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
     /// By number, ascending. All ranks have the same numbers.
-    list: Vec<(u32, Box<dyn Registration>)>,
+    list: Vec<(u32, Registration)>,
     /// The number of the next one.
     next: u32,
     /// The program by which ranks tell each other about their buffers.
@@ -39,7 +39,7 @@ impl Registrations {
 
     /// The place of `own` bytes, if they are registered.
     fn ticket_of(&self, own: View<'_>) -> Option<Ticket> {
-        let place = |(number, registration): &(u32, Box<dyn Registration>)| {
+        let place = |(number, registration): &(u32, Registration)| {
             let offset = registration.offset_of(own)?;
             Some(Ticket { registration: *number, offset, len: own.len() as u64 })
         };
@@ -55,9 +55,9 @@ impl Registrations {
         }
     }
 
-    fn get(&self, number: u32) -> Option<&dyn Registration> {
+    fn get(&self, number: u32) -> Option<&Registration> {
         let at = self.list.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        Some(&*self.list[at].1)
+        Some(&self.list[at].1)
     }
 
     /// Cuts other ranks off from `own` bytes.

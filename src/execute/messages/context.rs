@@ -1,12 +1,12 @@
 //! The parts of a communicator that messages need.
 
-use crate::execute::AnyStream;
+use crate::execute::{AnyStream, WaitWatcher};
 use crate::schedule::hosts::Boards;
 use maypole_transports::{Alarm, Waiting};
 use std::time::Instant;
 
 /// Makes the links of one rank: the part of the group's control plane that messages need.
-pub(crate) trait Connector {
+pub(crate) trait Connector: WaitWatcher {
     /// Makes a stream on which this rank sends messages to `peer`, without the help of `peer`. Each
     /// rank makes it at most once for each peer.
     ///
@@ -22,9 +22,6 @@ pub(crate) trait Connector {
     fn registered_bytes(&self, _peer: usize) -> usize {
         0
     }
-
-    /// True if `peer` has left the group in order.
-    fn has_left(&self, peer: usize) -> bool;
 }
 
 /// The parts of a communicator that a batch needs while it runs.

@@ -16,7 +16,7 @@ const LOOPBACK_CAPACITY: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(5);
 
 /// One rank's links for messages, each made at its first use.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct MessageLinks {
     pub(super) rank: usize,
     pub(super) world: usize,
@@ -37,16 +37,7 @@ pub(crate) struct MessageLinks {
 impl MessageLinks {
     /// The links of `rank`, in a group of `world` ranks. No link is made yet.
     pub(crate) fn new(rank: usize, world: usize) -> Self {
-        Self {
-            rank,
-            world,
-            outgoing: Vec::new(),
-            incoming: Vec::new(),
-            first_source: 0,
-            memory: 0,
-            activity: StreamActivity::default(),
-            is_broken: false,
-        }
+        Self { rank, world, ..Self::default() }
     }
 
     /// True if the links can only be left.

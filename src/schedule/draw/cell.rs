@@ -7,12 +7,15 @@ use std::fmt;
 const MANY: usize = 4;
 
 /// Consecutive steps of a rank on one chunk, or on several chunks with the same steps.
-pub(super) struct Cell {
-    pub(super) buffer: Buffer,
-    pub(super) chunks: Vec<usize>,
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The buffer that the steps are about.
+    pub buffer: Buffer,
+    /// The chunks of it, of which there is at least one.
+    pub chunks: Vec<usize>,
     verbs: Vec<Verb>,
     /// The round of its last step; `None` if that step can never be taken.
-    pub(super) round: Option<usize>,
+    pub round: Option<usize>,
 }
 
 /// An action on the chunk of a cell, and the ranks or chunks that it involves.
@@ -163,12 +166,14 @@ impl Cell {
         })
     }
 
-    pub(super) fn reduces(&self) -> bool {
+    /// True if a message or another chunk is combined with the chunks of the cell.
+    pub fn reduces(&self) -> bool {
         self.verbs.iter().any(|verb| matches!(verb.action, Action::Adds | Action::AddsOwn))
     }
 
-    /// The cell in words, in lines of at most `limit` characters where words and lists allow it.
-    pub(super) fn lines(&self, world: usize, limit: usize) -> Vec<String> {
+    /// The cell in [words](super), in lines of at most `limit` characters where words and lists allow it.
+    /// In a `world` of more than two ranks, what is sent to all others is `->all`.
+    pub fn lines(&self, world: usize, limit: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         put(&mut lines, &format!("{}{}", name(self.buffer), Ranges(&self.chunks)), limit);
         for verbs in
@@ -276,8 +281,9 @@ fn name(buffer: Buffer) -> &'static str {
     }
 }
 
-/// `4..7,0` for 4, 5, 6, 7, 0; `3..1` for 3, 2, 1; `1..7/2` for 1, 3, 5, 7.
-pub(super) struct Ranges<'a>(pub(super) &'a [usize]);
+/// Numbers in few words: `4..7,0` for 4, 5, 6, 7, 0; `3..1` for 3, 2, 1; `1..7/2` for 1, 3, 5, 7.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges<'a>(pub &'a [usize]);
 
 impl fmt::Display for Ranges<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

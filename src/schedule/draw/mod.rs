@@ -1,6 +1,7 @@
-//! Pictures of schedules, as text and as SVG, made from the steps themselves.
+//! Pictures of schedules, made from the steps themselves.
 //!
-//! Both show one column a rank and one row a *round*. A round is one message latency in conflict
+//! A [`Picture`] is what there is to draw. [`text`] draws it as text, and the crate `maypole-pictures` as
+//! SVG. Both show one column a rank and one row a *round*. A round is one message latency in conflict
 //! order, as executors run: a message that leaves in one round is received in a later one, and
 //! nothing else takes time. So the number of the last row is the number of message latencies that
 //! [`simulate`](super::simulate) counts where bytes cost nothing, the *alphas* of the literature.
@@ -30,16 +31,13 @@
 //! ```
 
 mod cell;
-pub mod page;
-mod svg;
 pub mod values;
-pub mod writer;
 
-pub use svg::svg;
+pub use cell::{Cell, Ranges};
 
 use crate::schedule::conflict::ConflictGraph;
 use crate::schedule::{Schedule, Step};
-use cell::{Cell, Ranges, cells};
+use cell::cells;
 use std::collections::HashMap;
 
 /// A picture is cut into tables so that no line is longer, if that is possible.
@@ -117,24 +115,49 @@ fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
 }
 
 /// All cells of all ranks, and the messages between them.
-struct Picture {
-    cells: Vec<Vec<Cell>>,
-    messages: Vec<DrawnMessage>,
-    rounds: usize,
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::draw::{Picture, Ranges};
+/// let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
+/// let picture = Picture::new(&ring);
+/// let first = &picture.messages[0];
+/// let (rank, cell) = first.from;
+/// assert_eq!(picture.cells[rank][cell].round, Some(0));
+/// assert_eq!((rank, first.to.0, Ranges(&first.chunks).to_string()), (0, 1, "2".to_owned()));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Picture {
+    /// By rank: its cells, in the order of their rounds. Those that are never reached come last.
+    pub cells: Vec<Vec<Cell>>,
+    /// One arrow for each pair of cells between which chunks travel.
+    pub messages: Vec<DrawnMessage>,
+    /// How many rounds there are.
+    pub rounds: usize,
     /// Into how many chunks the whole is cut.
-    chunks: usize,
+    pub chunks: usize,
 }
 
 /// An arrow, from a cell of a rank to a cell of another.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct DrawnMessage {
-    from: (usize, usize),
-    to: (usize, usize),
-    chunks: Vec<usize>,
+#[non_exhaustive]
+pub struct DrawnMessage {
+    /// The rank that sends, and the number of its cell.
+    pub from: (usize, usize),
+    /// The rank that receives, and the number of its cell.
+    pub to: (usize, usize),
+    /// The chunks that travel, as their sender numbers them.
+    pub chunks: Vec<usize>,
 }
 
 impl Picture {
-    fn new(schedules: &[Schedule]) -> Self {
+    /// What there is to draw of the schedules of all ranks.
+    ///
+    /// # Panics
+    /// If a step names a rank outside the world.
+    pub fn new(schedules: &[Schedule]) -> Self {
         // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
         let graph = ConflictGraph::of_taken(schedules);
         let rounds = rounds(schedules);
@@ -190,7 +213,8 @@ impl Picture {
         cells[first..].iter().take_while(move |cell| cell.round == round)
     }
 
-    fn is_stuck(&self) -> bool {
+    /// True if there are steps that can never be taken. Their cells have no round.
+    pub fn is_stuck(&self) -> bool {
         self.cells.iter().flatten().any(|cell| cell.round.is_none())
     }
 }

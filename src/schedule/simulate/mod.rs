@@ -31,16 +31,16 @@
 //! [`MachineModel`] describes ranks that do this work on cores of their own or on shared ones. It
 //! counts whole picoseconds, so equal arguments give equal results on all hosts.
 
+mod activities;
 mod event;
 mod machine;
 mod simulation;
 mod tallies;
-mod timeline;
 mod turns;
 
+pub use activities::{PortActivity, SimulationRecord, TimedActivity, activities};
 pub use machine::{LinkCost, MachineModel, MemoryRates, RunTime};
 pub use simulation::Simulation;
-pub use timeline::{step_ends, timeline};
 
 pub use crate::schedule::conflict::StepOrder;
 
@@ -50,10 +50,8 @@ pub const SHORT_MESSAGES_TOGETHER: u64 = 4;
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule, part};
-
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use timeline::{PortActivity, TimedActivity};
 
 /// The costs of links and of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -218,7 +216,7 @@ struct Clocks<'a> {
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
-    /// The activities so far, if a trace is asked for.
+    /// The activities so far, if they are asked for.
     moments: Option<Vec<TimedActivity>>,
 }
 

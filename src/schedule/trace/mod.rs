@@ -1,4 +1,4 @@
-//! Traces: lanes of slices with arrows between them, as text and for a viewer.
+//! Traces: lanes of slices with arrows between them.
 //!
 //! The simulator makes traces of predictions and the recorder makes traces of runs. Both have one
 //! form, so a prediction and a run can be compared side by side.
@@ -8,14 +8,12 @@
 //! lanes.
 //!
 //! [`document`] writes the trace-event format, which <https://ui.perfetto.dev> and
-//! `chrome://tracing` open ("Trace Event Format", Duca and Sinclair 2016). [`text`] prints lanes
-//! for a terminal.
+//! `chrome://tracing` open ("Trace Event Format", Duca and Sinclair 2016). The crate `maypole-pictures`
+//! prints lanes for a terminal, and makes traces of simulations.
 
 mod json;
-mod lanes;
 
 pub use json::{HEAD, TAIL, document, events};
-pub use lanes::text;
 
 /// Lanes, the slices in them, and the arrows between them.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,10 +7,12 @@
 
 #[cfg(feature = "cuda")]
 mod nvml;
+mod processor;
 mod sysfs;
 
 #[cfg(feature = "cuda")]
 pub use nvml::Nvml;
+pub(crate) use processor::CpuInfo;
 
 use crate::topology::device_links::DeviceLinks;
 use crate::topology::system::{DirectLink, Gpu, System};

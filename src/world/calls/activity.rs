@@ -55,7 +55,7 @@ pub struct MissedOperation {
 /// A repeated call writes only its [pulse](Self::pulse), which is one store, and messages write as
 /// little. Everything else is behind a lock, and is written when a rank makes another call than
 /// before, or when a wait has become slow.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GroupActivity {
     group: GroupId,
     pulse: Pulse,
@@ -87,16 +87,7 @@ impl GroupActivity {
     /// Makes the activity of the rank `members[me]` of the world in `group`. It has called nothing
     /// yet.
     pub fn new(group: GroupId, members: Vec<usize>, me: usize) -> Self {
-        Self {
-            group,
-            pulse: Pulse::default(),
-            in_messages: AtomicBool::default(),
-            messages: AtomicU64::default(),
-            background: AtomicBool::default(),
-            members,
-            me,
-            state: Mutex::default(),
-        }
+        Self { group, members, me, ..Self::default() }
     }
 
     /// Returns the group.

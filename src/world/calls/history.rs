@@ -1,6 +1,7 @@
 //! The calls of one rank in one group, the last ones by number.
 
 use super::{CallRecord, RecentCalls};
+use crate::world::keep_last;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,11 +37,9 @@ impl CallHistory {
         if self.0.back().is_some_and(same) {
             return;
         }
-        if self.0.len() == RUNS_KEPT {
-            self.0.pop_front();
-        }
         let call = Arc::clone(call);
-        self.0.push_back(CallRun { first: sequence, call, since: Instant::now() });
+        let run = CallRun { first: sequence, call, since: Instant::now() };
+        keep_last(&mut self.0, RUNS_KEPT, run);
     }
 
     /// Returns the last run.

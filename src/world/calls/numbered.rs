@@ -1,5 +1,6 @@
 //! Messages by number: a report carries a number where there is no room for words.
 
+use crate::world::keep_last;
 use std::collections::VecDeque;
 
 /// How many messages are known by number.
@@ -17,10 +18,7 @@ pub(super) struct NumberedMessages {
 impl NumberedMessages {
     /// Numbers `message`.
     pub(super) fn push(&mut self, message: &str) -> u32 {
-        if self.words.len() == KEPT {
-            self.words.pop_front();
-        }
-        self.words.push_back(message.to_owned());
+        keep_last(&mut self.words, KEPT, message.to_owned());
         let number = self.next;
         self.next = (number + 1) & !IS_MESSAGE;
         number | IS_MESSAGE

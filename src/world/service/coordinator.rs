@@ -16,7 +16,7 @@ const CLOSING_TIME: Duration = Duration::from_millis(200);
 /// Notices, each with the rank that it is for.
 pub(super) type Notices = Vec<(usize, Notice)>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Coordinator {
     world: usize,
     rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
@@ -35,16 +35,7 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     pub(super) fn new(world: usize) -> Self {
-        Self {
-            world,
-            rounds: HashMap::new(),
-            left: BTreeMap::new(),
-            last_calls: BTreeMap::new(),
-            farewells: Farewells::default(),
-            dead: BTreeSet::new(),
-            ending: BTreeMap::new(),
-            announced: None,
-        }
+        Self { world, ..Self::default() }
     }
 
     /// True if all other ranks have left or died.

@@ -2,6 +2,7 @@
 
 use super::GroupId;
 use crate::world::calls::GroupActivity;
+use crate::world::keep_last;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,10 +35,7 @@ impl ProgressTable {
     pub fn close(&self, group: GroupId) {
         let mut table = self.table();
         let Some(activity) = table.open.remove(&group) else { return };
-        if table.closed.len() == CLOSED_KEPT {
-            table.closed.pop_front();
-        }
-        table.closed.push_back((group, activity));
+        keep_last(&mut table.closed, CLOSED_KEPT, (group, activity));
     }
 
     /// Returns the activity in `group`, also shortly after it has [closed](Self::close).

@@ -4,7 +4,7 @@
 use super::{LONG, Random};
 use crate::proxy::{Passing, Proxy, Way};
 use maypole::algorithms::Algorithm;
-use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError, Unwatched};
+use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError};
 use maypole::lower::{LoweringInput, lower};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
@@ -70,7 +70,7 @@ type Ended = Result<Vec<u32>, Box<ExecuteError>>;
 fn all_reduce(encrypted: bool, tamper: impl Fn(Passing<'_>) + Send + Sync + 'static) -> Vec<Ended> {
     let waiting = Waiting::new(WORLD, 1, LONG);
     let alarm = Arc::new(Alarm::default());
-    let executor = |rank| Executor::new(rank, waiting, Arc::clone(&alarm), Box::new(Unwatched));
+    let executor = |rank| Executor::new(rank, waiting, Arc::clone(&alarm), Arc::new(()));
     let mut executors: Vec<Executor> = (0..WORLD).map(executor).collect();
     let mut proxies = Vec::new();
     let mut join = |[here, there]: [usize; 2], ([near, far], proxy): ([AnyStream; 2], Proxy)| {

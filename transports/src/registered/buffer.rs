@@ -15,10 +15,10 @@ use std::sync::Arc;
 /// `Vec`.
 ///
 /// ```
-/// use maypole_transports::registered::SharedRegistration;
+/// use maypole_transports::registered::Registration;
 /// use maypole_transports::shm::Segment;
-/// let segment = Segment::create(SharedRegistration::bytes(&[8192]).unwrap())?;
-/// let (_registration, arena) = SharedRegistration::new(segment, &[8192], 0)?;
+/// let segment = Segment::create(Registration::bytes(&[8192]).unwrap())?;
+/// let (_registration, arena) = Registration::new(segment, &[8192], 0)?;
 /// let mut buffer = arena.alloc::<f32>(1000);
 /// buffer[3..5].copy_from_slice(&[1.0, 2.0]);
 /// assert!(buffer.is_registered() && buffer[4] == 2.0 && buffer[5] == 0.0);

@@ -1,16 +1,9 @@
 //! Registered memory: bytes of one rank that other ranks read and write in place during a call.
 //!
-//! A *registration* is a range of the owner's memory with what peers need to reach it. A call names
-//! a place in it by a [`Ticket`]: which registration, and where in it. There are three kinds of
-//! such memory, and one interface, [`Registration`], so that no caller asks which kind it has:
-//!
-//! | kind | what peers need | how a failed call is cut off |
-//! |---|---|---|
-//! | shared segment | the segment, mapped | the owner maps private copies of the pages ([`sever`](Registration::sever)) |
-//! | memory region of a network adapter | remote address and key | the queue pair is in error before the region is deregistered |
-//! | allocation of an accelerator | a handle, mapped by the peer's driver | the allocation is kept until the kernels of peers have ended |
-//!
-//! Only the first kind exists so far: [`SharedRegistration`].
+//! A [`Registration`] is a range of the owner's memory with what peers need to reach it. A call names
+//! a place in it by a [`Ticket`]: which registration, and where in it. It is a shared segment, which all
+//! ranks have mapped. After a failed call, the owner maps private copies of the pages
+//! ([`sever`](Registration::sever)).
 //!
 //! # What ranks owe each other
 //!
@@ -30,7 +23,6 @@ pub use arena::Arena;
 use arena::ArenaMemory;
 pub use buffer::RegisteredBuffer;
 use maypole_kernels::{View, ViewMut};
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Weak};
 
@@ -45,37 +37,10 @@ pub struct Ticket {
     pub len: u64,
 }
 
-/// Memory of several ranks that each of them may reach in a call. One value a rank.
-pub trait Registration: Send {
-    /// Returns the offset of `own` bytes in this rank's part; `None` if they do not lie within it,
-    /// or peers must not reach them any more.
-    fn offset_of(&self, own: View<'_>) -> Option<u64>;
-
-    /// Returns the bytes of rank `owner` that `ticket` names; `None` if the owner's part has no
-    /// such bytes. See the page for when they may be touched.
-    fn reach(&self, owner: usize, ticket: Ticket) -> Option<ViewMut<'_>>;
-
-    /// Cuts peers off from `own` bytes: they keep their content, and what peers write from now on
-    /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
-    /// registration has no place of this rank's any more.
-    ///
-    /// Ends the process if the system cannot do it, because the caller's memory would otherwise
-    /// change behind its back.
-    fn sever(&self, own: View<'_>);
-
-    /// Returns false once this rank has dropped its part and all buffers in it.
-    fn is_used(&self) -> bool;
-}
-
-impl fmt::Debug for dyn Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Registration")
-    }
-}
-
-/// A shared segment in which each rank of a host has a part.
+/// Memory of several ranks that each of them may reach in a call, as one rank has it: a shared segment
+/// in which each rank of a host has a part.
 #[derive(Debug)]
-pub struct SharedRegistration {
+pub struct Registration {
     /// The whole, by which this rank reaches the others.
     whole: Segment,
     /// Offset and bytes of the part of each rank.
@@ -85,13 +50,13 @@ pub struct SharedRegistration {
     own: Weak<ArenaMemory>,
 }
 
-impl SharedRegistration {
+impl Registration {
     /// Returns the bytes of a segment with parts of at least these `lengths`.
     ///
     /// ```
-    /// use maypole_transports::registered::SharedRegistration;
-    /// assert_eq!(SharedRegistration::bytes(&[1, 4096, 5000]), Some(4 * 4096));
-    /// assert_eq!(SharedRegistration::bytes(&[usize::MAX]), None);
+    /// use maypole_transports::registered::Registration;
+    /// assert_eq!(Registration::bytes(&[1, 4096, 5000]), Some(4 * 4096));
+    /// assert_eq!(Registration::bytes(&[usize::MAX]), None);
     /// ```
     pub fn bytes(lengths: &[usize]) -> Option<usize> {
         lengths.iter().try_fold(0usize, |sum, len| {
@@ -125,15 +90,17 @@ impl SharedRegistration {
         let own = Arc::new(ArenaMemory::map(whole.fd(), offset, len)?);
         Ok((Self { whole, parts, own: Arc::downgrade(&own) }, Arena::new(own)))
     }
-}
 
-impl Registration for SharedRegistration {
-    fn offset_of(&self, own: View<'_>) -> Option<u64> {
+    /// Returns the offset of `own` bytes in this rank's part; `None` if they do not lie within it,
+    /// or peers must not reach them any more.
+    pub fn offset_of(&self, own: View<'_>) -> Option<u64> {
         self.own.upgrade()?.offset_of(own)
     }
 
+    /// Returns the bytes of rank `owner` that `ticket` names; `None` if the owner's part has no
+    /// such bytes. See the page for when they may be touched.
     #[inline]
-    fn reach(&self, owner: usize, ticket: Ticket) -> Option<ViewMut<'_>> {
+    pub fn reach(&self, owner: usize, ticket: Ticket) -> Option<ViewMut<'_>> {
         let (start, bytes) = *self.parts.get(owner)?;
         let offset = usize::try_from(ticket.offset).ok()?;
         let len = usize::try_from(ticket.len).ok()?;
@@ -143,7 +110,13 @@ impl Registration for SharedRegistration {
         fits.then(|| unsafe { self.whole.view() }.slice(start + offset, len))
     }
 
-    fn sever(&self, own: View<'_>) {
+    /// Cuts peers off from `own` bytes: they keep their content, and what peers write from now on
+    /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
+    /// registration has no place of this rank's any more.
+    ///
+    /// Ends the process if the system cannot do it, because the caller's memory would otherwise
+    /// change behind its back.
+    pub fn sever(&self, own: View<'_>) {
         let severed = self.own.upgrade().map_or(Ok(()), |memory| memory.sever(own));
         if let Err(error) = severed {
             let len = own.len();
@@ -157,7 +130,8 @@ impl Registration for SharedRegistration {
         }
     }
 
-    fn is_used(&self) -> bool {
+    /// Returns false once this rank has dropped its part and all buffers in it.
+    pub fn is_used(&self) -> bool {
         self.own.strong_count() > 0
     }
 }

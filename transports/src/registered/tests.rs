@@ -1,16 +1,16 @@
 use super::*;
 
 /// The registrations and arenas of ranks that share a segment.
-fn ranks(lengths: &[usize]) -> Vec<(SharedRegistration, Arena)> {
-    let bytes = SharedRegistration::bytes(lengths).unwrap();
+fn ranks(lengths: &[usize]) -> Vec<(Registration, Arena)> {
+    let bytes = Registration::bytes(lengths).unwrap();
     let first = Segment::create(bytes).unwrap();
     let again = |_| Segment::from_fd(first.fd().try_clone_to_owned().unwrap(), bytes).unwrap();
     let segments: Vec<Segment> = lengths.iter().map(again).collect();
-    let of_rank = |(me, segment)| SharedRegistration::new(segment, lengths, me).unwrap();
+    let of_rank = |(me, segment)| Registration::new(segment, lengths, me).unwrap();
     segments.into_iter().enumerate().map(of_rank).collect()
 }
 
-fn ticket(registration: &SharedRegistration, own: &[u8]) -> Ticket {
+fn ticket(registration: &Registration, own: &[u8]) -> Ticket {
     let offset = registration.offset_of(View::of(own)).expect("the bytes are registered");
     Ticket { registration: 0, offset, len: own.len() as u64 }
 }

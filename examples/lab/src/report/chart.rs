@@ -1,6 +1,6 @@
 //! Pictures of a run, as SVG: the loss by step, and the activities of each rank over time.
 
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 
 const WIDTH: f64 = 960.0;

@@ -4,7 +4,7 @@
 //! sharded, which collective runs where, what it costs: nothing.
 
 use crate::replay::TraceFigures;
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 use maypole_trainer::pipeline_parallel::plan::PassKind;
 use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use std::fmt::Write;

@@ -4,7 +4,7 @@
 //! What is sharded, which collective runs where, what it costs: nothing.
 
 use crate::replay::TraceFigures;
-use maypole::schedule::draw::page::SteppedPage;
+use maypole_pictures::page::SteppedPage;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelinePlan};
 use maypole_trainer::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};

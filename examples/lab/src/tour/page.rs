@@ -5,7 +5,7 @@
 
 use crate::report::draw;
 use crate::tour::row::{NOTE, TourRow};
-use maypole::schedule::draw::writer::{SvgWriter, escaped};
+use maypole_pictures::writer::{SvgWriter, escaped};
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em auto;max-width:1100px;color:#222}\

@@ -322,8 +322,8 @@ fn this_machine() -> AcceleratorCluster {
     let long = 1 << 20;
     let byte = (all_reduce(long) - call).max(0.0) / (6.0 * long as f64) / crowding;
     println!(
-        "{cores} cores: {:.0} Gflop/s, {:.1} GB/s; {:.1} us a collective, {:.2} us a small product, \
-         {:.2} ns a byte",
+        "{cores} cores: {:.0} Gflop/s, {:.1} GB/s; {:.1} us a collective, {:.2} us a small \
+         product, {:.2} ns a byte",
         wide / 1e9,
         bandwidth / 1e9,
         1e6 * call,

@@ -37,7 +37,8 @@ pub(crate) fn barrier_us(comm: &mut Communicator) -> Result<f64> {
 }
 
 impl CoreDistance {
-    fn changed(self) -> bool {
+    /// True if the times at the two ends are not of one machine.
+    pub(crate) fn changed(self) -> bool {
         let (less, more) = (self.before.min(self.after), self.before.max(self.after));
         more > less * OTHER_MACHINE
     }

@@ -5,7 +5,7 @@ use super::browser::{self, Browser, compare_keys};
 use super::{printed, run, skip::skipped, text};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
-use maypole::schedule::simulate::{Cost, Ports, step_ends};
+use maypole::schedule::simulate::{Cost, Ports, activities};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, draw, input};
 use serde_json::{Value, json};
@@ -142,7 +142,7 @@ fn the_clocks_show_what_each_window_of_a_chunk_holds() {
             algorithm.parse::<Algorithm>().unwrap().schedules(collective, ranks).unwrap();
         let cost = Cost { alpha: 20e-6, beta: 0.8e-9, gamma: 1e-9, ports: Ports::Single };
         let layout = Layout::even(4000, schedules[0].chunks);
-        let ends = step_ends(&schedules, &layout, 1, windows, cost).unwrap();
+        let ends = activities(&schedules, &layout, 1, windows, cost).unwrap().ends;
         let written = written(collective, &schedules);
         browser.open(&page, "", &[]);
         browser.value(CONTENTS);

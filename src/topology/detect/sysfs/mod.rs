@@ -3,6 +3,7 @@
 
 mod nics;
 
+use crate::topology::detect::CpuInfo;
 use crate::topology::system::{Gpu, Net, NumaNode, PciDevice, System};
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,18 +56,9 @@ pub(super) fn class(root: &Path, bus: &str) -> Option<u32> {
 
 /// The NUMA nodes, and the name of the processor. One NUMA node if the kernel has none.
 fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
-    let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
-    let value = |name: &str| {
-        let values = info.lines().filter_map(|line| line.split_once(':'));
-        values
-            .into_iter()
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim().to_owned())
-    };
-    let vendor = value("vendor_id");
-    let arm = value("CPU implementer");
-    let power = value("cpu");
-    let architecture = match (&vendor, arm, &power) {
+    let info = CpuInfo::read(root);
+    let vendor = info.value("vendor_id");
+    let architecture = match (&vendor, info.value("CPU implementer"), info.value("cpu")) {
         (Some(_), ..) => Some("x86_64"),
         (_, Some(_), _) => Some("arm64"),
         (.., Some(name)) if name.starts_with("POWER") => Some("ppc64"),
@@ -77,8 +69,8 @@ fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
         affinity,
         architecture: architecture.map(str::to_owned),
         vendor: vendor.clone(),
-        family: value("cpu family").and_then(|text| text.parse().ok()),
-        model: value("model").and_then(|text| text.parse().ok()),
+        family: info.value("cpu family").and_then(|text| text.parse().ok()),
+        model: info.value("model").and_then(|text| text.parse().ok()),
         ..NumaNode::default()
     };
     let folder = root.join("sys/devices/system/node");
@@ -91,7 +83,7 @@ fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
     if cpus.is_empty() {
         cpus.push(cpu(None, None));
     }
-    (cpus, value("model name").or(power))
+    (cpus, info.name())
 }
 
 /// Every PCI device by address, with its folder in the tree of devices.

@@ -96,8 +96,7 @@ impl Service {
                 connection => connection.map(Some),
             }
         });
-        let late = || ServiceError::TimedOut { what: "a data connection", missing: vec![peer] };
-        arrived.ok_or_else(late)??.ok_or_else(|| self.gone(peer))
+        arrived.ok_or_else(|| late(peer))??.ok_or_else(|| self.gone(peer))
     }
 
     /// Connects, as the end that asks for the connection.
@@ -128,12 +127,7 @@ impl Service {
             match gone {
                 Some(Ok(())) => return Err(self.gone(peer)),
                 Some(Err(error)) => return Err(error),
-                None if again == deadline => {
-                    return Err(ServiceError::TimedOut {
-                        what: "a data connection",
-                        missing: vec![peer],
-                    });
-                }
+                None if again == deadline => return Err(late(peer)),
                 None => {}
             }
         }
@@ -154,6 +148,10 @@ impl Service {
         let DialedLink { stream, mut channel } = link;
         Ok(DataConnection::Tcp(stream, channel.take_record_keys()))
     }
+}
+
+fn late(peer: usize) -> ServiceError {
+    ServiceError::TimedOut { what: "a data connection", missing: vec![peer] }
 }
 
 fn failed(error: std::io::Error) -> ServiceError {

@@ -5,11 +5,8 @@ use super::agreement::{LeaderMessage, Proposal};
 use crate::wire::encode;
 use crate::world::service::{Authenticated, ControlConnection, GroupId};
 use maypole_transports::watch::Waker;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// The number of groups that this rank has left and still answers for.
-const MAX_LEFT: usize = 1024;
 
 /// The number of a follower's connection.
 pub(super) const FOLLOWER: u32 = 0;
@@ -20,8 +17,6 @@ pub(super) const PROBE: u32 = 1;
 #[derive(Debug, Default)]
 pub(in crate::world::service) struct ShrinkCalls {
     groups: HashMap<GroupId, GroupCalls>,
-    /// Groups that this rank has left, the last [`MAX_LEFT`] of them.
-    left: VecDeque<GroupId>,
 }
 
 #[derive(Debug, Default)]
@@ -45,15 +40,15 @@ impl GroupCalls {
 }
 
 impl ShrinkCalls {
-    /// Keeps the call of a member until a thread of this rank takes it. If this rank has decided or
-    /// left, returns the call and its answer.
+    /// Keeps the call of a member of `group` until a thread of this rank takes it. If this rank has
+    /// decided, or if it `has_left`, returns the call and its answer.
     pub(in crate::world::service) fn arrived(
         &mut self,
         call: Authenticated,
+        group: GroupId,
+        has_left: bool,
     ) -> Option<(Authenticated, Vec<u8>)> {
-        let [parent_epoch, counter] = call.binding.group;
-        let group = GroupId { parent_epoch, counter };
-        if self.left.contains(&group) {
+        if has_left {
             return Some((call, encode(&LeaderMessage::Gone)));
         }
         let calls = self.groups.entry(group).or_default();
@@ -112,9 +107,5 @@ impl ShrinkCalls {
     pub(in crate::world::service) fn leave(&mut self, group: GroupId) {
         self.answer_all(group, &LeaderMessage::Gone);
         self.groups.remove(&group);
-        if self.left.len() == MAX_LEFT {
-            self.left.pop_front();
-        }
-        self.left.push_back(group);
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Leader<'a> {
                 NextStep::Wait => {}
                 NextStep::Inherit(proposal) => {
                     self.tell_all(&LeaderMessage::Decided(proposal.clone()));
-                    return Ok(Agreed::Inherited(proposal));
+                    return Ok(proposal.into());
                 }
                 NextStep::Prepare(proposal) => {
                     let now = Instant::now();
@@ -114,7 +114,7 @@ impl<'a> Leader<'a> {
                 NextStep::Commit(proposal) => {
                     self.tell_all(&LeaderMessage::Commit(proposal.ballot));
                     let controls = self.controls(&proposal);
-                    return Ok(Agreed::Committed(proposal, controls));
+                    return Ok(Agreed { proposal, controls });
                 }
             }
             let now = Instant::now();

@@ -115,11 +115,17 @@ struct Member<'a> {
 }
 
 /// How an agreement ended.
-enum Agreed {
-    /// These connections are the control connections of the new world, by rank there.
-    Committed(Proposal, BTreeMap<usize, ControlConnection>),
-    /// The leader that proposed it has died.
-    Inherited(Proposal),
+struct Agreed {
+    proposal: Proposal,
+    /// The control connections of the new world, by rank there; none if the leader that made the proposal
+    /// has died.
+    controls: BTreeMap<usize, ControlConnection>,
+}
+
+impl From<Proposal> for Agreed {
+    fn from(proposal: Proposal) -> Self {
+        Self { proposal, controls: BTreeMap::new() }
+    }
 }
 
 impl Service {
@@ -170,11 +176,7 @@ impl Service {
         let own = Attendee { peer, report, wish: None };
         let newcomers = Mutex::new(waiting);
         let member = Member { service: self, group, members, own, newcomers, deadline };
-        let agreed = member.agree()?;
-        let (proposal, controls) = match agreed {
-            Agreed::Committed(proposal, controls) => (proposal, controls),
-            Agreed::Inherited(proposal) => (proposal, BTreeMap::new()),
-        };
+        let Agreed { proposal, controls } = member.agree()?;
         let rank = member.place_in(&proposal)?;
         self.shared.update(|state| state.shrinks.decide(group, &proposal));
         let first = self.world();
@@ -241,12 +243,10 @@ impl Member<'_> {
                 (Followed::Committed(proposal), link) => {
                     // The connection becomes that to rank 0 of the new world.
                     let control = link.and_then(|link| link.into_control().ok());
-                    return Ok(match control {
-                        Some(control) => Agreed::Committed(proposal, [(0, control)].into()),
-                        None => Agreed::Inherited(proposal),
-                    });
+                    let controls = control.into_iter().map(|control| (0, control)).collect();
+                    return Ok(Agreed { proposal, controls });
                 }
-                (Followed::Decided(proposal), _) => return Ok(Agreed::Inherited(proposal)),
+                (Followed::Decided(proposal), _) => return Ok(proposal.into()),
                 (Followed::Gone, _) => {
                     gone.insert(leader);
                     continue;

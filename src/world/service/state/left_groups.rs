@@ -2,6 +2,7 @@
 //! for ever needs no more memory than one that does so once.
 
 use super::ServiceState;
+use crate::world::keep_last;
 use crate::world::service::message::{ControlRequest, ExchangePurpose, ExchangeRound};
 use crate::world::service::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
@@ -24,10 +25,7 @@ pub(crate) struct LeftGroups {
 
 impl LeftGroups {
     fn add(&mut self, group: GroupId) {
-        if self.groups.len() == REMEMBERED {
-            self.groups.pop_front();
-        }
-        self.groups.push_back(group);
+        keep_last(&mut self.groups, REMEMBERED, group);
     }
 
     pub(crate) fn contains(&self, group: GroupId) -> bool {
@@ -36,10 +34,7 @@ impl LeftGroups {
 
     /// Keeps a connection open until others take its place.
     pub(crate) fn keep_open(&mut self, untaken: DataConnection) {
-        if self.untaken.len() == KEPT_OPEN {
-            self.untaken.pop_front();
-        }
-        self.untaken.push_back(untaken);
+        keep_last(&mut self.untaken, KEPT_OPEN, untaken);
     }
 }
 
@@ -83,8 +78,9 @@ impl Service {
         self.progress().close(group);
         self.shared.update(|state| {
             state.shrinks.leave(group);
-            if group != GroupId::WORLD {
-                state.forget(group);
+            match group {
+                GroupId::WORLD => state.left_groups.add(group),
+                _ => state.forget(group),
             }
         });
     }

@@ -21,8 +21,12 @@ impl ServiceThread {
         if purpose == Purpose::Question && fits {
             return self.callers.add(authenticated, &self.watch);
         }
+        let group = GroupId { parent_epoch, counter };
         if purpose == Purpose::Shrink && fits {
-            let answered = self.shared.update(|state| state.shrinks.arrived(authenticated));
+            let answered = self.shared.update(|state| {
+                let has_left = state.left_groups.contains(group);
+                state.shrinks.arrived(authenticated, group, has_left)
+            });
             if let Some((call, answer)) = answered {
                 self.callers.dismiss(call, &answer, &self.watch);
             }
@@ -34,7 +38,7 @@ impl ServiceThread {
         {
             return;
         }
-        let key = (GroupId { parent_epoch, counter }, initiator, lane & !VERBS_LANE);
+        let key = (group, initiator, lane & !VERBS_LANE);
         if lane & VERBS_LANE != 0 {
             return self.callers.meet(authenticated, key, &self.watch);
         }
@@ -45,7 +49,7 @@ impl ServiceThread {
     /// Keeps a data connection until a calling thread takes it.
     fn keep(&self, key: ConnectionKey, connection: DataConnection) {
         self.shared.update(|state| {
-            if state.left_groups.contains(key.0) {
+            if key.0 != GroupId::WORLD && state.left_groups.contains(key.0) {
                 state.left_groups.keep_open(connection);
             } else {
                 state.arrived.insert(key, connection);

@@ -16,7 +16,7 @@ use crate::{names, output};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw::writer::escaped;
+use maypole_pictures::writer::escaped;
 use section::CollectiveSection;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! One plot as SVG: axes, lines and marks. Refers to no other file.
 
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;

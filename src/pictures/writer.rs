@@ -5,7 +5,7 @@
 //! without a value is left out.
 //!
 //! ```
-//! use maypole::schedule::draw::writer::SvgWriter;
+//! use maypole_pictures::writer::SvgWriter;
 //! let mut picture = SvgWriter::page(20.0, 10.0);
 //! picture.rect([1.0, 2.0, 3.0, 4.5], "fill=#c62828 rx=");
 //! picture.text([1.0, 9.0], "text-anchor=middle", "1 < 2");

@@ -1,11 +1,16 @@
 //! Traces of simulated runs.
 
-use crate::file::TraceFile;
+#[path = "../../../tests/traces/file.rs"]
+#[expect(dead_code, reason = "calls of real runs name several ranks")]
+mod file;
+
+use file::TraceFile;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Ports, simulate, timeline};
+use maypole::schedule::simulate::{Cost, Ports, activities, simulate};
 use maypole::schedule::trace::document;
+use maypole_pictures::timeline::trace;
 
 const ELEMENT: usize = 4;
 
@@ -26,14 +31,15 @@ fn every_algorithm_is_traced_as_it_is_priced() {
 fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: usize, cost: Cost) {
     let schedules = algorithm.schedules(collective, world).unwrap();
     let layout = Layout::even(10_001, schedules[0].chunks);
-    let (estimate, trace) = timeline(&schedules, &layout, ELEMENT, windows, cost).unwrap();
+    let run = activities(&schedules, &layout, ELEMENT, windows, cost).unwrap();
+    let estimate = run.estimate;
     assert_eq!(
         estimate,
         simulate(&schedules, &layout, ELEMENT, windows, cost).unwrap(),
         "tracing does not change the estimate"
     );
 
-    let file = TraceFile::read(&document(&trace));
+    let file = TraceFile::read(&document(&trace(&run.activities)));
     for rank in 0..world {
         let bytes = |kind| {
             file.of(&format!("rank {rank} "), kind).iter().map(|it| it.number("bytes")).sum::<u64>()
@@ -62,8 +68,8 @@ fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: 
 fn slices_name_the_peer_the_bytes_and_the_window() {
     let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
     let cost = Cost { alpha: 1e-6, beta: 1e-9, gamma: 1e-9, ports: Ports::Single };
-    let (_, trace) = timeline(&schedules, &Layout::even(3000, 3), 1, 2, cost).unwrap();
-    let file = TraceFile::read(&document(&trace));
+    let run = activities(&schedules, &Layout::even(3000, 3), 1, 2, cost).unwrap();
+    let file = TraceFile::read(&document(&trace(&run.activities)));
     for sent in file.of("rank 1 sends", "send") {
         assert_eq!(
             (sent.name.as_str(), sent.number("peer"), sent.number("bytes")),

@@ -1,6 +1,6 @@
 //! Lanes for a terminal: one line each, time from left to right.
 
-use super::{Slice, SliceKind, Trace};
+use maypole::schedule::trace::{Slice, SliceKind, Trace};
 use std::fmt::Write;
 
 /// A slice of at least this many columns shows its beginning as `|`.
@@ -102,8 +102,8 @@ fn length(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TraceLane;
     use super::*;
+    use maypole::schedule::trace::TraceLane;
 
     fn trace(slices: &[(usize, u64, u64, char)]) -> Trace {
         let lane = |thread| TraceLane {

@@ -1,8 +1,8 @@
 //! Schedules as SVG: a lifeline a rank, time downward, boxes for chunks, arrows for messages.
 
-use super::writer::SvgWriter;
-use super::{Cell, DrawnMessage, Picture, Ranges};
-use crate::schedule::{Buffer, Schedule};
+use crate::writer::SvgWriter;
+use maypole::schedule::draw::{Cell, DrawnMessage, Picture, Ranges};
+use maypole::schedule::{Buffer, Schedule};
 use std::collections::HashMap;
 
 /// Colours of chunks 0, 1, 2 ...; after the last one they start again.
@@ -31,16 +31,16 @@ const LONGEST_LABEL: usize = 7;
 /// in full.
 const CROWD: usize = 4;
 
-/// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message,
+/// One lifeline a rank, time downward: a box for each [cell](Cell), an arrow for each message,
 /// coloured by chunk. `title` says what the picture shows and stands in its caption; the legend
 /// below says what boxes, arrows and colours mean.
 ///
 /// The result stands alone: no script, no font to load, white background.
 ///
 /// ```
-/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
 /// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
-/// let picture = draw::svg(&ring, "all-reduce by ring");
+/// let picture = maypole_pictures::svg(&ring, "all-reduce by ring");
 /// assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
 /// assert!(picture.contains("all-reduce by ring: 4 ranks, 4 chunks, 6 message latencies"));
 /// // An arrow for each message, and one in the legend.

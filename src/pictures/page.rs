@@ -6,7 +6,7 @@
 //! script can use.
 //!
 //! ```
-//! use maypole::schedule::draw::page::SteppedPage;
+//! use maypole_pictures::page::SteppedPage;
 //! let script = r#"const view = { first: 0, last: data.length - 1, place: step => `Step ${step}`,
 //!     show: step => { $("told").textContent = data[step]; } };"#;
 //! let data = serde_json::json!(["1 < 2", "</script>"]);
@@ -15,7 +15,7 @@
 //! assert_eq!(page.matches("</script>").count(), 1);
 //! ```
 
-use super::writer::escaped;
+use crate::writer::escaped;
 use serde_json::Value;
 use std::fmt;
 

@@ -2,28 +2,23 @@
 
 /// `time = start + slope * size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinearFit {
+pub(super) struct LinearFit {
     /// The time of size zero.
-    pub start: f64,
+    pub(super) start: f64,
     /// The additional time of one unit of size.
-    pub slope: f64,
+    pub(super) slope: f64,
 }
 
 impl LinearFit {
     /// The time of `size`.
-    pub fn at(&self, size: f64) -> f64 {
+    pub(super) fn at(&self, size: f64) -> f64 {
         self.start + self.slope * size
     }
 }
 
 /// The line that fits `points` (size, time) best, relative to their times: an error of a
 /// microsecond matters more at 2 us than at 200 us. Neither part is less than zero.
-///
-/// ```
-/// let line = maypole::tuner::fit_line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);
-/// assert!((line.start - 3.0).abs() < 1e-9 && (line.slope - 0.2).abs() < 1e-9);
-/// ```
-pub fn fit_line(points: &[(f64, f64)]) -> LinearFit {
+pub(super) fn fit_line(points: &[(f64, f64)]) -> LinearFit {
     let mut w = 0.0;
     let mut wx = 0.0;
     let mut wy = 0.0;

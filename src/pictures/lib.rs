@@ -1,0 +1,27 @@
+//! Pictures for eyes: schedules as SVG, and the frame of pages that one steps through.
+//!
+//! The library draws schedules as text. What takes colours, arrows or an axis of time is here, for the
+//! command line and for whatever else has something to show. A figure and a page are one file that loads
+//! nothing: no script from elsewhere, no font, no image.
+//!
+//! | item | what it has |
+//! |---|---|
+//! | [`svg`] | all ranks of a schedule as one figure |
+//! | [`writer`] | shapes and escaped text, as SVG |
+//! | [`page`] | the frame of pages that one steps through by keys and buttons |
+//! | [`timeline`] | what ranks do in a simulation, as a trace |
+//! | [`lanes`] | a trace for a terminal: a line for each lane, time from left to right |
+#![forbid(unsafe_code)]
+
+pub mod lanes;
+pub mod page;
+mod schedule;
+pub mod timeline;
+pub mod writer;
+
+pub use schedule::svg;
+
+/// The README's program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+struct PicturesReadme;
