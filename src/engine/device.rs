@@ -129,6 +129,7 @@ impl Engine {
             conditions: &machine.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
+            chosen: self.calls.chosen(),
             gpus: Some(DeviceQuestion { links: &machine.links, unit: machine.unit }),
         };
         let plan = chooser.plan(call)?;

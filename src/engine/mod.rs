@@ -295,6 +295,7 @@ impl Engine {
             conditions: &self.conditions,
             settings: &self.settings,
             counts: self.calls.counts(),
+            chosen: self.calls.chosen(),
             gpus: None,
         }
     }

@@ -4,6 +4,7 @@ use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::{CallCount, InternedCounts};
 use crate::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
+use crate::engine::calls::plans::{ChosenPlans, priced_bytes};
 use crate::engine::calls::report::CallPath;
 use crate::engine::conditions::RunConditions;
 use crate::engine::settings::CallSettings;
@@ -23,6 +24,7 @@ pub(in crate::engine) struct PlanChooser<'a> {
     pub(in crate::engine) conditions: &'a RunConditions,
     pub(in crate::engine) settings: &'a CallSettings,
     pub(in crate::engine) counts: &'a InternedCounts,
+    pub(in crate::engine) chosen: &'a ChosenPlans,
     /// The GPUs that the buffers are on, if they are. Windows are priced as long as a board's slots, so
     /// that a window of a mailbox, which is longer, has as many units as such a slot has bytes.
     pub(in crate::engine) gpus: Option<DeviceQuestion<'a>>,
@@ -31,10 +33,17 @@ pub(in crate::engine) struct PlanChooser<'a> {
 impl<'a> PlanChooser<'a> {
     /// The plan that `call` runs by.
     pub(in crate::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
-        let question = self.question(call.collective, self.bytes(call).div_ceil(self.unit()));
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
-        let plan = tuner::plan(&question, wanted, costs).map_err(|refusal| Error::Unsupported {
+        let choose = |bytes| tuner::plan(&self.question(call.collective, bytes), wanted, costs);
+        let bytes = self.bytes(call).div_ceil(self.unit());
+        let plan = match (self.gpus, priced_bytes(bytes)) {
+            (None, priced) => {
+                self.chosen.plans.get((call.collective, priced, wanted), || choose(priced))
+            }
+            _ => choose(bytes),
+        };
+        let plan = plan.map_err(|refusal| Error::Unsupported {
             algorithm: refusal.algorithm,
             operation: call.collective.name(),
         })?;
@@ -45,7 +54,7 @@ impl<'a> PlanChooser<'a> {
             return Err(call.invalid(self.rank, why));
         }
         let able = |algorithm| self.objection(call, algorithm).is_none();
-        tuner::plan_of(&question, costs, able)
+        tuner::plan_of(&self.question(call.collective, bytes), costs, able)
             .ok_or_else(|| call.invalid(self.rank, format!("every algorithm {objection}")))
     }
 
@@ -55,7 +64,8 @@ impl<'a> PlanChooser<'a> {
         call: CollectiveCall,
         access: ReachedMemory,
     ) -> ReachingChoice {
-        let question = self.question(call.collective, self.bytes(call));
+        let bytes = priced_bytes(self.bytes(call));
+        let question = self.question(call.collective, bytes);
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted == algorithm)
@@ -64,7 +74,15 @@ impl<'a> PlanChooser<'a> {
         let costs = &self.conditions.prices();
         match access {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
-            ReachedMemory::Copied => tuner::copied_choice(&question, costs, able),
+            // Nothing is combined, so its order is no objection.
+            ReachedMemory::Copied => {
+                let has_counts = matches!(call.count, CallCount::Given(_));
+                let key = (call.collective, bytes, has_counts, wanted);
+                let choose = || Ok(tuner::copied_choice(&question, costs, able));
+                let chosen: std::result::Result<_, std::convert::Infallible> =
+                    self.chosen.copied.get(key, choose);
+                chosen.unwrap_or_else(|never| match never {})
+            }
         }
     }
 
@@ -96,7 +114,7 @@ impl<'a> PlanChooser<'a> {
         measured: impl Fn(CallPath) -> MeasuredTime,
         copies: Option<&str>,
     ) -> Explanation {
-        let question = self.question(collective, bytes);
+        let question = self.question(collective, priced_bytes(bytes));
         let wanted = self.settings.plan_for(collective);
         let costs = &self.conditions.prices();
         let mut choice = tuner::choose(&question, wanted, costs);
@@ -113,9 +131,11 @@ impl<'a> PlanChooser<'a> {
         let copied = tuner::copied_choice(&question, costs, able);
         let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
         let links = &self.conditions.links;
-        Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
-            .with_registered(registered, known(CallPath::Registered))
-            .with_copied(copied, known(CallPath::Copied), copies)
+        let explained =
+            Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
+                .with_registered(registered, known(CallPath::Registered))
+                .with_copied(copied, known(CallPath::Copied), copies);
+        Explanation { bytes, ..explained }
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -8,6 +8,7 @@
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
+use crate::engine::calls::plans::ChosenPlans;
 use crate::engine::calls::prepared::{PreparedCall, ProgramKey};
 use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::calls::report::{Counters, ProgramCache};
@@ -25,6 +26,7 @@ pub(crate) struct PreparedCalls {
     /// The place of each call in `calls`.
     places: RecentlyUsed<ProgramKey, usize>,
     counts: InternedCounts,
+    chosen: ChosenPlans,
     workspace: Workspace,
     /// The call made last, or [`NONE`] if the next one must be looked up.
     current: usize,
@@ -44,6 +46,7 @@ impl PreparedCalls {
             calls: Vec::new(),
             places: RecentlyUsed::default(),
             counts: InternedCounts::default(),
+            chosen: ChosenPlans::default(),
             workspace: Workspace::default(),
             current: NONE,
             fast: NONE,
@@ -216,6 +219,12 @@ impl PreparedCalls {
         self.calls = Vec::new();
         self.places = RecentlyUsed::default();
         self.workspace = Workspace::default();
+        self.chosen.clear();
+    }
+
+    /// The plans that were chosen.
+    pub(in crate::engine) fn chosen(&self) -> &ChosenPlans {
+        &self.chosen
     }
 
     /// What collectives have moved. `locals` are the ranks of this rank's board.
