@@ -35,6 +35,7 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
+use stores::StoreWay;
 pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
 pub use watcher::{SlowWait, WaitWatcher};
@@ -91,6 +92,8 @@ pub struct Executor {
     past_slots: bool,
     /// The mask of slots that publications use besides those of the program.
     more_slots: u64,
+    /// The way of storing to which a program changed last.
+    preferred_way: StoreWay,
     /// All slots of a deep board may be used.
     allows_deep_ring: bool,
     /// Where a combination lies that is only published past the caches.
@@ -118,6 +121,7 @@ impl Executor {
             uncounted: None,
             past_slots: false,
             more_slots: 0,
+            preferred_way: StoreWay::default(),
             allows_deep_ring: false,
             scratch: Region::new(0),
             store_counts: StoreCounts::default(),

@@ -18,7 +18,8 @@
 //! one took far less. A word of the board tells the other ranks the way of the program. A rank that reads
 //! it too early or too late stores a call in another way, which costs time and nothing else.
 //!
-//! One call in fifty is one of a trial, or fewer. A trial comes early where calls have become much slower.
+//! A program begins in the way to which another one changed last. One call in fifty is one of a trial, or
+//! fewer. A trial comes early where calls have become much slower.
 
 use super::{Buffers, ExecuteError, Executor};
 use crate::lower::{MAX_SOURCES, Program};
@@ -75,6 +76,7 @@ pub struct StoreChoice(Option<Box<RefCell<ChoiceState>>>);
 
 #[derive(Debug, Default)]
 struct ChoiceState {
+    has_begun: bool,
     way: StoreWay,
     /// The way of the last trial.
     tried: StoreWay,
@@ -189,8 +191,17 @@ impl ChoiceState {
         ways.find(is_other).expect("there are two ways at least")
     }
 
-    /// A call has ended, which took so long, if it was timed.
-    fn end(&mut self, took: Option<Duration>) {
+    /// Begins with `way`, to which another program changed last, if this is the first call.
+    fn prefer(&mut self, way: StoreWay, has_deep_ring: bool) {
+        let is_possible = has_deep_ring || way != StoreWay::DeepRing;
+        if !std::mem::replace(&mut self.has_begun, true) && is_possible {
+            self.way = way;
+        }
+    }
+
+    /// A call has ended, which took so long, if it was timed. Returns true if the way has changed.
+    fn end(&mut self, took: Option<Duration>) -> bool {
+        let before = self.way;
         if self.trial > 0 {
             self.quickest = took.into_iter().chain(self.quickest).min();
             self.trial -= 1;
@@ -204,6 +215,7 @@ impl ChoiceState {
             self.slower = if slower { self.slower + 1 } else { 0 };
             push(&mut self.watched, took);
         }
+        self.way != before
     }
 
     /// Compares the calls of the trial that has ended with those before.
@@ -261,7 +273,11 @@ impl Executor {
         let deep = board.deep_mask();
         let has_deep_ring = self.allows_deep_ring && deep > program.mask;
         let (way, is_timed) = match self.me {
-            0 => choice.borrow_mut().begin(has_deep_ring),
+            0 => {
+                let mut choice = choice.borrow_mut();
+                choice.prefer(self.preferred_way, has_deep_ring);
+                choice.begin(has_deep_ring)
+            }
             _ => (StoreWay::from_word(chosen), false),
         };
         if way as u8 != chosen {
@@ -286,7 +302,10 @@ impl Executor {
         let done = self.run(program, reducer, buffers);
         (self.past_slots, self.more_slots) = (false, 0);
         if self.me == 0 {
-            choice.borrow_mut().end(start.map(|start| start.elapsed()));
+            let mut choice = choice.borrow_mut();
+            if choice.end(start.map(|start| start.elapsed())) {
+                self.preferred_way = choice.way;
+            }
         }
         done
     }
@@ -369,6 +388,19 @@ mod tests {
             let slightly = until(&of(), [60, 47, 60], PastCaches, 8 * calls);
             assert!(slightly.is_some(), "{publications}");
             assert!(until(&of(), DEEP, DeepRing, 8 * calls).is_some(), "{publications}");
+        }
+    }
+
+    #[test]
+    fn a_program_begins_in_the_way_of_another() {
+        for (has_deep_ring, way) in [(true, DeepRing), (false, Ordinary)] {
+            let choice = StoreChoice::of(16);
+            let mut state = choice.0.as_ref().unwrap().borrow_mut();
+            state.prefer(DeepRing, has_deep_ring);
+            assert_eq!(state.begin(has_deep_ring).0, way);
+            assert!(!state.end(None));
+            state.prefer(PastCaches, has_deep_ring);
+            assert_eq!(state.way, way, "it keeps what it has learnt");
         }
     }
 

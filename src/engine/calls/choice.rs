@@ -1,10 +1,11 @@
 //! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
 
+mod plans;
+
 use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::{CallCount, InternedCounts};
 use crate::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
-use crate::engine::calls::plans::{ChosenPlans, priced_bytes};
 use crate::engine::calls::report::CallPath;
 use crate::engine::conditions::RunConditions;
 use crate::engine::settings::CallSettings;
@@ -15,6 +16,8 @@ use crate::topology::DeviceLinks;
 use crate::tuner::{
     self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice,
 };
+pub(in crate::engine) use plans::ChosenPlans;
+use plans::priced_bytes;
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]

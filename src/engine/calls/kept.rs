@@ -7,8 +7,8 @@
 //! a program that is made again is the same.
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
+use crate::engine::calls::choice::ChosenPlans;
 use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
-use crate::engine::calls::plans::ChosenPlans;
 use crate::engine::calls::prepared::{PreparedCall, ProgramKey};
 use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::calls::report::{Counters, ProgramCache};

@@ -6,7 +6,6 @@ pub(super) mod choice;
 pub(crate) mod counts;
 pub(super) mod kept;
 pub(super) mod order;
-pub(super) mod plans;
 pub(in crate::engine) mod prepare;
 pub(super) mod prepared;
 pub(crate) mod recent;

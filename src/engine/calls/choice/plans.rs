@@ -8,12 +8,13 @@
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::tuner::{Plan, PlanOverride, ReachingChoice};
+use lru::LruCache;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::hash::Hash;
+use std::num::NonZeroUsize;
 
-/// Plans that are kept at most; then all are forgotten.
-const MOST: usize = 1024;
+/// Plans that are kept at most.
+const MOST: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// What was chosen for calls of a group. Forgotten when the costs change.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ pub(in crate::engine) struct ChosenPlans {
 }
 
 impl ChosenPlans {
-    pub(super) fn clear(&self) {
+    pub(in crate::engine) fn clear(&self) {
         self.plans.0.borrow_mut().clear();
         self.copied.0.borrow_mut().clear();
     }
@@ -35,11 +36,11 @@ impl ChosenPlans {
 
 /// Values by what they follow from.
 #[derive(Debug)]
-pub(in crate::engine) struct Memo<K, V>(RefCell<HashMap<K, V>>);
+pub(in crate::engine) struct Memo<K: Eq + Hash, V>(RefCell<LruCache<K, V>>);
 
-impl<K, V> Default for Memo<K, V> {
+impl<K: Eq + Hash, V> Default for Memo<K, V> {
     fn default() -> Self {
-        Self(RefCell::default())
+        Self(RefCell::new(LruCache::new(MOST)))
     }
 }
 
@@ -48,18 +49,10 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     pub(in crate::engine) fn get<E>(
         &self,
         key: K,
-        make: impl FnOnce() -> std::result::Result<V, E>,
-    ) -> std::result::Result<V, E> {
-        if let Some(known) = self.0.borrow().get(&key) {
-            return Ok(known.clone());
-        }
-        let made = make()?;
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<V, E> {
         let mut kept = self.0.borrow_mut();
-        if kept.len() >= MOST {
-            kept.clear();
-        }
-        kept.insert(key, made.clone());
-        Ok(made)
+        kept.try_get_or_insert(key, make).cloned()
     }
 }
 
@@ -95,7 +88,8 @@ mod tests {
         assert_eq!(memo.get(7, || Err::<usize, _>("no")), Err("no"));
         assert_eq!(memo.get(7, || Ok::<_, &str>(1)), Ok(1));
         assert_eq!(memo.get(7, || Ok::<_, &str>(2)), Ok(1));
-        (0..2 * MOST).for_each(|key| assert_eq!(memo.get(key + 100, || Ok::<_, ()>(key)), Ok(key)));
-        assert!(memo.0.borrow().len() <= MOST);
+        (0..2 * MOST.get())
+            .for_each(|key| assert_eq!(memo.get(key + 100, || Ok::<_, ()>(key)), Ok(key)));
+        assert!(memo.0.borrow().len() <= MOST.get());
     }
 }
