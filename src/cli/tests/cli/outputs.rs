@@ -10,6 +10,7 @@ const PRINTING: &[&str] = &[
     "--version",
     "perf --help",
     "perf --schema",
+    "completions bash",
     "draw broadcast",
     "draw broadcast --svg -",
     "draw broadcast --html -",
